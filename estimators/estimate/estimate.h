@@ -1,0 +1,95 @@
+// The answer: peaks per counter and phase, the parts that add up to them, a range, and what they rest on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "estimators/base/bytes.h"
+#include "estimators/estimate/setup.h"
+#include "estimators/facts/device.h"
+#include "estimators/schedule/schedule.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// PyTorch's counters (torch.cuda.memory_stats): peaks of one step.
+struct Counters {
+  Bytes requested;  ///< requested_bytes.all.peak: what the program asked for
+  Bytes allocated;  ///< allocated_bytes.all.peak: blocks handed out
+  Bytes reserved;   ///< reserved_bytes.all.peak: segments taken from the driver
+  Bytes process;    ///< context + libraries + reserved: what nvidia-smi shows
+};
+
+struct StepSummary {
+  std::int64_t step = 1;
+  Counters peak;
+  Bytes allocated_after;  ///< allocated_bytes.all.current when the step has ended
+  Bytes requested_after;
+};
+
+struct PhasePeak {
+  Phase phase;
+  Bytes requested, allocated, reserved;
+};
+
+struct CategoryPart {
+  std::string category;  ///< name_of(Category), or "cached" (reserved - allocated), "rounding", "context"
+  Bytes bytes;
+  std::string basis;     ///< "exact", "modelled", "calibrated", "assumed"
+};
+
+struct LiveTensor {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  std::string dtype;
+  Bytes requested, block;
+  Category category;
+  std::string op;      ///< the ATen op that made it
+  std::string module;  ///< module path
+  std::string reason;  ///< why it is alive at the peak
+  std::int64_t born_op = -1, dies_op = -1;
+};
+
+enum class Verdict : std::uint8_t { fits, tight, no_fit, unknown };
+const char* name_of(Verdict verdict);
+
+struct Unmodelled {
+  std::string op;
+  std::int64_t count = 0;
+  std::string handling;
+  Bytes widened_by;
+};
+
+struct Estimate {
+  std::vector<StepSummary> steps;
+  Counters peak;              ///< largest of all steps
+  std::int64_t peak_step = 1;
+  Phase peak_phase = Phase::forward;
+  std::string peak_op, peak_module;
+  std::vector<PhasePeak> phases;
+  std::vector<CategoryPart> parts;          ///< sum = peak.process
+  std::vector<LiveTensor> live_at_peak;     ///< by size
+  Bytes low, high;                          ///< range of peak.process
+  std::vector<std::string> assumptions;
+  std::vector<Unmodelled> unmodelled;
+  std::vector<Note> notes;
+  std::vector<Recovery> recovered;
+  std::int64_t parameter_count = 0;
+  std::int64_t trainable_count = 0;
+  std::int64_t retries = 0;   ///< allocator emptied its cache and tried again
+  bool out_of_memory = false; ///< the replay could not place an allocation on the device
+  std::string out_of_memory_at;
+};
+
+/// Judges process bytes against the device: fits when high <= usable - margin, tight when the peak still fits,
+/// unknown when the limit lies inside a range that rests on something not modelled.
+struct Judgement {
+  Verdict verdict = Verdict::unknown;
+  Bytes usable, margin, headroom;
+  std::string why;
+};
+Judgement judge(const Estimate& estimate, const Device& device);
+
+}  // namespace memplan

@@ -1,0 +1,62 @@
+// A TrainingSetup says everything that a user can choose about the run whose memory is asked for.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "estimators/base/bytes.h"
+#include "estimators/base/dtype.h"
+
+namespace memplan {
+
+enum class Mode : std::uint8_t { training, inference };
+enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
+enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit };
+enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
+enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
+enum class Loss : std::uint8_t { automatic, cross_entropy, mse, sum };
+enum class ZeroGrad : std::uint8_t { begin_set_none, end_set_none, begin_keep };
+
+struct OptimizerSetup {
+  OptimizerKind kind = OptimizerKind::adamw;
+  OptimizerImpl impl = OptimizerImpl::automatic;
+  double momentum = 0.0;       ///< SGD, RMSprop
+  bool nesterov = false;
+  double weight_decay = 0.01;  ///< AdamW's default; 0 for the others unless given
+  bool amsgrad = false;
+};
+
+/// Settings of PyTorch's caching allocator (PYTORCH_ALLOC_CONF).
+struct AllocatorSetup {
+  bool expandable_segments = false;
+  std::optional<Bytes> max_split_size;         ///< max_split_size_mb
+  std::optional<Bytes> max_non_split_rounding; ///< max_non_split_rounding_mb
+  std::vector<std::int64_t> roundup_power2_divisions;  ///< empty = off, else 16 entries (docs of PyTorch)
+  double garbage_collection_threshold = 0;
+  double memory_fraction = 1.0;
+  Bytes large_segment = Bytes::mib(20);
+};
+
+struct TrainingSetup {
+  Mode mode = Mode::training;
+  std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
+  std::optional<std::int64_t> batch;
+  std::optional<std::int64_t> sequence;
+  Precision precision = Precision::fp32;
+  Loss loss = Loss::automatic;
+  OptimizerSetup optimizer;
+  std::int64_t accumulate = 1;   ///< micro-batches per optimizer step
+  bool clip_grad_norm = false;
+  ZeroGrad zero_grad = ZeroGrad::begin_set_none;
+  bool keep_output = false;      ///< the Python name of the model's output lives until the next forward returns
+  bool inplace_activations = true; ///< trust data/aten/inplace_modules for nn.ReLU(inplace=True) and the like
+  AttentionBackend attention = AttentionBackend::automatic;
+  AllocatorSetup allocator;
+  std::vector<std::string> frozen;  ///< globs over parameter names
+  std::int64_t steps = 3;           ///< simulated steps
+};
+
+}  // namespace memplan

@@ -1,0 +1,76 @@
+// The model as read from the file: nodes, tensors, open dimensions, module scopes. No decision is taken here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "estimators/base/dtype.h"
+
+namespace memplan {
+
+/// A dimension: a number, or a symbol ("batch", "2*seq + 1"), or neither (size < 0 and no symbol).
+struct Dim {
+  std::int64_t size = -1;
+  std::string symbol;
+  bool open() const { return size < 0; }
+};
+
+using GraphValueId = std::int32_t;  ///< index into Graph::values; -1 = absent optional input or output
+using GraphId = std::int32_t;       ///< index into Model::graphs
+
+struct GraphValue {
+  std::string name;
+  std::optional<DType> dtype;
+  std::optional<std::vector<Dim>> shape;
+  std::map<std::string, std::string> metadata;
+};
+
+/// A tensor stored in the file. Weights are never read; small integer and float contents (shape arithmetic) are.
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> integers;  ///< contents of small integer tensors, else empty
+  std::vector<double> floats;          ///< contents of small floating tensors, else empty
+  bool external = false;               ///< contents are in another file, which is never opened
+  std::map<std::string, std::string> metadata;
+};
+
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
+                               std::vector<std::string>, StoredTensor, GraphId>;
+
+struct Node {
+  std::string op_type;  ///< "Conv"
+  std::string domain;   ///< "" for ai.onnx
+  std::string name;
+  std::vector<GraphValueId> inputs;
+  std::vector<GraphValueId> outputs;
+  std::map<std::string, Attribute> attributes;
+  std::map<std::string, std::string> metadata;  ///< "pkg.torch.onnx.fx_node", "namespace" …
+};
+
+struct Graph {
+  std::string name;
+  std::vector<GraphValue> values;
+  std::vector<Node> nodes;  ///< in an order in which every input is produced before it is used
+  std::vector<GraphValueId> inputs;   ///< without those that are initializers
+  std::vector<GraphValueId> outputs;
+  std::map<GraphValueId, StoredTensor> initializers;
+  std::map<std::string, std::string> metadata;
+};
+
+struct Model {
+  std::vector<Graph> graphs;  ///< [0] is the main graph, the others are subgraphs of If, Loop, Scan
+  std::string format;         ///< "ONNX opset 20, pytorch 2.11.0"
+  std::string path;
+  std::string producer;
+  std::int64_t opset = 0;
+  std::int64_t file_bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+}  // namespace memplan

@@ -1,0 +1,107 @@
+// One forward pass as a straight line of ATen calls, the vocabulary that every frontend lowers to.
+//
+// Shapes of inputs and parameters are concrete; every later shape follows from the calls, because the rows of
+// estimators/aten/ state the shape rule of each op. Integer results (aten::sym_size.int, _operator.mul …) are
+// values like any other, so the same tape serves every batch size: bind other input shapes and run it again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "estimators/base/dtype.h"
+
+namespace memplan {
+
+/// Index into Tape::values.
+struct ValueId {
+  std::int32_t index = -1;
+  friend auto operator<=>(ValueId, ValueId) = default;
+  bool valid() const { return index >= 0; }
+};
+
+/// An argument of a call. A ValueId may stand for a tensor or for a number computed earlier.
+/// `List` holds lists of tensors, of optional tensors (none inside), or of integers that contain values.
+struct Arg {
+  struct None {
+    friend bool operator==(None, None) = default;
+  };
+  using List = std::vector<Arg>;
+  std::variant<None, ValueId, std::int64_t, double, bool, std::string, DType, List> value = None{};
+
+  bool is_none() const { return std::holds_alternative<None>(value); }
+};
+
+enum class ValueKind : std::uint8_t {
+  user_input,  ///< part of the batch
+  parameter,   ///< trainable unless frozen
+  buffer,      ///< registered buffer: moves with the module, never trained
+  constant,    ///< tensor constant of the graph (counted like a buffer)
+  computed,    ///< result of a call
+};
+
+struct TapeValue {
+  std::string name;  ///< fully qualified for parameters ("transformer.h.0.ln_1.weight"), else the graph's name
+  ValueKind kind = ValueKind::computed;
+  DType dtype = DType::float32;          ///< of inputs, parameters, buffers and constants
+  std::vector<std::int64_t> sizes;       ///< likewise
+  bool requires_grad = false;            ///< of parameters: false when frozen
+  ValueId same_storage_as;               ///< tied parameters: the first one of the group
+  std::optional<std::int64_t> number;    ///< a scalar integer input or constant whose value is known
+  bool on_host = false;                  ///< 0-dim constants that PyTorch keeps on the CPU
+};
+
+/// One level of nn.Module nesting around a call: its path ("layer1.0.conv1") and class ("torch.nn.Conv2d").
+struct Scope {
+  std::string path;
+  std::string module_class;
+  std::int32_t parent = -1;  ///< index into Tape::scopes, -1 for the root
+  std::int32_t call = 0;     ///< numbers repeated calls of the same module
+};
+
+struct Call {
+  std::string op;  ///< "aten::linear", with an overload where PyTorch has several: "aten::add.Tensor"
+  std::vector<Arg> args;
+  std::vector<std::pair<std::string, Arg>> kwargs;
+  std::vector<ValueId> outputs;
+  std::int32_t scope = -1;     ///< index into Tape::scopes
+  std::string source;          ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
+  bool unknown = false;        ///< no row: outputs take `known_shapes`
+  std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;  ///< for unknown ops, from the file
+  /// Values whose Python name goes out of scope once this call has returned (tape/lifetimes.h).
+  std::vector<ValueId> last_uses;
+};
+
+/// What a frontend did to get from the file to ATen calls, for the report.
+struct Recovery {
+  std::string op;       ///< "aten::layer_norm"
+  std::string from;     ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
+  std::int64_t count = 0;
+};
+
+struct Note {
+  std::string code;  ///< stable, "MP010 unknown-op"
+  std::string text;
+};
+
+struct Tape {
+  std::vector<TapeValue> values;
+  std::vector<Call> calls;
+  std::vector<Scope> scopes;
+  std::vector<ValueId> inputs;      ///< user inputs, in the order of the model's signature
+  std::vector<ValueId> parameters;  ///< in registration order where the file tells it
+  std::vector<ValueId> buffers;
+  std::vector<ValueId> outputs;
+  std::vector<Recovery> recovered;
+  std::vector<Note> notes;  ///< assumptions and warnings found on the way
+
+  ValueId add_value(TapeValue value) {
+    values.push_back(std::move(value));
+    return ValueId{static_cast<std::int32_t>(values.size() - 1)};
+  }
+};
+
+}  // namespace memplan
