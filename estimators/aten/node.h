@@ -1,0 +1,47 @@
+// A node of the autograd graph: what a forward op left behind for the backward pass.
+#pragma once
+
+#include <functional>
+
+#include "estimators/aten/tensor.h"
+
+namespace memplan {
+
+struct Edge {
+  NodeRef node;
+  std::int32_t input_nr = 0;
+};
+
+/// Shape, dtype and place of a forward input: the engine reduces and casts the gradient to it.
+struct InputMeta {
+  Dims sizes;
+  DType dtype = DType::float32;
+  bool on_host = false;
+};
+
+/// Computes the gradients of the inputs. `grads` are the gradients of the outputs (some may be undefined) and stay
+/// alive until the engine has validated the result, so a backward that hands one on shares it.
+using Backward = std::function<TensorList(Run&, Node&, TensorList& grads)>;
+
+struct Node {
+  Run* run = nullptr;
+  std::int32_t refs = 0;
+  std::uint64_t sequence = 0;  ///< AccumulateGrad: the largest value, so that it runs as soon as it is ready
+  std::int32_t name = -1;      ///< index into Schedule::names: "aten::mul"
+  std::int32_t scope = -1;
+  std::int32_t call = -1;
+  std::int32_t outputs = 1;    ///< forward outputs = gradients that the backward receives
+  std::vector<Edge> next;      ///< one per differentiable input; empty edge where no gradient is wanted
+  std::vector<InputMeta> inputs;
+  TensorList saved;            ///< saved tensors, released after the node has run
+  Backward backward;
+  TensorBody* leaf = nullptr;  ///< of AccumulateGrad: the parameter (which owns this node)
+  std::int32_t pending = 0;    ///< engine: gradients still to come
+  std::uint32_t visited = 0;   ///< engine: mark of the last graph search
+
+  bool wants(int i) const { return i < static_cast<int>(next.size()) && next[i].node; }
+};
+
+inline NodeRef::NodeRef(Node* n) : n_(n) { if (n_) ++n_->refs; }
+
+}  // namespace memplan

@@ -1,0 +1,123 @@
+// The state of one run on paper: which tensors live, which op is running, and the events recorded so far.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/aten/node.h"
+#include "estimators/estimate/setup.h"
+#include "estimators/facts/device.h"
+#include "estimators/schedule/schedule.h"
+
+namespace memplan {
+
+/// What could not be modelled exactly: by how much the estimate widens, and why.
+struct Widening {
+  std::string op;
+  std::string handling;
+  std::int64_t count = 0;
+  Bytes bytes;
+};
+
+class Run {
+ public:
+  Run(const TrainingSetup& setup, const Device& device);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // --- memory ---------------------------------------------------------------------------------------------------
+  /// A fresh contiguous tensor (at::empty).
+  Tensor empty(const Dims& sizes, DType dtype, Category category = Category::activation);
+  Tensor empty_strided(const Dims& sizes, const Dims& strides, DType dtype, Category category = Category::activation);
+  /// at::empty_like with preserve_format: the strides of `t` where it is dense, else a dense layout of the same order.
+  Tensor empty_like(const Tensor& t);
+  Tensor empty_like(const Tensor& t, DType dtype);
+  /// Same storage, other geometry; no autograd.
+  Tensor alias(const Tensor& t, const Dims& sizes, const Dims& strides, std::int64_t offset);
+  Tensor detach(const Tensor& t);
+  /// A CPU tensor: no device memory.
+  Tensor host(const Dims& sizes, DType dtype);
+  /// A buffer of raw bytes that a kernel needs while it runs; freed when the handle goes.
+  Tensor scratch(Bytes bytes, Category category = Category::temporary);
+
+  // --- autograd -------------------------------------------------------------------------------------------------
+  bool grad_mode = true;
+  bool needs_grad(const Tensor& t) const { return grad_mode && t && t->requires_grad(); }
+  /// Makes the node of an op whose differentiable inputs are `inputs` (null or non-differentiable ones allowed) and
+  /// ties it to `outputs`. Returns null when no input wants a gradient.
+  Node* record(std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs, Backward backward);
+  Node* record(const TensorList& inputs, const TensorList& outputs, Backward backward);
+  /// SavedVariable of an input: keeps the tensor.
+  void save(Node* node, const Tensor& t);
+  /// SavedVariable of an output: keeps a detached alias, so that no cycle arises.
+  void save_output(Node* node, const Tensor& t);
+  /// In-place op: the tensor's history becomes `node` (made with record(..., {}, ...)).
+  void rebase(const Tensor& t, Node* node);
+  std::uint64_t next_sequence = 0;
+
+  // --- autocast -------------------------------------------------------------------------------------------------
+  bool autocast = false;
+  DType autocast_dtype = DType::bfloat16;
+  std::unordered_map<TensorBody*, std::pair<Tensor, Tensor>> cast_cache;  ///< leaf -> (leaf, cast)
+
+  // --- the record -----------------------------------------------------------------------------------------------
+  const TrainingSetup& setup;
+  const Device& device;
+  Schedule schedule;
+  Phase phase = Phase::setup;
+  std::int32_t step = 0;
+  std::int32_t scope = -1;
+  std::int32_t call = -1;
+  std::vector<Widening> widenings;
+
+  /// Begins a new OpRecord; later events belong to it.
+  void begin_op(std::string_view name);
+  void begin_op(std::int32_t name);
+  std::int32_t intern(std::string_view text);
+  void label(const Tensor& t, std::string_view name);
+  void label(const Tensor& t, std::int32_t name);
+  void set_category(const Tensor& t, Category category);
+  void set_reason(const Tensor& t, std::string_view reason);
+  void widen(std::string_view op, std::string_view handling, Bytes bytes);
+
+  // --- library state --------------------------------------------------------------------------------------------
+  bool on_engine_thread = false;  ///< backward runs on another host thread with its own library handles
+  /// First GEMM of a thread allocates that thread's cuBLAS workspace, kept until the process ends.
+  void use_cublas();
+  /// cuBLASLt has a second, 1 MiB workspace next to the cuBLAS one, which the same call creates too.
+  void use_cublas_lt();
+
+  // --- used by handles ------------------------------------------------------------------------------------------
+  void free_storage(Storage* storage);
+  void release_node(Node* node);
+
+ private:
+  Storage* new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype);
+  std::deque<Storage> storages_;
+  std::vector<Storage*> free_storages_;
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+  std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>> interned_;
+  std::vector<Node*> dying_nodes_;
+  bool releasing_nodes_ = false;
+  Tensor cublas_workspace_[2], cublas_lt_workspace_[2];
+};
+
+/// Restores a value at the end of a scope.
+template <class T>
+class Restore {
+ public:
+  Restore(T& place, T value) : place_(place), old_(place) { place_ = std::move(value); }
+  ~Restore() { place_ = std::move(old_); }
+
+ private:
+  T& place_;
+  T old_;
+};
+
+}  // namespace memplan

@@ -1,0 +1,175 @@
+// Tensors without data: sizes, strides, dtype and a counted storage, so that ops on paper share, keep and release
+// memory exactly as PyTorch's tensors do. Handles are counted because the autograd engine itself decides by
+// reference counts (accumulate in place or not, steal a gradient or clone it).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "estimators/base/dtype.h"
+
+namespace memplan {
+
+/// Sizes or strides of a tensor. Inline, since millions are made; models with more dimensions are refused by name.
+class Dims {
+ public:
+  static constexpr int max = 12;
+  Dims() = default;
+  Dims(std::initializer_list<std::int64_t> v) {
+    for (auto x : v) push_back(x);
+  }
+  explicit Dims(const std::vector<std::int64_t>& v) {
+    for (auto x : v) push_back(x);
+  }
+  static Dims filled(int n, std::int64_t value) {
+    Dims d;
+    for (int i = 0; i < n; ++i) d.push_back(value);
+    return d;
+  }
+  void push_back(std::int64_t x) {
+    if (n_ == max) fail_input("a tensor has more than 12 dimensions", {}, "reshape it to fewer dimensions");
+    v_[n_++] = x;
+  }
+  void insert(int at, std::int64_t x) {
+    push_back(x);
+    for (int i = n_ - 1; i > at; --i) std::swap(v_[i], v_[i - 1]);
+  }
+  void erase(int at) {
+    for (int i = at; i + 1 < n_; ++i) v_[i] = v_[i + 1];
+    --n_;
+  }
+  int size() const { return n_; }
+  bool empty() const { return n_ == 0; }
+  std::int64_t& operator[](int i) { return v_[i]; }
+  std::int64_t operator[](int i) const { return v_[i]; }
+  std::int64_t back() const { return v_[n_ - 1]; }
+  std::int64_t* begin() { return v_; }
+  std::int64_t* end() { return v_ + n_; }
+  const std::int64_t* begin() const { return v_; }
+  const std::int64_t* end() const { return v_ + n_; }
+  /// Checked product of all entries (1 for rank 0).
+  std::int64_t product() const {
+    std::int64_t p = 1;
+    for (int i = 0; i < n_; ++i) p = checked_mul(p, v_[i]);
+    return p;
+  }
+  friend bool operator==(const Dims& a, const Dims& b) { return a.n_ == b.n_ && std::equal(a.begin(), a.end(), b.begin()); }
+  std::vector<std::int64_t> vector() const { return {begin(), end()}; }
+
+ private:
+  std::int64_t v_[max];
+  int n_ = 0;
+};
+
+/// Strides of a contiguous tensor (row-major); a size of 0 or 1 counts as 1, as in PyTorch.
+Dims contiguous_strides(const Dims& sizes);
+/// Strides of a 4-D (NHWC) or 5-D (NDHWC) tensor in channels_last order.
+Dims channels_last_strides(const Dims& sizes);
+
+class Run;
+struct Node;
+struct TensorBody;
+
+/// Bytes on the device (or host), freed when the last tensor that refers to it goes.
+struct Storage {
+  Run* run = nullptr;
+  std::int64_t bytes = 0;
+  std::int32_t refs = 0;
+  std::int32_t allocation = -1;  ///< index into Schedule::allocations; -1: host memory or empty
+};
+
+class StorageRef {
+ public:
+  StorageRef() = default;
+  explicit StorageRef(Storage* s) : s_(s) { if (s_) ++s_->refs; }
+  StorageRef(const StorageRef& o) : s_(o.s_) { if (s_) ++s_->refs; }
+  StorageRef(StorageRef&& o) noexcept : s_(std::exchange(o.s_, nullptr)) {}
+  StorageRef& operator=(StorageRef o) noexcept { std::swap(s_, o.s_); return *this; }
+  ~StorageRef() { if (s_ && --s_->refs == 0) release(s_); }
+  Storage* operator->() const { return s_; }
+  Storage* get() const { return s_; }
+  explicit operator bool() const { return s_ != nullptr; }
+
+ private:
+  static void release(Storage* s);
+  Storage* s_ = nullptr;
+};
+
+/// A counted handle to a node of the autograd graph.
+class NodeRef {
+ public:
+  NodeRef() = default;
+  explicit NodeRef(Node* n);
+  NodeRef(const NodeRef& o) : NodeRef(o.n_) {}
+  NodeRef(NodeRef&& o) noexcept : n_(std::exchange(o.n_, nullptr)) {}
+  NodeRef& operator=(NodeRef o) noexcept { std::swap(n_, o.n_); return *this; }
+  ~NodeRef();
+  Node* operator->() const { return n_; }
+  Node* get() const { return n_; }
+  explicit operator bool() const { return n_ != nullptr; }
+
+ private:
+  Node* n_ = nullptr;
+};
+
+/// A counted handle to a tensor; null means "undefined", as in PyTorch.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(TensorBody* b);
+  Tensor(const Tensor& o) : Tensor(o.b_) {}
+  Tensor(Tensor&& o) noexcept : b_(std::exchange(o.b_, nullptr)) {}
+  Tensor& operator=(Tensor o) noexcept { std::swap(b_, o.b_); return *this; }
+  ~Tensor();
+  TensorBody* operator->() const { return b_; }
+  TensorBody* get() const { return b_; }
+  TensorBody& operator*() const { return *b_; }
+  explicit operator bool() const { return b_ != nullptr; }
+  void reset() { *this = Tensor(); }
+  /// Tensor handles to this body: PyTorch's Tensor::use_count().
+  int use_count() const;
+
+ private:
+  TensorBody* b_ = nullptr;
+};
+
+struct TensorBody {
+  Dims sizes, strides;
+  std::int64_t offset = 0;  ///< in elements
+  DType dtype = DType::float32;
+  bool requires_grad_leaf = false;  ///< a leaf that wants a gradient
+  bool on_host = false;             ///< CPU tensor: no device memory; 0-dim ones mix with device tensors
+  bool is_view = false;
+  bool wrapped_number = false;      ///< a Python number turned into a tensor: does not take part in promotion
+  std::int32_t refs = 0;
+  StorageRef storage;
+  NodeRef grad_fn;
+  std::int32_t output_nr = 0;
+  Tensor grad;                      ///< .grad of a leaf
+  NodeRef accumulator;              ///< AccumulateGrad node of a leaf, made when first needed
+  std::int32_t name = -1;           ///< index into Schedule::names
+
+  bool requires_grad() const { return requires_grad_leaf || grad_fn; }
+  int rank() const { return sizes.size(); }
+  std::int64_t numel() const { return sizes.product(); }
+  std::int64_t size(int dim) const { return sizes[dim < 0 ? dim + sizes.size() : dim]; }
+  Bytes bytes() const { return bytes_of(dtype, numel()); }
+};
+
+inline Tensor::Tensor(TensorBody* b) : b_(b) { if (b_) ++b_->refs; }
+inline Tensor::~Tensor() { if (b_ && --b_->refs == 0) delete b_; }
+inline int Tensor::use_count() const { return b_ ? b_->refs : 0; }
+
+bool is_contiguous(const TensorBody& t);
+bool is_channels_last(const TensorBody& t);
+/// The strides cover the elements without gaps or overlaps, in some order of the dimensions.
+bool is_non_overlapping_and_dense(const TensorBody& t);
+
+using TensorList = std::vector<Tensor>;
+
+}  // namespace memplan

@@ -1,0 +1,98 @@
+#include "estimators/autograd/interpreter.h"
+
+#include <fmt/format.h>
+
+namespace memplan {
+
+namespace {
+
+Value resolve(const Environment& env, const Arg& arg) {
+  struct Visitor {
+    const Environment& env;
+    Value operator()(Arg::None) const { return {}; }
+    Value operator()(ValueId id) const { return env.values[id.index]; }
+    Value operator()(std::int64_t n) const { return n; }
+    Value operator()(double d) const { return d; }
+    Value operator()(bool b) const { return b; }
+    Value operator()(const std::string& s) const { return s; }
+    Value operator()(DType d) const { return d; }
+    Value operator()(const Arg::List& list) const {
+      ValueList values;
+      values.reserve(list.size());
+      for (const Arg& a : list) values.push_back(std::visit(*this, a.value));
+      return values;
+    }
+  };
+  return std::visit(Visitor{env}, arg.value);
+}
+
+/// An op without a row: outputs as the file describes them, kept until the backward pass like its inputs, because
+/// that is the most it can be without temporaries. The estimate widens by the largest of them.
+ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) {
+  TensorList inputs, outputs;
+  for (const Value& a : args)
+    if (a.is_tensor()) inputs.push_back(a.tensor());
+  Bytes bound;
+  for (const auto& [dtype, sizes] : call.known_shapes) outputs.push_back(r.empty(Dims(sizes), dtype));
+  if (call.known_shapes.empty() && !inputs.empty())
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) outputs.push_back(r.empty_like(inputs[0]));
+  for (const Tensor& t : outputs) bound += t->bytes();
+  for (const Tensor& t : inputs) bound += t->bytes();
+  Node* node = r.record(inputs, outputs, [](Run& r, Node& n, TensorList&) {
+    TensorList grads(n.next.size());
+    for (std::size_t i = 0; i < grads.size(); ++i)
+      if (n.wants(static_cast<int>(i))) grads[i] = r.empty(n.inputs[i].sizes, n.inputs[i].dtype);
+    return grads;
+  });
+  for (const Tensor& t : inputs) r.save(node, t);
+  for (const Tensor& t : outputs) r.save_output(node, t);
+  r.widen(call.op, "counted with its inputs and outputs kept for backward; its temporaries are not known", bound);
+  ValueList values;
+  for (const Tensor& t : outputs) values.emplace_back(t);
+  return values;
+}
+
+}  // namespace
+
+void run_forward(Run& r, const Tape& tape, Environment& env) {
+  const Registry& table = registry();
+  std::vector<Value> args;
+  std::vector<std::pair<std::string, Value>> kwargs;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    r.scope = call.scope;
+    r.call = static_cast<std::int32_t>(i);
+    r.begin_op(call.op);
+    args.clear();
+    kwargs.clear();
+    for (const Arg& a : call.args) args.push_back(resolve(env, a));
+    for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
+    const Row* row = call.unknown ? nullptr : table.find(call.op);
+    ValueList results;
+    try {
+      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args);
+    } catch (const Failure& failure) {
+      Error e = failure.error();
+      const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
+      e.where = fmt::format("call {} of the tape, {}{}{}", i, call.op, at.empty() ? "" : " in ", at);
+      throw Failure(std::move(e));
+    }
+    args.clear();
+    kwargs.clear();
+    // An op that returns one list (split, unbind, chunk) may be bound to several names.
+    if (results.size() == 1 && results[0].is_list() && call.outputs.size() != 1) {
+      ValueList inner = results[0].list();
+      results = std::move(inner);
+    }
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      if (!call.outputs[o].valid()) continue;
+      Value& slot = env.values[call.outputs[o].index];
+      slot = o < results.size() ? std::move(results[o]) : Value();
+      if (slot.is_tensor() && slot.tensor() && slot.tensor()->name < 0) r.label(slot.tensor(), tape.values[call.outputs[o].index].name);
+    }
+    results.clear();
+    for (ValueId id : call.last_uses) env.values[id.index] = Value();
+  }
+}
+
+}  // namespace memplan

@@ -1,0 +1,139 @@
+// Runs small programs (the format of tests/op_oracle) on paper and prints their allocations and frees as JSON, so
+// that they can be compared event by event with PyTorch's.   trace_program PROGRAMS.json  ->  one JSON line each
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "estimators/aten/ops.h"
+#include "estimators/aten/registry.h"
+#include "estimators/autograd/engine.h"
+
+using namespace memplan;
+using nlohmann::json;
+
+namespace {
+
+struct Program {
+  Run& run;
+  std::map<std::string, Value> names;
+
+  Value value(const json& j) {
+    if (j.is_null()) return {};
+    if (j.is_boolean()) return j.get<bool>();
+    if (j.is_number_integer()) return j.get<std::int64_t>();
+    if (j.is_number_float()) return j.get<double>();
+    if (j.is_string()) return j.get<std::string>();
+    if (j.is_array()) {
+      ValueList list;
+      for (const json& x : j) list.push_back(value(x));
+      return list;
+    }
+    if (j.contains("v")) return names.at(j["v"]);
+    return *dtype_from_name(j.at("dtype").get<std::string>());
+  }
+};
+
+void mentions(const json& j, const std::string& name, bool& found) {
+  if (j.is_object() && j.contains("v")) found = found || j["v"] == name;
+  if (j.is_array())
+    for (const json& x : j) mentions(x, name, found);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: trace_program PROGRAMS.json\n";
+    return 2;
+  }
+  std::ifstream file(argv[1]);
+  const json programs = json::parse(file);
+  for (const json& p : programs) {
+    const std::string gpu = p.value("device", "h100");
+    Device device;
+    if (gpu.find("a100") != std::string::npos) {
+      device.sm_major = 8;
+      device.multiprocessors = 108;
+    }
+    TrainingSetup setup;
+    json out{{"name", p["name"]}};
+    json marks = json::array();
+    Run run(setup, device);
+    Program program{run, {}};
+    auto mark = [&](const std::string& text) { marks.push_back({text, run.schedule.events.size()}); };
+    try {
+      if (p.value("warm", true)) {
+        run.use_cublas_lt();
+        Restore<bool> thread(run.on_engine_thread, true);
+        run.use_cublas_lt();
+      }
+      for (const json& v : p["values"]) {
+        const auto dtype = *dtype_from_name(v["dtype"].get<std::string>());
+        Dims sizes(v["sizes"].get<std::vector<std::int64_t>>());
+        Tensor t = v.contains("strides") ? run.empty_strided(sizes, Dims(v["strides"].get<std::vector<std::int64_t>>()), dtype)
+                                         : run.empty(sizes, dtype);
+        t->requires_grad_leaf = v.value("requires_grad", false);
+        program.names[v["name"]] = t;
+      }
+      run.phase = Phase::forward;
+      const json& calls = p["calls"];
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        const json& c = calls[i];
+        mark(c["op"]);
+        run.begin_op(c["op"].get<std::string>());
+        const Row* row = registry().find(c["op"].get<std::string>());
+        if (!row) fail_input("no row for " + c["op"].get<std::string>());
+        {
+          std::vector<Value> args;
+          for (const json& a : c["args"]) args.push_back(program.value(a));
+          std::vector<std::pair<std::string, Value>> kwargs;
+          if (c.contains("kwargs"))
+            for (auto& [k, v] : c["kwargs"].items()) kwargs.emplace_back(k, program.value(v));
+          ValueList results = call_op(run, *row, std::move(args), kwargs);
+          if (results.size() == 1 && results[0].is_list() && c["outputs"].size() != 1) {
+            ValueList inner = results[0].list();
+            results = std::move(inner);
+          }
+          for (std::size_t o = 0; o < c["outputs"].size() && o < results.size(); ++o)
+            if (!c["outputs"][o].is_null()) program.names[c["outputs"][o]] = results[o];
+        }
+        // Names of intermediates die after their last use.
+        for (auto it = program.names.begin(); it != program.names.end();) {
+          bool input = false, later = false;
+          for (const json& v : p["values"]) input = input || v["name"] == it->first;
+          for (std::size_t k = i + 1; k < calls.size(); ++k) {
+            mentions(calls[k]["args"], it->first, later);
+            if (calls[k].contains("kwargs"))
+              for (auto& [key, v] : calls[k]["kwargs"].items()) mentions(v, it->first, later);
+          }
+          if (p.contains("backward"))
+            for (const json& b : p["backward"]) later = later || b == it->first;
+          it = input || later ? std::next(it) : program.names.erase(it);
+        }
+      }
+      if (p.contains("backward"))
+        for (const json& b : p["backward"]) {
+          mark("backward");
+          backward(run, program.names.at(b).tensor());
+          mark("backward end");
+          program.names.erase(b);
+        }
+      mark("end");
+      json events = json::array();
+      for (std::size_t i = 0; i < run.schedule.events.size(); ++i) {
+        const Event& e = run.schedule.events[i];
+        const Allocation& a = run.schedule.allocations[e.allocation];
+        events.push_back({e.kind == Event::Kind::alloc ? "alloc" : "free", a.size.count, e.allocation});
+      }
+      out["events"] = events;
+      out["marks"] = marks;
+    } catch (const Failure& f) {
+      out["error"] = f.error().what + " " + f.error().where;
+    }
+    program.names.clear();
+    std::cout << out.dump() << "\n";
+  }
+}
