@@ -35,7 +35,13 @@ Storage* Run::new_storage(std::int64_t bytes, Category category, const Dims& siz
   return s;
 }
 
+Schedule Run::close() {
+  closed_ = true;
+  return std::move(schedule);
+}
+
 void Run::free_storage(Storage* s) {
+  if (closed_) return;
   if (s->allocation >= 0) {
     Allocation& a = schedule.allocations[s->allocation];
     a.died = static_cast<std::int32_t>(schedule.events.size());
@@ -277,13 +283,13 @@ void Run::set_reason(const Tensor& t, std::string_view reason) {
 }
 
 void Run::widen(std::string_view op, std::string_view handling, Bytes bytes) {
-  for (Widening& w : widenings)
+  for (Widening& w : schedule.widenings)
     if (w.op == op && w.handling == handling) {
       ++w.count;
       w.bytes = std::max(w.bytes, bytes);
       return;
     }
-  widenings.push_back({std::string(op), std::string(handling), 1, bytes});
+  schedule.widenings.push_back({std::string(op), std::string(handling), 1, bytes});
 }
 
 // --- library state --------------------------------------------------------------------------------------------------

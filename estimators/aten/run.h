@@ -13,14 +13,6 @@
 
 namespace memplan {
 
-/// What could not be modelled exactly: by how much the estimate widens, and why.
-struct Widening {
-  std::string op;
-  std::string handling;
-  std::int64_t count = 0;
-  Bytes bytes;
-};
-
 class Run {
  public:
   Run(const TrainingSetup& setup, const Device& device);
@@ -71,7 +63,6 @@ class Run {
   std::int32_t step = 0;
   std::int32_t scope = -1;
   std::int32_t call = -1;
-  std::vector<Widening> widenings;
 
   /// Begins a new OpRecord; later events belong to it.
   void begin_op(std::string_view name);
@@ -90,6 +81,9 @@ class Run {
   /// cuBLASLt has a second, 1 MiB workspace next to the cuBLAS one, which the same call creates too.
   void use_cublas_lt();
 
+  /// Hands over the record; what is freed from here on is not part of it.
+  Schedule close();
+
   // --- used by handles ------------------------------------------------------------------------------------------
   void free_storage(Storage* storage);
   void release_node(Node* node);
@@ -105,6 +99,7 @@ class Run {
   std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>> interned_;
   std::vector<Node*> dying_nodes_;
   bool releasing_nodes_ = false;
+  bool closed_ = false;
   Tensor cublas_workspace_[2], cublas_lt_workspace_[2];
 };
 

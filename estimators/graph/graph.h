@@ -43,7 +43,7 @@ struct StoredTensor {
 using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
                                std::vector<std::string>, StoredTensor, GraphId>;
 
-struct Node {
+struct GraphNode {
   std::string op_type;  ///< "Conv"
   std::string domain;   ///< "" for ai.onnx
   std::string name;
@@ -56,7 +56,7 @@ struct Node {
 struct Graph {
   std::string name;
   std::vector<GraphValue> values;
-  std::vector<Node> nodes;  ///< in an order in which every input is produced before it is used
+  std::vector<GraphNode> nodes;  ///< in an order in which every input is produced before it is used
   std::vector<GraphValueId> inputs;   ///< without those that are initializers
   std::vector<GraphValueId> outputs;
   std::map<GraphValueId, StoredTensor> initializers;

@@ -49,12 +49,21 @@ struct TensorShape {
   std::vector<std::int64_t> sizes;
 };
 
+/// What could not be modelled exactly: by how much the estimate widens, and why.
+struct Widening {
+  std::string op;
+  std::string handling;
+  std::int64_t count = 0;
+  Bytes bytes;
+};
+
 struct Schedule {
   std::vector<Allocation> allocations;
   std::vector<Event> events;
   std::vector<OpRecord> ops;
   std::vector<TensorShape> shapes;
   std::vector<std::string> names;
+  std::vector<Widening> widenings;
   std::vector<std::int32_t> step_begins;  ///< index of the first event of step 1, 2, …
 };
 

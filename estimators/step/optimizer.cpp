@@ -1,0 +1,301 @@
+#include "estimators/step/optimizer.h"
+
+#include <map>
+
+#include "estimators/aten/ops.h"
+
+namespace memplan {
+
+namespace {
+
+using Impl = OptimizerImpl;
+
+/// Tensors of one dtype are updated together by foreach; every group is one pass of a loop in Python.
+struct Base : Optimizer {
+  Base(Run&, const OptimizerSetup& s, const TensorList& p) : setup(s), parameters(p) {}
+
+  OptimizerSetup setup;
+  TensorList parameters;
+
+  void step(Run& r) override {
+    r.phase = Phase::optimizer;
+    r.scope = r.call = -1;
+    Restore<bool> no_grad(r.grad_mode, false);
+    r.begin_op("optimizer.step");
+    std::vector<std::pair<DType, std::vector<std::size_t>>> groups;
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!parameters[i]->grad) continue;
+      init(r, i);
+      all.push_back(i);
+      const DType d = parameters[i]->dtype;
+      auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return g.first == d; });
+      if (it == groups.end()) it = groups.insert(groups.end(), {d, {}});
+      it->second.push_back(i);
+    }
+    if (setup.impl == Impl::loop) {
+      for (std::size_t i : all) single(r, i);
+      end_loop();
+    } else if (setup.impl != Impl::fused) {
+      for (auto& [dtype, group] : groups) foreach(r, group);
+    }
+  }
+
+  virtual void init(Run&, std::size_t) {}
+  virtual void foreach(Run&, const std::vector<std::size_t>& group) = 0;
+  virtual void single(Run&, std::size_t) = 0;
+  virtual void end_loop() {}
+
+  Tensor state_like(Run& r, const Tensor& p, const char* name) { return mark(r, r.empty_like(p), p, name); }
+  Tensor mark(Run& r, Tensor t, const Tensor& p, const char* name) {
+    r.set_category(t, Category::optimizer_state);
+    if (p->name >= 0) r.label(t, r.schedule.names[p->name] + "." + name);
+    r.set_reason(t, "optimizer state, kept for the whole run");
+    return t;
+  }
+  /// torch._foreach_* that returns new tensors: one per parameter of the group.
+  TensorList list_like(Run& r, const std::vector<std::size_t>& group) {
+    TensorList list;
+    for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]));
+    return list;
+  }
+  /// weight decay that is not decoupled makes a copy of the gradients.
+  TensorList decayed(Run& r, const std::vector<std::size_t>& group) {
+    TensorList list;
+    if (setup.weight_decay == 0) return list;
+    for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]->grad));
+    return list;
+  }
+};
+
+struct Sgd : Base {
+  using Base::Base;
+  std::map<std::size_t, Tensor> momentum;
+
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    TensorList grads = decayed(r, group);
+    if (setup.momentum == 0) return;
+    for (std::size_t k = 0; k < group.size(); ++k) {
+      const std::size_t i = group[k];
+      if (!momentum.count(i)) momentum[i] = state_like(r, grads.empty() ? parameters[i]->grad : grads[k], "momentum_buffer");
+    }
+  }
+  void init(Run& r, std::size_t i) override {
+    // _fused_sgd makes the buffers with empty_like for all parameters when the first step finds none.
+    if (setup.impl == Impl::fused && setup.momentum != 0 && !momentum.count(i)) momentum[i] = state_like(r, parameters[i], "momentum_buffer");
+  }
+  void single(Run& r, std::size_t i) override {
+    const Tensor& p = parameters[i];
+    Tensor grad = setup.weight_decay != 0 ? r.empty_like(p->grad) : p->grad;
+    if (setup.momentum != 0) {
+      if (!momentum.count(i)) momentum[i] = mark(r, r.empty_like(grad), p, "momentum_buffer");
+      if (setup.nesterov) previous = r.empty_like(grad);
+    }
+  }
+  void end_loop() override { previous.reset(); }
+  Tensor previous;
+};
+
+struct Adam : Base {
+  using Base::Base;
+  bool decoupled = true;  // AdamW
+  struct State {
+    Tensor step, average, square, maximum;
+  };
+  std::map<std::size_t, State> states;
+  Tensor denominator;  // Python local of the loop, alive until rebound
+
+  void init(Run& r, std::size_t i) override {
+    if (states.count(i)) return;
+    const Tensor& p = parameters[i];
+    State& s = states[i];
+    if (setup.impl == Impl::fused) s.step = mark(r, r.empty({}, DType::float32), p, "step");
+    s.average = state_like(r, p, "exp_avg");
+    s.square = state_like(r, p, "exp_avg_sq");
+    if (setup.amsgrad) s.maximum = state_like(r, p, "max_exp_avg_sq");
+  }
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    { TensorList grads = decoupled ? TensorList{} : decayed(r, group); }
+    TensorList roots = list_like(r, group);  // torch._foreach_sqrt(exp_avg_sqs)
+  }
+  void single(Run& r, std::size_t i) override {
+    const Tensor& p = parameters[i];
+    Tensor grad = !decoupled && setup.weight_decay != 0 ? r.empty_like(p->grad) : Tensor();
+    // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps)
+    Tensor root = r.empty_like(p);
+    Tensor quotient = r.empty_like(p);
+    root.reset();
+    denominator = std::move(quotient);
+  }
+  void end_loop() override { denominator.reset(); }
+};
+
+struct Adagrad : Base {
+  TensorList sums;
+  Adagrad(Run& r, const OptimizerSetup& s, const TensorList& p) : Base(r, s, p) {
+    for (const Tensor& t : p) sums.push_back(state_like(r, t, "sum"));
+  }
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    TensorList grads = decayed(r, group);
+    TensorList roots = list_like(r, group);
+    TensorList numerators = grads.empty() ? list_like(r, group) : TensorList{};
+  }
+  void single(Run& r, std::size_t i) override {
+    Tensor grad = setup.weight_decay != 0 ? r.empty_like(parameters[i]->grad) : Tensor();
+    denominator = r.empty_like(parameters[i]);
+  }
+  void end_loop() override { denominator.reset(); }
+  Tensor denominator;
+};
+
+struct RmsProp : Base {
+  using Base::Base;
+  struct State {
+    Tensor square, momentum;
+  };
+  std::map<std::size_t, State> states;
+
+  void init(Run& r, std::size_t i) override {
+    if (states.count(i)) return;
+    State& s = states[i];
+    s.square = state_like(r, parameters[i], "square_avg");
+    if (setup.momentum > 0) s.momentum = state_like(r, parameters[i], "momentum_buffer");
+  }
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    TensorList grads = decayed(r, group);
+    TensorList roots = list_like(r, group);
+  }
+  void single(Run& r, std::size_t i) override {
+    Tensor grad = setup.weight_decay != 0 ? r.empty_like(parameters[i]->grad) : Tensor();
+    average = r.empty_like(parameters[i]);
+  }
+  void end_loop() override { average.reset(); }
+  Tensor average;
+};
+
+/// torch.optim.Adafactor: one tensor at a time unless foreach is asked for. Rows and columns instead of a full second
+/// moment; the estimate and the update are temporaries of the parameter's size.
+struct Adafactor : Base {
+  using Base::Base;
+  struct State {
+    Tensor row, column, variance;
+  };
+  std::map<std::size_t, State> states;
+  Tensor row_mean, column_mean, estimate, squared;
+
+  void init(Run& r, std::size_t i) override {
+    if (states.count(i)) return;
+    const Tensor& p = parameters[i];
+    State& s = states[i];
+    if (p->rank() > 1) {
+      Dims row = p->grad->sizes, column = p->grad->sizes;
+      row[row.size() - 1] = 1;
+      column[column.size() - 2] = 1;
+      s.row = mark(r, r.empty(row, p->dtype), p, "row_var");
+      s.column = mark(r, r.empty(column, p->dtype), p, "col_var");
+    } else {
+      s.variance = state_like(r, p, "variance");
+    }
+  }
+  void single(Run& r, std::size_t i) override {
+    const Tensor& p = parameters[i];
+    { Tensor norm = r.empty({}, p->dtype); }
+    if (p->rank() > 1) {
+      row_mean = r.empty_like(states[i].row);
+      column_mean = r.empty_like(states[i].column);
+      Tensor fresh = r.empty(p->sizes, p->dtype);
+      { Tensor mean = r.empty_like(states[i].column); }
+      estimate = std::move(fresh);
+    } else {
+      squared = r.empty_like(p);
+      estimate = r.empty_like(p);
+    }
+    { Tensor norm = r.empty({}, p->dtype); }
+  }
+  void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    TensorList estimates = list_like(r, group);
+  }
+};
+
+/// Lion in the form that its authors published: one moment, update = sign(interpolation), one tensor at a time.
+struct Lion : Base {
+  using Base::Base;
+  std::map<std::size_t, Tensor> averages;
+  Tensor update;
+  void init(Run& r, std::size_t i) override {
+    if (!averages.count(i)) averages[i] = state_like(r, parameters[i], "exp_avg");
+  }
+  void single(Run& r, std::size_t i) override {
+    Tensor fresh = r.empty_like(parameters[i]);
+    update = std::move(fresh);
+  }
+  void end_loop() override { update.reset(); }
+  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+    for (std::size_t i : group) single(r, i);
+    end_loop();
+  }
+};
+
+/// bitsandbytes' AdamW8bit: states of one byte per element with a fp32 scale per block of 256; small tensors
+/// (fewer than 4096 elements) keep fp32 states (bitsandbytes/optim/optimizer.py).
+struct AdamW8bit : Base {
+  using Base::Base;
+  struct State {
+    Tensor first, second, first_scale, second_scale;
+  };
+  std::map<std::size_t, State> states;
+  Tensor maps[2];
+
+  void init(Run& r, std::size_t i) override {
+    if (states.count(i)) return;
+    const Tensor& p = parameters[i];
+    State& s = states[i];
+    const std::int64_t n = p->numel();
+    if (n < 4096) {
+      s.first = mark(r, r.empty(p->sizes, DType::float32), p, "state1");
+      s.second = mark(r, r.empty(p->sizes, DType::float32), p, "state2");
+      return;
+    }
+    for (int k = 0; k < 2; ++k)
+      if (!maps[k]) maps[k] = mark(r, r.empty({256}, DType::float32), p, "qmap");
+    const std::int64_t blocks = (n + 255) / 256;
+    s.first = mark(r, r.empty(p->sizes, DType::uint8), p, "state1");
+    s.second = mark(r, r.empty(p->sizes, DType::uint8), p, "state2");
+    s.first_scale = mark(r, r.empty({blocks}, DType::float32), p, "absmax1");
+    s.second_scale = mark(r, r.empty({blocks}, DType::float32), p, "absmax2");
+  }
+  void single(Run&, std::size_t) override {}
+  void foreach(Run&, const std::vector<std::size_t>&) override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
+  OptimizerSetup s = given;
+  const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam || s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
+  if (s.impl == Impl::fused && !has_fused) fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+  if (s.impl == Impl::automatic) {
+    const bool loop = s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
+    s.impl = loop ? Impl::loop : Impl::foreach;
+  }
+  r.begin_op("optimizer");
+  switch (s.kind) {
+    case OptimizerKind::none: return nullptr;
+    case OptimizerKind::sgd: return std::make_unique<Sgd>(r, s, parameters);
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw: {
+      auto adam = std::make_unique<Adam>(r, s, parameters);
+      adam->decoupled = s.kind == OptimizerKind::adamw;
+      return adam;
+    }
+    case OptimizerKind::adagrad: return std::make_unique<Adagrad>(r, s, parameters);
+    case OptimizerKind::rmsprop: return std::make_unique<RmsProp>(r, s, parameters);
+    case OptimizerKind::adafactor: return std::make_unique<Adafactor>(r, s, parameters);
+    case OptimizerKind::lion: return std::make_unique<Lion>(r, s, parameters);
+    case OptimizerKind::adamw8bit: return std::make_unique<AdamW8bit>(r, s, parameters);
+  }
+  return nullptr;
+}
+
+}  // namespace memplan

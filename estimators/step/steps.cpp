@@ -1,0 +1,215 @@
+// The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
+#include <fnmatch.h>
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "estimators/aten/autocast.h"
+#include "estimators/aten/ops.h"
+#include "estimators/autograd/engine.h"
+#include "estimators/autograd/interpreter.h"
+#include "estimators/pipeline.h"
+#include "estimators/step/clip.h"
+#include "estimators/step/loss.h"
+#include "estimators/step/module_order.h"
+#include "estimators/step/optimizer.h"
+#include "estimators/step/scaler.h"
+
+namespace memplan {
+
+namespace {
+
+DType half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16; }
+
+/// model.bfloat16() or model.half(): every floating parameter, buffer and input of the default type.
+DType converted(DType d, Precision p) {
+  const bool pure = p == Precision::bf16 || p == Precision::fp16;
+  return pure && is_floating(d) ? half_of(p) : d;
+}
+
+bool is_frozen(const std::string& name, const TrainingSetup& setup) {
+  for (const std::string& glob : setup.frozen)
+    if (fnmatch(glob.c_str(), name.c_str(), 0) == 0) return true;
+  return false;
+}
+
+class Program {
+ public:
+  Program(Run& run, const Tape& tape, const TrainingSetup& setup) : r_(run), tape_(tape), setup_(setup) {
+    env_.values.resize(tape.values.size());
+  }
+
+  /// One forward pass without autograd, to learn the shape of the target before the first batch is made.
+  TargetShape rehearse() {
+    move_model();
+    move_batch();
+    Restore<bool> no_grad(r_.grad_mode, false);
+    forward();
+    return target_shape(output_, setup_);
+  }
+
+  void run(const TargetShape* target) {
+    target_shape_ = target;
+    move_model();
+    const bool training = setup_.mode == Mode::training;
+    if (training) optimizer_ = make_optimizer(r_, setup_.optimizer, trainable_);
+    for (std::int64_t s = 1; s <= setup_.steps; ++s) {
+      r_.step = static_cast<std::int32_t>(s);
+      r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
+      if (training) train();
+      else infer();
+    }
+  }
+
+ private:
+  /// model.to("cuda"): children before their parent, parameters before buffers (torch/nn/modules/module.py, _apply).
+  void move_model() {
+    r_.phase = Phase::setup;
+    for (ValueId id : module_order(tape_)) {
+      const TapeValue& v = tape_.values[id.index];
+      r_.begin_op("model.to");
+      Value& slot = env_.values[id.index];
+      if (v.same_storage_as.valid() && env_.values[v.same_storage_as.index].is_tensor()) {
+        slot = env_.values[v.same_storage_as.index];
+        continue;
+      }
+      const DType dtype = converted(v.dtype, setup_.precision);
+      Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
+                           : r_.empty(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
+      r_.label(t, v.name);
+      r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
+      if (v.kind == ValueKind::parameter && v.requires_grad && !is_frozen(v.name, setup_) && is_floating(dtype)) {
+        t->requires_grad_leaf = setup_.mode == Mode::training;
+        trainable_.push_back(t);
+      }
+      slot = t;
+    }
+    // The optimizer walks the parameters in registration order, not in the order in which they were moved.
+    TensorList ordered;
+    for (ValueId id : tape_.parameters) {
+      const Value& v = env_.values[id.index];
+      if (!v.is_tensor()) continue;
+      const bool wanted = std::any_of(trainable_.begin(), trainable_.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
+      const bool seen = std::any_of(ordered.begin(), ordered.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
+      if (wanted && !seen) ordered.push_back(v.tensor());
+    }
+    trainable_ = std::move(ordered);
+  }
+
+  /// x = x.to("cuda") for every input of the batch; the name's old tensor goes when the new one is bound.
+  void move_batch() {
+    r_.phase = Phase::data;
+    r_.scope = r_.call = -1;
+    r_.begin_op("batch.to");
+    batch_.resize(tape_.inputs.size());
+    for (std::size_t i = 0; i < tape_.inputs.size(); ++i) {
+      const TapeValue& v = tape_.values[tape_.inputs[i].index];
+      if (v.number) {
+        env_.values[tape_.inputs[i].index] = Value(*v.number);
+        continue;
+      }
+      Tensor fresh = r_.empty(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
+      r_.label(fresh, v.name);
+      r_.set_reason(fresh, "batch");
+      batch_[i] = fresh;
+      env_.values[tape_.inputs[i].index] = fresh;
+    }
+  }
+
+  void drop_names() {
+    for (ValueId id : tape_.inputs) env_.values[id.index] = Value();
+    for (std::size_t i = 0; i < tape_.values.size(); ++i)
+      if (tape_.values[i].kind == ValueKind::computed) env_.values[i] = Value();
+  }
+
+  /// output = model(x): the name's old value goes when the call has returned.
+  void forward() {
+    r_.phase = Phase::forward;
+    const bool amp = setup_.precision == Precision::amp_bf16 || setup_.precision == Precision::amp_fp16;
+    r_.autocast_dtype = half_of(setup_.precision);
+    r_.autocast = amp;
+    run_forward(r_, tape_, env_);
+    r_.scope = r_.call = -1;
+    std::vector<Value> fresh;
+    for (ValueId id : tape_.outputs) fresh.push_back(env_.values[id.index]);
+    drop_names();
+    output_ = std::move(fresh);
+    for (const Value& v : output_)
+      if (v.is_tensor()) r_.set_reason(v.tensor(), "the name of the model's output");
+  }
+
+  void end_autocast() {
+    r_.autocast = false;
+    r_.cast_cache.clear();
+  }
+
+  void train() {
+    for (std::int64_t k = 0; k < setup_.accumulate; ++k) {
+      move_batch();
+      target_ = make_target(r_, *target_shape_);
+      if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
+      forward();
+      r_.phase = Phase::loss;
+      r_.begin_op("loss");
+      Tensor fresh = compute_loss(r_, output_, target_, *target_shape_);
+      if (setup_.accumulate > 1) fresh = op::div_number(r_, fresh);
+      loss_ = std::move(fresh);
+      end_autocast();
+      if (setup_.precision == Precision::amp_fp16) {
+        Tensor scaled = scaler_.scale(r_, loss_);
+        backward(r_, scaled);
+      } else {
+        backward(r_, loss_);
+      }
+    }
+    if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
+    if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable_);
+    if (optimizer_) optimizer_->step(r_);
+    if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
+    if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
+  }
+
+  void infer() {
+    move_batch();
+    Restore<bool> no_grad(r_.grad_mode, false);
+    forward();
+    end_autocast();
+  }
+
+  void zero_grad() {
+    r_.begin_op("optimizer.zero_grad");
+    for (const Tensor& p : trainable_) p->grad.reset();
+  }
+
+  Run& r_;
+  const Tape& tape_;
+  const TrainingSetup& setup_;
+  Environment env_;
+  TensorList trainable_;
+  TensorList batch_;
+  std::vector<Value> output_;
+  const TargetShape* target_shape_ = nullptr;
+  Tensor target_, loss_;
+  std::unique_ptr<Optimizer> optimizer_;
+  GradScaler scaler_;
+};
+
+}  // namespace
+
+Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] {
+    std::optional<TargetShape> target;
+    if (setup.mode == Mode::training) {
+      Run rehearsal(setup, device);
+      target = Program(rehearsal, tape, setup).rehearse();
+    }
+    Run run(setup, device);
+    Program program(run, tape, setup);
+    program.run(target ? &*target : nullptr);
+    // The program's names are still bound: their memory stays taken in the schedule.
+    return run.close();
+  });
+}
+
+}  // namespace memplan
