@@ -1,6 +1,170 @@
+// Convolutions: aten/src/ATen/native/Convolution.cpp, native/cudnn/Conv_v8.cpp and native/cuda/DepthwiseConv2d.cu.
+#include "estimators/aten/cudnn_workspace.h"
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
 
 namespace memplan {
-void register_convolution(Registry&) {}
+
+namespace {
+
+struct Geometry {
+  Dims stride, padding, dilation, output_padding;
+  std::int64_t groups = 1;
+  bool transposed = false;
+};
+
+Dims output_sizes(const Dims& x, const Dims& w, const Geometry& g) {
+  Dims y{x[0], g.transposed ? checked_mul(w[1], g.groups) : w[0]};
+  for (int i = 2; i < x.size(); ++i) {
+    const std::int64_t s = g.stride[i - 2], p = g.padding[i - 2], d = g.dilation[i - 2], k = w[i];
+    if (s <= 0) fail_input("a convolution has a stride that is not positive");
+    const std::int64_t n = g.transposed ? (x[i] - 1) * s - 2 * p + d * (k - 1) + g.output_padding[i - 2] + 1
+                                        : (x[i] + 2 * p - d * (k - 1) - 1) / s + 1;
+    if (n <= 0) fail_input("a convolution's output is empty", {}, "the input is smaller than the kernel");
+    y.push_back(n);
+  }
+  return y;
+}
+
+/// PyTorch's own kernel for depthwise convolutions (ConvParams::is_depthwise; cuDNN takes only channels_last ones).
+bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool channels_last) {
+  return !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0 && !channels_last;
+}
+
+void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
+  const auto bytes = conv_workspace(problem, pass, r.device.sm(), r.device.multiprocessors);
+  if (bytes) {
+    Tensor w = r.scratch(*bytes, Category::workspace);
+    return;
+  }
+  // In NCHW the engines transpose input and output into a workspace: their bytes bound what is usually asked for.
+  r.widen(op, "cuDNN's workspace for this convolution is not known", bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+}
+
+ConvProblem problem_of(const Tensor& x, const Tensor& w, const Dims& y, const Geometry& g, bool channels_last) {
+  ConvProblem p{x->sizes, w->sizes, y, g.stride, g.padding, g.dilation, g.groups, x->dtype, channels_last};
+  if (g.transposed) std::swap(p.input, p.output);
+  return p;
+}
+
+Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geometry g) {
+  const bool one_d = x->rank() == 3;
+  if (one_d) {
+    // A 1-D convolution is viewed as a 2-D one with a height of 1.
+    Tensor y = convolution(r, op::unsqueeze(r, x, 2), op::unsqueeze(r, w, 2), bias,
+                           {{1, g.stride[0]}, {0, g.padding[0]}, {1, g.dilation[0]}, {0, g.output_padding.empty() ? 0 : g.output_padding[0]}, g.groups, g.transposed});
+    return op::squeeze(r, y, 2);
+  }
+  const bool channels_last = (is_channels_last(*x) && !is_contiguous(*x)) || (is_channels_last(*w) && !is_contiguous(*w));
+  const bool depthwise = native_depthwise(x, w, g, channels_last);
+  const Dims sizes = output_sizes(x->sizes, w->sizes, g);
+  const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
+  Tensor y;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    Tensor dense = op::contiguous(r, x, format), dense_w = op::contiguous(r, w, format);
+    y = channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
+    if (!depthwise) workspace(r, problem_of(x, w, sizes, g, channels_last), g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
+  }
+  Node* node = r.record({x, w, bias}, {y}, [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
+    const Tensor &x = n.saved[0], &w = n.saved[1];
+    TensorList out(3);
+    Tensor grad = op::contiguous(r, grads[0], format);
+    Tensor dense, dense_w;
+    const ConvProblem problem = problem_of(x, w, ysizes, g, channels_last);
+    auto like = [&](const Tensor& t) {
+      return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype) : r.empty(t->sizes, t->dtype);
+    };
+    auto input_grad = [&] {
+      if (!n.wants(0)) return;
+      dense_w = op::contiguous(r, w, format);
+      out[0] = like(x);
+      if (!depthwise) workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient, "aten::convolution_backward");
+    };
+    auto weight_grad = [&] {
+      if (!n.wants(1)) return;
+      dense = op::contiguous(r, x, format);
+      out[1] = like(w);
+      if (!depthwise) workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
+    };
+    if (depthwise) weight_grad(), input_grad();
+    else input_grad(), weight_grad();
+    if (n.wants(2)) {
+      Dims dims{0};
+      for (int i = 2; i < grad->rank(); ++i) dims.push_back(i);
+      out[2] = op::sum(r, grad, dims, false);
+    }
+    return out;
+  });
+  r.save(node, x);
+  r.save(node, w);
+  return y;
+}
+
+Geometry geometry(const Args& a, std::size_t first, int n) {
+  Geometry g;
+  g.stride = a.dims_n(first, n);
+  // Padding may be a word ("same"), which PyTorch resolves from the kernel.
+  if (std::holds_alternative<std::string>(a[first + 1].v)) {
+    g.padding = Dims::filled(n, 0);
+    if (a.string_or(first + 1, "") == "same") {
+      const Dims d = a.dims_n(first + 2, n);
+      for (int i = 0; i < n; ++i) g.padding[i] = d[i] * (a.tensor(1)->sizes[i + 2] - 1) / 2;
+    }
+  } else {
+    g.padding = a.dims_n(first + 1, n);
+  }
+  g.dilation = a.dims_n(first + 2, n);
+  g.output_padding = Dims::filled(n, 0);
+  return g;
+}
+
+/// A batch dimension of 1 is added to unbatched inputs.
+Tensor batched(Run& r, const Tensor& x, int n) { return x->rank() == n + 1 ? op::unsqueeze(r, x, 0) : x; }
+
+template <int n>
+ValueList run_conv(Run& r, Args& a) {
+  Geometry g = geometry(a, 3, n);
+  g.groups = a.integer(6);
+  Tensor x = a.tensor(0);
+  Tensor y = convolution(r, batched(r, x, n), a.tensor(1), a.optional_tensor(2), g);
+  return {x->rank() == n + 1 ? op::squeeze(r, y, 0) : y};
+}
+
+template <int n>
+ValueList run_conv_transpose(Run& r, Args& a) {
+  Geometry g;
+  g.stride = a.dims_n(3, n);
+  g.padding = a.dims_n(4, n);
+  g.output_padding = a.dims_n(5, n);
+  g.groups = a.integer(6);
+  g.dilation = a.dims_n(7, n);
+  g.transposed = true;
+  return {convolution(r, batched(r, a.tensor(0), n), a.tensor(1), a.optional_tensor(2), g)};
+}
+
+ValueList run_convolution(Run& r, Args& a) {
+  const int n = a.tensor(1)->rank() - 2;
+  Geometry g = geometry(a, 3, n);
+  g.transposed = a.boolean(6);
+  g.output_padding = a.dims_n(7, n);
+  g.groups = a.integer(8);
+  return {convolution(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), g)};
+}
+
+}  // namespace
+
+void register_convolution(Registry& t) {
+  const char* schema = "input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1";
+  for (const char* n : {"aten::conv1d", "aten::conv1d.padding"}) t.add(n, schema, run_conv<1>);
+  for (const char* n : {"aten::conv2d", "aten::conv2d.padding"}) t.add(n, schema, run_conv<2>);
+  for (const char* n : {"aten::conv3d", "aten::conv3d.padding"}) t.add(n, schema, run_conv<3>, Fidelity::modelled);
+  const char* transposed = "input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1";
+  for (const char* n : {"aten::conv_transpose1d", "aten::conv_transpose1d.default"}) t.add(n, transposed, run_conv_transpose<1>);
+  for (const char* n : {"aten::conv_transpose2d.input", "aten::conv_transpose2d"}) t.add(n, transposed, run_conv_transpose<2>);
+  for (const char* n : {"aten::conv_transpose3d.input", "aten::conv_transpose3d"}) t.add(n, transposed, run_conv_transpose<3>, Fidelity::modelled);
+  for (const char* n : {"aten::convolution", "aten::_convolution"})
+    t.add(n, "input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark=None, deterministic=None, cudnn_enabled=None, allow_tf32=None", run_convolution);
+}
+
 }  // namespace memplan

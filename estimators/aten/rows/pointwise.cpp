@@ -281,8 +281,9 @@ Tensor run_back(Run& r, Back back, const Tensor& g) {
       return pointwise(r, {g, f}, d);
     }
     case Back::product2: {
-      Tensor f = pointwise(r, {g}, d);
-      f = pointwise(r, {f}, d);
+      // C++ keeps every temporary of an expression until its end.
+      Tensor inner = pointwise(r, {g}, d);
+      Tensor f = pointwise(r, {inner}, d);
       return pointwise(r, {g, f}, d);
     }
     case Back::chain_rsqrt: {
@@ -410,7 +411,6 @@ ValueList run_pow_number(Run& r, Args& a) {
     if (n == 0.0) return r.empty_like(x);
     Tensor power = pointwise(r, {x}, x->dtype);
     Tensor scaled = pointwise(r, {power}, power->dtype);
-    power.reset();
     return pointwise(r, {g, scaled}, g->dtype);
   })};
 }
@@ -435,11 +435,10 @@ ValueList run_clamp(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const bool both = a.size() > 2 && !a.none(1) && !a.none(2);
   return {op::unary(r, x, x->dtype, true, false, [both](Run& r, const Tensor& g, const Tensor& x) {
+    // where(self >= min [logical_and_ self <= max], grad, zero): the zero is a scalar on the device.
+    Tensor zero = r.empty({}, g->dtype);
     Tensor mask = pointwise(r, {x}, DType::boolean);
-    if (both) {
-      Tensor upper = pointwise(r, {x}, DType::boolean);
-      mask = pointwise(r, {mask, upper}, DType::boolean);
-    }
+    Tensor upper = both ? pointwise(r, {x}, DType::boolean) : Tensor();
     return pointwise(r, {mask, g}, g->dtype);
   })};
 }
@@ -450,8 +449,12 @@ ValueList run_where(Run& r, Args& a) {
   Tensor out = pointwise(r, {c, x, y}, d);
   Node* node = r.record({x, y}, {out}, [](Run& r, Node& n, TensorList& g) {
     TensorList out(2);
-    for (int i = 0; i < 2; ++i)
-      if (n.wants(i)) out[i] = pointwise(r, {n.saved[0], g[0]}, g[0]->dtype);
+    // where(condition, grad, 0) and where(condition, 0, grad), `other` first: the zero is a scalar on the device.
+    for (int i = 1; i >= 0; --i)
+      if (n.wants(i)) {
+        Tensor zero = r.empty({}, g[0]->dtype);
+        out[i] = pointwise(r, {n.saved[0], g[0]}, g[0]->dtype);
+      }
     return out;
   });
   r.save(node, c);

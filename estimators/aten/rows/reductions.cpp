@@ -240,17 +240,17 @@ ValueList variance(Run& r, Args& a) {
   op::reduction_scratch(r, x, y, dims, 16);
   const bool is_std = a.op().find("std") != std::string_view::npos;
   Node* node = r.record({x}, {y}, [dims, keep](Run& r, Node& n, TensorList& g) {
-    // var_backward: (2 / n) * grad * (x - x.mean(dims))
+    // var_backward: (2 / n) * grad * (x - x.mean(dims, true)); the right operand is evaluated first.
     const Tensor& x = n.saved[0];
-    Tensor grad = op::expand_back(r, g[0], g[0]->sizes, {}, true);
-    Tensor scaled = op::mul_number(r, grad);
-    Tensor m = op::mean(r, x, dims, true);
-    Tensor centred = op::sub(r, x, m);
+    Tensor grad = g[0];
     if (!keep) {
       Dims sorted = dims;
       std::sort(sorted.begin(), sorted.end());
-      for (auto d : sorted) scaled = op::unsqueeze(r, scaled, static_cast<int>(d));
+      for (auto d : sorted) grad = op::unsqueeze(r, grad, static_cast<int>(d));
     }
+    Tensor m = op::mean(r, x, dims, true);
+    Tensor centred = op::sub(r, x, m);
+    Tensor scaled = op::mul_number(r, grad);
     return TensorList{op::mul(r, scaled, centred)};
   });
   r.save(node, x);
@@ -306,7 +306,6 @@ void register_reductions(Registry& t) {
         // cumsum_backward: flip, cumsum, flip
         Tensor flipped = r.empty_like(g[0]);
         Tensor summed = r.empty_like(g[0]);
-        flipped.reset();
         return TensorList{r.empty_like(summed)};
       });
       return {y};

@@ -287,7 +287,11 @@ void register_views(Registry& t) {
     // unbind_backward: stack of the pieces' gradients, zeros for those without one.
     r.record({x}, parts, [sizes, d, dtype = x->dtype](Run& r, Node&, TensorList& g) {
       TensorList pieces;
-      for (const Tensor& piece : g) pieces.push_back(op::unsqueeze(r, piece ? piece : r.empty(sizes, dtype), d));
+      Tensor zero;  // the missing pieces are expanded from one scalar
+      for (const Tensor& piece : g) {
+        if (!piece && !zero) zero = r.empty({}, dtype);
+        pieces.push_back(op::unsqueeze(r, piece ? piece : op::expand(r, zero, sizes), d));
+      }
       return TensorList{op::cat(r, pieces, d)};
     });
     return list_of(parts);
