@@ -36,6 +36,10 @@ Result<Timeline> replay(const Schedule& schedule, const AllocatorSetup& allocato
 Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
                            const TrainingSetup& setup, const Device& device);
 
+/// From a tape to the estimate: replayed without a limit first, so that a setup that does not fit still says what it
+/// needs, then on the device itself where the limit could matter (retries, memory_fraction, garbage collection).
+Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
+
 /// All of the above from a loaded model.
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device);
 

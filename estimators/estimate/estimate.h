@@ -78,18 +78,24 @@ struct Estimate {
   std::vector<Recovery> recovered;
   std::int64_t parameter_count = 0;
   std::int64_t trainable_count = 0;
+  Bytes unlimited_process;    ///< peak.process on a device without a limit; larger than it only after retries
   std::int64_t retries = 0;   ///< allocator emptied its cache and tried again
   bool out_of_memory = false; ///< the replay could not place an allocation on the device
   std::string out_of_memory_at;
 };
 
+/// Safety headroom unless the user gives one: 5 % of the device, at least 512 MiB.
+Bytes default_margin(const Device& device);
+
 /// Judges process bytes against the device: fits when high <= usable - margin, tight when the peak still fits,
 /// unknown when the limit lies inside a range that rests on something not modelled.
 struct Judgement {
   Verdict verdict = Verdict::unknown;
-  Bytes usable, margin, headroom;
-  std::string why;
+  Bytes usable;    ///< what the driver reports for the device
+  Bytes margin;    ///< wanted to stay free
+  Bytes headroom;  ///< usable - peak.process; negative when it does not fit
+  std::string why; ///< one sentence
 };
-Judgement judge(const Estimate& estimate, const Device& device);
+Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin = {});
 
 }  // namespace memplan

@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "estimators/estimate/estimate.h"
+
+namespace memplan {
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fits: return "fits";
+    case Verdict::tight: return "tight";
+    case Verdict::no_fit: return "no-fit";
+    case Verdict::unknown: return "unknown";
+  }
+  return "?";
+}
+
+Bytes default_margin(const Device& device) { return std::max(Bytes(device.total.count / 20), Bytes::mib(512)); }
+
+Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin) {
+  Judgement j;
+  j.usable = device.total;
+  j.margin = margin.value_or(default_margin(device));
+  j.headroom = j.usable - estimate.peak.process;
+  if (estimate.out_of_memory || estimate.low > j.usable) {
+    j.verdict = Verdict::no_fit;
+    j.why = estimate.out_of_memory_at.empty()
+                ? fmt::format("the peak is {} over what the device has", to_human(estimate.peak.process - j.usable))
+                : "out of memory at " + estimate.out_of_memory_at;
+  } else if (estimate.high <= j.usable - j.margin && estimate.retries == 0) {
+    j.verdict = Verdict::fits;
+    j.why = fmt::format("{} stay free, more than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
+  } else if (estimate.high > j.usable) {
+    // The limit lies between low and high, and only what is not modelled separates them.
+    j.verdict = Verdict::unknown;
+    j.why = fmt::format("what is not modelled may add up to {}, and {} are free", to_human(estimate.high - estimate.peak.process),
+                        to_human(j.headroom));
+  } else if (estimate.retries > 0) {
+    j.verdict = Verdict::tight;
+    j.why = fmt::format("it runs only because the allocator empties its cache and tries again ({} times)", estimate.retries);
+  } else {
+    j.verdict = Verdict::tight;
+    j.why = fmt::format("{} stay free, less than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
+  }
+  return j;
+}
+
+}  // namespace memplan
