@@ -1,10 +1,375 @@
+// Softmax, dropout and scaled dot product attention. Backend choice: native/transformers/cuda/sdp_utils.cpp of
+// PyTorch 2.11; sizes of temporaries: measured event by event, rules in the comments.
+#include <cmath>
+
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
 
 namespace memplan {
 namespace op {
-Tensor softmax(Run& r, const Tensor& x, int, std::optional<DType>) { return r.empty_like(x); }
-Tensor dropout(Run&, const Tensor& x, double, bool) { return x; }
+
+Tensor softmax_backward(Run& r, const Tensor& g, DType input) {
+  // The result is made first, then grad * output as a temporary.
+  Tensor out = r.empty_like(g, input);
+  Tensor product = r.empty_like(g);
+  return out;
+}
+
+namespace {
+/// `dtype` on an fp16 input is fused into the kernel; on other types the input is converted first (SoftMax.cpp).
+Tensor softmax_of(Run& r, const Tensor& given, std::optional<DType> dtype, bool log) {
+  Tensor x = given;
+  const bool fused = dtype && x->dtype == DType::float16 && *dtype == DType::float32;
+  if (dtype && !fused) x = to(r, x, *dtype);
+  Tensor dense = x;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    dense = contiguous(r, x);
+  }
+  Tensor y = r.empty(x->sizes, dtype.value_or(x->dtype));
+  Node* node = r.record({x}, {y}, [input = x->dtype, log](Run& r, Node&, TensorList& g) {
+    Tensor dense = contiguous(r, g[0]);
+    if (log) return TensorList{r.empty_like(dense, input)};
+    return TensorList{softmax_backward(r, dense, input)};
+  });
+  r.save_output(node, y);
+  return y;
+}
+}  // namespace
+
+Tensor softmax(Run& r, const Tensor& x, int, std::optional<DType> dtype) { return softmax_of(r, x, dtype, false); }
+Tensor log_softmax(Run& r, const Tensor& x, int, std::optional<DType> dtype) { return softmax_of(r, x, dtype, true); }
+
+Tensor dropout(Run& r, const Tensor& x, double p, bool train) {
+  if (!train || p == 0 || x->numel() == 0) return x;
+  Tensor mask = r.empty_like(x, DType::boolean);
+  Tensor y = r.empty_like(x);
+  Node* node = r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
+  r.save_output(node, mask);
+  return y;
+}
+
 }  // namespace op
-void register_attention(Registry&) {}
+
+namespace {
+
+using Backend = AttentionBackend;
+
+struct Attention {
+  Tensor q, k, v, mask;
+  double p = 0;
+  bool causal = false, gqa = false;
+};
+
+bool half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
+std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// sdp_utils.cpp: priority cuDNN, flash, efficient, math on compute capability 9.0 and 10.0, else flash first and
+/// cuDNN last.
+Backend choose(Run& r, const Attention& a) {
+  if (r.setup.attention != Backend::automatic) return r.setup.attention;
+  const DType d = a.q->dtype;
+  const int sm = r.device.sm();
+  const std::int64_t dim = a.q->size(-1), heads = a.q->size(1), kv_heads = a.k->size(1);
+  const bool ranks = a.q->rank() == 4 && a.k->rank() == 4 && a.v->rank() == 4;
+  const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1;
+  const bool same_dim = a.k->size(-1) == dim && a.v->size(-1) == dim;
+  const bool mask_grad = a.mask && r.needs_grad(a.mask);
+  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask;
+  const std::int64_t align = half(d) ? 8 : 4;
+  const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) && (sm >= 80 || d != DType::bfloat16) &&
+                         dim % align == 0 && a.v->size(-1) % align == 0 && !(a.gqa && heads != kv_heads);
+  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) && same_dim &&
+                     !mask_grad && a.k->size(2) != 1;
+  const bool cudnn_first = sm == 90 || sm == 100;
+  if (cudnn_first && cudnn) return Backend::cudnn;
+  if (flash) return Backend::flash;
+  if (efficient) return Backend::efficient;
+  return Backend::math;
+}
+
+/// A boolean mask becomes a floating one of its own shape: where(mask, 0, -inf) with two scalars on the device.
+Tensor float_mask(Run& r, const Tensor& mask, DType dtype) {
+  if (!mask || mask->dtype != DType::boolean) return mask;
+  Tensor zero = r.empty({}, dtype), minus_inf = r.empty({}, dtype);
+  return r.empty_like(mask, dtype);
+}
+
+Tensor efficient(Run& r, Attention a) {
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], dv = a.v->sizes[3];
+  Tensor bias = a.mask;
+  if (bias && bias->sizes.back() % 8 != 0) {
+    // pad_bias: the last dimension is padded to a multiple of 8 and sliced again.
+    Dims padded = bias->sizes;
+    padded[padded.size() - 1] = up(padded.back(), 8);
+    bias = r.empty(padded, bias->dtype);
+  }
+  const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
+  Tensor out = op::transpose(r, r.empty({b, s, h, dv}, a.q->dtype), 1, 2);
+  Tensor lse = r.empty({b, h, grad ? up(s, 32) : 0}, DType::float32);
+  const int sm = r.device.sm();
+  Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
+    const DType dt = nd.inputs[0].dtype;
+    auto bshd = [&](std::int64_t len, std::int64_t heads, std::int64_t dim) { return op::transpose(r, r.empty({b, len, heads, dim}, dt), 1, 2); };
+    Tensor dq = bshd(s, h, d), dk = bshd(n, h, d), dvalue = bshd(n, h, dv);
+    Tensor delta;
+    if (dt == DType::float32) {
+      // (grad.float() * out.float()).sum(-1), transposed and made contiguous
+      Tensor product = r.empty({b, s, h, dv}, DType::float32);
+      Tensor summed = r.empty({b, s, h}, DType::float32);
+      delta = r.empty({b, h, s}, DType::float32);
+      summed.reset();
+    } else {
+      delta = r.empty({b, h, s}, DType::float32);
+    }
+    // GradQTempStorage per tile of queries: an accumulator and 16 bytes of locks; 64 x 64 tiles up to a head dim of
+    // 64, then 128 x 64 (128 x 128 for half types from compute capability 8.0 up to a head dim of 128).
+    const std::int64_t widest = std::max(d, dv);
+    const bool wide = half(dt) && sm >= 80 && widest > 64 && widest <= 128;
+    const std::int64_t rows = widest <= 64 ? 64 : 128, cols = wide ? 128 : 64;
+    std::int64_t per_head = (s + rows - 1) / rows * ((d + cols - 1) / cols) * (rows * cols * 4 + 16);
+    if (half(dt) && widest > 128) per_head += 2 * up(n, 128) * up(widest, 128) * 4;  // fp32 sums of dk and dv
+    Tensor workspace = r.scratch(Bytes(checked_mul(checked_mul(b, h), per_head)));
+    delta.reset();
+    workspace.reset();
+    return TensorList{dq, dk, dvalue};
+  });
+  r.save(node, a.q);
+  r.save(node, a.k);
+  r.save(node, a.v);
+  if (bias) r.save(node, bias);
+  r.save_output(node, out);
+  r.save_output(node, lse);
+  return out;
+}
+
+/// Output in the layout of the query where the query is dense, as cuDNN and flash give it.
+Tensor like_query(Run& r, const Tensor& q, std::int64_t dv) {
+  if (q->sizes[3] == dv) return r.empty_like(q);
+  return op::transpose(r, r.empty({q->sizes[0], q->sizes[2], q->sizes[1], dv}, q->dtype), 1, 2);
+}
+
+Tensor cudnn(Run& r, const Attention& a) {
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
+  const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
+  Tensor seed = r.empty({}, DType::int64), offset = r.empty({}, DType::int64);
+  Tensor out = like_query(r, a.q, a.v->sizes[3]);
+  Tensor lse = grad ? r.empty({b, h, s, 1}, DType::float32) : Tensor();
+  { Tensor workspace = r.scratch(Bytes(256), Category::workspace); }
+  Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList&) {
+    Tensor dq = r.empty_like(nd.saved[0]), dk = r.empty_like(nd.saved[1]), dv = r.empty_like(nd.saved[2]);
+    // fp32 sums of dq, the row sums, 256 bytes; with fewer key heads also dk and dv for every query head.
+    std::int64_t bytes = b * h * s * d * 4 + b * h * s * 4 + 256;
+    if (kv != h) bytes += 2 * b * h * n * d * 2;
+    Tensor workspace = r.scratch(Bytes(bytes), Category::workspace);
+    return TensorList{dq, dk, dv};
+  });
+  r.save(node, a.q);
+  r.save(node, a.k);
+  r.save(node, a.v);
+  if (a.mask) r.save(node, a.mask);
+  r.save_output(node, out);
+  if (lse) r.save_output(node, lse);
+  r.save_output(node, offset);
+  r.save_output(node, seed);
+  return out;
+}
+
+/// num_splits_heuristic of flash_api.cpp.
+std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t key_blocks) {
+  if (static_cast<float>(blocks) >= 0.8f * static_cast<float>(slots)) return 1;
+  const std::int64_t most = std::min<std::int64_t>({128, slots, key_blocks});
+  auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  auto eligible = [&](std::int64_t n) { return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1); };
+  auto efficiency = [&](std::int64_t n) {
+    const float waves = static_cast<float>(blocks * n) / static_cast<float>(slots);
+    return waves / std::ceil(waves);
+  };
+  float best = 0;
+  for (std::int64_t n = 1; n <= most; ++n)
+    if (eligible(n)) best = std::max(best, efficiency(n));
+  for (std::int64_t n = 1; n <= most; ++n)
+    if (eligible(n) && efficiency(n) >= 0.85f * best) return n;
+  return 1;
+}
+
+Tensor flash(Run& r, const Attention& a) {
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
+  const std::int64_t rounded = d <= 192 ? up(d, 32) : 256;
+  Tensor out = r.empty_like(a.q);
+  Tensor lse = r.empty({b, h, s}, DType::float32);
+  Tensor rng, unused;
+  {
+    Tensor lse_parts, out_parts;
+    if (a.p == 0) {
+      const std::int64_t block = d <= 64 ? 256 : d <= 128 ? 128 : 64;
+      const std::int64_t splits = flash_splits(b * h * ((s + 63) / 64), r.device.multiprocessors * 2, (n + block - 1) / block);
+      if (splits > 1) {
+        lse_parts = r.empty({splits, b, h, s}, DType::float32);
+        out_parts = r.empty({splits, b, h, s, rounded}, DType::float32);
+      }
+    }
+    rng = r.empty({2}, DType::int64);
+    unused = r.empty({}, DType::int64);
+    if (a.p > 0) {
+      Tensor state = r.empty({2}, DType::int64);
+      rng = std::move(state);
+    }
+    lse_parts.reset();
+    out_parts.reset();
+  }
+  Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
+    const Tensor& q = nd.saved[0];
+    // The kernel reads [B, S, H, D]: other layouts of the gradient and the output are copied.
+    auto dense = [&](const Tensor& t) { return is_contiguous(*op::transpose(r, t, 1, 2)); };
+    Tensor grad, kept;
+    if (!dense(g[0])) grad = r.empty({b, s, h, d}, q->dtype);
+    if (!dense(nd.saved[3])) kept = r.empty({b, s, h, d}, q->dtype);
+    Tensor dq = r.empty_like(q), dk = r.empty_like(nd.saved[1]), dv = r.empty_like(nd.saved[2]);
+    Tensor row_sums = r.empty({b, h, up(s, 128)}, DType::float32);
+    Tensor sums = r.empty({b, up(s, 128), h, rounded}, DType::float32);
+    Tensor dk_all, dv_all;
+    if (kv != h) {
+      dk_all = r.empty({b, n, h, d}, q->dtype);
+      dv_all = r.empty({b, n, h, d}, q->dtype);
+    }
+    dv_all.reset();
+    dk_all.reset();
+    sums.reset();
+    row_sums.reset();
+    kept.reset();
+    grad.reset();
+    return TensorList{dq, dk, dv};
+  });
+  r.save(node, a.q);
+  r.save(node, a.k);
+  r.save(node, a.v);
+  r.save_output(node, out);
+  r.save_output(node, lse);
+  r.save_output(node, rng);
+  r.save_output(node, unused);
+  return out;
+}
+
+/// _safe_softmax: softmax, then rows that are masked out entirely are filled with zeros.
+Tensor safe_softmax(Run& r, const Tensor& x) {
+  Tensor y = op::softmax(r, x, -1);
+  Dims rows = x->sizes;
+  rows[rows.size() - 1] = 1;
+  Tensor masked = r.empty(x->sizes, DType::boolean);
+  Tensor all = r.empty(rows, DType::boolean);
+  { Tensor zero = r.empty({}, y->dtype); }
+  all.reset();
+  return y;
+}
+
+Tensor repeat_heads(Run& r, const Tensor& x, std::int64_t heads) {
+  const std::int64_t have = x->sizes[1];
+  if (have == heads) return x;
+  Tensor five = op::unsqueeze(r, x, 2);
+  Dims wide = five->sizes;
+  wide[2] = heads / have;
+  Tensor copy = op::clone(r, op::expand(r, five, wide), op::Format::contiguous);
+  return op::flatten(r, copy, 1, 2);
+}
+
+/// _scaled_dot_product_attention_math: half types are computed in fp32.
+Tensor math(Run& r, Attention a) {
+  const DType origin = a.q->dtype;
+  const bool widen = half(origin);
+  Tensor q = a.q, k = a.k, v = a.v;
+  if (widen) {
+    q = op::to(r, q, DType::float32);
+    k = op::to(r, k, DType::float32);
+    v = op::to(r, v, DType::float32);
+  }
+  q = op::mul_number(r, q);
+  Tensor mask = a.mask;
+  if (a.causal) {
+    const Dims square{q->size(-2), k->size(-2)};
+    Tensor ones = r.empty(square, DType::boolean);
+    Tensor lower = r.empty(square, DType::boolean);
+    ones.reset();
+    mask = float_mask(r, lower, q->dtype);
+  }
+  if (a.gqa) {
+    k = repeat_heads(r, k, q->sizes[1]);
+    v = repeat_heads(r, v, q->sizes[1]);
+  }
+  Tensor scaled = op::mul_number(r, k);
+  Tensor scores = op::matmul(r, q, op::transpose(r, scaled, -2, -1));
+  scaled.reset();
+  if (mask) scores = op::add_(r, scores, mask);
+  Tensor weights = safe_softmax(r, scores);
+  scores.reset();
+  if (a.p > 0) weights = op::dropout(r, weights, a.p, true);
+  Tensor out = op::matmul(r, weights, v);
+  if (widen) {
+    out = op::to(r, out, origin);
+    Tensor unused = op::to(r, weights, origin);
+  }
+  return out;
+}
+
+ValueList run_sdpa(Run& r, Args& args) {
+  Attention a{args.tensor(0), args.tensor(1), args.tensor(2), args.optional_tensor(3), args.number(4), args.boolean(5), args.boolean(7)};
+  if (a.q->rank() < 2) fail_input("attention needs tensors of at least two dimensions");
+  const Backend backend = choose(r, a);
+  a.mask = float_mask(r, a.mask, a.q->dtype);
+  switch (backend) {
+    case Backend::cudnn: return {cudnn(r, a)};
+    case Backend::flash: return {flash(r, a)};
+    case Backend::efficient: return {efficient(r, a)};
+    default: return {math(r, a)};
+  }
+}
+
+std::optional<DType> dtype_at(const Args& a, std::size_t i) {
+  auto d = a.dtype(i);
+  return d.empty() ? std::nullopt : std::optional(d[0]);
+}
+
+ValueList run_dropout_(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  if (!a.boolean(2) || a.number(1) == 0) return {x};
+  // In place there is no fused kernel: noise of the full dtype, multiplied in; the noise is kept.
+  Tensor noise = r.empty_like(x);
+  Node* node = r.record({x}, {}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
+  r.save(node, noise);
+  r.rebase(x, node);
+  return {x};
+}
+
+ValueList run_feature_dropout(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  if (!a.boolean(2) || a.number(1) == 0) return {x};
+  Dims shape = x->sizes;
+  for (int i = 2; i < shape.size(); ++i) shape[i] = 1;
+  return {op::mul(r, x, r.empty(shape, x->dtype))};
+}
+
+}  // namespace
+
+void register_attention(Registry& t) {
+  for (const char* n : {"aten::softmax.int", "aten::softmax"})
+    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
+  t.add("aten::_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
+    return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
+  });
+  t.add("aten::_safe_softmax", "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
+  for (const char* n : {"aten::log_softmax.int", "aten::log_softmax"})
+    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
+  t.add("aten::_log_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
+    return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
+  });
+  t.add("aten::dropout", "input, p, train", [](Run& r, Args& a) -> ValueList { return {op::dropout(r, a.tensor(0), a.number(1), a.boolean(2))}; });
+  t.add("aten::native_dropout", "input, p, train", [](Run& r, Args& a) -> ValueList {
+    Tensor y = op::dropout(r, a.tensor(0), a.number(1), a.none(2) || a.boolean(2));
+    return {y};
+  });
+  t.add("aten::dropout_", "input, p, train", run_dropout_);
+  for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout"}) t.add(n, "input, p, train", run_feature_dropout, Fidelity::modelled);
+  t.add("aten::scaled_dot_product_attention", "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
+}
+
 }  // namespace memplan
