@@ -60,6 +60,7 @@ struct Scope {
   std::string module_class;
   std::int32_t parent = -1;  ///< index into Tape::scopes, -1 for the root
   std::int32_t call = 0;     ///< numbers repeated calls of the same module
+  std::string source;        ///< the caller's line: "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
 };
 
 struct Call {
@@ -69,8 +70,9 @@ struct Call {
   std::vector<ValueId> outputs;
   std::int32_t scope = -1;     ///< index into Tape::scopes
   std::string source;          ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
-  bool unknown = false;        ///< no row: outputs take `known_shapes`
-  std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;  ///< for unknown ops, from the file
+  bool unknown = false;        ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
+  std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;
   /// Values whose Python name goes out of scope once this call has returned (tape/lifetimes.h).
   std::vector<ValueId> last_uses;
 };

@@ -1,0 +1,37 @@
+#include "estimators/frontends/onnx/foreign.h"
+
+namespace memplan::onnx_format {
+
+Call unknown_call(const Node& node, Values& values, Tape& tape) {
+  Call call;
+  call.op = (node.domain.empty() ? "onnx" : node.domain) + "::" + node.op_type;
+  call.unknown = true;
+  for (GraphValueId id : node.inputs) {
+    const ValueId v = values.of(id, true);
+    call.args.push_back(v.valid() ? Arg{v} : Arg{});
+  }
+  bool all_known = true;
+  for (GraphValueId id : node.outputs) {
+    if (id < 0) {
+      call.outputs.push_back({});
+      continue;
+    }
+    const GraphValue& v = values.graph().values[static_cast<std::size_t>(id)];
+    TapeValue t;
+    t.name = v.name;
+    const ValueId out = tape.add_value(std::move(t));
+    values.set(id, out);
+    call.outputs.push_back(out);
+    const auto sizes = evaluate(v, values.symbols());
+    all_known = all_known && sizes;
+    if (sizes) call.known_shapes.emplace_back(v.dtype.value_or(DType::float32), *sizes);
+  }
+  if (!all_known) call.known_shapes.clear();
+  return call;
+}
+
+void lower_foreign(const Node& node, const TrainingSetup&, Values& values, Tape& tape) {
+  tape.calls.push_back(unknown_call(node, values, tape));
+}
+
+}  // namespace memplan::onnx_format

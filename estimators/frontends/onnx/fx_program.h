@@ -1,0 +1,36 @@
+// The FX nodes of a graph, in program order, before they become calls.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "estimators/frontends/onnx/fx_text.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+/// Nodes with one FX text, or one node without (then `text.name` is empty).
+struct FxGroup {
+  FxText text;                      ///< names in it are indices into FxProgram::names
+  std::vector<std::int32_t> nodes;  ///< of the graph, in order
+  std::int32_t name = -1;           ///< index of its own name
+};
+
+struct FxProgram {
+  std::vector<std::string_view> names;
+  std::vector<FxGroup> groups;
+  std::vector<bool> is_list;  ///< by name: some operator.getitem reads an element of it
+  std::int32_t find(std::string_view name) const {
+    const auto it = index.find(name);
+    return it == index.end() ? -1 : it->second;
+  }
+  std::unordered_map<std::string_view, std::int32_t> index;
+};
+
+/// The views point into the graph's metadata.
+FxProgram read_fx_program(const Graph& graph);
+
+constexpr const char* fx_key = "pkg.torch.onnx.fx_node";
+
+}  // namespace memplan::onnx_format

@@ -1,0 +1,18 @@
+// Rebuilding the FX program from the text that PyTorch's exporter leaves on each ONNX node. Nodes with one text are one
+// ATen call; nodes without (an optimizer made them) are lowered by their ONNX op.
+#pragma once
+
+#include "estimators/estimate/setup.h"
+#include "estimators/frontends/onnx/values.h"
+#include "estimators/graph/graph.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan::onnx_format {
+
+/// Whether nodes of the graph carry the exporter's text.
+bool has_fx_text(const Graph& graph);
+
+/// Appends the calls of the graph to the tape.
+void lower_fx(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape);
+
+}  // namespace memplan::onnx_format

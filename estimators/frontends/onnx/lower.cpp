@@ -1,0 +1,31 @@
+// lower of pipeline.h: the route by which a file becomes a tape, and the passes over it.
+#include <fmt/format.h>
+
+#include "estimators/frontends/onnx/dims.h"
+#include "estimators/frontends/onnx/fx_route.h"
+#include "estimators/frontends/onnx/values.h"
+#include "estimators/pipeline.h"
+#include "estimators/tape/passes.h"
+
+namespace memplan {
+
+Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
+  return catching([&] {
+    if (model.graphs.empty()) fail_input("the model has no graph", model.path);
+    const Graph& graph = model.graphs.front();
+    Tape tape;
+    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
+    const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
+    onnx_format::Values values(graph, symbols, tape);
+    onnx_format::lower_fx(graph, setup, values, tape);
+    values.finish();
+    freeze(tape, setup.frozen);
+    if (setup.inplace_activations) recover_inplace(tape);
+    recover_causal_masks(tape);
+    remove_dead_calls(tape);
+    mark_last_uses(tape);
+    return tape;
+  });
+}
+
+}  // namespace memplan

@@ -1,0 +1,116 @@
+#include "estimators/frontends/onnx/order.h"
+
+#include <fmt/format.h>
+
+#include <queue>
+#include <unordered_map>
+
+namespace memplan::onnx_format {
+
+namespace {
+
+std::string describe(const Graph& g, std::size_t node) {
+  const Node& n = g.nodes[node];
+  if (!n.name.empty()) return fmt::format("node '{}' ({})", n.name, n.op_type);
+  for (GraphValueId id : n.outputs)
+    if (id >= 0) return fmt::format("the {} node that makes '{}'", n.op_type, g.values[static_cast<std::size_t>(id)].name);
+  return fmt::format("node {} ({})", node, n.op_type);
+}
+
+/// Names that the subgraphs of a node (and theirs) read from outside.
+void add_captures(const Model& model, const Node& node, std::vector<std::string>& names) {
+  for (const auto& [key, attribute] : node.attributes) {
+    const auto* id = std::get_if<GraphId>(&attribute);
+    if (!id) continue;
+    const Graph& sub = model.graphs[static_cast<std::size_t>(*id)];
+    std::unordered_set<GraphValueId> own(sub.inputs.begin(), sub.inputs.end());
+    for (const Node& n : sub.nodes) own.insert(n.outputs.begin(), n.outputs.end());
+    auto captured = [&](GraphValueId v) {
+      if (v >= 0 && !own.count(v) && !sub.initializers.count(v)) names.push_back(sub.values[static_cast<std::size_t>(v)].name);
+    };
+    for (const Node& n : sub.nodes) {
+      for (GraphValueId v : n.inputs) captured(v);
+      add_captures(model, n, names);
+    }
+    for (GraphValueId v : sub.outputs) captured(v);
+  }
+}
+
+}  // namespace
+
+void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, const Model& model,
+                  std::vector<std::string>& warnings) {
+  constexpr std::int32_t nobody = -1, given = -2;
+  std::vector<std::int32_t> producer(g.values.size(), nobody);
+  for (GraphValueId v : g.inputs) producer[static_cast<std::size_t>(v)] = given;
+  for (const auto& [v, tensor] : g.initializers) producer[static_cast<std::size_t>(v)] = given;
+  for (GraphValueId v : captured) producer[static_cast<std::size_t>(v)] = given;
+  for (std::size_t i = 0; i < g.nodes.size(); ++i)
+    for (GraphValueId v : g.nodes[i].outputs) {
+      if (v < 0) continue;
+      std::int32_t& p = producer[static_cast<std::size_t>(v)];
+      if (p != nobody)
+        fail_input(fmt::format("the value '{}' is produced twice, the second time by {}", g.values[static_cast<std::size_t>(v)].name, describe(g, i)),
+                   g.nodes[i].name, "ONNX graphs are in single-assignment form; export the model again");
+      p = static_cast<std::int32_t>(i);
+    }
+
+  bool any_subgraph = false;
+  for (const Node& n : g.nodes)
+    for (const auto& [key, a] : n.attributes) any_subgraph = any_subgraph || std::holds_alternative<GraphId>(a);
+  std::unordered_map<std::string_view, GraphValueId> by_name;
+  if (any_subgraph)
+    for (std::size_t v = 0; v < g.values.size(); ++v) by_name.emplace(g.values[v].name, static_cast<GraphValueId>(v));
+
+  std::vector<std::vector<std::int32_t>> users(g.nodes.size());
+  std::vector<std::int32_t> waiting(g.nodes.size(), 0);
+  bool in_order = true;
+  for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+    auto reads = [&](GraphValueId v) {
+      if (v < 0) return;
+      const std::int32_t p = producer[static_cast<std::size_t>(v)];
+      if (p == nobody)
+        fail_input(fmt::format("{} reads '{}', which nothing produces", describe(g, i), g.values[static_cast<std::size_t>(v)].name),
+                   g.nodes[i].name, "the file is incomplete; export the model again");
+      if (p == given) return;
+      in_order = in_order && p < static_cast<std::int32_t>(i);
+      users[static_cast<std::size_t>(p)].push_back(static_cast<std::int32_t>(i));
+      ++waiting[i];
+    };
+    for (GraphValueId v : g.nodes[i].inputs) reads(v);
+    if (!any_subgraph) continue;
+    std::vector<std::string> names;
+    add_captures(model, g.nodes[i], names);
+    for (const std::string& name : names)
+      if (auto it = by_name.find(name); it != by_name.end()) reads(it->second);
+  }
+  for (GraphValueId v : g.outputs)
+    if (producer[static_cast<std::size_t>(v)] == nobody)
+      fail_input(fmt::format("the graph's output '{}' is not produced by any node", g.values[static_cast<std::size_t>(v)].name), g.name,
+                 "the file is incomplete; export the model again");
+  if (in_order) return;
+
+  std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;
+  for (std::size_t i = 0; i < g.nodes.size(); ++i)
+    if (waiting[i] == 0) ready.push(static_cast<std::int32_t>(i));
+  std::vector<Node> sorted;
+  sorted.reserve(g.nodes.size());
+  while (!ready.empty()) {
+    const std::int32_t i = ready.top();
+    ready.pop();
+    for (std::int32_t user : users[static_cast<std::size_t>(i)])
+      if (--waiting[static_cast<std::size_t>(user)] == 0) ready.push(user);
+    waiting[static_cast<std::size_t>(i)] = -1;
+    sorted.push_back(g.nodes[static_cast<std::size_t>(i)]);
+  }
+  if (sorted.size() != g.nodes.size()) {
+    std::size_t first = 0;
+    while (waiting[first] <= 0) ++first;
+    fail_input(fmt::format("the graph has a cycle through {}", describe(g, first)), g.nodes[first].name,
+               "ONNX graphs have no cycles; export the model again");
+  }
+  g.nodes = std::move(sorted);
+  warnings.push_back("the nodes of the file are not in topological order; memplan sorted them");
+}
+
+}  // namespace memplan::onnx_format

@@ -1,0 +1,81 @@
+#include "estimators/frontends/onnx/scopes.h"
+
+#include "estimators/frontends/onnx/fx_text.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+std::string_view get(const Node& node, const char* key) {
+  const auto it = node.metadata.find(key);
+  return it == node.metadata.end() ? std::string_view{} : std::string_view(it->second);
+}
+
+std::string_view short_path(std::string_view path) {
+  if (const std::size_t at = path.rfind("site-packages/"); at != std::string_view::npos) return path.substr(at + 14);
+  const std::size_t last = path.rfind('/');
+  if (last == std::string_view::npos || last == 0) return path;
+  const std::size_t before = path.rfind('/', last - 1);
+  return before == std::string_view::npos ? path : path.substr(before + 1);
+}
+
+}  // namespace
+
+std::vector<std::string> stack_lines(std::string_view trace) {
+  std::vector<std::string> out;
+  for (std::size_t at = trace.find("File \""); at != std::string_view::npos; at = trace.find("File \"", at)) {
+    at += 6;
+    const std::size_t quote = trace.find('"', at);
+    const std::size_t line = trace.find("line ", at);
+    if (quote == std::string_view::npos || line == std::string_view::npos) break;
+    std::size_t digits = line + 5;
+    while (digits < trace.size() && trace[digits] >= '0' && trace[digits] <= '9') ++digits;
+    std::size_t code = trace.find('\n', digits);
+    std::string entry(short_path(trace.substr(at, quote - at)));
+    entry.append(":").append(trace.substr(line + 5, digits - line - 5));
+    if (code != std::string_view::npos) {
+      code = trace.find_first_not_of(" \n", code);
+      std::size_t end = code == std::string_view::npos ? code : trace.find('\n', code);
+      if (end == std::string_view::npos) end = trace.size();
+      if (code != std::string_view::npos && trace.substr(code, 6) != "File \"") entry.append(" ").append(trace.substr(code, end - code));
+    }
+    out.push_back(std::move(entry));
+    at = quote;
+  }
+  return out;
+}
+
+std::int32_t ScopeTracker::enter(const Node& node, std::string& source) {
+  std::vector<std::string_view> paths = parse_python_strings(get(node, "pkg.torch.onnx.name_scopes"));
+  std::vector<std::string_view> classes = parse_python_strings(get(node, "pkg.torch.onnx.class_hierarchy"));
+  // Nodes that a pass of the exporter put in have no module of their own.
+  if (paths.empty() || paths.front().substr(0, 22) == "_empty_nn_module_stack") return stack_.empty() ? -1 : stack_.back();
+  paths.pop_back();  // the op itself
+  std::vector<std::string> lines = stack_lines(get(node, "pkg.torch.onnx.stack_trace"));
+  // Frames and modules correspond one to one, unless a pass of the exporter made the node.
+  const bool aligned = lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
+  if (aligned) source = lines.back();
+  if (paths.empty()) return stack_.empty() ? -1 : stack_.front();
+
+  std::size_t common = 0;
+  while (common < stack_.size() && common < paths.size()) {
+    const Scope& s = tape_.scopes[static_cast<std::size_t>(stack_[common])];
+    if (s.path != paths[common]) break;
+    if (aligned && common > 0 && !s.source.empty() && s.source != lines[common - 1]) break;
+    ++common;
+  }
+  stack_.resize(common);
+  for (std::size_t i = common; i < paths.size(); ++i) {
+    Scope s;
+    s.path = paths[i];
+    if (i < classes.size()) s.module_class = classes[i];
+    s.parent = stack_.empty() ? -1 : stack_.back();
+    if (aligned && i > 0) s.source = lines[i - 1];
+    s.call = calls_[s.path]++;
+    tape_.scopes.push_back(std::move(s));
+    stack_.push_back(static_cast<std::int32_t>(tape_.scopes.size() - 1));
+  }
+  return stack_.back();
+}
+
+}  // namespace memplan::onnx_format

@@ -1,0 +1,34 @@
+// Module scopes of nodes, from the exporter's metadata, and the lines of Python that called them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimators/graph/graph.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan::onnx_format {
+
+/// Follows the nodes in program order and numbers the module calls that they are in. A module call ends when a node
+/// outside of it comes, or when its caller stands at another line.
+class ScopeTracker {
+ public:
+  explicit ScopeTracker(Tape& tape) : tape_(tape) {}
+
+  /// The scope of a node with the exporter's metadata, made when it is new; sets `source` to the node's own line.
+  /// Nodes without metadata stay in the scope of the node before.
+  std::int32_t enter(const Node& node, std::string& source);
+
+ private:
+  Tape& tape_;
+  std::vector<std::int32_t> stack_;
+  std::map<std::string, std::int32_t> calls_;  ///< of each path so far
+};
+
+/// "torchvision/models/resnet.py:92 out = self.conv1(x)" for each frame of a stack trace, outermost first: what
+/// comes before "site-packages/", or all but the last two parts of the path, is left out.
+std::vector<std::string> stack_lines(std::string_view trace);
+
+}  // namespace memplan::onnx_format

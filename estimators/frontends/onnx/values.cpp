@@ -1,0 +1,195 @@
+#include "estimators/frontends/onnx/values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace memplan::onnx_format {
+
+namespace {
+
+std::string_view get(const std::map<std::string, std::string>& metadata, const char* key) {
+  const auto it = metadata.find(key);
+  return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
+}
+
+bool ends_with(std::string_view s, std::string_view end) { return s.size() >= end.size() && s.substr(s.size() - end.size()) == end; }
+
+std::optional<ValueKind> kind_of(std::string_view kind) {
+  if (kind == "PARAMETER") return ValueKind::parameter;
+  if (kind == "BUFFER") return ValueKind::buffer;
+  if (kind == "CONSTANT_TENSOR") return ValueKind::constant;
+  return std::nullopt;
+}
+
+}  // namespace
+
+ValueKind guess_kind(const StoredTensor& t) {
+  if (!is_floating(t.dtype)) return t.sizes.empty() ? ValueKind::constant : ValueKind::buffer;
+  for (const char* end : {"running_mean", "running_var", "num_batches_tracked", "inv_freq", "position_ids", "mask"})
+    if (ends_with(t.name, end)) return ValueKind::buffer;
+  return t.sizes.empty() ? ValueKind::constant : ValueKind::parameter;
+}
+
+Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape) : graph_(graph), symbols_(symbols), tape_(tape) {
+  of_graph_.resize(graph.values.size());
+  signature_ = parse_signature(get(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
+  std::unordered_map<std::string_view, std::size_t> by_target;
+  std::vector<std::string_view> user_inputs;
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
+    const SignatureLine& line = signature_.inputs[i];
+    line_of_.emplace(line.name, i);
+    if (!line.target.empty()) by_target.emplace(line.target, i);
+    if (line.kind == "USER_INPUT") user_inputs.push_back(line.name);
+  }
+
+  // The user may have renamed inputs at export; the signature keeps the order.
+  const bool same_count = user_inputs.size() == graph.inputs.size();
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphValueId id = graph.inputs[i];
+    const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
+    std::vector<std::int64_t> sizes;
+    if (v.shape)
+      for (std::size_t axis = 0; axis < v.shape->size(); ++axis) {
+        Dim d = (*v.shape)[axis];
+        if (d.open()) d.symbol = dim_name(v, axis);
+        const auto size = evaluate(d, symbols);
+        if (!size) fail_input(fmt::format("dimension {} of input '{}' cannot be computed from '{}'", axis, v.name, d.symbol), v.name);
+        sizes.push_back(*size);
+      }
+    else
+      tape.notes.push_back({"MP007", fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name)});
+    const ValueId t = add(ValueKind::user_input, v.name, v.dtype.value_or(DType::float32), std::move(sizes));
+    tape.inputs.push_back(t);
+    set(id, t);
+    set_name(v.name, t);
+    if (same_count) set_name(user_inputs[i], t);
+    if (auto n = get(v.metadata, "pkg.torch.onnx.original_node_name"); !n.empty()) set_name(n, t);
+  }
+
+  std::unordered_map<std::size_t, bool> present;
+  for (const auto& [id, tensor] : graph.initializers) {
+    const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
+    const auto& metadata = tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
+    auto kind = kind_of(get(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
+    const std::string_view fx = get(metadata, "pkg.torch.onnx.original_node_name");
+    std::optional<std::size_t> line;
+    if (auto it = line_of_.find(fx); it != line_of_.end()) line = it->second;
+    else if (auto t = by_target.find(tensor.name); t != by_target.end()) line = t->second;
+    if (line && !kind) kind = kind_of(signature_.inputs[*line].kind);
+    if (!kind) continue;
+    const ValueId value = add_initializer(id, tensor, *kind, line && !signature_.inputs[*line].target.empty() ? std::string(signature_.inputs[*line].target) : tensor.name);
+    if (!fx.empty()) set_name(fx, value);
+    if (line) {
+      set_name(signature_.inputs[*line].name, value);
+      position_[value.index] = *line;
+      present[*line] = true;
+    }
+  }
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
+    if (kind_of(signature_.inputs[i].kind) && !present.count(i)) missing_targets_.emplace(signature_.inputs[i].target, i);
+}
+
+ValueId Values::add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) {
+  TapeValue v;
+  v.name = std::move(name);
+  v.kind = kind;
+  v.dtype = dtype;
+  v.sizes = std::move(sizes);
+  v.requires_grad = kind == ValueKind::parameter && (is_floating(dtype) || is_complex(dtype));
+  const ValueId id = tape_.add_value(std::move(v));
+  if (kind == ValueKind::parameter) tape_.parameters.push_back(id);
+  if (kind == ValueKind::buffer || kind == ValueKind::constant) tape_.buffers.push_back(id);
+  return id;
+}
+
+ValueId Values::add_initializer(GraphValueId id, const StoredTensor& t, ValueKind kind, std::string name) {
+  const ValueId value = add(kind, std::move(name), t.dtype, t.sizes);
+  TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
+  if (t.integers.size() == 1 && t.sizes.size() <= 1) v.number = t.integers[0];
+  // torch.tensor(3.0) in a forward pass makes a CPU tensor, and an op takes a 0-dim one without copying it.
+  v.on_host = kind == ValueKind::constant && t.sizes.empty();
+  set(id, value);
+  return value;
+}
+
+ValueId Values::of(GraphValueId id, bool as_parameter) {
+  if (id < 0) return {};
+  const ValueId known = of_graph_[static_cast<std::size_t>(id)];
+  if (known.valid()) return known;
+  const auto it = graph_.initializers.find(id);
+  if (it == graph_.initializers.end()) return {};
+  const bool trained = as_parameter && is_floating(it->second.dtype) && !it->second.sizes.empty();
+  return add_initializer(id, it->second, trained ? ValueKind::parameter : ValueKind::constant, graph_.values[static_cast<std::size_t>(id)].name);
+}
+
+ValueId Values::of_name(std::string_view name) const {
+  const auto it = of_name_.find(name);
+  return it == of_name_.end() ? ValueId{} : it->second;
+}
+
+const SignatureLine* Values::missing(std::string_view fx_name) const {
+  const auto it = line_of_.find(fx_name);
+  if (it == line_of_.end() || !missing_targets_.count(signature_.inputs[it->second].target)) return nullptr;
+  return &signature_.inputs[it->second];
+}
+
+ValueId Values::make_missing(std::string_view fx_name, DType dtype, std::vector<std::int64_t> sizes) {
+  const std::size_t line = line_of_.at(fx_name);
+  const SignatureLine& s = signature_.inputs[line];
+  const ValueId value = add(kind_of(s.kind).value_or(ValueKind::constant), std::string(s.target), dtype, std::move(sizes));
+  position_[value.index] = line;
+  missing_targets_.erase(s.target);
+  set_name(s.name, value);
+  return value;
+}
+
+void Values::use_in_scope(ValueId value, std::string_view scope) {
+  if (missing_targets_.empty() || !value.valid()) return;
+  TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
+  if (v.kind != ValueKind::parameter) return;
+  const std::size_t dot = v.name.rfind('.');
+  const std::string_view leaf = dot == std::string::npos ? std::string_view(v.name) : std::string_view(v.name).substr(dot + 1);
+  const std::string here = scope.empty() ? std::string(leaf) : fmt::format("{}.{}", scope, leaf);
+  if (here == v.name) return;
+  const auto it = missing_targets_.find(here);
+  if (it == missing_targets_.end()) return;
+  const std::size_t line = it->second;
+  missing_targets_.erase(it);
+  const std::string other = v.name;
+  // named_parameters() lists a tied parameter once, under its first name.
+  if (auto p = position_.find(value.index); p == position_.end() || line < p->second) {
+    v.name = here;
+    position_[value.index] = line;
+  }
+  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, other)});
+}
+
+void Values::finish() {
+  std::vector<std::string> lost;
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
+    const SignatureLine& line = signature_.inputs[i];
+    const auto it = missing_targets_.find(line.target);
+    if (it == missing_targets_.end() || it->second != i) continue;
+    if (ends_with(line.target, "num_batches_tracked")) {
+      // BatchNorm's step counter: training reads and writes it, but no node of the file does.
+      position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
+    } else {
+      lost.emplace_back(line.target);
+    }
+  }
+  if (!lost.empty())
+    tape_.notes.push_back({"MP004", fmt::format("{} parameters or buffers of the module are not in the file, because no node reads them ('{}'{}); their bytes are missing here",
+                                                lost.size(), lost.front(), lost.size() > 1 ? " …" : "")});
+  auto order = [&](std::vector<ValueId>& list) {
+    std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
+      const auto pa = position_.find(a.index), pb = position_.find(b.index);
+      const std::size_t none = static_cast<std::size_t>(-1);
+      return (pa == position_.end() ? none : pa->second) < (pb == position_.end() ? none : pb->second);
+    });
+  };
+  order(tape_.parameters);
+  order(tape_.buffers);
+}
+
+}  // namespace memplan::onnx_format

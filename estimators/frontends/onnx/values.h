@@ -1,0 +1,67 @@
+// Inputs, parameters, buffers and constants of a graph as values of the tape.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "estimators/estimate/setup.h"
+#include "estimators/frontends/onnx/dims.h"
+#include "estimators/frontends/onnx/signature.h"
+#include "estimators/graph/graph.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan::onnx_format {
+
+/// Which tape value each value of the graph and each name of the exporter stands for.
+class Values {
+ public:
+  /// Makes the values of user inputs, and of parameters and buffers as the exporter's metadata tells them.
+  Values(const Graph& graph, const Symbols& symbols, Tape& tape);
+
+  /// The tape value of a graph value; for an initializer without metadata it is made on first use, as a constant
+  /// or, when `as_parameter`, as a parameter. Invalid when nothing has produced it yet.
+  ValueId of(GraphValueId id, bool as_parameter = false);
+  void set(GraphValueId id, ValueId value) { of_graph_[static_cast<std::size_t>(id)] = value; }
+
+  /// The value of an FX name ("p_conv1_weight"); invalid when unknown.
+  ValueId of_name(std::string_view name) const;
+  void set_name(std::string_view name, ValueId value) { of_name_[name] = value; }
+
+  /// A parameter or buffer that the signature names and that has no tensor in the file.
+  const SignatureLine* missing(std::string_view fx_name) const;
+  /// Makes it, now that its sizes are known.
+  ValueId make_missing(std::string_view fx_name, DType dtype, std::vector<std::int64_t> sizes);
+
+  /// A module at `scope` used `value`, a parameter with another module's name: when the signature has one of that
+  /// leaf name for this module and no tensor for it, the two are tied.
+  void use_in_scope(ValueId value, std::string_view scope);
+
+  /// Orders the tape's lists as the signature does, adds buffers that no node reads, and notes what is missing.
+  void finish();
+
+  const Signature& signature() const { return signature_; }
+  const Graph& graph() const { return graph_; }
+  const Symbols& symbols() const { return symbols_; }
+
+ private:
+  ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);
+  ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
+
+  const Graph& graph_;
+  const Symbols& symbols_;
+  Tape& tape_;
+  Signature signature_;
+  std::vector<ValueId> of_graph_;
+  std::unordered_map<std::string_view, ValueId> of_name_;
+  std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
+  std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same
+  std::unordered_map<std::int32_t, std::size_t> position_;             ///< tape value -> index into signature_.inputs
+};
+
+/// The kind of an initializer that no metadata explains: by its name, dtype and the ops that read it.
+ValueKind guess_kind(const StoredTensor& tensor);
+
+}  // namespace memplan::onnx_format

@@ -1,0 +1,33 @@
+// Passes over a tape that every frontend shares.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Shell globs over whole names: '*' any run, '?' one character.
+bool matches_glob(std::string_view text, std::string_view glob);
+
+/// Parameters whose name matches one of the globs take no gradient. Failure(usage) for a glob that matches none.
+void freeze(Tape& tape, const std::vector<std::string>& globs);
+
+/// Puts back what functionalization took away: `out += identity` and nn.ReLU(inplace=True) become in-place ops. By
+/// the line of Python where a call stands, and by the table data/aten/inplace_modules.json for modules that libraries
+/// construct with inplace=True. What was changed is added to Tape::recovered.
+void recover_inplace(Tape& tape);
+
+/// Tracing materialises the masks that eager attention does without: an attn_mask that is causal by construction
+/// becomes is_causal=True, one that is true everywhere goes. What was changed is added to Tape::recovered.
+void recover_causal_masks(Tape& tape);
+
+/// Removes calls on integers, booleans and sizes whose results nobody uses.
+void remove_dead_calls(Tape& tape);
+
+/// Fills Call::last_uses (tape/lifetimes.h).
+void mark_last_uses(Tape& tape);
+
+}  // namespace memplan

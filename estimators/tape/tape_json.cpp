@@ -1,0 +1,236 @@
+#include "estimators/tape/tape_json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "estimators/base/error.h"
+
+namespace memplan {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kind_names[] = {"user_input", "parameter", "buffer", "constant", "computed"};
+
+json arg_to_json(const Arg& arg) {
+  struct Visitor {
+    json operator()(Arg::None) const { return nullptr; }
+    json operator()(ValueId id) const { return json{{"v", id.index}}; }
+    json operator()(std::int64_t n) const { return n; }
+    json operator()(double d) const {
+      // JSON has no infinities; they appear as fill values of masks.
+      if (std::isfinite(d)) return d;
+      return json{{"float", std::isnan(d) ? "nan" : d > 0 ? "inf" : "-inf"}};
+    }
+    json operator()(bool b) const { return b; }
+    json operator()(const std::string& s) const { return s; }
+    json operator()(DType d) const { return json{{"dtype", name_of(d)}}; }
+    json operator()(const Arg::List& list) const {
+      json out = json::array();
+      for (const Arg& a : list) out.push_back(arg_to_json(a));
+      return out;
+    }
+  };
+  return std::visit(Visitor{}, arg.value);
+}
+
+DType read_dtype(const json& j) {
+  const auto name = j.get<std::string>();
+  if (auto d = dtype_from_name(name)) return *d;
+  fail_input(fmt::format("unknown dtype '{}' in a tape", name));
+}
+
+Arg arg_from_json(const json& j, std::size_t values) {
+  if (j.is_null()) return {};
+  if (j.is_boolean()) return {j.get<bool>()};
+  if (j.is_number_integer()) return {j.get<std::int64_t>()};
+  if (j.is_number_float()) return {j.get<double>()};
+  if (j.is_string()) return {j.get<std::string>()};
+  if (j.is_array()) {
+    Arg::List list;
+    for (const json& item : j) list.push_back(arg_from_json(item, values));
+    return {std::move(list)};
+  }
+  if (j.contains("dtype")) return {read_dtype(j["dtype"])};
+  if (j.contains("float")) return {j["float"] == "nan" ? NAN : j["float"] == "inf" ? INFINITY : -INFINITY};
+  const auto index = j.at("v").get<std::int32_t>();
+  if (index < 0 || static_cast<std::size_t>(index) >= values) fail_input(fmt::format("a tape refers to value {} of {}", index, values));
+  return {ValueId{index}};
+}
+
+json ids_to_json(const std::vector<ValueId>& ids) {
+  json out = json::array();
+  for (ValueId id : ids) out.push_back(id.index);
+  return out;
+}
+
+std::vector<ValueId> ids_from_json(const json& j, std::size_t values) {
+  std::vector<ValueId> ids;
+  for (const json& item : j) {
+    const auto index = item.get<std::int32_t>();
+    if (index < -1 || index >= static_cast<std::int64_t>(values)) fail_input(fmt::format("a tape refers to value {} of {}", index, values));
+    ids.push_back({index});
+  }
+  return ids;
+}
+
+std::string arg_text(const Tape& tape, const Arg& arg) {
+  struct Visitor {
+    const Tape& tape;
+    std::string operator()(Arg::None) const { return "None"; }
+    std::string operator()(ValueId id) const {
+      if (!id.valid()) return "_";
+      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+      return v.kind == ValueKind::computed ? fmt::format("%{}", v.name) : v.name;
+    }
+    std::string operator()(std::int64_t n) const { return std::to_string(n); }
+    std::string operator()(double d) const { return fmt::format("{}", d); }
+    std::string operator()(bool b) const { return b ? "True" : "False"; }
+    std::string operator()(const std::string& s) const { return fmt::format("'{}'", s); }
+    std::string operator()(DType d) const { return std::string(name_of(d)); }
+    std::string operator()(const Arg::List& list) const {
+      std::string out = "[";
+      for (const Arg& a : list) out += (out.size() > 1 ? ", " : "") + std::visit(*this, a.value);
+      return out + "]";
+    }
+  };
+  return std::visit(Visitor{tape}, arg.value);
+}
+
+}  // namespace
+
+json to_json(const Tape& tape) {
+  json values = json::array(), calls = json::array(), scopes = json::array();
+  for (const TapeValue& v : tape.values) {
+    json j{{"name", v.name}, {"kind", kind_names[static_cast<int>(v.kind)]}};
+    if (v.kind != ValueKind::computed) {
+      j["dtype"] = name_of(v.dtype);
+      j["sizes"] = v.sizes;
+    }
+    if (v.requires_grad) j["requires_grad"] = true;
+    if (v.same_storage_as.valid()) j["same_storage_as"] = v.same_storage_as.index;
+    if (v.number) j["number"] = *v.number;
+    if (v.on_host) j["on_host"] = true;
+    values.push_back(std::move(j));
+  }
+  for (const Call& c : tape.calls) {
+    json args = json::array(), kwargs = json::array();
+    for (const Arg& a : c.args) args.push_back(arg_to_json(a));
+    for (const auto& [name, a] : c.kwargs) kwargs.push_back({name, arg_to_json(a)});
+    json j{{"op", c.op}, {"args", args}, {"outputs", ids_to_json(c.outputs)}};
+    if (!kwargs.empty()) j["kwargs"] = kwargs;
+    if (c.scope >= 0) j["scope"] = c.scope;
+    if (!c.source.empty()) j["source"] = c.source;
+    if (c.unknown) j["unknown"] = true;
+    if (!c.known_shapes.empty()) {
+      json shapes = json::array();
+      for (const auto& [dtype, sizes] : c.known_shapes) shapes.push_back({name_of(dtype), sizes});
+      j["known_shapes"] = shapes;
+    }
+    if (!c.last_uses.empty()) j["last_uses"] = ids_to_json(c.last_uses);
+    calls.push_back(std::move(j));
+  }
+  for (const Scope& s : tape.scopes) {
+    json j{{"path", s.path}, {"class", s.module_class}, {"parent", s.parent}, {"call", s.call}};
+    if (!s.source.empty()) j["source"] = s.source;
+    scopes.push_back(std::move(j));
+  }
+  json recovered = json::array(), notes = json::array();
+  for (const Recovery& r : tape.recovered) recovered.push_back({{"op", r.op}, {"from", r.from}, {"count", r.count}});
+  for (const Note& n : tape.notes) notes.push_back({{"code", n.code}, {"text", n.text}});
+  return json{{"values", values},
+              {"calls", calls},
+              {"scopes", scopes},
+              {"inputs", ids_to_json(tape.inputs)},
+              {"parameters", ids_to_json(tape.parameters)},
+              {"buffers", ids_to_json(tape.buffers)},
+              {"outputs", ids_to_json(tape.outputs)},
+              {"recovered", recovered},
+              {"notes", notes}};
+}
+
+Tape tape_from_json(const json& root) try {
+  Tape tape;
+  const std::size_t n = root.at("values").size();
+  for (const json& j : root.at("values")) {
+    TapeValue v;
+    v.name = j.at("name").get<std::string>();
+    const auto kind = j.at("kind").get<std::string>();
+    std::size_t k = 0;
+    while (k < std::size(kind_names) && kind != kind_names[k]) ++k;
+    if (k == std::size(kind_names)) fail_input(fmt::format("unknown kind of value '{}' in a tape", kind));
+    v.kind = static_cast<ValueKind>(k);
+    if (j.contains("dtype")) v.dtype = read_dtype(j["dtype"]);
+    if (j.contains("sizes")) v.sizes = j["sizes"].get<std::vector<std::int64_t>>();
+    v.requires_grad = j.value("requires_grad", false);
+    v.same_storage_as.index = j.value("same_storage_as", -1);
+    if (v.same_storage_as.index >= static_cast<std::int64_t>(n)) fail_input("a tape ties a value to one that it does not have");
+    if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
+    v.on_host = j.value("on_host", false);
+    tape.values.push_back(std::move(v));
+  }
+  for (const json& j : root.value("scopes", json::array()))
+    tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), j.value("parent", -1), j.value("call", 0), j.value("source", "")});
+  for (const json& j : root.at("calls")) {
+    Call c;
+    c.op = j.at("op").get<std::string>();
+    for (const json& a : j.at("args")) c.args.push_back(arg_from_json(a, n));
+    for (const json& a : j.value("kwargs", json::array())) c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), n));
+    c.outputs = ids_from_json(j.at("outputs"), n);
+    c.scope = j.value("scope", -1);
+    if (c.scope >= static_cast<std::int64_t>(tape.scopes.size())) fail_input("a call of a tape is in a scope that it does not have");
+    c.source = j.value("source", "");
+    c.unknown = j.value("unknown", false);
+    for (const json& s : j.value("known_shapes", json::array())) c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
+    c.last_uses = ids_from_json(j.value("last_uses", json::array()), n);
+    tape.calls.push_back(std::move(c));
+  }
+  tape.inputs = ids_from_json(root.at("inputs"), n);
+  tape.parameters = ids_from_json(root.at("parameters"), n);
+  tape.buffers = ids_from_json(root.at("buffers"), n);
+  tape.outputs = ids_from_json(root.at("outputs"), n);
+  for (const json& j : root.value("recovered", json::array()))
+    tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(), j.at("count").get<std::int64_t>()});
+  for (const json& j : root.value("notes", json::array())) tape.notes.push_back({j.at("code").get<std::string>(), j.at("text").get<std::string>()});
+  return tape;
+} catch (const json::exception& e) {
+  fail_input(fmt::format("a tape's JSON is not as expected: {}", e.what()));
+}
+
+std::string to_text(const Tape& tape) {
+  std::string out;
+  for (const TapeValue& v : tape.values)
+    if (v.kind != ValueKind::computed)
+      out += fmt::format("{} {} {}{}{}{}\n", kind_names[static_cast<int>(v.kind)], v.name, name_of(v.dtype), fmt::format("[{}]", fmt::join(v.sizes, ", ")),
+                         v.kind == ValueKind::parameter && !v.requires_grad ? " frozen" : "",
+                         v.same_storage_as.valid() ? " tied to " + tape.values[static_cast<std::size_t>(v.same_storage_as.index)].name : "");
+  for (const Call& c : tape.calls) {
+    std::string line;
+    for (ValueId id : c.outputs) line += (line.empty() ? "" : ", ") + arg_text(tape, {id});
+    line += fmt::format(" = {}(", c.op);
+    bool first = true;
+    for (const Arg& a : c.args) line += (first ? "" : ", ") + arg_text(tape, a), first = false;
+    for (const auto& [name, a] : c.kwargs) line += fmt::format("{}{}={}", first ? "" : ", ", name, arg_text(tape, a)), first = false;
+    line += ")";
+    if (c.unknown) line += " UNKNOWN";
+    if (!c.last_uses.empty()) {
+      line += " del";
+      for (ValueId id : c.last_uses) line += ' ' + arg_text(tape, {id});
+    }
+    if (c.scope >= 0) {
+      const Scope& s = tape.scopes[static_cast<std::size_t>(c.scope)];
+      line += fmt::format("  # {}{}", s.path, s.call ? fmt::format("#{}", s.call) : "");
+    }
+    if (!c.source.empty()) line += "  " + c.source;
+    out += line + "\n";
+  }
+  for (ValueId id : tape.outputs) out += "return " + arg_text(tape, {id}) + "\n";
+  for (const Recovery& r : tape.recovered) out += fmt::format("recovered {} x{} from {}\n", r.op, r.count, r.from);
+  for (const Note& n : tape.notes) out += fmt::format("{}: {}\n", n.code, n.text);
+  return out;
+}
+
+}  // namespace memplan
