@@ -2,7 +2,7 @@
 
 namespace memplan::onnx_format {
 
-Call unknown_call(const Node& node, Values& values, Tape& tape) {
+Call unknown_call(const GraphNode& node, Values& values, Tape& tape) {
   Call call;
   call.op = (node.domain.empty() ? "onnx" : node.domain) + "::" + node.op_type;
   call.unknown = true;
@@ -30,7 +30,7 @@ Call unknown_call(const Node& node, Values& values, Tape& tape) {
   return call;
 }
 
-void lower_foreign(const Node& node, const TrainingSetup&, Values& values, Tape& tape) {
+void lower_foreign(const GraphNode& node, const TrainingSetup&, Values& values, Tape& tape) {
   tape.calls.push_back(unknown_call(node, values, tape));
 }
 

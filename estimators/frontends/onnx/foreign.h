@@ -8,9 +8,9 @@
 namespace memplan::onnx_format {
 
 /// Appends the calls that stand for one node; unknown ops become unknown calls.
-void lower_foreign(const Node& node, const TrainingSetup& setup, Values& values, Tape& tape);
+void lower_foreign(const GraphNode& node, const TrainingSetup& setup, Values& values, Tape& tape);
 
 /// A call that keeps the op unknown, "onnx::Split": its tensors count, its shapes come from the file.
-Call unknown_call(const Node& node, Values& values, Tape& tape);
+Call unknown_call(const GraphNode& node, Values& values, Tape& tape);
 
 }  // namespace memplan::onnx_format

@@ -76,7 +76,7 @@ class FxRoute {
 
   void emit_foreign(const FxGroup& group, std::int32_t scope) {
     for (std::int32_t n : group.nodes) {
-      const Node& node = graph_.nodes[static_cast<std::size_t>(n)];
+      const GraphNode& node = graph_.nodes[static_cast<std::size_t>(n)];
       if (node.op_type == "Constant") continue;
       const std::size_t first = tape_.calls.size();
       lower_foreign(node, setup_, values_, tape_);
@@ -234,7 +234,7 @@ class FxRoute {
 
   void bind_outputs(const FxGroup& group, int count, Call call) {
     const auto index = static_cast<std::int32_t>(tape_.calls.size());
-    const Node& last = graph_.nodes[static_cast<std::size_t>(group.nodes.back())];
+    const GraphNode& last = graph_.nodes[static_cast<std::size_t>(group.nodes.back())];
     Binding& own = bindings_[static_cast<std::size_t>(group.name)];
     if (count > 1) {
       // Elements without a getitem of their own appear as ONNX outputs named "getitem_7". Tracing makes a getitem for
@@ -289,7 +289,7 @@ class FxRoute {
 
   void bind_name_and_nodes(const FxGroup& group, ValueId v) {
     bind(group.name, v);
-    const Node& last = graph_.nodes[static_cast<std::size_t>(group.nodes.back())];
+    const GraphNode& last = graph_.nodes[static_cast<std::size_t>(group.nodes.back())];
     for (GraphValueId id : last.outputs) {
       if (id < 0) continue;
       values_.set(id, v);
@@ -305,7 +305,7 @@ class FxRoute {
   /// Which output of the ATen op an ONNX value is, when the numbering does not tell.
   std::int32_t position_of(const FxGroup& group, GraphValueId id) const {
     for (std::int32_t n : group.nodes) {
-      const Node& node = graph_.nodes[static_cast<std::size_t>(n)];
+      const GraphNode& node = graph_.nodes[static_cast<std::size_t>(n)];
       for (std::size_t i = 0; i < node.outputs.size(); ++i)
         if (node.outputs[i] == id) return node.op_type == "ArgMax" || node.op_type == "ArgMin" ? 1 : static_cast<std::int32_t>(i);
     }
@@ -360,7 +360,7 @@ class FxRoute {
 }  // namespace
 
 bool has_fx_text(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.metadata.count(fx_key) > 0; });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode& n) { return n.metadata.count(fx_key) > 0; });
 }
 
 void lower_fx(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape) { FxRoute(graph, setup, values, tape).run(); }

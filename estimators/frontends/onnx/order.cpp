@@ -10,7 +10,7 @@ namespace memplan::onnx_format {
 namespace {
 
 std::string describe(const Graph& g, std::size_t node) {
-  const Node& n = g.nodes[node];
+  const GraphNode& n = g.nodes[node];
   if (!n.name.empty()) return fmt::format("node '{}' ({})", n.name, n.op_type);
   for (GraphValueId id : n.outputs)
     if (id >= 0) return fmt::format("the {} node that makes '{}'", n.op_type, g.values[static_cast<std::size_t>(id)].name);
@@ -18,17 +18,17 @@ std::string describe(const Graph& g, std::size_t node) {
 }
 
 /// Names that the subgraphs of a node (and theirs) read from outside.
-void add_captures(const Model& model, const Node& node, std::vector<std::string>& names) {
+void add_captures(const Model& model, const GraphNode& node, std::vector<std::string>& names) {
   for (const auto& [key, attribute] : node.attributes) {
     const auto* id = std::get_if<GraphId>(&attribute);
     if (!id) continue;
     const Graph& sub = model.graphs[static_cast<std::size_t>(*id)];
     std::unordered_set<GraphValueId> own(sub.inputs.begin(), sub.inputs.end());
-    for (const Node& n : sub.nodes) own.insert(n.outputs.begin(), n.outputs.end());
+    for (const GraphNode& n : sub.nodes) own.insert(n.outputs.begin(), n.outputs.end());
     auto captured = [&](GraphValueId v) {
       if (v >= 0 && !own.count(v) && !sub.initializers.count(v)) names.push_back(sub.values[static_cast<std::size_t>(v)].name);
     };
-    for (const Node& n : sub.nodes) {
+    for (const GraphNode& n : sub.nodes) {
       for (GraphValueId v : n.inputs) captured(v);
       add_captures(model, n, names);
     }
@@ -56,7 +56,7 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
     }
 
   bool any_subgraph = false;
-  for (const Node& n : g.nodes)
+  for (const GraphNode& n : g.nodes)
     for (const auto& [key, a] : n.attributes) any_subgraph = any_subgraph || std::holds_alternative<GraphId>(a);
   std::unordered_map<std::string_view, GraphValueId> by_name;
   if (any_subgraph)
@@ -93,7 +93,7 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;
   for (std::size_t i = 0; i < g.nodes.size(); ++i)
     if (waiting[i] == 0) ready.push(static_cast<std::int32_t>(i));
-  std::vector<Node> sorted;
+  std::vector<GraphNode> sorted;
   sorted.reserve(g.nodes.size());
   while (!ready.empty()) {
     const std::int32_t i = ready.top();

@@ -152,7 +152,7 @@ class Reader {
     if (++nodes_ > max_nodes) fail_input("the graph has too many nodes", model_.path, "is a function inlined without end?");
     if (auto it = functions_.find(function_key(p.domain(), p.op_type(), p.overload())); it != functions_.end())
       return inline_function(*it->second, p, names, site);
-    Node node;
+    GraphNode node;
     node.op_type = p.op_type();
     node.domain = p.domain() == "ai.onnx" ? std::string() : p.domain();
     node.name = names.prefix + p.name();
@@ -168,7 +168,7 @@ class Reader {
     graph(names.graph).nodes.push_back(std::move(node));
   }
 
-  void add_attribute(Node& node, const AttributeProto& a, const std::string& name, Names& names, const CallSite* site) {
+  void add_attribute(GraphNode& node, const AttributeProto& a, const std::string& name, Names& names, const CallSite* site) {
     if (!a.ref_attr_name().empty()) {
       if (!site) fail_input(fmt::format("attribute '{}' refers to a function's attribute outside a function", name), node.name);
       for (const AttributeProto& given : site->call->attribute())
@@ -237,7 +237,7 @@ class Reader {
     for (int i = 0; i < f.output_size() && i < call.output_size(); ++i)
       for (int k = 0; k < f.input_size() && k < call.input_size(); ++k)
         if (f.output(i) == f.input(k)) {
-          Node pass;
+          GraphNode pass;
           pass.op_type = "Identity";
           pass.inputs = {value(names, call.input(k))};
           pass.outputs = {value(names, call.output(i))};

@@ -6,7 +6,7 @@ namespace memplan::onnx_format {
 
 namespace {
 
-std::string_view get(const Node& node, const char* key) {
+std::string_view get(const GraphNode& node, const char* key) {
   const auto it = node.metadata.find(key);
   return it == node.metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
@@ -45,7 +45,7 @@ std::vector<std::string> stack_lines(std::string_view trace) {
   return out;
 }
 
-std::int32_t ScopeTracker::enter(const Node& node, std::string& source) {
+std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   std::vector<std::string_view> paths = parse_python_strings(get(node, "pkg.torch.onnx.name_scopes"));
   std::vector<std::string_view> classes = parse_python_strings(get(node, "pkg.torch.onnx.class_hierarchy"));
   // Nodes that a pass of the exporter put in have no module of their own.

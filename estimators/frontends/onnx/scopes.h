@@ -19,7 +19,7 @@ class ScopeTracker {
 
   /// The scope of a node with the exporter's metadata, made when it is new; sets `source` to the node's own line.
   /// Nodes without metadata stay in the scope of the node before.
-  std::int32_t enter(const Node& node, std::string& source);
+  std::int32_t enter(const GraphNode& node, std::string& source);
 
  private:
   Tape& tape_;
