@@ -69,6 +69,7 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
     const Row* row = call.unknown ? nullptr : table.find(call.op);
     ValueList results;
+    Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
       results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args);
     } catch (const Failure& failure) {

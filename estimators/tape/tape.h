@@ -70,6 +70,7 @@ struct Call {
   std::vector<ValueId> outputs;
   std::int32_t scope = -1;     ///< index into Tape::scopes
   std::string source;          ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
+  bool no_autocast = false;    ///< the module runs it with autocast off
   bool unknown = false;        ///< the frontend knows no ATen op for it: outputs take `known_shapes`
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
   std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;

@@ -112,6 +112,11 @@ void register_creation(Registry& t) {
     const DType d = a.dtype_or(1, x->dtype);
     return {d == x->dtype ? op::clone(r, x) : op::to(r, x, d)};
   });
+  // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
+  t.add("memplan::to_default_dtype", "self", [](Run& r, Args& a) -> ValueList {
+    const Precision p = r.setup.precision;
+    return {op::to(r, a.tensor(0), p == Precision::bf16 ? DType::bfloat16 : p == Precision::fp16 ? DType::float16 : DType::float32)};
+  });
   t.add("aten::type_as", "self, other", [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
   for (auto [name, dtype] : {std::pair{"aten::float", DType::float32}, {"aten::half", DType::float16}, {"aten::bfloat16", DType::bfloat16}}) {
     // The dtype is in the name, so a row needs it as default of a hidden argument.

@@ -1,0 +1,196 @@
+#include "estimators/tape/casts.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+namespace memplan {
+
+namespace {
+
+bool ends_with(std::string_view text, std::string_view tail) {
+  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
+}
+
+bool is_value(const Arg& a, ValueId id) {
+  auto* v = std::get_if<ValueId>(&a.value);
+  return v && *v == id;
+}
+
+void replace(Arg& a, ValueId from, ValueId to) {
+  if (is_value(a, from)) a.value = to;
+  if (auto* list = std::get_if<Arg::List>(&a.value))
+    for (Arg& x : *list) replace(x, from, to);
+}
+
+void replace(Call& c, ValueId from, ValueId to) {
+  for (Arg& a : c.args) replace(a, from, to);
+  for (auto& [name, a] : c.kwargs) replace(a, from, to);
+}
+
+ValueId value_at(const Call& c, std::size_t i) {
+  if (i >= c.args.size()) return {};
+  auto* v = std::get_if<ValueId>(&c.args[i].value);
+  return v ? *v : ValueId{};
+}
+
+enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention };
+
+Rule rule_of(std::string_view module_class) {
+  if (ends_with(module_class, "T5LayerNorm")) return Rule::t5_norm;
+  // torch.nn.RMSNorm is one op and casts inside.
+  if (ends_with(module_class, "RMSNorm") && module_class.find("torch.nn") == std::string_view::npos) return Rule::rms_norm;
+  if (ends_with(module_class, "RotaryEmbedding")) return Rule::rotary;
+  if (ends_with(module_class, "T5Attention")) return Rule::t5_attention;
+  return Rule::none;
+}
+
+class Pass {
+ public:
+  explicit Pass(Tape& tape) : tape_(tape) {}
+
+  void run() {
+    std::vector<Rule> rules;
+    for (const Scope& s : tape_.scopes) rules.push_back(rule_of(s.module_class));
+    if (std::all_of(rules.begin(), rules.end(), [](Rule r) { return r == Rule::none; })) return;
+    std::vector<Call> calls = std::move(tape_.calls);
+    tape_.calls.clear();
+    for (std::size_t i = 0; i < calls.size();) {
+      // The calls of one pass through a module stand together.
+      std::size_t end = i + 1;
+      while (end < calls.size() && calls[end].scope == calls[i].scope) ++end;
+      const Rule rule = calls[i].scope >= 0 ? rules[calls[i].scope] : Rule::none;
+      std::vector<Call> body(std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(i)),
+                             std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(end)));
+      switch (rule) {
+        case Rule::none: put(std::move(body)); break;
+        case Rule::rms_norm: norm(std::move(body), true); break;
+        case Rule::t5_norm: norm(std::move(body), false); break;
+        case Rule::rotary: rotary(std::move(body)); break;
+        case Rule::t5_attention: softmax(std::move(body)); break;
+      }
+      i = end;
+    }
+    rename_later();
+    if (count_ > 0) tape_.recovered.push_back({"aten::to.dtype", "casts of the module's class, absent from an fp32 export", count_});
+  }
+
+ private:
+  void put(std::vector<Call> body) {
+    for (Call& c : body) tape_.calls.push_back(std::move(c));
+  }
+
+  ValueId cast(const Call& like, ValueId x, Arg to, const char* op) {
+    TapeValue v;
+    v.name = tape_.values[x.index].name + ".to";
+    const ValueId out = tape_.add_value(std::move(v));
+    Call c;
+    c.op = op;
+    c.args.push_back({x});
+    if (!to.is_none()) c.args.push_back(std::move(to));
+    c.outputs = {out};
+    c.scope = like.scope;
+    c.source = like.source;
+    tape_.calls.push_back(std::move(c));
+    ++count_;
+    return out;
+  }
+
+  /// pow(x, 2) … mul(x, rsqrt) … mul(weight, ·)
+  void norm(std::vector<Call> body, bool product_in_fp32) {
+    ValueId x, wide;
+    for (Call& c : body) {
+      if (c.op == "aten::pow.Tensor_Scalar" && !x.valid()) {
+        x = value_at(c, 0);
+        if (x.valid()) wide = cast(c, x, {DType::float32}, "aten::to.dtype");
+        replace(c, x, wide);
+      } else if (x.valid() && product_in_fp32) {
+        replace(c, x, wide);
+      }
+      const bool product = c.op == "aten::mul.Tensor" && x.valid() && (is_value(c.args.at(0), wide) || is_value(c.args.at(0), x));
+      tape_.calls.push_back(c);
+      if (!product) continue;
+      // The weight is the other operand of the product that follows.
+      const Call& last = body.back();
+      ValueId like = x;
+      if (!product_in_fp32)
+        for (std::size_t i = 0; i < 2; ++i)
+          if (ValueId w = value_at(last, i); w.valid() && tape_.values[w.index].kind == ValueKind::parameter) like = w;
+      const ValueId narrow = cast(c, c.outputs.at(0), {like}, "aten::type_as");
+      for (Call& later : body)
+        if (&later > &c) replace(later, c.outputs[0], narrow);
+      renamed_[c.outputs[0].index] = narrow;
+      x = ValueId{};
+    }
+  }
+
+  void rotary(std::vector<Call> body) {
+    // inv_freq.float() on the way in, cos.to(x.dtype) on the way out, autocast off between.
+    for (Call& c : body) {
+      c.no_autocast = true;
+      for (Arg& a : c.args)
+        if (auto* v = std::get_if<ValueId>(&a.value); v && tape_.values[v->index].kind == ValueKind::buffer) {
+          const bool matmul = c.op == "aten::matmul" || c.op == "aten::bmm";
+          if (!matmul && c.op != "aten::mul.Tensor") continue;
+          a.value = cast(c, *v, {DType::float32}, "aten::to.dtype");
+        }
+      tape_.calls.push_back(c);
+      const bool result = (c.op == "aten::mul.Tensor" || c.op == "aten::cos" || c.op == "aten::sin") && !used_in(body, c);
+      if (!result) continue;
+      const ValueId out = cast(c, c.outputs.at(0), {}, "memplan::to_default_dtype");
+      renamed_[c.outputs[0].index] = out;
+    }
+  }
+
+  void softmax(std::vector<Call> body) {
+    for (Call& c : body) {
+      if (c.op != "aten::softmax.int") {
+        for (auto& [from, to] : renamed_) replace(c, ValueId{from}, to);
+        tape_.calls.push_back(std::move(c));
+        continue;
+      }
+      const ValueId scores = value_at(c, 0);
+      const ValueId wide = cast(c, scores, {DType::float32}, "aten::to.dtype");
+      replace(c, scores, wide);
+      tape_.calls.push_back(c);
+      renamed_[c.outputs.at(0).index] = cast(c, c.outputs.at(0), {scores}, "aten::type_as");
+    }
+  }
+
+  static bool used_in(const std::vector<Call>& body, const Call& producer) {
+    for (const Call& c : body)
+      if (&c != &producer)
+        for (const Arg& a : c.args)
+          if (is_value(a, producer.outputs.at(0))) return true;
+    return false;
+  }
+
+  /// Uses outside of the module take the cast result.
+  void rename_later() {
+    for (Call& c : tape_.calls) {
+      if (c.op == "aten::type_as" || c.op == "memplan::to_default_dtype") continue;
+      auto visit = [&](Arg& a, auto&& self) -> void {
+        if (auto* v = std::get_if<ValueId>(&a.value)) {
+          auto it = renamed_.find(v->index);
+          if (it != renamed_.end()) a.value = it->second;
+        } else if (auto* list = std::get_if<Arg::List>(&a.value)) {
+          for (Arg& x : *list) self(x, self);
+        }
+      };
+      for (Arg& a : c.args) visit(a, visit);
+      for (auto& [name, a] : c.kwargs) visit(a, visit);
+    }
+    for (ValueId& out : tape_.outputs)
+      if (auto it = renamed_.find(out.index); it != renamed_.end()) out = it->second;
+  }
+
+  Tape& tape_;
+  std::unordered_map<std::int32_t, ValueId> renamed_;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace
+
+void restore_casts(Tape& tape) { Pass(tape).run(); }
+
+}  // namespace memplan

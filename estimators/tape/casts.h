@@ -1,0 +1,18 @@
+// Casts that an export in fp32 leaves no trace of.
+#pragma once
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// `x.to(torch.float32)` on an fp32 tensor is no call, so a graph exported in fp32 lacks the casts that the module
+/// makes when it runs in half precision or under autocast. Puts back those of well-known modules, by the module's
+/// class (transformers: modeling_llama.py, modeling_t5.py and the models made after them):
+///   *RMSNorm:         statistics and product in fp32, cast back before the weight
+///   *T5LayerNorm:     statistics in fp32, product cast to the weight's dtype
+///   *RotaryEmbedding: everything in fp32 with autocast off, results cast to the dtype of the hidden states
+///   *T5Attention:     softmax in fp32, cast back
+/// In fp32 the calls put in do nothing. What was put back is added to Tape::recovered.
+void restore_casts(Tape& tape);
+
+}  // namespace memplan
