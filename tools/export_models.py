@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Exports the model zoo (tests/accuracy/models.py) as ONNX files without weights, into data/models/.
+
+    python tools/export_models.py [NAME …] [--out data/models] [--only dynamo|legacy|optimized]
+
+Every file keeps what the exporter says of a node's PyTorch origin (fx_node, module scopes, stack trace), because that is
+what an estimator of the PyTorch model behind the file reads. Weights stay behind: initializers point into a "weights.bin"
+that does not exist. Small tensors that the exporter wrote into nodes (shapes, axes, scalars) stay inline.
+"""
+import argparse
+import contextlib
+import os
+import re
+import sys
+import time
+import warnings
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "tests", "accuracy"))
+import models
+import onnx
+
+KEEP = {"pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"}
+INLINE_BYTES = 1024  # integer constants up to this size are shape arithmetic and stay in the file
+
+
+@contextlib.contextmanager
+def as_eager():
+    """transformers builds other programs while it is traced: explicit causal masks where eager code passes is_causal.
+    What is measured is the eager program, so the export takes the eager branches. (The eager code also looks whether
+    position ids are packed sequences and, finding none, drops the answer: those few small tensors are not in the file.)"""
+    try:
+        from transformers import masking_utils as m
+    except ImportError:
+        yield
+        return
+    saved = m.is_torchdynamo_exporting, m.is_tracing, m.find_packed_sequence_indices
+    m.is_torchdynamo_exporting = lambda: False
+    m.is_tracing = lambda *a: False
+    m.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        m.is_torchdynamo_exporting, m.is_tracing, m.find_packed_sequence_indices = saved
+
+
+def example(spec):
+    dims = {"batch": 2, "seq": 64}
+    return tuple(torch.zeros(i.shape(dims), dtype=getattr(torch, i.dtype)) for i in spec.inputs)
+
+
+def export_dynamo(spec, module, optimize):
+    symbols = {"batch": torch.export.Dim("batch", min=2), "seq": torch.export.Dim("seq", min=2)}
+    shapes = tuple({k: symbols[s] for k, s in enumerate(i.sizes) if isinstance(s, str)} for i in spec.inputs)
+    names = [i.name for i in spec.inputs]
+    with as_eager(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(module, example(spec), dynamo=True, optimize=optimize, dynamic_shapes=shapes,
+                                    input_names=names, output_names=["output"], verbose=False)
+    import onnx_ir
+
+    offset = 0
+    for value in program.model.graph.initializers.values():
+        tensor = value.const_value
+        if small_integers(tensor):
+            continue
+        value.const_value = onnx_ir.ExternalTensor("weights.bin", offset, tensor.nbytes, tensor.dtype, shape=tensor.shape,
+                                                   name=tensor.name)
+        offset += tensor.nbytes
+    return onnx_ir.to_proto(program.model)
+
+
+def small_integers(tensor):
+    return tensor.dtype.name in ("INT64", "INT32", "BOOL") and tensor.nbytes <= INLINE_BYTES
+
+
+def export_legacy(spec, module, path):
+    """torch.onnx.export(dynamo=False), through the TorchScript tracer: what files from before 2.9 look like."""
+    axes = {i.name: {k: s for k, s in enumerate(i.sizes) if isinstance(s, str)} for i in spec.inputs}
+    with as_eager(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, example(spec), path, dynamo=False, input_names=[i.name for i in spec.inputs],
+                          output_names=["output"], dynamic_axes={**axes, "output": dict(next(iter(axes.values())))},
+                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+    proto = onnx.load(path)
+    offset = 0
+    for t in proto.graph.initializer:
+        size = len(t.raw_data)
+        if t.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL) and size <= INLINE_BYTES:
+            continue
+        t.ClearField("raw_data")
+        t.data_location = onnx.TensorProto.EXTERNAL
+        for k, v in (("location", "weights.bin"), ("offset", offset), ("length", size)):
+            t.external_data.add(key=k, value=str(v))
+        offset += size
+    return proto
+
+
+LOCAL = re.compile(r'File "([^"]*)"')
+PACKAGE = re.compile(r".*/(?:site|dist)-packages/")
+
+
+def relative(match):
+    path = match.group(1)
+    if PACKAGE.match(path):
+        return f'File "{PACKAGE.sub("", path)}"'
+    return f'File "{os.path.basename(path)}"'
+
+
+def tidy(proto, spec, program_text, keep_traces=True):
+    """Drops what nobody reads, makes paths relative, and keeps the metadata of nodes that came from the same fx node
+    only on the last of them."""
+    graphs = [proto.graph]
+    while graphs:
+        graph = graphs.pop()
+        following = None
+        for node in reversed(graph.node):
+            for a in node.attribute:
+                if a.type == onnx.AttributeProto.GRAPH:
+                    graphs.append(a.g)
+            props = {p.key: p.value for p in node.metadata_props if p.key in KEEP}
+            fx = props.get("pkg.torch.onnx.fx_node")
+            if fx is not None and fx == following:
+                props = {}
+            following = fx if fx is not None else following
+            if not keep_traces:
+                props.pop("pkg.torch.onnx.stack_trace", None)
+            elif "pkg.torch.onnx.stack_trace" in props:
+                props["pkg.torch.onnx.stack_trace"] = shorten(props["pkg.torch.onnx.stack_trace"])
+            del node.metadata_props[:]
+            node.doc_string = ""
+            for k, v in props.items():
+                node.metadata_props.add(key=k, value=v)
+    for f in proto.functions:
+        f.doc_string = ""
+    for p in list(proto.graph.metadata_props):
+        if os.sep + "site-packages" in p.value or "/work" in p.value or "/home" in p.value:
+            p.value = LOCAL.sub(relative, p.value)
+    for key, value in (("memplan.source", spec.source), ("memplan.loss", spec.loss), ("memplan.export", program_text)):
+        proto.metadata_props.add(key=key, value=value)
+
+
+def shorten(trace):
+    """The frames without the quoted source lines, which are in the packages anyway."""
+    return "\n".join(LOCAL.sub(relative, f) for f in re.findall(r'File "[^"]*", line \d+, in \S+', trace))
+
+
+def build(spec):
+    # Weights are not written, so their values need not exist.
+    module = models.build(spec.name, fill=False)
+    return module.train()
+
+
+def write(proto, path):
+    data = proto.SerializeToString()
+    with open(path, "wb") as f:
+        f.write(data)
+    return len(data)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("names", nargs="*")
+    p.add_argument("--out", default=os.path.join(HERE, "..", "data", "models"))
+    p.add_argument("--kind", choices=["dynamo", "legacy", "optimized"], default="dynamo")
+    p.add_argument("--no-traces", action="store_true")
+    a = p.parse_args()
+    out = a.out if a.kind == "dynamo" else os.path.join(a.out, a.kind)
+    os.makedirs(out, exist_ok=True)
+    for name in a.names or list(models.REGISTRY):
+        spec = models.REGISTRY[name]
+        path = os.path.join(out, f"{name}.onnx")
+        start = time.time()
+        module = build(spec)
+        if a.kind == "legacy":
+            proto = export_legacy(spec, module, path)
+            text = f"torch {torch.__version__} torch.onnx.export(dynamo=False)"
+        else:
+            proto = export_dynamo(spec, module, a.kind == "optimized")
+            text = f"torch {torch.__version__} torch.onnx.export(dynamo=True, optimize={a.kind == 'optimized'})"
+        tidy(proto, spec, text, not a.no_traces)
+        size = write(proto, path)
+        print(f"{path}: {size} bytes, {len(proto.graph.node)} nodes, {time.time() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
