@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports the model zoo (tests/accuracy/models.py) as ONNX files without weights, into data/models/.
 
-    python tools/export_models.py [NAME …] [--out data/models] [--only dynamo|legacy|optimized]
+    python tools/export_models.py [NAME …] [--out data/models] [--kind dynamo|legacy|optimized]
 
 Every file keeps what the exporter says of a node's PyTorch origin (fx_node, module scopes, stack trace), because that is
 what an estimator of the PyTorch model behind the file reads. Weights stay behind: initializers point into a "weights.bin"
@@ -22,7 +22,8 @@ sys.path.insert(0, os.path.join(HERE, "..", "tests", "accuracy"))
 import models
 import onnx
 
-KEEP = {"pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"}
+FX, TRACE = "pkg.torch.onnx.fx_node", "pkg.torch.onnx.stack_trace"
+KEEP = {FX, TRACE, "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"}
 INLINE_BYTES = 1024  # integer constants up to this size are shape arithmetic and stay in the file
 
 
@@ -98,53 +99,47 @@ def export_legacy(spec, module, path):
     return proto
 
 
-LOCAL = re.compile(r'File "([^"]*)"')
-PACKAGE = re.compile(r".*/(?:site|dist)-packages/")
+FRAME = re.compile(r'File "([^"]*)"')
+ROOT = os.path.realpath(os.path.join(HERE, ".."))
 
 
 def relative(match):
+    """A frame's file as everybody has it: below site-packages, or below this project."""
     path = match.group(1)
-    if PACKAGE.match(path):
-        return f'File "{PACKAGE.sub("", path)}"'
-    return f'File "{os.path.basename(path)}"'
+    for packages in ("site-packages/", "dist-packages/"):
+        if packages in path:
+            return f'File "{path[path.rindex(packages):]}"'
+    if os.path.isabs(path):
+        path = os.path.relpath(os.path.realpath(path), ROOT)
+    return f'File "{os.path.basename(path) if path.startswith("..") else path}"'
 
 
-def tidy(proto, spec, program_text, keep_traces=True):
-    """Drops what nobody reads, makes paths relative, and keeps the metadata of nodes that came from the same fx node
-    only on the last of them."""
+def tidy(proto, spec, program_text):
+    """Drops what no reader of the files needs and makes paths relative. Every node keeps its fx_node; where it stands
+    (scopes, classes, source lines) is said once per fx node, on its last ONNX node."""
     graphs = [proto.graph]
     while graphs:
         graph = graphs.pop()
-        following = None
+        placed = set()
         for node in reversed(graph.node):
             for a in node.attribute:
                 if a.type == onnx.AttributeProto.GRAPH:
                     graphs.append(a.g)
             props = {p.key: p.value for p in node.metadata_props if p.key in KEEP}
-            fx = props.get("pkg.torch.onnx.fx_node")
-            if fx is not None and fx == following:
-                props = {}
-            following = fx if fx is not None else following
-            if not keep_traces:
-                props.pop("pkg.torch.onnx.stack_trace", None)
-            elif "pkg.torch.onnx.stack_trace" in props:
-                props["pkg.torch.onnx.stack_trace"] = shorten(props["pkg.torch.onnx.stack_trace"])
+            fx = props.get(FX)
+            if fx is not None and fx in placed:
+                props = {FX: fx}
+            placed.add(fx)
+            if TRACE in props:
+                props[TRACE] = FRAME.sub(relative, props[TRACE])
             del node.metadata_props[:]
             node.doc_string = ""
             for k, v in props.items():
                 node.metadata_props.add(key=k, value=v)
     for f in proto.functions:
         f.doc_string = ""
-    for p in list(proto.graph.metadata_props):
-        if os.sep + "site-packages" in p.value or "/work" in p.value or "/home" in p.value:
-            p.value = LOCAL.sub(relative, p.value)
     for key, value in (("memplan.source", spec.source), ("memplan.loss", spec.loss), ("memplan.export", program_text)):
         proto.metadata_props.add(key=key, value=value)
-
-
-def shorten(trace):
-    """The frames without the quoted source lines, which are in the packages anyway."""
-    return "\n".join(LOCAL.sub(relative, f) for f in re.findall(r'File "[^"]*", line \d+, in \S+', trace))
 
 
 def build(spec):
@@ -165,7 +160,6 @@ def main():
     p.add_argument("names", nargs="*")
     p.add_argument("--out", default=os.path.join(HERE, "..", "data", "models"))
     p.add_argument("--kind", choices=["dynamo", "legacy", "optimized"], default="dynamo")
-    p.add_argument("--no-traces", action="store_true")
     a = p.parse_args()
     out = a.out if a.kind == "dynamo" else os.path.join(a.out, a.kind)
     os.makedirs(out, exist_ok=True)
@@ -180,7 +174,7 @@ def main():
         else:
             proto = export_dynamo(spec, module, a.kind == "optimized")
             text = f"torch {torch.__version__} torch.onnx.export(dynamo=True, optimize={a.kind == 'optimized'})"
-        tidy(proto, spec, text, not a.no_traces)
+        tidy(proto, spec, text)
         size = write(proto, path)
         print(f"{path}: {size} bytes, {len(proto.graph.node)} nodes, {time.time() - start:.1f} s", flush=True)
 

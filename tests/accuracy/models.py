@@ -127,6 +127,8 @@ _add("densenet121", T, "vision", _tv("densenet121"), IMAGE, batch=16)
 _add("convnext_tiny", T, "vision", _tv("convnext_tiny"), IMAGE, batch=16)
 _add("regnet_y_400mf", T, "vision", _tv("regnet_y_400mf"), IMAGE, batch=32)
 _add("vit_b_16", T, "vision", _tv("vit_b_16"), IMAGE, batch=16)
+_add("wide_resnet50_2", H, "vision", _tv("wide_resnet50_2"), IMAGE, batch=16)
+_add("alexnet", H, "vision", _tv("alexnet"), IMAGE, batch=64)
 _add("vgg16", H, "vision", _tv("vgg16"), IMAGE, batch=16)
 _add("efficientnet_b0", H, "vision", _tv("efficientnet_b0"), IMAGE, batch=16)
 _add("squeezenet1_1", H, "vision", _tv("squeezenet1_1"), IMAGE, batch=32)
@@ -135,7 +137,9 @@ _add("swin_t", H, "vision", _tv("swin_t"), IMAGE, batch=16)
 _add("unet", T, "segmentation", _own(UNet, 3, 21), (Input("x", "float32", ("batch", 3, 256, 256)),),
      batch=4, labels=("batch", 256, 256))
 _add("mlp", T, "dense", _own(Mlp), (Input("x", "float32", ("batch", 784)),), batch=256)
-_add("lstm_lm", T, "recurrent", _own(LstmLanguageModel), TOKENS, batch=16, seq=128)
+# The exporter fixes the length that nn.LSTM unrolls over.
+_add("lstm_lm", T, "recurrent", _own(LstmLanguageModel), (Input("input_ids", "int64", ("batch", 64)),), batch=16,
+     labels=("batch", 64))
 _add("moe_lm", T, "text", _own(MoeLanguageModel), TOKENS, batch=8, seq=256)
 _add("gpt2", T, "text", _hf(IdsToLogits, "GPT2LMHeadModel", "GPT2Config"), TOKENS, batch=4, seq=512)
 _add("gpt2-xl", T, "text", _hf(IdsToLogits, "GPT2LMHeadModel", "GPT2Config", n_embd=1600, n_layer=48, n_head=25),
@@ -155,6 +159,11 @@ _add("qwen2-0.5b", H, "text",
      _hf(IdsToLogits, "Qwen2ForCausalLM", "Qwen2Config", vocab_size=151936, hidden_size=896, intermediate_size=4864,
          num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True),
      TOKENS, batch=2, seq=512)
+_add("opt-125m", H, "text", _hf(IdsToLogits, "OPTForCausalLM", "OPTConfig", hidden_size=768, ffn_dim=3072, num_hidden_layers=12,
+                                num_attention_heads=12), TOKENS, batch=4, seq=512)
+_add("pythia-160m", H, "text",
+     _hf(IdsToLogits, "GPTNeoXForCausalLM", "GPTNeoXConfig", vocab_size=50304, hidden_size=768, intermediate_size=3072,
+         num_hidden_layers=12, num_attention_heads=12), TOKENS, batch=4, seq=512)
 _add("whisper-tiny", H, "speech",
      _hf(SpeechToLogits, "WhisperForConditionalGeneration", "WhisperConfig", d_model=384, encoder_layers=4, decoder_layers=4,
          encoder_attention_heads=6, decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536),

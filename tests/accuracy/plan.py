@@ -1,0 +1,80 @@
+"""Which runs of the reference program make up the truth that the estimator is compared with.
+
+Every run is a configuration of reference_program.run plus "device". Order is by worth: what comes first tells most.
+"""
+import models
+
+PRECISIONS = ("fp32", "amp-bf16", "bf16")
+
+# Settings beyond the matrix, on small models whose other settings are covered.
+VARIANTS = [
+    ("mlp", dict(optimizer="sgd")),
+    ("mlp", dict(optimizer="adam")),
+    ("mlp", dict(optimizer="adamw", impl="fused")),
+    ("mlp", dict(optimizer="adamw", impl="loop")),
+    ("mlp", dict(optimizer="adagrad")),
+    ("mlp", dict(optimizer="rmsprop")),
+    ("mlp", dict(optimizer="adafactor")),
+    ("mlp", dict(optimizer="adamw-amsgrad")),
+    ("mlp", dict(precision="amp-fp16")),
+    ("mlp", dict(zero_grad="end")),
+    ("mlp", dict(clip=True)),
+    ("mlp", dict(accumulate=4)),
+    ("resnet18", dict(optimizer="sgd")),
+    ("resnet18", dict(precision="amp-fp16", optimizer="sgd-momentum")),
+    ("resnet18", dict(accumulate=4)),
+    ("resnet18", dict(clip=True)),
+    ("resnet18", dict(alloc_conf="expandable_segments:True")),
+    ("resnet50", dict(optimizer="adamw", impl="fused", precision="amp-fp16")),
+    ("gpt2", dict(impl="fused")),
+    ("gpt2", dict(impl="loop")),
+    ("gpt2", dict(optimizer="adam", clip=True)),
+    ("gpt2", dict(optimizer="sgd", precision="amp-fp16")),
+    ("gpt2", dict(accumulate=4, precision="amp-bf16")),
+    ("gpt2", dict(zero_grad="end", precision="bf16")),
+    ("gpt2", dict(optimizer="adafactor")),
+    ("gpt2", dict(alloc_conf="expandable_segments:True")),
+    ("llama-tiny", dict(clip=True, precision="bf16")),
+    ("llama-tiny", dict(optimizer="sgd", accumulate=2)),
+    ("llama-tiny", dict(impl="fused", precision="amp-bf16")),
+    ("llama-tiny", dict(optimizer="adamw-amsgrad")),
+    ("vit_b_16", dict(precision="amp-fp16")),
+    ("vit_b_16", dict(clip=True, accumulate=2)),
+    ("vit_b_16", dict(optimizer="rmsprop")),
+]
+
+
+def _matrix(device, name, sizes):
+    for precision in PRECISIONS:
+        for optimizer in ("adamw", "sgd-momentum"):
+            yield dict(device=device, model=name, mode="train", precision=precision, optimizer=optimizer, **sizes)
+        yield dict(device=device, model=name, mode="inference", precision=precision, **sizes)
+
+
+def _other_sizes(device, name, sizes):
+    for mode, precision, optimizer in (("train", "fp32", "adamw"), ("train", "amp-bf16", "sgd-momentum"), ("train", "bf16", "adamw"),
+                                       ("inference", "bf16", None)):
+        run = dict(device=device, model=name, mode=mode, precision=precision, **sizes)
+        yield run | ({"optimizer": optimizer} if optimizer else {})
+
+
+def runs():
+    specs = sorted(models.REGISTRY.values(), key=lambda s: (s.group != "tuning", s.big))
+    usual = {s.name: dict(batch=s.batch, seq=s.seq) if s.seq else dict(batch=s.batch) for s in specs}
+
+    def resized(spec, batch, seq):
+        return dict(batch=batch, seq=seq) if spec.seq else dict(batch=batch)
+
+    for group in ("tuning", "held-out"):
+        members = [s for s in specs if s.group == group]
+        for s in members:
+            yield from _matrix("h100", s.name, usual[s.name])
+        for s in members:
+            yield from _matrix("a100", s.name, usual[s.name])
+        for s in members:
+            # One sample (a dimension of one is a special case of many kernels), and a batch that fills the device more.
+            yield from _other_sizes("h100", s.name, resized(s, 1 if s.name not in ("lstm_lm",) else 2, s.seq and s.seq // 2))
+            if not s.big:
+                yield from _other_sizes("h100", s.name, resized(s, s.batch * 3, s.seq and s.seq * 2))
+    for name, settings in VARIANTS:
+        yield dict(device="h100", model=name, mode="train", **{"precision": "fp32", "optimizer": "adamw", **settings}, **usual[name])
