@@ -1,0 +1,238 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "estimators/base/error.h"
+#include "estimators/facts/device.h"
+
+namespace memplan {
+
+namespace embedded {
+std::string_view devices_gpus_csv();
+}
+
+namespace {
+
+/// Splits one line of RFC 4180 text (quoted cells, doubled quotes); the data file has no line breaks in cells.
+std::vector<std::string> cells_of(std::string_view line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quoted && c == '"' && i + 1 < line.size() && line[i + 1] == '"') {
+      cells.back() += '"';
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      cells.emplace_back();
+    } else if (c != '\r') {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
+struct Card {
+  Device device;
+  std::int64_t label_gb = 0;  ///< the size it is sold under
+};
+
+/// Compute capability -> resident threads per multiprocessor (CUDA C++ programming guide, "Technical
+/// specifications per compute capability").
+int threads_per_multiprocessor(int sm) {
+  switch (sm) {
+    case 75: return 1024;
+    case 86: case 87: case 89: case 120: return 1536;
+    default: return 2048;
+  }
+}
+
+/// What a process takes before its first tensor, where nobody published a figure for the card: the driver backs
+/// the default stack of 1 KiB for every thread that can be resident; the rest, 287 MiB, is what two OOM messages
+/// from A100s leave (502 MiB less 108 SMs x 2048 x 1 KiB); the one from an L40 leaves 294 MiB.
+Bytes derived_context(const Device& d) {
+  return Bytes::mib(287) + Bytes::kib(1) * d.multiprocessors * d.threads_per_multiprocessor;
+}
+
+std::vector<Card> read_cards() {
+  std::string_view text = embedded::devices_gpus_csv();
+  std::vector<Card> cards;
+  std::map<std::string, std::size_t> column;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    const auto cells = cells_of(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (column.empty()) {
+      for (std::size_t i = 0; i < cells.size(); ++i) column[cells[i]] = i;
+      continue;
+    }
+    const auto at = [&](const char* name) -> const std::string& { return cells.at(column.at(name)); };
+    if (cells.size() != column.size() || at("key").empty()) continue;  // rows without a key: no CUDA device of its own
+    Card card;
+    Device& d = card.device;
+    d.key = at("key");
+    d.name = "NVIDIA " + at("name");
+    const int sm = std::stoi(at("arch").substr(at("arch").find("sm_") + 3));
+    d.sm_major = sm / 10;
+    d.sm_minor = sm % 10;
+    d.multiprocessors = std::stoi(at("multiprocessors"));
+    d.threads_per_multiprocessor = threads_per_multiprocessor(sm);
+    card.label_gb = std::stoll(at("memory_advertised_GB"));
+    if (!at("cuda_total_GiB").empty()) {
+      d.total = Bytes(static_cast<std::int64_t>(std::stod(at("cuda_total_GiB")) * (1LL << 30)));
+      d.source = "total that CUDA reported in " + at("cuda_total_source");
+    } else if (!at("memory_total_MiB_reported").empty()) {
+      d.total = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
+      d.total_is_bound = true;  // CUDA reports 0.5 to 3 % less than nvidia-smi: the driver keeps some for itself
+      d.source = "total of nvidia-smi: " + at("source");
+    } else {
+      d.total = Bytes::gib(card.label_gb);
+      d.total_is_bound = true;
+      d.source = "the label's size: no published total";
+    }
+    if (!at("context_MiB").empty()) {
+      d.context = Bytes::mib(std::stoll(at("context_MiB")));
+      d.context_source = "what the out-of-memory message of " + at("context_source") + " leaves outside PyTorch";
+    } else {
+      d.context = derived_context(d);
+      d.context_source = "derived from the A100's and the number of multiprocessors, not measured on this card";
+    }
+    cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
+const std::vector<Card>& cards() {
+  static const std::vector<Card> all = read_cards();
+  return all;
+}
+
+std::string letters_and_digits(std::string_view text) {
+  std::string out;
+  for (const char c : text)
+    if (std::isalnum(static_cast<unsigned char>(c))) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::vector<std::string> near_names(const std::string& wanted) {
+  std::vector<std::pair<std::size_t, std::string>> scored;
+  for (const Card& card : cards()) {
+    const std::string key = letters_and_digits(card.device.key);
+    const bool contains = !wanted.empty() && (key.find(wanted) != std::string::npos || wanted.find(key) != std::string::npos);
+    const std::size_t distance = contains ? 0 : edit_distance(wanted, key);
+    if (contains || distance <= std::max<std::size_t>(2, wanted.size() / 3)) scored.emplace_back(distance, card.device.key);
+  }
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (const auto& [distance, key] : scored)
+    if (names.size() < 6) names.push_back(key);
+  return names;
+}
+
+struct Amount {
+  double number;
+  std::string unit;  ///< as written
+};
+
+std::optional<Amount> amount_of(std::string_view text) {
+  Amount amount{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount.number);
+  if (error != std::errc() || !std::isfinite(amount.number) || amount.number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  amount.unit = text;
+  return amount;
+}
+
+std::string gib(Bytes size) { return fmt::format("{:.2f} GiB", static_cast<double>(size.count) / (1LL << 30)); }
+
+std::string what_the_total_is(const Device& device) {
+  return device.total_is_bound ? ", an upper bound: no total that CUDA reported is known for it" : "";
+}
+
+DeviceChoice of_size(double bytes, std::string_view text) {
+  // Beyond 2^50 no device exists and a double stops being exact enough to be turned into bytes.
+  if (!(bytes >= 1) || bytes > static_cast<double>(1LL << 50))
+    fail(ErrorKind::usage, fmt::format("'{}' is no size that a GPU can have", text), "--gpu", "for example 80GB, 79GiB or h100-80gb");
+  DeviceChoice choice;
+  for (const Card& card : cards())
+    if (card.device.key == "h100-80gb") choice.device = card.device;
+  const std::string like = choice.device.key;
+  choice.device.key = std::string(text);
+  choice.device.total = Bytes(static_cast<std::int64_t>(bytes));
+  choice.device.name = fmt::format("a device of {}, otherwise like {}", gib(choice.device.total), like);
+  choice.device.source = "given";
+  choice.device.total_is_bound = false;
+  choice.explanation = fmt::format("{} of memory as given, kernels and libraries as on {}", gib(choice.device.total), like);
+  return choice;
+}
+
+}  // namespace
+
+const std::vector<Device>& devices() {
+  static const std::vector<Device> all = [] {
+    std::vector<Device> out;
+    for (const Card& card : cards()) out.push_back(card.device);
+    return out;
+  }();
+  return all;
+}
+
+DeviceChoice choose_device(std::string_view text) {
+  const std::string wanted = letters_and_digits(text);
+  for (const Card& card : cards()) {
+    if (letters_and_digits(card.device.key) != wanted && letters_and_digits(card.device.name) != wanted) continue;
+    return {card.device, fmt::format("{} ({}) -> {}{}", card.device.key, card.device.name, gib(card.device.total),
+                                     what_the_total_is(card.device))};
+  }
+  if (const auto amount = amount_of(text)) {
+    static const std::map<std::string, double> units = {
+        {"", 1.0}, {"b", 1.0}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0},
+        {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
+    const std::string unit = letters_and_digits(amount->unit);
+    if (unit == "gb" || unit == "g") {
+      const Card* smallest = nullptr;
+      int sold = 0;
+      for (const Card& card : cards()) {
+        if (static_cast<double>(card.label_gb) != amount->number) continue;
+        ++sold;
+        if (!smallest || card.device.total < smallest->device.total) smallest = &card;
+      }
+      if (smallest)
+        return {smallest->device, fmt::format("{}GB class -> {} ({}, the smallest of {} cards sold as {} GB{})", smallest->label_gb,
+                                              gib(smallest->device.total), smallest->device.key, sold, smallest->label_gb,
+                                              what_the_total_is(smallest->device))};
+    }
+    if (const auto it = units.find(unit); it != units.end()) return of_size(amount->number * it->second, text);
+  }
+  const auto near = near_names(wanted);
+  std::vector<std::string> keys;
+  for (const Card& card : cards()) keys.push_back(card.device.key);
+  fail(ErrorKind::usage, fmt::format("unknown GPU '{}'", text), "--gpu",
+       near.empty() ? fmt::format("a size (80GB, 79GiB) or one of: {}", fmt::join(keys, ", "))
+                    : fmt::format("did you mean {}? A size (80GB, 79GiB) works too", fmt::join(near, ", ")));
+}
+
+}  // namespace memplan

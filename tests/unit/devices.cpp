@@ -1,0 +1,70 @@
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "estimators/base/error.h"
+#include "estimators/facts/device.h"
+
+using namespace memplan;
+
+TEST_CASE("every device of the data file has a name, a size and an architecture of its own") {
+  std::set<std::string> keys;
+  for (const Device& d : devices()) {
+    CAPTURE(d.key);
+    CHECK(keys.insert(d.key).second);
+    CHECK(d.total >= Bytes::gib(8));
+    CHECK(d.context > Bytes(0));
+    CHECK(d.context < Bytes::gib(1));
+    CHECK(d.sm() >= 70);
+    CHECK(d.multiprocessors >= 20);
+    CHECK_FALSE(d.source.empty());
+    CHECK_FALSE(d.context_source.empty());
+  }
+  CHECK(keys.size() >= 40);
+}
+
+TEST_CASE("a card is found by its key or name, however it is spelt") {
+  const Device h100 = choose_device("h100-80gb").device;
+  CHECK(h100.sm() == 90);
+  CHECK(h100.multiprocessors == 132);
+  CHECK(h100.total == Bytes(static_cast<std::int64_t>(79.11 * (1LL << 30))));  // vllm-project/vllm#27508
+  CHECK_FALSE(h100.total_is_bound);
+  CHECK(choose_device("H100 80GB").device.key == "h100-80gb");
+  CHECK(choose_device("NVIDIA L4").device.key == "l4");
+  CHECK(choose_device("l4").device.total_is_bound);
+}
+
+TEST_CASE("a label means the smallest card sold under it") {
+  const DeviceChoice choice = choose_device("80GB");
+  for (const Device& d : devices())
+    if (d.key.find("80gb") != std::string::npos) CHECK(choice.device.total <= d.total);
+  CHECK(choice.device.key == "h100-80gb");
+  CHECK(choice.explanation.find("80GB class -> 79.11 GiB (h100-80gb, the smallest of 4 cards") == 0);
+  CHECK(choose_device("80 gb").device.key == choice.device.key);
+}
+
+TEST_CASE("binary units, bytes and labels that nobody sells are exact sizes") {
+  CHECK(choose_device("79GiB").device.total == Bytes::gib(79));
+  CHECK(choose_device("81920MiB").device.total == Bytes::mib(81920));
+  CHECK(choose_device("85000000000").device.total == Bytes(85000000000));
+  CHECK(choose_device("50GB").device.total == Bytes(50000000000));
+  CHECK(choose_device("79GiB").device.sm() == 90);
+}
+
+TEST_CASE("an unknown GPU is a usage error that names near ones") {
+  for (const char* text : {"h1000", "a100", "80XB", "-5GiB", "0", "1e300GB", "", "nan"}) {
+    CAPTURE(text);
+    try {
+      choose_device(text);
+      FAIL("accepted");
+    } catch (const Failure& failure) {
+      CHECK(failure.error().kind == ErrorKind::usage);
+      CHECK_FALSE(failure.error().hint.empty());
+    }
+  }
+  try {
+    choose_device("a100");
+  } catch (const Failure& failure) {
+    CHECK(failure.error().hint.find("a100-40gb, a100-pcie-40gb, a100-80gb") != std::string::npos);
+  }
+}
