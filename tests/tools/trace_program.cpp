@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     }
     TrainingSetup setup;
     json out{{"name", p["name"]}};
-    json marks = json::array();
+    json marks = json::array(), layouts = json::array();
     Run run(setup, device);
     Program program{run, {}};
     auto mark = [&](const std::string& text) { marks.push_back({text, run.schedule.events.size()}); };
@@ -73,12 +73,18 @@ int main(int argc, char** argv) {
       for (const json& v : p["values"]) {
         const auto dtype = *dtype_from_name(v["dtype"].get<std::string>());
         Dims sizes(v["sizes"].get<std::vector<std::int64_t>>());
+        if (v.value("host", false)) {
+          program.names[v["name"]] = run.host(sizes, dtype);
+          continue;
+        }
         Tensor t = v.contains("strides") ? run.empty_strided(sizes, Dims(v["strides"].get<std::vector<std::int64_t>>()), dtype)
                                          : run.empty(sizes, dtype);
         t->requires_grad_leaf = v.value("requires_grad", false);
         program.names[v["name"]] = t;
       }
       run.phase = Phase::forward;
+      run.autocast = p.contains("autocast");
+      if (run.autocast) run.autocast_dtype = *dtype_from_name(p["autocast"].get<std::string>());
       const json& calls = p["calls"];
       for (std::size_t i = 0; i < calls.size(); ++i) {
         const json& c = calls[i];
@@ -100,6 +106,12 @@ int main(int argc, char** argv) {
           for (std::size_t o = 0; o < c["outputs"].size() && o < results.size(); ++o)
             if (!c["outputs"][o].is_null()) program.names[c["outputs"][o]] = results[o];
         }
+        for (const json& o : c["outputs"])
+          if (!o.is_null() && program.names.count(o)) {
+            const Value& v = program.names[o];
+            if (v.is_tensor() && v.tensor())
+              layouts.push_back({o, v.tensor()->sizes.vector(), v.tensor()->strides.vector(), name_of(v.tensor()->dtype)});
+          }
         // Names of intermediates die after their last use.
         for (auto it = program.names.begin(); it != program.names.end();) {
           bool input = false, later = false;
@@ -114,6 +126,8 @@ int main(int argc, char** argv) {
           it = input || later ? std::next(it) : program.names.erase(it);
         }
       }
+      run.autocast = false;
+      run.cast_cache.clear();
       if (p.contains("backward"))
         for (const json& b : p["backward"]) {
           mark("backward");
@@ -130,6 +144,7 @@ int main(int argc, char** argv) {
       }
       out["events"] = events;
       out["marks"] = marks;
+      out["layouts"] = layouts;
     } catch (const Failure& f) {
       out["error"] = f.error().what + " " + f.error().where;
     }
