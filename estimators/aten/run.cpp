@@ -8,6 +8,7 @@ Run::~Run() {
   cast_cache.clear();
   for (auto& w : cublas_workspace_) w.reset();
   for (auto& w : cublas_lt_workspace_) w.reset();
+  cudnn_dropout_.reset();
 }
 
 // --- memory ---------------------------------------------------------------------------------------------------------
@@ -312,6 +313,16 @@ void Run::use_cublas_lt() {
   w = scratch(Bytes::mib(1), Category::workspace);
   label(w, "cuBLASLt workspace");
   set_reason(w, "kept by PyTorch for every thread and stream");
+}
+
+// DropoutDescriptor::initialize_rng (native/cudnn/RNN.cpp): 16 bytes for every thread that the device can run, after
+// the seed, an int64 on the device, was drawn.
+void Run::use_cudnn_dropout() {
+  if (cudnn_dropout_) return;
+  { Tensor seed = scratch(Bytes(8)); }
+  cudnn_dropout_ = scratch(Bytes(std::int64_t{16} * device.multiprocessors * device.threads_per_multiprocessor), Category::workspace);
+  label(cudnn_dropout_, "cuDNN's dropout state");
+  set_reason(cudnn_dropout_, "kept by PyTorch until the process ends");
 }
 
 }  // namespace memplan

@@ -80,6 +80,8 @@ class Run {
   void use_cublas();
   /// cuBLASLt has a second, 1 MiB workspace next to the cuBLAS one, which the same call creates too.
   void use_cublas_lt();
+  /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
+  void use_cudnn_dropout();
 
   /// Hands over the record; what is freed from here on is not part of it.
   Schedule close();
@@ -100,7 +102,7 @@ class Run {
   std::vector<Node*> dying_nodes_;
   bool releasing_nodes_ = false;
   bool closed_ = false;
-  Tensor cublas_workspace_[2], cublas_lt_workspace_[2];
+  Tensor cublas_workspace_[2], cublas_lt_workspace_[2], cudnn_dropout_;
 };
 
 /// Restores a value at the end of a scope.

@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "estimators/aten/ops.h"
@@ -16,9 +15,34 @@ using nlohmann::json;
 
 namespace {
 
+/// Variables in the order in which they were first bound, as in Python's dict.
+struct Names {
+  std::vector<std::pair<std::string, Value>> entries;
+  Value* find(const std::string& name) {
+    for (auto& [n, v] : entries)
+      if (n == name) return &v;
+    return nullptr;
+  }
+  Value& operator[](const std::string& name) {
+    if (Value* v = find(name)) return *v;
+    return entries.emplace_back(name, Value()).second;
+  }
+  Value& at(const std::string& name) {
+    if (Value* v = find(name)) return *v;
+    fail_input("no value named " + name);
+  }
+  void erase(const std::string& name) {
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].first == name) {
+        entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
+        return;
+      }
+  }
+};
+
 struct Program {
   Run& run;
-  std::map<std::string, Value> names;
+  Names names;
 
   Value value(const json& j) {
     if (j.is_null()) return {};
@@ -66,6 +90,7 @@ int main(int argc, char** argv) {
     auto mark = [&](const std::string& text) { marks.push_back({text, run.schedule.events.size()}); };
     try {
       if (p.value("warm", true)) {
+        run.use_cudnn_dropout();
         run.use_cublas_lt();
         Restore<bool> thread(run.on_engine_thread, true);
         run.use_cublas_lt();
@@ -107,23 +132,25 @@ int main(int argc, char** argv) {
             if (!c["outputs"][o].is_null()) program.names[c["outputs"][o]] = results[o];
         }
         for (const json& o : c["outputs"])
-          if (!o.is_null() && program.names.count(o)) {
+          if (!o.is_null() && program.names.find(o)) {
             const Value& v = program.names[o];
             if (v.is_tensor() && v.tensor())
               layouts.push_back({o, v.tensor()->sizes.vector(), v.tensor()->strides.vector(), name_of(v.tensor()->dtype)});
           }
         // Names of intermediates die after their last use.
-        for (auto it = program.names.begin(); it != program.names.end();) {
+        for (std::size_t n = 0; n < program.names.entries.size();) {
+          const std::string name = program.names.entries[n].first;
           bool input = false, later = false;
-          for (const json& v : p["values"]) input = input || v["name"] == it->first;
+          for (const json& v : p["values"]) input = input || v["name"] == name;
           for (std::size_t k = i + 1; k < calls.size(); ++k) {
-            mentions(calls[k]["args"], it->first, later);
+            mentions(calls[k]["args"], name, later);
             if (calls[k].contains("kwargs"))
-              for (auto& [key, v] : calls[k]["kwargs"].items()) mentions(v, it->first, later);
+              for (auto& [key, v] : calls[k]["kwargs"].items()) mentions(v, name, later);
           }
           if (p.contains("backward"))
-            for (const json& b : p["backward"]) later = later || b == it->first;
-          it = input || later ? std::next(it) : program.names.erase(it);
+            for (const json& b : p["backward"]) later = later || b == name;
+          if (input || later) ++n;
+          else program.names.erase(name);
         }
       }
       run.autocast = false;
@@ -148,7 +175,7 @@ int main(int argc, char** argv) {
     } catch (const Failure& f) {
       out["error"] = f.error().what + " " + f.error().where;
     }
-    program.names.clear();
+    program.names.entries.clear();
     std::cout << out.dump() << "\n";
   }
 }
