@@ -12,4 +12,8 @@ namespace memplan {
 /// of the graph come last.
 std::vector<ValueId> module_order(const Tape& tape);
 
+/// The weights of each recurrent layer, in the layer's order: after the move nn.RNNBase copies them into one buffer
+/// (torch/nn/modules/rnn.py, flatten_parameters) and leaves the parameters as views of it.
+std::vector<std::vector<ValueId>> flattened_groups(const Tape& tape);
+
 }  // namespace memplan

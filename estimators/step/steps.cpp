@@ -66,7 +66,15 @@ class Program {
   /// model.to("cuda"): children before their parent, parameters before buffers (torch/nn/modules/module.py, _apply).
   void move_model() {
     r_.phase = Phase::setup;
-    for (ValueId id : module_order(tape_)) {
+    const auto recurrent = flattened_groups(tape_);
+    const auto order = module_order(tape_);
+    // The layer's own _apply runs once all its parameters have moved.
+    auto group_end = [&](const std::vector<ValueId>& group) {
+      for (std::size_t i = order.size(); i-- > 0;)
+        if (std::find(group.begin(), group.end(), order[i]) != group.end()) return order[i];
+      return ValueId{};
+    };
+    for (ValueId id : order) {
       const TapeValue& v = tape_.values[id.index];
       r_.begin_op("model.to");
       Value& slot = env_.values[id.index];
@@ -84,6 +92,8 @@ class Program {
         trainable_.push_back(t);
       }
       slot = t;
+      for (const auto& group : recurrent)
+        if (group_end(group) == id) flatten(group);
     }
     // The optimizer walks the parameters in registration order, not in the order in which they were moved.
     TensorList ordered;
@@ -95,6 +105,29 @@ class Program {
       if (wanted && !seen) ordered.push_back(v.tensor());
     }
     trainable_ = std::move(ordered);
+  }
+
+  /// RNNBase.flatten_parameters: one buffer for all weights of a recurrent layer, whose parameters become views of it.
+  void flatten(const std::vector<ValueId>& group) {
+    r_.begin_op("flatten_parameters");
+    std::int64_t elements = 0;
+    for (ValueId id : group) {
+      const Value& v = env_.values[id.index];
+      if (!v.is_tensor() || v.tensor()->on_host) return;
+      elements = checked_add(elements, v.tensor()->numel());
+    }
+    const Tensor first = env_.values[group[0].index].tensor();
+    Tensor flat = r_.empty({elements}, first->dtype, Category::parameter);
+    r_.label(flat, first->name);
+    r_.set_reason(flat, "parameters of a recurrent layer, in one buffer");
+    std::int64_t at = 0;
+    for (ValueId id : group) {
+      // weight.data = view: the tensor stays, its memory changes.
+      Tensor weight = env_.values[id.index].tensor();
+      weight->storage = flat->storage;
+      weight->offset = at;
+      at += weight->numel();
+    }
   }
 
   /// x = x.to("cuda") for every input of the batch; the name's old tensor goes when the new one is bound.

@@ -93,6 +93,8 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     Arg dtype = take(call, 1, "dtype");
     call.op = "aten::to.dtype";
     call.args = {call.args.at(0), std::move(dtype)};
+  } else if ((call.op == "aten::lstm.input" || call.op == "aten::gru.input" || starts_with(call.op, "aten::rnn_")) && call.args.size() > 6) {
+    call.args[6] = {training};
   } else if (call.op == "aten::scaled_dot_product_attention" && !training && call.args.size() > 4) {
     call.args[4] = {0.0};
   }
