@@ -1,0 +1,112 @@
+#include "cli/flags.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr std::array command_table{
+    Command{"estimate", "MODEL", "estimate one setup (the default command)", in_estimate},
+    Command{"explain", "MODEL", "what lives at the peak and why; print the reference program", in_explain},
+    Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
+    Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
+    Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
+    Command{"man", "", "print the manual page", in_man},
+};
+
+constexpr std::array flag_table{
+    Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup},
+    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate},
+    Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup},
+
+    Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops},
+    Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops},
+    Flag{"dim", "", "NAME=N", "", "Shapes", "any open dimension by name", in_setup | in_ops, true},
+
+    Flag{"mode", "", "MODE", "training|inference", "Training", "a training step or a forward pass (train and infer do as well)", in_setup},
+    Flag{"precision", "", "P", "fp32|amp-bf16|amp-fp16|bf16|fp16", "Training", "amp-*: autocast over fp32 weights; bf16, fp16: everything converted", in_setup},
+    Flag{"amp", "", "P", "bf16|fp16", "Training", "short for --precision amp-bf16 or amp-fp16", in_setup},
+    Flag{"optimizer", "", "NAME", "adamw|adam|sgd|sgd-momentum|adagrad|rmsprop|adafactor|lion|adamw8bit|none", "Training", "optimizer (default adamw)", in_setup},
+    Flag{"optimizer-impl", "", "I", "auto|foreach|fused|loop", "Training", "implementation of the optimizer (default auto: PyTorch's choice)", in_setup},
+    Flag{"momentum", "", "X", "", "Training", "momentum of sgd or rmsprop", in_setup},
+    Flag{"accumulate", "", "N", "", "Training", "micro-batches per optimizer step", in_setup},
+    Flag{"clip", "", "", "", "Training", "clip the gradient norm before the optimizer step", in_setup},
+    Flag{"loss", "", "NAME", "auto|cross-entropy|mse|sum", "Training", "loss (default auto: from the shape of the output)", in_setup},
+    Flag{"attention", "", "B", "auto|math|flash|efficient|cudnn", "Training", "backend of scaled dot product attention (default auto: PyTorch's choice)", in_setup},
+    Flag{"freeze", "", "GLOB", "", "Training", "parameters that are not trained, by name", in_setup, true},
+    Flag{"keep-output", "", "", "", "Training", "a name keeps the model's output until the next forward pass has returned", in_setup},
+    Flag{"zero-grad", "", "WHEN", "begin|end|keep", "Training", "zero_grad at the begin or end of a step; keep: set_to_none=False", in_setup},
+    Flag{"steps", "", "N", "", "Training", "simulated steps (default 3)", in_setup},
+    Flag{"alloc-conf", "", "CONF", "", "Training", "PYTORCH_ALLOC_CONF, as in expandable_segments:True,max_split_size_mb:128", in_setup},
+
+    Flag{"format", "", "F", "text|json", "Output", "json is versioned: docs/report.schema.json (default text)", in_reports},
+    Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},
+    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup},
+    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate},
+    Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)", in_reports},
+    Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports},
+    Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports},
+    Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch and the other cards", in_estimate},
+
+    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|never", "Gate", "verdicts that end with exit code 1 (default no-fit,unknown)", in_estimate, true},
+    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate},
+
+    Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain, false, false},
+    Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain, false, false},
+    Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain, false, false},
+    Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops, false, false},
+
+    Flag{"help", "h", "", "", "General", "this text", 255, false, false},
+    Flag{"version", "V", "", "", "General", "print the version", 255, false, false},
+};
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return command_table; }
+std::span<const Flag> flags() { return flag_table; }
+
+const Command* find_command(std::string_view name) {
+  for (const Command& c : command_table)
+    if (c.name == name) return &c;
+  return nullptr;
+}
+
+const Flag* find_flag(std::string_view name) {
+  for (const Flag& f : flag_table)
+    if (f.name == name) return &f;
+  return nullptr;
+}
+
+std::string_view nearest_flag(std::string_view name, std::uint8_t commands) {
+  std::string_view best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const Flag& f : flag_table) {
+    if (!(f.commands & commands)) continue;
+    const std::size_t d = edit_distance(name, f.name);
+    if (d < best_distance) {
+      best_distance = d;
+      best = f.name;
+    }
+  }
+  return best;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,43 @@
+// One table of commands and flags; the parser, --help, the man page and the shell completions are all made from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace memplan::cli {
+
+enum CommandSet : std::uint8_t {
+  in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
+  in_setup = in_estimate | in_explain,
+  in_reports = in_estimate | in_explain | in_devices | in_ops,
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view usage;    ///< positional arguments
+  std::string_view summary;  ///< one line
+  CommandSet id;
+};
+
+struct Flag {
+  std::string_view name;     ///< without dashes: "alloc-conf"
+  std::string_view letter;   ///< "o", or empty
+  std::string_view value;    ///< placeholder of the value; empty for a switch
+  std::string_view choices;  ///< "a|b|c" where the values are fixed
+  std::string_view group;
+  std::string_view help;
+  std::uint8_t commands;     ///< which commands take it
+  bool repeatable = false;
+  bool from_environment = true;  ///< MEMPLAN_<NAME>
+};
+
+std::span<const Command> commands();
+std::span<const Flag> flags();
+const Command* find_command(std::string_view name);
+const Flag* find_flag(std::string_view name);
+
+/// The known name nearest to a misspelt one, or empty when none is near.
+std::string_view nearest_flag(std::string_view name, std::uint8_t commands);
+
+}  // namespace memplan::cli

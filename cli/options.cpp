@@ -1,0 +1,151 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/values.h"
+
+namespace memplan::cli {
+
+namespace {
+
+std::vector<std::string> split_commas(const std::vector<std::string>& values) {
+  std::vector<std::string> parts;
+  for (const std::string& value : values) {
+    std::size_t begin = 0;
+    while (begin <= value.size()) {
+      const std::size_t end = std::min(value.find(',', begin), value.size());
+      if (end > begin) parts.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return parts;
+}
+
+std::vector<Verdict> parse_gate(const std::vector<std::string>& values) {
+  std::vector<Verdict> gate;
+  for (const std::string& word : split_commas(values)) {
+    if (word == "no-fit") gate.push_back(Verdict::no_fit);
+    else if (word == "tight") gate.push_back(Verdict::tight);
+    else if (word == "unknown") gate.push_back(Verdict::unknown);
+    else if (word != "never")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on", "use no-fit, tight, unknown or never");
+  }
+  return gate;
+}
+
+Margin parse_margin(const std::string& text) {
+  Margin margin;
+  if (!text.empty() && text.back() == '%') {
+    margin.percent = parse_number(text.substr(0, text.size() - 1), "--margin");
+    if (margin.percent > 100) fail(ErrorKind::usage, "a margin above 100 % never fits", "--margin", "give a percentage such as 5%");
+  } else {
+    margin.bytes = parse_size(text, "--margin");
+  }
+  return margin;
+}
+
+void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& setup) {
+  for (const std::string& word : split_commas(values)) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0)
+      fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), "--dim", "write --dim NAME=NUMBER, as in --dim seq=2048");
+    setup.dims[word.substr(0, equals)] = parse_count(std::string_view(word).substr(equals + 1), "--dim");
+  }
+}
+
+}  // namespace
+
+Bytes Margin::of(Bytes total) const {
+  if (bytes) return *bytes;
+  return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
+}
+
+Options make_options(const Parsed& parsed) {
+  Options o;
+  o.command = parsed.command;
+  o.help = parsed.has("help");
+  o.version = parsed.has("version");
+  auto text = [&](std::string_view flag) -> const std::string* {
+    const auto it = parsed.values.find(flag);
+    return it == parsed.values.end() ? nullptr : &it->second.back();
+  };
+  auto all = [&](std::string_view flag) {
+    const auto it = parsed.values.find(flag);
+    return it == parsed.values.end() ? std::vector<std::string>() : it->second;
+  };
+  // First, because errors in the other values are printed in this format.
+  if (auto v = text("format")) {
+    if (*v != "text" && *v != "json")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --format", *v), "--format", "use text or json");
+    o.format = *v == "json" ? Format::json : Format::text;
+  }
+  TrainingSetup& s = o.setup;
+  if (auto v = text("gpu")) o.gpu = *v;
+  if (auto v = text("margin")) o.margin = parse_margin(*v);
+  if (auto v = text("reserve")) o.reserve = parse_size(*v, "--reserve");
+  if (auto v = text("batch")) s.batch = parse_count(*v, "--batch");
+  if (auto v = text("seq")) s.sequence = parse_count(*v, "--seq");
+  parse_dimensions(all("dim"), s);
+  if (auto v = text("mode")) {
+    s.mode = parse_mode(*v);
+    o.mode_given = true;
+  }
+  if (auto v = text("precision")) s.precision = parse_precision(*v);
+  if (auto v = text("amp")) {
+    const Precision amp = parse_precision("amp-" + *v);
+    if (parsed.has("precision") && s.precision != amp)
+      fail(ErrorKind::usage, "--amp and --precision contradict each other", "--amp", "give one of them");
+    s.precision = amp;
+  }
+  if (auto v = text("optimizer")) s.optimizer = parse_optimizer(*v);
+  if (auto v = text("optimizer-impl")) s.optimizer.impl = parse_optimizer_impl(*v);
+  if (auto v = text("momentum")) {
+    if (s.optimizer.kind != OptimizerKind::sgd && s.optimizer.kind != OptimizerKind::rmsprop)
+      fail(ErrorKind::usage, "only sgd and rmsprop have a momentum", "--momentum", "add --optimizer sgd or leave --momentum out");
+    s.optimizer.momentum = parse_number(*v, "--momentum");
+  }
+  if (auto v = text("accumulate")) s.accumulate = parse_count(*v, "--accumulate");
+  s.clip_grad_norm = parsed.has("clip");
+  if (auto v = text("loss")) s.loss = parse_loss(*v);
+  if (auto v = text("attention")) s.attention = parse_attention(*v);
+  s.frozen = split_commas(all("freeze"));
+  s.keep_output = parsed.has("keep-output");
+  if (auto v = text("zero-grad")) s.zero_grad = parse_zero_grad(*v);
+  if (auto v = text("steps")) s.steps = parse_count(*v, "--steps");
+  if (auto v = text("alloc-conf")) {
+    s.allocator = parse_alloc_conf(*v, "--alloc-conf");
+    o.alloc_conf = *v;
+  }
+  if (auto v = text("output")) o.output = *v;
+  if (auto v = text("top")) o.top = parse_count(*v, "--top", 0);
+  o.quiet = parsed.has("quiet");
+  o.ascii = parsed.has("ascii");
+  o.search = !parsed.has("no-search");
+  if (auto v = text("color")) {
+    if (*v == "always") o.color = When::always;
+    else if (*v == "never") o.color = When::never;
+    else if (*v != "auto") fail(ErrorKind::usage, fmt::format("'{}' is not a value for --color", *v), "--color", "use auto, always or never");
+  }
+  if (auto v = text("width")) o.width = parse_count(*v, "--width", 40);
+  if (parsed.has("fail-on")) o.fail_on = parse_gate(all("fail-on"));
+  o.exit_zero = parsed.has("exit-zero");
+  o.program = parsed.has("program");
+  o.unsupported = parsed.has("unsupported");
+  if (auto v = text("tensor")) o.tensor = *v;
+  if (auto v = text("module")) o.module = *v;
+
+  if (parsed.positionals.size() > 1)
+    fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[1]), {},
+         fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));
+  if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
+  const bool wanted = o.command->id & (in_setup | in_completions);
+  if (wanted && o.argument.empty() && !o.help && !o.version)
+    fail(ErrorKind::usage, fmt::format("{} is missing", o.command->usage), {},
+         o.command->id == in_completions ? "try: memplan completions bash" : "try: memplan model.onnx --gpu 80GB");
+  return o;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,62 @@
+// What one call of the command line asks for.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/flags.h"
+#include "estimators/estimate/estimate.h"
+#include "estimators/estimate/setup.h"
+
+namespace memplan::cli {
+
+/// The words of the command line, sorted but not yet understood. Flags that were not given but are in the
+/// environment as MEMPLAN_<NAME> are added; `origin` keeps the name to blame in errors.
+struct Parsed {
+  const Command* command = nullptr;
+  std::vector<std::string> positionals;
+  std::map<std::string, std::vector<std::string>, std::less<>> values;  ///< "" for switches
+  std::map<std::string, std::string, std::less<>> origin;               ///< "--gpu" or "MEMPLAN_GPU"
+  bool has(std::string_view flag) const { return values.find(flag) != values.end(); }
+};
+
+/// Splits the arguments (without the program's name). Failure(usage) on unknown flags and missing values.
+Parsed parse_arguments(const std::vector<std::string>& arguments);
+
+enum class Format { text, json };
+enum class When { automatic, always, never };
+
+struct Margin {
+  std::optional<Bytes> bytes;
+  double percent = 0;
+  Bytes of(Bytes total) const;
+};
+
+struct Options {
+  const Command* command = nullptr;
+  std::string argument;  ///< MODEL, device name or shell
+  TrainingSetup setup;
+  bool mode_given = false;
+  std::optional<std::string> gpu;
+  std::optional<Margin> margin;
+  std::optional<Bytes> reserve;
+  Format format = Format::text;
+  std::string output;
+  std::optional<std::int64_t> top;
+  bool quiet = false, ascii = false, search = true;
+  When color = When::automatic;
+  std::optional<std::int64_t> width;
+  std::vector<Verdict> fail_on{Verdict::no_fit, Verdict::unknown};
+  bool exit_zero = false;
+  bool program = false, unsupported = false;
+  std::string tensor, module;
+  bool help = false, version = false;
+  std::string alloc_conf;  ///< as typed, for the reference program
+};
+
+Options make_options(const Parsed& parsed);
+
+}  // namespace memplan::cli

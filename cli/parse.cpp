@@ -1,0 +1,95 @@
+// The only translation unit that includes CLI11, which takes seconds to compile.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "cli/options.h"
+
+namespace memplan::cli {
+
+namespace {
+
+std::string environment_name(std::string_view flag) {
+  std::string name = "MEMPLAN_";
+  for (char c : flag) name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return name;
+}
+
+[[noreturn]] void unknown_word(const std::string& word, const Command& command) {
+  std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  name = name.substr(0, name.find('='));
+  const Flag* flag = find_flag(name);
+  std::string hint = fmt::format("memplan {} --help lists the flags", command.name);
+  if (flag) hint = fmt::format("it belongs to another command: memplan --help");
+  else if (const auto near = nearest_flag(name, command.id); !near.empty()) hint = fmt::format("did you mean --{}?", near);
+  fail(ErrorKind::usage, fmt::format("'{}' is not a flag of memplan {}", word, command.name), word, hint);
+}
+
+void add_environment(Parsed& parsed) {
+  for (const Flag& flag : flags()) {
+    if (!flag.from_environment || !(flag.commands & parsed.command->id) || parsed.has(flag.name)) continue;
+    const std::string variable = environment_name(flag.name);
+    const char* value = std::getenv(variable.c_str());
+    if (!value || !*value) continue;
+    const std::string_view v = value;
+    if (flag.value.empty() && (v == "0" || v == "false" || v == "no")) continue;
+    parsed.values[std::string(flag.name)] = {std::string(v)};
+    parsed.origin[std::string(flag.name)] = variable;
+  }
+}
+
+}  // namespace
+
+Parsed parse_arguments(const std::vector<std::string>& arguments) {
+  Parsed parsed;
+  std::vector<std::string> words = arguments;
+  parsed.command = find_command("estimate");
+  if (!words.empty())
+    if (const Command* named = find_command(words.front())) {
+      parsed.command = named;
+      words.erase(words.begin());
+    }
+
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras(false);
+  std::vector<std::pair<const Flag*, CLI::Option*>> options;
+  std::map<const Flag*, std::vector<std::string>> results;
+  for (const Flag& flag : flags()) {
+    if (!(flag.commands & parsed.command->id)) continue;
+    std::string names = fmt::format("--{}", flag.name);
+    if (!flag.letter.empty()) names = fmt::format("-{},{}", flag.letter, names);
+    CLI::Option* option = flag.value.empty() ? app.add_flag(names) : app.add_option(names, results[&flag])->allow_extra_args(false);
+    options.emplace_back(&flag, option);
+  }
+  app.add_option("arguments", parsed.positionals);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    app.parse(reversed);
+  } catch (const CLI::ExtrasError& error) {
+    for (const std::string& word : words) {
+      if (word.size() < 2 || word[0] != '-') continue;
+      const std::string name = word.substr(word[1] == '-' ? 2 : 1, word.find('=') - (word[1] == '-' ? 2 : 1));
+      bool known = false;
+      for (const auto& [flag, option] : options) known = known || flag->name == name || (word[1] != '-' && flag->letter == name.substr(0, 1));
+      if (!known) unknown_word(word, *parsed.command);
+    }
+    fail(ErrorKind::usage, error.what(), {}, "memplan --help shows what can be given");
+  } catch (const CLI::ParseError& error) {
+    std::string hint = "memplan --help shows what can be given";
+    for (const auto& [flag, option] : options)
+      if (std::string_view(error.what()).find("--" + std::string(flag->name) + ":") == 0 && !flag->choices.empty())
+        hint = fmt::format("use one of {}", flag->choices);
+    fail(ErrorKind::usage, error.what(), {}, hint);
+  }
+  for (const auto& [flag, option] : options) {
+    if (option->count() == 0) continue;
+    parsed.values[std::string(flag->name)] = flag->value.empty() ? std::vector<std::string>{""} : results[flag];
+    parsed.origin[std::string(flag->name)] = fmt::format("--{}", flag->name);
+  }
+  add_environment(parsed);
+  return parsed;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,243 @@
+#include "cli/values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace memplan::cli {
+
+namespace {
+
+[[noreturn]] void bad(std::string_view flag, std::string_view text, std::string hint) {
+  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", text, flag), std::string(flag), std::move(hint));
+}
+
+template <class T, std::size_t N>
+T choose(std::string_view text, std::string_view flag, const std::array<std::pair<std::string_view, T>, N>& table) {
+  for (const auto& [name, value] : table)
+    if (name == text) return value;
+  std::string names;
+  for (const auto& [name, value] : table) names += (names.empty() ? "" : ", ") + std::string(name);
+  bad(flag, text, "use one of " + names);
+}
+
+/// All of `text` as a number, or nothing.
+bool read_double(std::string_view text, double& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+bool read_integer(std::string_view text, std::int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string lower(std::string_view text) {
+  std::string s(text);
+  for (char& c : s)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return s;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && text[i] == '[') ++depth;
+    if (i < text.size() && text[i] == ']') --depth;
+    if (i == text.size() || (text[i] == separator && depth == 0)) {
+      parts.push_back(text.substr(begin, i - begin));
+      begin = i + 1;
+    }
+  }
+  return parts;
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
+
+/// 16 entries for sizes from 1 MiB to 32 GiB and up. A key k (in MiB) sets the entry log2(k); the first key also
+/// fills all lower entries, '>' fills what follows the last one written.
+std::vector<std::int64_t> parse_divisions(std::string_view value, std::string_view flag) {
+  constexpr std::string_view hint = "use a power of two, or a list such as [256:1,512:2,1024:4,>:8]";
+  auto division = [&](std::string_view text) {
+    std::int64_t n = 0;
+    if (!read_integer(trim(text), n) || (n != 0 && !is_power_of_two(n))) bad(flag, value, std::string(hint));
+    return n;
+  };
+  std::vector<std::int64_t> table(16, 0);
+  if (value.empty() || value.front() != '[') {
+    std::fill(table.begin(), table.end(), division(value));
+    return table;
+  }
+  if (value.back() != ']') bad(flag, value, std::string(hint));
+  std::size_t next = 0;
+  bool first = true;
+  for (std::string_view entry : split(value.substr(1, value.size() - 2), ',')) {
+    const std::size_t colon = entry.find(':');
+    if (colon == std::string_view::npos) bad(flag, value, std::string(hint));
+    const std::string_view key = trim(entry.substr(0, colon));
+    const std::int64_t n = division(entry.substr(colon + 1));
+    if (key == ">") {
+      std::fill(table.begin() + static_cast<std::ptrdiff_t>(next), table.end(), n);
+      next = table.size();
+    } else {
+      std::int64_t mib = 0;
+      if (!read_integer(key, mib) || !is_power_of_two(mib)) bad(flag, value, std::string(hint));
+      const auto index = std::min<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(mib)), table.size() - 1);
+      if (first) std::fill(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(index), n);
+      table[index] = n;
+      next = index + 1;
+    }
+    first = false;
+  }
+  return table;
+}
+
+}  // namespace
+
+Bytes parse_size(std::string_view text, std::string_view flag) {
+  constexpr std::array<std::pair<std::string_view, double>, 14> units{{
+      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
+      {"ki", 0x1p10}, {"mi", 0x1p20}, {"gi", 0x1p30}, {"ti", 0x1p40}, {"b", 1}, {"", 1}}};
+  const std::string low = lower(trim(text));
+  const std::size_t digits = std::min(low.find_first_not_of("0123456789."), low.size());
+  double value = 0;
+  const std::string_view unit = trim(std::string_view(low).substr(digits));
+  for (const auto& [name, factor] : units) {
+    if (unit != name) continue;
+    if (!read_double(std::string_view(low).substr(0, digits), value)) break;
+    const double bytes = value * factor;
+    if (bytes >= 0x1p62) break;
+    return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
+  }
+  bad(flag, text, "give a size such as 512MiB, 4GiB (2^30), 80GB (10^9) or bytes");
+}
+
+std::int64_t parse_count(std::string_view text, std::string_view flag, std::int64_t least) {
+  std::int64_t n = 0;
+  if (!read_integer(text, n) || n < least) bad(flag, text, fmt::format("give a whole number of at least {}", least));
+  return n;
+}
+
+double parse_number(std::string_view text, std::string_view flag) {
+  double value = 0;
+  if (!read_double(text, value) || value < 0) bad(flag, text, "give a number such as 0.9");
+  return value;
+}
+
+AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
+  AllocatorSetup setup;
+  auto mib = [&](std::string_view key, std::string_view value) {
+    std::int64_t n = 0;
+    if (!read_integer(value, n) || n < 0) bad(flag, value, fmt::format("{} takes a whole number of MiB", key));
+    return Bytes::mib(1) * n;
+  };
+  auto fraction = [&](std::string_view key, std::string_view value, bool one_allowed) {
+    double x = 0;
+    if (!read_double(value, x) || x <= 0 || x > 1 || (x == 1 && !one_allowed))
+      bad(flag, value, fmt::format("{} takes a number between 0 and 1", key));
+    return x;
+  };
+  const auto items = split(text, ',');
+  // The other limits refer to the size of a large segment, wherever in the list it stands.
+  for (std::string_view item : items)
+    if (trim(item).starts_with("large_segment_size_mb:")) {
+      setup.large_segment = mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
+      if (setup.large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
+    }
+  for (std::string_view raw : items) {
+    const std::string_view item = trim(raw);
+    if (item.empty()) continue;
+    const std::size_t colon = item.find(':');
+    if (colon == std::string_view::npos) bad(flag, item, "write key:value pairs with commas between them, as in PYTORCH_ALLOC_CONF");
+    const std::string_view key = trim(item.substr(0, colon)), value = trim(item.substr(colon + 1));
+    if (key == "large_segment_size_mb") {
+      continue;
+    } else if (key == "expandable_segments") {
+      if (value != "True" && value != "False") bad(flag, item, "write expandable_segments:True or expandable_segments:False");
+      setup.expandable_segments = value == "True";
+    } else if (key == "max_split_size_mb") {
+      setup.max_split_size = mib(key, value);
+      if (*setup.max_split_size < setup.large_segment)
+        bad(flag, item, fmt::format("PyTorch wants max_split_size_mb of at least {}", setup.large_segment.count >> 20));
+    } else if (key == "max_non_split_rounding_mb") {
+      setup.max_non_split_rounding = mib(key, value);
+      if (*setup.max_non_split_rounding < setup.large_segment)
+        bad(flag, item, fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", setup.large_segment.count >> 20));
+    } else if (key == "garbage_collection_threshold") {
+      setup.garbage_collection_threshold = fraction(key, value, false);
+    } else if (key == "per_process_memory_fraction") {
+      setup.memory_fraction = fraction(key, value, true);
+    } else if (key == "roundup_power2_divisions") {
+      setup.roundup_power2_divisions = parse_divisions(value, flag);
+    } else if (key == "backend") {
+      if (value != "native") bad(flag, item, "memplan models PyTorch's native allocator only; leave backend out");
+    } else if (key.starts_with("pinned_") || key == "release_lock_on_cudamalloc" || key == "graph_capture_record_stream_reuse") {
+      continue;  // host memory, locking and CUDA graphs: no effect on device bytes here
+    } else {
+      bad(flag, key, "keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions, "
+                     "garbage_collection_threshold, per_process_memory_fraction, large_segment_size_mb");
+    }
+  }
+  return setup;
+}
+
+Mode parse_mode(std::string_view text) {
+  return choose(text, "--mode", std::array<std::pair<std::string_view, Mode>, 4>{
+      {{"training", Mode::training}, {"inference", Mode::inference}, {"train", Mode::training}, {"infer", Mode::inference}}});
+}
+
+Precision parse_precision(std::string_view text) {
+  return choose(text, "--precision", std::array<std::pair<std::string_view, Precision>, 5>{
+      {{"fp32", Precision::fp32}, {"amp-bf16", Precision::amp_bf16}, {"amp-fp16", Precision::amp_fp16}, {"bf16", Precision::bf16},
+       {"fp16", Precision::fp16}}});
+}
+
+OptimizerSetup parse_optimizer(std::string_view text) {
+  OptimizerSetup setup;
+  const bool momentum = text == "sgd-momentum";
+  setup.kind = choose(momentum ? "sgd" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 10>{
+      {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}, {"sgd-momentum", OptimizerKind::sgd},
+       {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor},
+       {"lion", OptimizerKind::lion}, {"adamw8bit", OptimizerKind::adamw8bit}, {"none", OptimizerKind::none}}});
+  if (momentum) setup.momentum = 0.9;
+  // torch.optim's defaults: AdamW decays, the others do not.
+  if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;
+  return setup;
+}
+
+OptimizerImpl parse_optimizer_impl(std::string_view text) {
+  return choose(text, "--optimizer-impl", std::array<std::pair<std::string_view, OptimizerImpl>, 4>{
+      {{"auto", OptimizerImpl::automatic}, {"foreach", OptimizerImpl::foreach}, {"fused", OptimizerImpl::fused}, {"loop", OptimizerImpl::loop}}});
+}
+
+Loss parse_loss(std::string_view text) {
+  return choose(text, "--loss", std::array<std::pair<std::string_view, Loss>, 4>{
+      {{"auto", Loss::automatic}, {"cross-entropy", Loss::cross_entropy}, {"mse", Loss::mse}, {"sum", Loss::sum}}});
+}
+
+AttentionBackend parse_attention(std::string_view text) {
+  return choose(text, "--attention", std::array<std::pair<std::string_view, AttentionBackend>, 5>{
+      {{"auto", AttentionBackend::automatic}, {"math", AttentionBackend::math}, {"flash", AttentionBackend::flash},
+       {"efficient", AttentionBackend::efficient}, {"cudnn", AttentionBackend::cudnn}}});
+}
+
+ZeroGrad parse_zero_grad(std::string_view text) {
+  return choose(text, "--zero-grad", std::array<std::pair<std::string_view, ZeroGrad>, 3>{
+      {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
+}
+
+}  // namespace memplan::cli

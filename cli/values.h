@@ -1,0 +1,30 @@
+// Texts that people type, turned into values. Each throws Failure(usage) with what to type instead.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "estimators/estimate/setup.h"
+
+namespace memplan::cli {
+
+/// "512MiB", "1.5GB", "4096": GiB is 2^30, GB is 10^9, no unit is bytes. `flag` is named in the error.
+Bytes parse_size(std::string_view text, std::string_view flag);
+
+/// A whole number of at least `least`.
+std::int64_t parse_count(std::string_view text, std::string_view flag, std::int64_t least = 1);
+double parse_number(std::string_view text, std::string_view flag);
+
+/// PYTORCH_ALLOC_CONF, with PyTorch's own limits (c10/core/AllocatorConfig.cpp of 2.11).
+AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag);
+
+Mode parse_mode(std::string_view text);
+Precision parse_precision(std::string_view text);
+OptimizerSetup parse_optimizer(std::string_view text);
+OptimizerImpl parse_optimizer_impl(std::string_view text);
+Loss parse_loss(std::string_view text);
+AttentionBackend parse_attention(std::string_view text);
+ZeroGrad parse_zero_grad(std::string_view text);
+
+}  // namespace memplan::cli
