@@ -1,0 +1,108 @@
+#include "cli/answer.h"
+
+#include <algorithm>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr const char* default_device = "h100-80gb";
+
+std::vector<BoundDim> bound_dims(const Model& model, const TrainingSetup& setup) {
+  std::vector<BoundDim> out;
+  std::vector<Note> notes;
+  const auto symbols = onnx_format::bind_dims(model, setup, notes);
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+    const auto size = symbols.find(dim.name);
+    if (size == symbols.end()) continue;
+    out.push_back({dim.name, size->second, dim.batch && !setup.batch && !setup.dims.contains(dim.name)});
+  }
+  return out;
+}
+
+std::vector<Input> inputs_of(const Tape& tape) {
+  std::vector<Input> out;
+  for (ValueId id : tape.inputs) {
+    const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    out.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
+  }
+  return out;
+}
+
+Alternative alternative(std::string flags, const Estimate& e, const Device& device, Bytes margin) {
+  const Judgement j = judge(e, device, margin);
+  return {std::move(flags), e.peak.process, j.verdict, j.headroom};
+}
+
+/// What is tried when the setup does not fit: each changes one thing that leaves the training itself nearly as it is.
+void try_changes(const Model& model, const Tape& tape, Answer& a) {
+  const auto attempt = [&](std::string flags, const TrainingSetup& setup, bool lower_again) {
+    const Result<Estimate> e = lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
+    if (e && e->peak.process < a.estimate.peak.process) a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
+  };
+  if (a.setup.precision == Precision::fp32) {
+    TrainingSetup amp = a.setup;
+    amp.precision = Precision::amp_bf16;
+    attempt("--amp bf16", amp, true);
+  }
+  if (!a.setup.allocator.expandable_segments) {
+    TrainingSetup expandable = a.setup;
+    expandable.allocator.expandable_segments = true;
+    attempt("--alloc-conf expandable_segments:True", expandable, false);
+  }
+  std::stable_sort(a.changes.begin(), a.changes.end(), [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
+}
+
+}  // namespace
+
+DeviceChoice device_of(const Options& options) {
+  DeviceChoice choice = choose_device(options.gpu ? *options.gpu : default_device);
+  if (options.reserve) {
+    choice.device.context = *options.reserve;
+    choice.device.context_source = "--reserve";
+  }
+  return choice;
+}
+
+Bytes margin_on(const Options& options, const Device& device) {
+  return options.margin ? options.margin->of(device.total) : default_margin(device);
+}
+
+Answer compute(const Options& options) {
+  Answer a;
+  a.setup = options.setup;
+  a.choice = device_of(options);
+  a.device_given = options.gpu.has_value();
+  a.margin = margin_on(options, a.choice.device);
+  const Model model = take(load_model(options.argument));
+  a.path = options.argument;
+  a.format = model.format;
+  a.file_bytes = model.file_bytes;
+  const Tape tape = take(lower(model, a.setup));
+  a.dims = bound_dims(model, a.setup);
+  a.inputs = inputs_of(tape);
+  a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));
+  a.judgement = judge(a.estimate, a.choice.device, a.margin);
+
+  if (options.search && !options.quiet) {
+    const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+    if (a.setup.mode == Mode::training && !options.mode_given) {
+      TrainingSetup forward = a.setup;
+      forward.mode = Mode::inference;
+      const Result<Estimate> e = estimate(model, forward, a.choice.device);
+      if (e) a.inference = alternative("--mode inference", *e, a.choice.device, a.margin);
+    }
+    if (a.device_given) a.largest = largest_batch(model, a.setup, a.choice.device, margin, a.estimate);
+    const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
+    if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
+    if (a.device_given && tight) try_changes(model, tape, a);
+  }
+  if (a.device_given && !options.exit_zero &&
+      std::find(options.fail_on.begin(), options.fail_on.end(), a.judgement.verdict) != options.fail_on.end())
+    a.exit_code = 1;
+  return a;
+}
+
+}  // namespace memplan::cli

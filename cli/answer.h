@@ -1,0 +1,64 @@
+// One answer, computed once; every report format only prints it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "estimators/pipeline.h"
+#include "planner/search.h"
+
+namespace memplan::cli {
+
+struct BoundDim {
+  std::string name;
+  std::int64_t size = 0;
+  bool assumed = false;  ///< nobody gave it: an open batch is 1
+};
+
+struct Input {
+  std::string name, dtype;
+  std::vector<std::int64_t> sizes;
+};
+
+/// Another setup or card that was estimated beside the one asked for.
+struct Alternative {
+  std::string flags;  ///< what to add to the command: "--amp bf16"
+  Bytes peak;
+  Verdict verdict = Verdict::unknown;
+  Bytes headroom;
+};
+
+struct Answer {
+  std::string path, format;
+  std::int64_t file_bytes = 0;
+  std::vector<BoundDim> dims;
+  std::vector<Input> inputs;
+  TrainingSetup setup;
+  DeviceChoice choice;
+  bool device_given = false;
+  Bytes margin;
+  Estimate estimate;
+  Judgement judgement;
+  std::optional<Alternative> inference;  ///< a forward pass of the same batch
+  std::optional<LargestBatch> largest;
+  std::vector<Card> cards;
+  std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
+  int exit_code = 0;
+};
+
+/// Loads, lowers and estimates what the options ask for. Failure with the exit code's kind otherwise.
+Answer compute(const Options& options);
+
+/// The device of the options with --reserve applied; the H100 80GB when none is named.
+DeviceChoice device_of(const Options& options);
+Bytes margin_on(const Options& options, const Device& device);
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+}  // namespace memplan::cli

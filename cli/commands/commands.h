@@ -1,0 +1,23 @@
+// One function per command. Each returns the exit code; Failure carries what goes wrong (docs/cli.md, "Exit codes").
+#pragma once
+
+#include <string>
+
+#include "cli/options.h"
+
+namespace memplan::cli {
+
+int run_estimate(const Options& options);
+int run_explain(const Options& options);
+int run_devices(const Options& options);
+int run_ops(const Options& options);
+int run_completions(const Options& options);
+int run_man();
+
+/// The help of all of memplan, or of one command.
+std::string help_text(const Command& command, bool overview);
+
+/// The reference program of a setup as a Python script (docs/reference-program.md).
+std::string reference_program(const Options& options);
+
+}  // namespace memplan::cli

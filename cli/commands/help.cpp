@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/report/style.h"
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr const char* introduction = R"(memplan says how much GPU memory a model needs, from the model file alone: no GPU, no run.
+
+usage:
+  memplan MODEL.onnx --gpu 80GB          one training step (AdamW): does it fit, and where is the peak?
+  memplan MODEL.onnx --gpu l4 --batch 32 --seq 1024 --amp bf16
+  memplan MODEL.onnx                     without a verdict: how much is needed, and which cards have it
+  memplan explain MODEL.onnx             what lives at the peak, and why
+  memplan explain MODEL.onnx --program   the PyTorch script whose memory is meant
+  memplan devices                        the cards that --gpu knows
+  memplan ops MODEL.onnx                 the ops of a model, and how exactly each is modelled
+
+commands:
+)";
+
+constexpr const char* conclusion = R"(
+Every flag may be set in the environment as MEMPLAN_<FLAG>, such as MEMPLAN_GPU=80GB; the command line wins.
+
+exit codes: 0 it fits (or no --gpu was given), 1 it does not fit or cannot be told, 2 wrong usage,
+            3 the model cannot be read or has open dimensions, 70 a defect in memplan
+)";
+
+std::string left_side(const Flag& f) {
+  std::string text = f.letter.empty() ? "    " : fmt::format("-{}, ", f.letter);
+  text += fmt::format("--{}", f.name);
+  if (!f.value.empty()) text += fmt::format(" {}", f.value);
+  return text;
+}
+
+std::string flags_text(const Command& command) {
+  std::string out;
+  std::vector<std::string_view> groups;
+  for (const Flag& f : flags())
+    if ((f.commands & command.id) && (groups.empty() || std::find(groups.begin(), groups.end(), f.group) == groups.end())) groups.push_back(f.group);
+  for (std::string_view group : groups) {
+    out += fmt::format("\n{}:\n", group);
+    for (const Flag& f : flags()) {
+      if (f.group != group || !(f.commands & command.id)) continue;
+      std::string help(f.help);
+      if (!f.choices.empty()) help += fmt::format(": {}", f.choices);
+      if (f.repeatable) help += "; may be repeated";
+      out += fmt::format("  {:<26} {}\n", left_side(f), wrap(help, 100, 29, 29));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string help_text(const Command& command, bool overview) {
+  std::string out;
+  if (overview) {
+    out = introduction;
+    for (const Command& c : commands()) out += fmt::format("  {:<26} {}\n", fmt::format("{} {}", c.name, c.usage), c.summary);
+  } else {
+    out = fmt::format("usage: memplan {} {} [flags]\n{}\n", command.name, command.usage, command.summary);
+  }
+  out += flags_text(command);
+  if (overview) out += conclusion;
+  return out;
+}
+
+}  // namespace memplan::cli

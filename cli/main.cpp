@@ -1,0 +1,82 @@
+// The command line of memplan: words to options, options to a command, failures to exit codes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/report/report.h"
+
+namespace memplan::cli {
+namespace {
+
+int run(const Parsed& parsed, const Options& options, bool overview) {
+  if (options.version) {
+    write_out(fmt::format("memplan {}\n", MEMPLAN_VERSION), {});
+    return 0;
+  }
+  if (options.help) {
+    write_out(help_text(*parsed.command, overview), {});
+    return 0;
+  }
+  switch (options.command->id) {
+    case in_explain: return run_explain(options);
+    case in_devices: return run_devices(options);
+    case in_ops: return run_ops(options);
+    case in_completions: return run_completions(options);
+    case in_man: return run_man();
+    default: return run_estimate(options);
+  }
+}
+
+int report_failure(const Error& error, const Options& options) {
+  const int code = exit_code_of(error.kind);
+  if (options.format == Format::json) {
+    write_out(json_error(error, code), {});
+    return code;
+  }
+  Style style = make_style(options);
+  // Errors go to stderr, whose terminal decides about colours.
+  style.colour = options.color == When::always || (options.color == When::automatic && style.colour && isatty(STDERR_FILENO));
+  fmt::print(stderr, "{}", text_error(error, style));
+  return code;
+}
+
+/// Errors in the words themselves are printed in the format that the words ask for.
+bool asks_for_json(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == "--format=json" || (words[i] == "--format" && i + 1 < words.size() && words[i + 1] == "json")) return true;
+  const char* environment = std::getenv("MEMPLAN_FORMAT");
+  return environment && std::string_view(environment) == "json";
+}
+
+int main_of(const std::vector<std::string>& words) {
+  Options options;
+  options.format = asks_for_json(words) ? Format::json : Format::text;
+  const auto result = catching([&] {
+    if (words.empty()) {
+      fmt::print(stderr, "{}", help_text(*find_command("estimate"), true));
+      return 2;
+    }
+    if (words.front() == "help") {
+      const Command* command = words.size() > 1 ? find_command(words[1]) : nullptr;
+      write_out(help_text(command ? *command : *find_command("estimate"), !command), {});
+      return 0;
+    }
+    const Parsed parsed = parse_arguments(words);
+    options = make_options(parsed);
+    return run(parsed, options, find_command(words.front()) == nullptr);
+  });
+  return result ? *result : report_failure(result.error(), options);
+}
+
+}  // namespace
+}  // namespace memplan::cli
+
+int main(int argc, char** argv) {
+  // A reader that closes the pipe early is not an error of memplan.
+  std::signal(SIGPIPE, SIG_IGN);
+  return memplan::cli::main_of({argv + 1, argv + argc});
+}

@@ -1,0 +1,13 @@
+// Where a report goes: stdout, or a file that appears only when it is complete.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace memplan::cli {
+
+/// Writes to `path`, or to stdout when it is empty. A file is written beside its destination and renamed, so that a
+/// reader (or an interrupted run) never sees half of it. Failure(input) when it cannot be written.
+void write_out(std::string_view text, const std::string& path);
+
+}  // namespace memplan::cli

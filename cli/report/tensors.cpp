@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "cli/report/report.h"
+
+namespace memplan::cli {
+
+namespace {
+
+/// "transformer.h.11.mlp" -> "transformer.h.*.mlp": repeated layers look alike but for their numbers.
+std::string without_numbers(std::string_view name) {
+  std::string out;
+  for (std::size_t at = 0; at < name.size();) {
+    if (!std::isdigit(static_cast<unsigned char>(name[at]))) {
+      out += name[at++];
+      continue;
+    }
+    while (at < name.size() && std::isdigit(static_cast<unsigned char>(name[at]))) ++at;
+    out += '*';
+  }
+  return out;
+}
+
+struct Row {
+  const LiveTensor* first = nullptr;
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+  std::set<std::string> names;
+};
+
+std::string label_of(const LiveTensor& t) {
+  // A parameter's name holds its module; what an op made is told by module and name.
+  if (t.module.empty() || t.name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
+    return t.name;
+  return t.module + " " + t.name;
+}
+
+}  // namespace
+
+std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t limit, const Style& style) {
+  std::map<std::string, Row> groups;
+  std::vector<std::string> order;
+  for (const LiveTensor& t : tensors) {
+    const std::string label = label_of(t);
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, static_cast<int>(t.category),
+                                        without_numbers(t.reason));
+    Row& row = groups[key];
+    if (!row.first) {
+      row.first = &t;
+      order.push_back(key);
+    }
+    ++row.count;
+    row.bytes += t.requested.count;
+    row.names.insert(label);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const std::string& x, const std::string& y) { return groups[x].bytes > groups[y].bytes; });
+  Table table;
+  table.head = {"SIZE", "COUNT", "KIND", "TENSOR", "SHAPE", "WHY ALIVE"};
+  table.right = {true, true, false, false, false, false};
+  table.flexible = {3, 5};
+  for (std::size_t i = 0; i < order.size() && i < limit; ++i) {
+    const Row& row = groups[order[i]];
+    const LiveTensor& t = *row.first;
+    const std::string label = label_of(t);
+    table.rows.push_back({to_human(Bytes(row.bytes)), row.count > 1 ? fmt::format("{}{}", style.times(), row.count) : "", name_of(t.category),
+                          clean(row.names.size() > 1 ? without_numbers(label) : label),
+                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(row.names.size() > 1 ? without_numbers(t.reason) : t.reason)});
+  }
+  std::string out = table.print(style);
+  if (order.size() > limit) {
+    std::int64_t rest = 0;
+    for (std::size_t i = limit; i < order.size(); ++i) rest += groups[order[i]].bytes;
+    out += style.paint(fmt::format("  {} {} more rows, {} (--top 0 shows all)", style.ellipsis(), order.size() - limit, to_human(Bytes(rest))), Paint::dim) + "\n";
+  }
+  return out;
+}
+
+}  // namespace memplan::cli

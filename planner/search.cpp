@@ -1,0 +1,114 @@
+#include "planner/search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan {
+
+namespace {
+
+constexpr std::int64_t upper_end = 1 << 20;
+
+struct Probe {
+  bool fits = false;
+  Bytes peak;
+};
+
+class BatchSearch {
+ public:
+  BatchSearch(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin)
+      : model_(model), setup_(setup), device_(device), margin_(margin) {}
+
+  /// What the peak may be for the verdict `fits`; only where the search looks first, the verdict decides.
+  double limit() const { return static_cast<double>((device_.total - margin_).count); }
+
+  Probe probe(std::int64_t batch) {
+    setup_.batch = batch;
+    const Result<Estimate> e = estimate(model_, setup_, device_);
+    // A batch whose sizes overflow does not fit either.
+    if (!e) return {};
+    return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
+  }
+
+ private:
+  const Model& model_;
+  TrainingSetup setup_;
+  const Device& device_;
+  Bytes margin_;
+};
+
+}  // namespace
+
+std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
+                                          const Estimate& known) {
+  if (model.graphs.empty()) return std::nullopt;
+  const auto dims = onnx_format::open_dims(model.graphs.front());
+  const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
+  if (batch_dim == dims.end()) return std::nullopt;
+
+  TrainingSetup start = setup;
+  std::int64_t at = setup.batch.value_or(1);
+  if (const auto named = start.dims.find(batch_dim->name); named != start.dims.end()) {
+    at = named->second;
+    start.dims.erase(named);  // --dim comes before --batch, which the search sets
+  }
+  BatchSearch search(model, start, device, margin(device));
+  Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
+
+  // Memory is nearly a straight line in the batch, so the line through two points says where to look next.
+  std::int64_t fits = 0, too_large = upper_end + 1;
+  Bytes fits_peak, smallest_peak = here.peak;
+  std::int64_t smallest = at;
+  auto note = [&](std::int64_t batch, const Probe& p) {
+    if (p.fits && batch > fits) fits = batch, fits_peak = p.peak;
+    if (!p.fits && batch < too_large) too_large = batch;
+    if (batch <= smallest && p.peak.count > 0) smallest = batch, smallest_peak = p.peak;
+  };
+  note(at, here);
+  std::int64_t x0 = at, x1 = at == 1 ? 8 : std::max<std::int64_t>(1, at / 2);
+  double y0 = static_cast<double>(here.peak.count), y1 = 0;
+  Probe second = search.probe(x1);
+  note(x1, second);
+  y1 = static_cast<double>(second.peak.count);
+  for (int round = 0; too_large - fits > 1 && fits < upper_end; ++round) {
+    const double slope = x1 == x0 ? 0 : (y1 - y0) / static_cast<double>(x1 - x0);
+    std::int64_t next = (fits + too_large) / 2;
+    if (slope > 0 && round < 6) {
+      const double guess = static_cast<double>(x1) + (search.limit() - y1) / slope;
+      // Below the guess first, then above it: the two answers usually close the interval.
+      next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(upper_end)))) + (round % 2);
+    } else if (too_large > upper_end) {
+      next = std::min(upper_end, std::max<std::int64_t>(1, fits) * 16);
+    }
+    next = std::clamp(next, fits + 1, std::min(upper_end, too_large - 1));
+    const Probe p = search.probe(next);
+    note(next, p);
+    if (p.peak.count > 0) x0 = x1, y0 = y1, x1 = next, y1 = static_cast<double>(p.peak.count);
+  }
+  return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, fits == upper_end};
+}
+
+std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, std::size_t count) {
+  std::vector<Device> by_size = devices();
+  std::stable_sort(by_size.begin(), by_size.end(), [](const Device& a, const Device& b) { return a.total < b.total; });
+  std::vector<Card> cards;
+  // What differs between cards is far below a quarter of the peak: smaller cards need not be tried.
+  const Bytes hopeless(known.peak.requested.count / 4 * 3);
+  std::size_t tried = 0;
+  for (const Device& d : by_size) {
+    if (cards.size() == count || tried == count + 4) break;
+    if (d.total < hopeless) continue;
+    // Too small by the figures of the card asked for: two of the nearest are tried all the same.
+    if (d.total < known.peak.process && d.total + Bytes::gib(1) < known.peak.process) continue;
+    const Result<Estimate> e = estimate_tape(tape, setup, d);
+    ++tried;
+    if (!e) continue;
+    const Judgement j = judge(*e, d, margin(d));
+    if (j.verdict == Verdict::fits) cards.push_back({d, e->peak.process, j.verdict});
+  }
+  return cards;
+}
+
+}  // namespace memplan

@@ -1,0 +1,36 @@
+// "What would fit?" Every answer is a setup that was estimated again, never a figure scaled from another one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "estimators/pipeline.h"
+
+namespace memplan {
+
+/// Bytes that must stay free on a device for the verdict `fits`.
+using MarginOf = std::function<Bytes(const Device&)>;
+
+struct LargestBatch {
+  std::int64_t batch = 0;  ///< 0: not even a batch of one fits
+  Bytes peak;              ///< process bytes at that batch; of batch 1 when none fits
+  bool at_least = false;   ///< the search stopped at its upper end, 2^20: a larger one fits as well
+};
+
+/// The largest batch with the verdict `fits`, found by bisection. None when the file fixes the batch dimension.
+/// `known` is the estimate of `setup` itself.
+std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
+                                          const Estimate& known);
+
+struct Card {
+  Device device;
+  Bytes peak;  ///< process bytes on that card: attention kernels, scratch sizes and context differ between cards
+  Verdict verdict = Verdict::unknown;
+};
+
+/// The smallest cards of the device table with the verdict `fits`, by size, at most `count`; each was estimated.
+std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, std::size_t count);
+
+}  // namespace memplan
