@@ -37,7 +37,6 @@ constexpr std::array flag_table{
     Flag{"loss", "", "NAME", "auto|cross-entropy|mse|sum", "Training", "loss (default auto: from the shape of the output)", in_setup},
     Flag{"attention", "", "B", "auto|math|flash|efficient|cudnn", "Training", "backend of scaled dot product attention (default auto: PyTorch's choice)", in_setup},
     Flag{"freeze", "", "GLOB", "", "Training", "parameters that are not trained, by name", in_setup, true},
-    Flag{"keep-output", "", "", "", "Training", "a name keeps the model's output until the next forward pass has returned", in_setup},
     Flag{"zero-grad", "", "WHEN", "begin|end|keep", "Training", "zero_grad at the begin or end of a step; keep: set_to_none=False", in_setup},
     Flag{"steps", "", "N", "", "Training", "simulated steps (default 3)", in_setup},
     Flag{"alloc-conf", "", "CONF", "", "Training", "PYTORCH_ALLOC_CONF, as in expandable_segments:True,max_split_size_mb:128", in_setup},

@@ -112,7 +112,6 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("loss")) s.loss = parse_loss(*v);
   if (auto v = text("attention")) s.attention = parse_attention(*v);
   s.frozen = split_commas(all("freeze"));
-  s.keep_output = parsed.has("keep-output");
   if (auto v = text("zero-grad")) s.zero_grad = parse_zero_grad(*v);
   if (auto v = text("steps")) s.steps = parse_count(*v, "--steps");
   if (auto v = text("alloc-conf")) {
