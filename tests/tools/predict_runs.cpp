@@ -1,6 +1,7 @@
 // Reads runs of the reference program, one JSON object per line ({"path": "data/models/mlp.onnx", "gpu": "h100", "batch": 8,
 // "precision": "amp-bf16", "optimizer": "sgd-momentum", …}, the words of tests/accuracy/reference_program.py), and answers
-// each with one line of JSON: what memplan says of its steps, or {"error": …}. Models stay loaded between runs.
+// each with one line of JSON: what memplan says of its steps, or {"error": …}. Models stay loaded between runs. With
+// "events": true the answer is the whole stream: [size, allocation, "phase op scope label"], size negative for a free.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -67,6 +68,38 @@ TrainingSetup setup_of(const json& run) {
   return s;
 }
 
+template <class T>
+T take(Result<T> result) {
+  if (!result.ok()) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+json peaks_of(const Estimate& e) {
+  json steps = json::array();
+  for (const StepSummary& s : e.steps) {
+    if (s.step == 0) continue;  // the set-up
+    steps.push_back({{"requested", s.peak.requested.count}, {"allocated", s.peak.allocated.count}, {"reserved", s.peak.reserved.count},
+                     {"after", {{"requested", s.requested_after.count}, {"allocated", s.allocated_after.count}}}});
+  }
+  return steps;
+}
+
+json events_of(const Schedule& schedule, const Tape& tape) {
+  json events = json::array();
+  std::size_t op = 0;
+  for (std::size_t i = 0; i < schedule.events.size(); ++i) {
+    while (op + 1 < schedule.ops.size() && schedule.ops[op + 1].first_event <= static_cast<std::int32_t>(i)) ++op;
+    const Event& e = schedule.events[i];
+    const Allocation& a = schedule.allocations[static_cast<std::size_t>(e.allocation)];
+    const OpRecord& o = schedule.ops[op];
+    std::string text = std::string(name_of(o.phase)) + " " + schedule.names[static_cast<std::size_t>(o.name)];
+    if (o.scope >= 0) text += " " + tape.scopes[static_cast<std::size_t>(o.scope)].path;
+    if (a.label >= 0) text += " " + schedule.names[static_cast<std::size_t>(a.label)];
+    events.push_back({e.kind == Event::Kind::alloc ? a.size.count : -a.size.count, e.allocation, text});
+  }
+  return events;
+}
+
 }  // namespace
 
 int main() {
@@ -77,23 +110,17 @@ int main() {
     try {
       const json run = json::parse(line);
       std::shared_ptr<const Model>& model = models[run.at("path").get<std::string>()];
-      if (!model) {
-        auto loaded = load_model(run["path"].get<std::string>());
-        if (!loaded.ok()) throw Failure(loaded.error());
-        model = std::make_shared<const Model>(std::move(loaded.value()));
-      }
-      auto e = estimate(*model, setup_of(run), device_named(run.value("gpu", "h100")));
-      if (!e.ok()) throw Failure(e.error());
-      answer["steps"] = json::array();
-      for (const StepSummary& s : e->steps) {
-        if (s.step == 0) continue;  // the set-up
-        answer["steps"].push_back({{"requested", s.peak.requested.count}, {"allocated", s.peak.allocated.count}, {"reserved", s.peak.reserved.count},
-                                   {"after", {{"requested", s.requested_after.count}, {"allocated", s.allocated_after.count}}}});
-      }
-      answer["parameters"] = e->parameter_count;
-      if (!e->unmodelled.empty()) {
-        answer["unmodelled"] = json::array();
-        for (const Unmodelled& u : e->unmodelled) answer["unmodelled"].push_back(u.op);
+      if (!model) model = std::make_shared<const Model>(take(load_model(run["path"].get<std::string>())));
+      const TrainingSetup setup = setup_of(run);
+      const Device device = device_named(run.value("gpu", "h100"));
+      if (run.value("events", false)) {
+        const Tape tape = take(lower(*model, setup));
+        answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);
+      } else {
+        const Estimate e = take(estimate(*model, setup, device));
+        answer["steps"] = peaks_of(e);
+        answer["parameters"] = e.parameter_count;
+        for (const Unmodelled& u : e.unmodelled) answer["unmodelled"].push_back(u.op);
       }
     } catch (const Failure& f) {
       answer["error"] = f.error().what + (f.error().where.empty() ? "" : " at " + f.error().where);
