@@ -31,7 +31,19 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
   }
 }
 
-int report_failure(const Error& error, const Options& options) {
+/// The library's advice to name dimensions ends with a command; as pasted it keeps the flags that were given.
+Error with_given_flags(Error error, const Options& options) {
+  const std::string bare = "memplan " + options.argument + " --dim ";
+  const std::size_t at = options.argument.empty() ? std::string::npos : error.hint.find(bare);
+  if (at == std::string::npos) return error;
+  const bool named = options.command && options.command->id != in_estimate;
+  error.hint = fmt::format("{}memplan {}{}{}{}", error.hint.substr(0, at), named ? std::string(options.command->name) + " " : "", shell_word(options.argument),
+                           error.hint.substr(at + bare.size() - 7), options.setup_words);
+  return error;
+}
+
+int report_failure(const Error& failure, const Options& options) {
+  const Error error = with_given_flags(failure, options);
   const int code = exit_code_of(error.kind);
   if (options.format == Format::json) {
     write_out(json_error(error, code), {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "cli/values.h"
@@ -56,7 +57,29 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
   }
 }
 
+/// The flags that say what is estimated, as they would be typed again. The device comes last, so that a command can
+/// leave it out by cutting nothing else.
+std::string words_of_setup(const Parsed& parsed) {
+  std::string words;
+  for (const Flag& flag : flags()) {
+    if (!(flag.commands & in_explain) || (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training")) continue;
+    const auto it = parsed.values.find(flag.name);
+    if (it == parsed.values.end()) continue;
+    for (const std::string& value : it->second)
+      words += flag.value.empty() ? fmt::format(" --{}", flag.name) : fmt::format(" --{} {}", flag.name, shell_word(value));
+  }
+  return words;
+}
+
 }  // namespace
+
+std::string shell_word(std::string_view word) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::string_view("_-./=,:%+@").find(static_cast<char>(c)) != std::string_view::npos; };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
+  std::string quoted = "'";
+  for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 Bytes Margin::of(Bytes total) const {
   if (bytes) return *bytes;
@@ -82,6 +105,7 @@ Options make_options(const Parsed& parsed) {
       fail(ErrorKind::usage, fmt::format("'{}' is not a value for --format", *v), "--format", "use text or json");
     o.format = *v == "json" ? Format::json : Format::text;
   }
+  o.setup_words = words_of_setup(parsed);
   TrainingSetup& s = o.setup;
   if (auto v = text("gpu")) o.gpu = *v;
   if (auto v = text("margin")) o.margin = parse_margin(*v);

@@ -55,8 +55,12 @@ struct Options {
   std::string tensor, module;
   bool help = false, version = false;
   std::string alloc_conf;  ///< as typed, for the reference program
+  std::string setup_words; ///< the flags of device, shapes and training as given: " --batch 8 --seq 1024"
 };
 
 Options make_options(const Parsed& parsed);
+
+/// A word as a shell takes it: quoted only where it must be.
+std::string shell_word(std::string_view word);
 
 }  // namespace memplan::cli

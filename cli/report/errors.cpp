@@ -34,8 +34,12 @@ std::string text_error(const Error& error, const Style& style) {
   std::string text = style.paint("error", Paint::red) + ": ";
   if (!error.where.empty() && error.what.find(error.where) == std::string::npos) text += clean(error.where) + ": ";
   text += clean(error.what) + ".";
-  if (!error.hint.empty()) text += " " + clean(error.hint) + ".";
-  return text + "\n";
+  std::string hint = clean(error.hint);
+  if (!hint.empty() && hint[0] >= 'a' && hint[0] <= 'z' && !hint.starts_with("memplan ")) hint[0] = static_cast<char>(hint[0] - 'a' + 'A');
+  if (!hint.empty()) text.append(" ").append(hint);
+  if (!hint.empty() && hint.back() != '.' && hint.back() != '?' && hint.find(": memplan ") == std::string::npos) text.push_back('.');
+  text.push_back('\n');
+  return text;
 }
 
 std::string json_error(const Error& error, int code) {

@@ -153,12 +153,11 @@ std::string Table::print(const Style& style) const {
   measure(head);
   for (const auto& row : rows) measure(row);
   std::size_t total = 2 + 2 * (widths.size() - 1) + std::accumulate(widths.begin(), widths.end(), std::size_t{0});
-  for (std::size_t column : flexible) {
-    if (total <= style.width) break;
-    const std::size_t least = std::min<std::size_t>(widths[column], 16);
-    const std::size_t give = std::min(total - style.width, widths[column] - least);
-    widths[column] -= give;
-    total -= give;
+  // The widest of the flexible columns gives way first, so that none is cut to nothing while another is generous.
+  while (total > style.width && !flexible.empty()) {
+    std::size_t& widest = widths[*std::max_element(flexible.begin(), flexible.end(), [&](std::size_t a, std::size_t b) { return widths[a] < widths[b]; })];
+    if (widest <= 8) break;
+    --widest, --total;
   }
   std::string out;
   auto line = [&](const std::vector<std::string>& row, Paint paint) {

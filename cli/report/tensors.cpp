@@ -39,15 +39,35 @@ std::string label_of(const LiveTensor& t) {
   return t.module + " " + t.name;
 }
 
+/// Most models hang below one name ("model."): it tells nothing, and the table is narrow.
+std::string common_root(const std::vector<LiveTensor>& tensors) {
+  std::string root;
+  for (const LiveTensor& t : tensors) {
+    for (const std::string* name : {&t.module, t.category == Category::parameter ? &t.name : &t.module}) {
+      if (name->empty()) continue;
+      const std::size_t dot = name->find('.');
+      if (dot == std::string::npos) return {};
+      if (root.empty()) root = name->substr(0, dot + 1);
+      if (name->compare(0, root.size(), root) != 0) return {};
+    }
+  }
+  return root;
+}
+
+/// Reasons name the op that saved a tensor for its backward pass.
+std::string reason_text(const std::string& reason) {
+  return reason.starts_with("aten::") ? "saved for backward: " + reason.substr(6) : reason;
+}
+
 }  // namespace
 
 std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t limit, const Style& style) {
   std::map<std::string, Row> groups;
   std::vector<std::string> order;
+  const std::string root = common_root(tensors);
   for (const LiveTensor& t : tensors) {
     const std::string label = label_of(t);
-    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, static_cast<int>(t.category),
-                                        without_numbers(t.reason));
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, static_cast<int>(t.category), t.reason);
     Row& row = groups[key];
     if (!row.first) {
       row.first = &t;
@@ -67,8 +87,8 @@ std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t lim
     const LiveTensor& t = *row.first;
     const std::string label = label_of(t);
     table.rows.push_back({to_human(Bytes(row.bytes)), row.count > 1 ? fmt::format("{}{}", style.times(), row.count) : "", name_of(t.category),
-                          clean(row.names.size() > 1 ? without_numbers(label) : label),
-                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(row.names.size() > 1 ? without_numbers(t.reason) : t.reason)});
+                          clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
+                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(reason_text(t.reason))});
   }
   std::string out = table.print(style);
   if (order.size() > limit) {

@@ -112,9 +112,10 @@ std::string verdict_lines(const Answer& a, const Style& style) {
   if (!a.device_given)
     return style.paint("NEEDS", Paint::bold) + fmt::format("  {}{} as nvidia-smi shows it\n", style.paint(to_human(e.peak.process), Paint::bold), range);
   std::string out = style.paint(headline(j.verdict), paint_of(j.verdict));
-  out += fmt::format("  peak {}{} of {}", style.paint(to_human(e.peak.process), Paint::bold), range, to_human(j.usable));
-  if (j.verdict == Verdict::no_fit && j.headroom.count < 0) out += fmt::format(", over by {}", to_human(Bytes(-j.headroom.count)));
-  else out += "; " + j.why;
+  std::string rest = fmt::format("peak {}{} of {}", to_human(e.peak.process), range, to_human(j.usable));
+  if (j.verdict == Verdict::no_fit && j.headroom.count < 0) rest += fmt::format(", over by {}", to_human(Bytes(-j.headroom.count)));
+  else rest += "; " + j.why;
+  out += "  " + wrap(rest, style.width, 2, columns(headline(j.verdict)) + 2);
   if (j.verdict == Verdict::no_fit && e.out_of_memory) out += "\n  " + wrap(fmt::format("out of memory at {}", clean(e.out_of_memory_at)), style.width, 2, 2);
   return out + "\n";
 }
@@ -129,7 +130,8 @@ std::string parts_table(const Answer& a, const Style& style) {
   const double total = static_cast<double>(std::max<std::int64_t>(1, a.estimate.peak.process.count));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const CategoryPart& p = a.estimate.parts[i];
-    if (p.bytes.count == 0) continue;
+    // Too small to be seen in this unit, so nothing is missing from the sum either; JSON has every byte.
+    if (column.parts[i].find_first_not_of("0.") == std::string::npos) continue;
     table.rows.push_back({std::string(1, letter_of(p.category)), column.parts[i], fmt::format("{:.1f}%", static_cast<double>(p.bytes.count) / total * 100),
                           long_name(p.category), p.basis});
   }
@@ -173,6 +175,13 @@ std::string alternatives(const Answer& a, const Style& style) {
   return out.empty() ? out : style.paint("Also estimated", Paint::bold) + "\n" + out;
 }
 
+/// The flags without --batch, for a command that sets another one.
+std::string without_batch(std::string flags) {
+  const std::size_t at = flags.find(" --batch ");
+  if (at == std::string::npos) return flags;
+  return flags.erase(at, flags.find(' ', at + 9) == std::string::npos ? std::string::npos : flags.find(' ', at + 9) - at);
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<std::int64_t>& sizes) {
@@ -213,11 +222,12 @@ std::string text_report(const Answer& a, const Options& options, const Style& st
     out += style.paint("Not modelled", Paint::yellow) + ": " +
            wrap(fmt::format("{} {} {}: {}{}", u.count, style.times(), clean(u.op), clean(u.handling),
                             u.widened_by.count ? fmt::format(", widens the range by {}", to_human(u.widened_by)) : ""), style.width, 2, 14) + "\n";
-  const std::string path = clean(a.path);
-  std::string next = fmt::format("memplan explain {} shows what lives at the peak", path);
-  if (!a.device_given) next = fmt::format("memplan {} --gpu {} gives a verdict", path, a.cards.empty() ? "80GB" : a.cards.front().device.key);
-  else if (a.judgement.verdict == Verdict::unknown) next = fmt::format("memplan ops {} --unsupported lists what is not modelled", path);
-  else if (a.largest && a.largest->batch > 0 && a.judgement.verdict == Verdict::no_fit) next = fmt::format("memplan {} --gpu {} --batch {}", path, clean(*options.gpu), a.largest->batch);
+  // Ready to paste: with the flags of this run, without those that the advice replaces.
+  const std::string path = clean(shell_word(a.path)), flags = clean(options.setup_words);
+  std::string next = fmt::format("memplan explain {}{}", path, flags);
+  if (!a.device_given) next = fmt::format("memplan {}{} --gpu {}", path, flags, a.cards.empty() ? "80GB" : a.cards.front().device.key);
+  else if (a.judgement.verdict == Verdict::unknown) next = fmt::format("memplan ops {} --unsupported", path);
+  else if (a.largest && a.largest->batch > 0 && a.judgement.verdict == Verdict::no_fit) next = fmt::format("memplan {}{} --batch {}", path, without_batch(flags), a.largest->batch);
   out += style.paint("Next", Paint::bold) + ": " + wrap(next, style.width, 2, 6) + "\n";
   return out;
 }
