@@ -1,0 +1,218 @@
+"""Every bad input ends with one paragraph that says what, where and what to do next, and with the right exit code."""
+import json
+import os
+
+from onnx import ModelProto, TensorProto, helper
+from support import ROOT, check, dense, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
+
+GPU = ("--gpu", "h100-80gb")
+
+
+def failing(words, code, *must_say):
+    answer = memplan(*words)
+    equal(answer.code, code, "exit code of " + " ".join(map(str, words)) + "\n" + answer.err)
+    equal(answer.out, "", "stdout")
+    check(answer.err.startswith("error: "), answer.err)
+    equal(answer.err.count("\n"), 1, "lines of " + answer.err)
+    for text in must_say:
+        check(text in answer.err, f"{text!r} is missing in: {answer.err}")
+    # What is wrong ends with a stop; what to do next follows.
+    check(". " in answer.err, f"no advice in: {answer.err}")
+    error = json.loads(memplan(*words, "--format", "json").out)["error"]
+    equal(error["code"], code, "code in JSON")
+    check(error["message"] and error["hint"], f"JSON without advice: {error}")
+
+
+def mlp_bytes():
+    with open(os.path.join(ROOT, model("mlp")), "rb") as f:
+        return f.read()
+
+
+def cyclic():
+    return onnx_bytes([helper.make_node("Add", ["x", "b"], ["a"], name="first"), helper.make_node("Relu", ["a"], ["b"], name="second")],
+                      [tensor("x", [4])], [tensor("b", [4])])
+
+
+def missing_input():
+    return onnx_bytes([helper.make_node("Add", ["x", "nowhere"], ["y"], name="sum")], [tensor("x", [4])], [tensor("y", [4])])
+
+
+def wrong_dims():
+    return onnx_bytes([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], [tensor("x", [4, 8])], [tensor("y", [4, 3])], [weight("w", [7, 3])])
+
+
+def huge_product():
+    return onnx_bytes([helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("x", [4, 2**40])], [tensor("y", [4, 2**40])], [weight("w", [2**40, 2**40])])
+
+
+def negative_dim():
+    return onnx_bytes([helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("x", [4, 8])], [tensor("y", [4, 8])], [weight("w", [8, -8])])
+
+
+def twice():
+    return onnx_bytes([helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("x", [4, 8])], [tensor("y", [4, 8])], [weight("w", [8, 8]), weight("w", [8, 9])])
+
+
+def calls_itself():
+    f = helper.make_function("local", "Again", ["a"], ["b"], [helper.make_node("Again", ["a"], ["b"], domain="local")], [helper.make_opsetid("local", 1)])
+    return onnx_bytes([helper.make_node("Again", ["x"], ["y"], domain="local")], [tensor("x", [4])], [tensor("y", [4])], functions=[f])
+
+
+def nested(levels):
+    """If inside If inside If …: a parser that recurses without a limit dies of it."""
+    body = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "leaf", [], [tensor("y", [4])])
+    for _ in range(levels):
+        body = helper.make_graph([helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=helper.make_graph([], "e", [], []))], "g", [], [tensor("y", [4])])
+    return onnx_bytes(list(body.node), [tensor("x", [4]), tensor("c", [], TensorProto.BOOL)], [tensor("y", [4])])
+
+
+# field 7 (graph), length-delimited, claims 2^40 bytes
+CLAIMS_TOO_MUCH = bytes([0x3A]) + b"\x80\x80\x80\x80\x80\x20" + b"\x00" * 64
+
+FILES = {
+    "empty": (lambda: b"", "empty"),
+    "half": (lambda: mlp_bytes()[: len(mlp_bytes()) // 2], ""),
+    "last_byte_missing": (lambda: mlp_bytes()[:-1], ""),
+    "text": (lambda: b"this is not a model, it is a letter to you\n" * 20, ""),
+    "png": (lambda: b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4, ""),
+    "zeros": (lambda: b"\0" * 4096, ""),
+    "claims_too_much": (lambda: CLAIMS_TOO_MUCH, ""),
+    "no_graph": (lambda: ModelProto(ir_version=9, producer_name="nobody").SerializeToString(), "graph"),
+    "cyclic": (cyclic, "cycle"),
+    "missing_input": (missing_input, "nowhere"),
+    "wrong_dims": (wrong_dims, ""),
+    "huge_product": (huge_product, ""),
+    "negative_dim": (negative_dim, "w"),
+    "twice": (twice, "w"),
+    "calls_itself": (calls_itself, "Again"),
+    "nested": (lambda: nested(60), ""),
+}
+
+
+def test_file(name):
+    make, says = FILES[name]
+    failing((write(name + ".onnx", make()), *GPU), 3, says)
+
+
+test_file.cases = [(name,) for name in FILES]
+
+
+def test_missing_file():
+    failing((scratch("nobody.onnx"), *GPU), 3, "nobody.onnx", "No such file")
+
+
+def test_directory():
+    failing((os.path.dirname(scratch("x")), *GPU), 3, "not a regular file")
+
+
+def test_device_file():
+    failing(("/dev/zero", *GPU), 3, "not a regular file")
+
+
+def test_unreadable_file():
+    if os.geteuid() == 0:
+        return  # root reads everything
+    path = write("secret.onnx", dense())
+    os.chmod(path, 0)
+    failing((path, *GPU), 3, "Permission denied")
+
+
+def test_open_dimension_gives_a_command_that_works():
+    words = (model("gpt2"), *GPU, "--batch", "2", "--amp", "bf16")
+    failing(words, 3, "seq")
+    command = memplan(*words).err.split("for example: ")[1].split()
+    equal(command[0], "memplan")
+    for word in ("--gpu", "--batch", "--amp"):
+        check(word in command, f"{word} is lost in {command}")
+    equal(memplan(*command[1:], "--no-search").code, 0, "exit code of the advised command")
+
+
+USAGE = [
+    (("--gpu", "rtx9999"), "rtx9999"),
+    (("--gpu", "h100-80"), "h100-80gb"),
+    (("--gpu", ""), "--gpu"),
+    (("--gpu", "-5GB"), "--gpu"),
+    (("--batch", "0"), "--batch"),
+    (("--batch", "-4"), "--batch"),
+    (("--batch", "many"), "--batch"),
+    (("--batch", "99999999999999999999"), "--batch"),
+    (("--dim", "batch"), "--dim"),
+    (("--dim", "depth=3"), "depth"),
+    (("--dim", "batch=0"), "batch"),
+    (("--seq", "128"), "--seq"),
+    (("--mode", "dream"), "--mode"),
+    (("--precision", "fp31"), "--precision"),
+    (("--amp", "bf16", "--precision", "fp16"), "contradict"),
+    (("--optimizer", "adamm"), "--optimizer"),
+    (("--optimizer", "adafactor", "--optimizer-impl", "fused"), "fused"),
+    (("--momentum", "0.9"), "momentum"),
+    (("--margin", "200%"), "margin"),
+    (("--margin", "lots"), "--margin"),
+    (("--reserve", "12XB"), "--reserve"),
+    (("--alloc-conf", "max_split_size_mb:1"), "max_split_size_mb"),
+    (("--alloc-conf", "nonsense:1"), "nonsense"),
+    (("--fail-on", "sometimes"), "--fail-on"),
+    (("--width", "3"), "--width"),
+    (("--color", "mauve"), "--color"),
+    (("--freeze", "nothing.*"), "nothing.*"),
+    (("--gpuu", "80GB"), "--gpu"),
+    (("--steps", "0"), "--steps"),
+    (("second.onnx",), "second.onnx"),
+]
+
+
+def test_usage(words, says):
+    failing((model("mlp"), *words), 2, says)
+
+
+test_usage.cases = USAGE
+
+
+def test_no_model():
+    failing(("--gpu", "80GB"), 2, "MODEL")
+
+
+def test_batch_of_a_fixed_model():
+    failing((write("fixed.onnx", dense()), "--batch", "8"), 2, "--batch")
+
+
+def test_unknown_op_is_named_and_widens():
+    path = write("custom.onnx", onnx_bytes([helper.make_node("Frobnicate", ["h"], ["y"], domain="acme"), helper.make_node("MatMul", ["x", "w"], ["h"])],
+                                           [tensor("x", [4, 8])], [tensor("y", [4, 8])], [weight("w", [8, 8])]))
+    answer = memplan(path, *GPU, "--format", "json", "--no-search")
+    equal(answer.code, 0, answer.out)
+    report = answer.json()
+    check(any("Frobnicate" in u["op"] for u in report["unmodelled"]), report["unmodelled"])
+    check(report["summary"]["high_bytes"] > report["summary"]["peak_bytes"], "an unknown op must widen the range")
+    check("Frobnicate" in memplan("ops", path, "--unsupported").out, "memplan ops --unsupported must name it")
+
+
+def test_external_data_is_never_opened():
+    """Weights in other files are counted by their dims; a path that leads out of the folder is not followed."""
+    outside = memplan(write("outside.onnx", dense(external="../../../../dev/zero")), *GPU, "--format", "json", "--no-search")
+    inside = memplan(write("inside.onnx", dense(external="weights.bin")), *GPU, "--format", "json", "--no-search")
+    equal((outside.code, inside.code), (0, 0), outside.out + inside.out)
+    equal(outside.json()["counters"], inside.json()["counters"])
+
+
+def test_unwritable_output():
+    failing((model("mlp"), *GPU, "--no-search", "-o", "/nowhere/at/all/report.txt"), 3, "/nowhere/at/all/report.txt")
+    failing((model("mlp"), *GPU, "--no-search", "-o", os.path.dirname(scratch("x"))), 3, "directory")
+
+
+def test_full_device():
+    with open("/dev/full", "w") as full:
+        answer = memplan(model("mlp"), *GPU, "--no-search", stdout=full)
+    equal(answer.code, 3, answer.err)
+    check("No space left" in answer.err, answer.err)
+
+
+def test_output_is_whole_or_absent():
+    path = scratch("report.json")
+    equal(memplan(model("mlp"), *GPU, "--no-search", "--format", "json", "-o", path).code, 0)
+    with open(path) as f:
+        json.load(f)
+    before = os.stat(path).st_ino
+    equal(memplan("nobody.onnx", *GPU, "--format", "json", "-o", path).code, 3)
+    equal(os.stat(path).st_ino, before, "a failed run must leave the old report alone")
+    equal([n for n in os.listdir(os.path.dirname(path)) if n.endswith(".tmp")], [], "temporary files")
