@@ -42,8 +42,18 @@ Error with_given_flags(Error error, const Options& options) {
   return error;
 }
 
+/// What to do next, where the place that failed does not know better.
+const char* general_advice(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage: return "memplan --help shows what can be given";
+    case ErrorKind::input: return "check the file with onnx.checker, or export the model again";
+    default: return "please report this with the command and the model";
+  }
+}
+
 int report_failure(const Error& failure, const Options& options) {
-  const Error error = with_given_flags(failure, options);
+  Error error = with_given_flags(failure, options);
+  if (error.hint.empty()) error.hint = general_advice(error.kind);
   const int code = exit_code_of(error.kind);
   if (options.format == Format::json) {
     write_out(json_error(error, code), {});

@@ -53,7 +53,7 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0)
       fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), "--dim", "write --dim NAME=NUMBER, as in --dim seq=2048");
-    setup.dims[word.substr(0, equals)] = parse_count(std::string_view(word).substr(equals + 1), "--dim");
+    setup.dims[word.substr(0, equals)] = parse_count(std::string_view(word).substr(equals + 1), "--dim " + word.substr(0, equals));
   }
 }
 
