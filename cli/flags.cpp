@@ -29,7 +29,7 @@ constexpr std::array flag_table{
     Flag{"mode", "", "MODE", "training|inference", "Training", "a training step or a forward pass (train and infer do as well)", in_setup},
     Flag{"precision", "", "P", "fp32|amp-bf16|amp-fp16|bf16|fp16", "Training", "amp-*: autocast over fp32 weights; bf16, fp16: everything converted", in_setup},
     Flag{"amp", "", "P", "bf16|fp16", "Training", "short for --precision amp-bf16 or amp-fp16", in_setup},
-    Flag{"optimizer", "", "NAME", "adamw|adam|sgd|sgd-momentum|adagrad|rmsprop|adafactor|lion|adamw8bit|none", "Training", "optimizer (default adamw)", in_setup},
+    Flag{"optimizer", "", "NAME", "adamw|adamw-amsgrad|adam|sgd|sgd-momentum|adagrad|rmsprop|adafactor|lion|adamw8bit|none", "Training", "optimizer (default adamw)", in_setup},
     Flag{"optimizer-impl", "", "I", "auto|foreach|fused|loop", "Training", "implementation of the optimizer (default auto: PyTorch's choice)", in_setup},
     Flag{"momentum", "", "X", "", "Training", "momentum of sgd or rmsprop", in_setup},
     Flag{"accumulate", "", "N", "", "Training", "micro-batches per optimizer step", in_setup},

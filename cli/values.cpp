@@ -208,8 +208,9 @@ Precision parse_precision(std::string_view text) {
 
 OptimizerSetup parse_optimizer(std::string_view text) {
   OptimizerSetup setup;
-  const bool momentum = text == "sgd-momentum";
-  setup.kind = choose(momentum ? "sgd" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 10>{
+  const bool momentum = text == "sgd-momentum", amsgrad = text == "adamw-amsgrad";
+  setup.amsgrad = amsgrad;
+  setup.kind = choose(momentum ? "sgd" : amsgrad ? "adamw" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 10>{
       {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}, {"sgd-momentum", OptimizerKind::sgd},
        {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor},
        {"lion", OptimizerKind::lion}, {"adamw8bit", OptimizerKind::adamw8bit}, {"none", OptimizerKind::none}}});

@@ -20,7 +20,7 @@ Json setup(const Answer& a) {
   Json j{{"mode", name_of(s.mode)}, {"precision", name_of(s.precision)}, {"dims", dims}};
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);
-    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum},
+    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum}, {"amsgrad", s.optimizer.amsgrad},
                       {"weight_decay", s.optimizer.weight_decay}};
     j["accumulate"] = s.accumulate;
     j["clip_grad_norm"] = s.clip_grad_norm;

@@ -61,6 +61,15 @@ std::size_t decode(std::string_view s, std::size_t at, std::uint32_t& point) {
   return point < least[length] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000) ? 0 : length;
 }
 
+std::string shorten_end(std::string_view text, std::size_t limit, const Style& style) {
+  if (columns(text) <= limit) return std::string(text);
+  const std::string_view dots = style.ellipsis();
+  std::size_t room = limit > columns(dots) ? limit - columns(dots) : 0, at = 0;
+  while (at < text.size() && (room > 0 || (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80))
+    if ((static_cast<unsigned char>(text[at++]) & 0xC0) != 0x80) --room;
+  return fmt::format("{}{}", text.substr(0, at), dots);
+}
+
 bool harmful(std::uint32_t p) {
   return p < 0x20 || (p >= 0x7F && p < 0xA0) || p == 0x200E || p == 0x200F || (p >= 0x2028 && p <= 0x202E) || (p >= 0x2066 && p <= 0x2069) ||
          p == 0xFEFF;
@@ -126,11 +135,11 @@ std::string shorten(std::string_view text, std::size_t limit, const Style& style
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent, std::size_t first_used) {
   std::string out;
   std::size_t used = first_used;
-  for (std::size_t at = 0; at < text.size();) {
+  bool starts_line = true;
+  for (std::size_t at = 0; at < text.size(); starts_line = false) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     const std::string_view word = text.substr(at, end - at);
     const std::size_t size = columns(word);
-    const bool starts_line = used == (out.empty() ? first_used : indent);
     if (!starts_line && used + 1 + size > width) {
       out += '\n' + std::string(indent, ' ');
       used = indent;
@@ -163,7 +172,8 @@ std::string Table::print(const Style& style) const {
   auto line = [&](const std::vector<std::string>& row, Paint paint) {
     std::string text = " ";
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string cell = shorten(row[i], widths[i], style);
+      // The last column holds sentences, whose begin says most; names differ at both ends.
+      const std::string cell = i + 1 == row.size() ? shorten_end(row[i], widths[i], style) : shorten(row[i], widths[i], style);
       const std::string pad(widths[i] - std::min(widths[i], columns(cell)), ' ');
       text += ' ';
       text += right[i] ? pad + cell : cell + pad;

@@ -54,9 +54,12 @@ std::string common_root(const std::vector<LiveTensor>& tensors) {
   return root;
 }
 
-/// Reasons name the op that saved a tensor for its backward pass.
-std::string reason_text(const std::string& reason) {
-  return reason.starts_with("aten::") ? "saved for backward: " + reason.substr(6) : reason;
+/// In the words of a narrow column: the kind of the tensor stands beside it.
+std::string reason_text(const LiveTensor& t) {
+  if (t.reason.starts_with("aten::")) return "backward of " + t.reason.substr(6);
+  if (t.category == Category::parameter || t.category == Category::buffer || t.category == Category::optimizer_state) return "the whole run";
+  if (t.category == Category::gradient && t.reason.starts_with("gradient, ")) return t.reason.substr(10);
+  return t.reason;
 }
 
 }  // namespace
@@ -88,7 +91,14 @@ std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t lim
     const std::string label = label_of(t);
     table.rows.push_back({to_human(Bytes(row.bytes)), row.count > 1 ? fmt::format("{}{}", style.times(), row.count) : "", name_of(t.category),
                           clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
-                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(reason_text(t.reason))});
+                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(reason_text(t))});
+  }
+  if (style.width < 80) {  // no room for shapes
+    constexpr int shape = 4;
+    table.head.erase(table.head.begin() + shape);
+    table.right.erase(table.right.begin() + shape);
+    for (auto& row : table.rows) row.erase(row.begin() + shape);
+    table.flexible = {3, 4};
   }
   std::string out = table.print(style);
   if (order.size() > limit) {

@@ -54,6 +54,7 @@ std::string setup_words(const TrainingSetup& s) {
   if (s.mode == Mode::inference) return words;
   std::string optimizer = name_of(s.optimizer.kind);
   if (s.optimizer.kind == OptimizerKind::none) optimizer = "no optimizer";
+  if (s.optimizer.amsgrad) optimizer += " amsgrad";
   if (s.optimizer.momentum > 0) optimizer += fmt::format(" momentum {:g}", s.optimizer.momentum);
   if (s.optimizer.impl != OptimizerImpl::automatic) optimizer += fmt::format(" ({})", name_of(s.optimizer.impl));
   words += "  " + optimizer;
