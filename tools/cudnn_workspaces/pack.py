@@ -1,0 +1,102 @@
+"""Packs what `query curves` printed into data/cudnn/workspaces.txt (format: see its header, written below)."""
+import collections
+import string
+import sys
+
+BATCHES = list(range(1, 257)) + list(range(288, 1025, 32))
+ORDER = [(dtype, nhwc, op) for dtype in (0, 2, 9) for nhwc in (0, 1) for op in (0, 1, 2)]
+NAMES = string.ascii_letters
+
+
+def values(text):
+    """The runs of a curve, back to one workspace per batch size."""
+    runs = [tuple(int(v) for v in run.split(":")) for run in text.split()]
+    out, i = [], 0
+    for n in BATCHES:
+        while i + 1 < len(runs) and runs[i + 1][0] <= n:
+            i += 1
+        out.append(runs[i][1] + runs[i][2] * n)
+    return out, runs
+
+
+def lines_through(ws, runs):
+    """The fewest lines a + b * N found greedily that pass through every point, the most used one first."""
+    slopes = {0} | {b for _, _, b in runs}
+    count = collections.Counter()
+    for n, w in zip(BATCHES, ws):
+        for b in slopes:
+            count[(w - b * n, b)] += 1
+    left, chosen = set(range(len(ws))), []
+    on = collections.defaultdict(set)
+    for i, (n, w) in enumerate(zip(BATCHES, ws)):
+        for b in slopes:
+            on[(w - b * n, b)].add(i)
+    while left:
+        best = max(on, key=lambda line: (len(on[line] & left), line[1] == 0, -line[0], line))
+        chosen.append(best)
+        left -= on.pop(best)
+    return chosen, {line: {i for i, (n, w) in enumerate(zip(BATCHES, ws)) if line[0] + line[1] * n == w} for line in chosen}
+
+
+def curve(text):
+    ws, runs = values(text)
+    if min(ws) < 0:
+        return "-"
+    chosen, on = lines_through(ws, runs)
+    steps, i = [], 0
+    while i < len(ws):
+        # The line that carries furthest from here.
+        def reach(line):
+            j = i
+            while j in on[line]:
+                j += 1
+            return j
+        best = max(chosen, key=reach)
+        steps.append((best, reach(best) - i))
+        i = reach(best)
+    used = list(dict.fromkeys(line for line, _ in steps))
+    if len(used) > len(NAMES):
+        return None
+    names = {line: NAMES[k] for k, line in enumerate(used)}
+    palette = ",".join(f"{a}+{b}" if b else f"{a}" for a, b in used)
+    if len(steps) == 1:
+        return palette
+    return palette + ":" + "".join(names[line] + (str(length) if length > 1 else "") for line, length in steps[:-1]) + names[steps[-1][0]]
+
+
+HEADER = """\
+# Workspaces of cuDNN convolutions in bytes: what the engine wants that the heuristics rank first.
+# Made by tools/cudnn_workspaces (query.cpp, pack.py) from cuDNN {version}, for an H100 (sm 90) and an A100 (sm 80).
+# A line: sm C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups|curves
+# 18 curves, divided by ';': float32, float16, bfloat16; each NCHW, NHWC; each forward, data gradient, weight gradient.
+# A curve is '=i' (the same as curve i of the line), '-' (not known) or lines:steps over the batch sizes
+# 1, 2 .. 256, 288, 320 .. 1024. Lines 'a+b' mean a + b * N bytes ('a' alone: b is 0); a step is the letter of a line
+# and for how many batch sizes it holds (1 if left out; the last one holds to the end).
+"""
+
+
+def main():
+    version, out, *files = sys.argv[1:]
+    table = collections.defaultdict(dict)
+    for path in files:
+        for text in open(path):
+            key, runs = text.split("|")
+            sm, dtype, nhwc, op, *shape = key.split()
+            table[(int(sm), tuple(int(v) for v in shape))][(int(dtype), int(nhwc), int(op))] = runs
+    unpacked = segments = 0
+    with open(out, "w") as f:
+        f.write(HEADER.format(version=version))
+        for (sm, shape), curves in sorted(table.items()):
+            texts = []
+            for key in ORDER:
+                text = curve(curves[key]) if key in curves else "-"
+                if text is None:
+                    unpacked += 1
+                    text = "-"
+                segments += text.count("+")
+                texts.append(f"={texts.index(text)}" if text in texts and len(text) > 2 else text)
+            f.write(f"{sm} {' '.join(map(str, shape))}|{';'.join(texts)}\n")
+    print(f"{len(table)} lines, {unpacked} curves with too many lines left out", file=sys.stderr)
+
+
+main()
