@@ -3,7 +3,7 @@ import collections
 import string
 import sys
 
-BATCHES = list(range(1, 257)) + list(range(288, 1025, 32))
+BATCHES = [*range(1, 64), *range(64, 128, 2), *range(128, 256, 8), *range(256, 1025, 32)]  # as in query.cpp
 ORDER = [(dtype, nhwc, op) for dtype in (0, 2, 9) for nhwc in (0, 1) for op in (0, 1, 2)]
 NAMES = string.ascii_letters
 
@@ -70,7 +70,7 @@ HEADER = """\
 # A line: sm C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups|curves
 # 18 curves, divided by ';': float32, float16, bfloat16; each NCHW, NHWC; each forward, data gradient, weight gradient.
 # A curve is '=i' (the same as curve i of the line), '-' (not known) or lines:steps over the batch sizes
-# 1, 2 .. 256, 288, 320 .. 1024. Lines 'a+b' mean a + b * N bytes ('a' alone: b is 0); a step is the letter of a line
+# 1, 2 .. 64, 66 .. 128, 136 .. 256, 288 .. 1024. Lines 'a+b' mean a + b * N bytes ('a' alone: b is 0); a step is the letter of a line
 # and for how many batch sizes it holds (1 if left out; the last one holds to the end).
 """
 

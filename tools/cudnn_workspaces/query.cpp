@@ -181,12 +181,10 @@ std::int64_t workspace_of(const Problem& p) try {
   return -1;
 }
 
-/// Batch sizes asked for: every one up to 256, then every 32nd up to 1024. A run that spans later ones is taken to
-/// hold between them.
+/// Batch sizes asked for, denser where they are used most. Between two of them the line of the lower one is taken.
 std::vector<std::int64_t> batches() {
   std::vector<std::int64_t> out;
-  for (std::int64_t n = 1; n <= 256; ++n) out.push_back(n);
-  for (std::int64_t n = 288; n <= 1024; n += 32) out.push_back(n);
+  for (std::int64_t n = 1; n <= 1024; n += n < 64 ? 1 : n < 128 ? 2 : n < 256 ? 8 : 32) out.push_back(n);
   return out;
 }
 
