@@ -26,9 +26,26 @@ Dims output_sizes(const Dims& x, const Dims& w, const Geometry& g) {
   return y;
 }
 
-/// PyTorch's own kernel for depthwise convolutions (ConvParams::is_depthwise; cuDNN takes only channels_last ones).
+/// Depthwise convolutions in float16 NCHW that PyTorch gives to cuDNN because it was measured to be faster there
+/// (Convolution.cpp: use_cudnn_depthwise and check_cudnn_depthwise_workload_with_filter).
+bool cudnn_depthwise(const Tensor& x, const Tensor& w, const Geometry& g) {
+  const std::int64_t n = x->sizes[0], c = x->sizes[1], h = x->sizes[2], width = x->sizes[3], filter = w->sizes[3];
+  if (x->dtype != DType::float16 || w->dtype != DType::float16) return false;
+  if (g.dilation[0] != 1 || g.dilation[1] != 1 || c < 32 || (g.stride[0] != g.stride[1] && h != 1)) return false;
+  const std::int64_t stride = g.stride[1];
+  if (h == 1 && stride == 1) return true;
+  if (w->sizes[2] != filter || (filter != 1 && filter != 3 && filter != 5) || width < 7) return false;
+  if (stride == 1) return true;
+  if (stride != 2) return false;
+  if (n == 1) return filter != 1 || width <= 28;
+  if (filter == 1) return n <= 16 && c >= 128 && width <= 7;
+  return c >= 512 || (c >= 256 && width >= 28);
+}
+
+/// PyTorch's own kernels for depthwise convolutions take no workspace; channels_last ones always go to cuDNN.
 bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool channels_last) {
-  return !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0 && !channels_last;
+  const bool depthwise = !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0;
+  return depthwise && !channels_last && !cudnn_depthwise(x, w, g);
 }
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
