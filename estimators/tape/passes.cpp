@@ -45,6 +45,5 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
 void recover_inplace(Tape&) {}
 void recover_causal_masks(Tape&) {}
 void remove_dead_calls(Tape&) {}
-void mark_last_uses(Tape&) {}
 
 }  // namespace memplan

@@ -27,7 +27,4 @@ void recover_causal_masks(Tape& tape);
 /// Removes calls on integers, booleans and sizes whose results nobody uses.
 void remove_dead_calls(Tape& tape);
 
-/// Fills Call::last_uses (tape/lifetimes.h).
-void mark_last_uses(Tape& tape);
-
 }  // namespace memplan

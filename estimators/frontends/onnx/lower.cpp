@@ -5,6 +5,7 @@
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/pipeline.h"
+#include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
 
 namespace memplan {
