@@ -2,7 +2,7 @@
 
 namespace memplan::onnx_format {
 
-Call unknown_call(const GraphNode& node, Values& values, Tape& tape) {
+Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts* facts) {
   Call call;
   call.op = (node.domain.empty() ? "onnx" : node.domain) + "::" + node.op_type;
   call.unknown = true;
@@ -22,9 +22,10 @@ Call unknown_call(const GraphNode& node, Values& values, Tape& tape) {
     const ValueId out = tape.add_value(std::move(t));
     values.set(id, out);
     call.outputs.push_back(out);
-    const auto sizes = evaluate(v, values.symbols());
+    const auto sizes = facts ? (*facts)[id].sizes : evaluate(v, values.symbols());
+    const auto dtype = facts ? (*facts)[id].dtype : v.dtype;
     all_known = all_known && sizes;
-    if (sizes) call.known_shapes.emplace_back(v.dtype.value_or(DType::float32), *sizes);
+    if (sizes) call.known_shapes.emplace_back(dtype.value_or(DType::float32), *sizes);
   }
   if (!all_known) call.known_shapes.clear();
   return call;

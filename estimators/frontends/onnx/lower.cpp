@@ -3,6 +3,7 @@
 
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/fx_route.h"
+#include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/pipeline.h"
 #include "estimators/tape/lifetimes.h"
@@ -18,7 +19,8 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
     onnx_format::Values values(graph, symbols, tape);
-    onnx_format::lower_fx(graph, setup, values, tape);
+    if (onnx_format::has_fx_text(graph)) onnx_format::lower_fx(graph, setup, values, tape);
+    else onnx_format::lower_ops(graph, model.opset, setup, values, tape);
     values.finish();
     freeze(tape, setup.frozen);
     if (setup.inplace_activations) recover_inplace(tape);

@@ -113,6 +113,16 @@ ValueId Values::add_initializer(GraphValueId id, const StoredTensor& t, ValueKin
   return value;
 }
 
+ValueId Values::store(GraphValueId id, ValueKind kind, std::string name, bool transposed) {
+  const StoredTensor& t = graph_.initializers.at(id);
+  const ValueId value = add_initializer(id, t, kind, std::move(name));
+  if (transposed) {
+    std::swap(tape_.values[static_cast<std::size_t>(value.index)].sizes.at(0), tape_.values[static_cast<std::size_t>(value.index)].sizes.at(1));
+    transposed_.insert(id);
+  }
+  return value;
+}
+
 ValueId Values::of(GraphValueId id, bool as_parameter) {
   if (id < 0) return {};
   const ValueId known = of_graph_[static_cast<std::size_t>(id)];

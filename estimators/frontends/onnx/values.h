@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "estimators/estimate/setup.h"
@@ -39,6 +40,13 @@ class Values {
   /// leaf name for this module and no tensor for it, the two are tied.
   void use_in_scope(ValueId value, std::string_view scope);
 
+  /// Makes the value of an initializer whose role the caller knows. `transposed`: a tool stored the matrix transposed,
+  /// the module has it with its dimensions swapped.
+  ValueId store(GraphValueId id, ValueKind kind, std::string name, bool transposed);
+  bool is_transposed(GraphValueId id) const { return transposed_.count(id) > 0; }
+  /// A parameter or buffer of the module that the file has no tensor for.
+  ValueId make(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) { return add(kind, std::move(name), dtype, std::move(sizes)); }
+
   /// Orders the tape's lists as the signature does, adds buffers that no node reads, and notes what is missing.
   void finish();
 
@@ -55,6 +63,7 @@ class Values {
   Tape& tape_;
   Signature signature_;
   std::vector<ValueId> of_graph_;
+  std::unordered_set<GraphValueId> transposed_;
   std::unordered_map<std::string_view, ValueId> of_name_;
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same

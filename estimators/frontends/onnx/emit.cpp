@@ -1,0 +1,116 @@
+#include "estimators/frontends/onnx/emit.h"
+
+#include "estimators/frontends/onnx/foreign.h"
+#include "estimators/frontends/onnx/table.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+/// Names that a tool gave to a constant, as opposed to the path of a parameter: "onnx::Mul_12", "/layer/Constant_1".
+bool is_parameter_name(std::string_view name) {
+  if (name.find("::") != std::string_view::npos || name.find('/') != std::string_view::npos || name.find(':') != std::string_view::npos) return false;
+  const std::size_t dot = name.rfind('.');
+  const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  for (std::string_view end : {"weight", "bias", "scale", "gamma", "beta", "alpha", "temperature"})
+    if (leaf.size() >= end.size() && leaf.substr(leaf.size() - end.size()) == end) return true;
+  return false;
+}
+
+}  // namespace
+
+Arg list_of(const Sizes& numbers) {
+  Arg::List list;
+  list.reserve(numbers.size());
+  for (std::int64_t n : numbers) list.push_back({n});
+  return {std::move(list)};
+}
+
+bool is_python_number(const Facts& facts, GraphValueId id) {
+  if (id < 0) return false;
+  const Fact& f = facts[id];
+  // A tensor of one element and several dimensions may give its rank to the result.
+  if (!f.is_one_number() || f.rank() > 1) return false;
+  const auto it = facts.graph().initializers.find(id);
+  return it == facts.graph().initializers.end() || !is_floating(it->second.dtype) || !is_parameter_name(it->second.name);
+}
+
+std::string Emit::name_of(GraphValueId id) const { return id < 0 ? std::string() : facts.graph().values[static_cast<std::size_t>(id)].name; }
+
+ValueId Emit::tensor(GraphValueId id) {
+  const ValueId known = values.of(id, true);
+  if (known.valid() || id < 0) return known;
+  // Arithmetic that was folded, or a Constant node: torch.tensor(...) in a forward pass.
+  const Fact& f = facts[id];
+  TapeValue v;
+  v.name = name_of(id);
+  v.kind = ValueKind::constant;
+  v.dtype = f.dtype.value_or(DType::float32);
+  v.sizes = f.sizes.value_or(Sizes{});
+  v.on_host = v.sizes.empty();
+  if (f.is_one_number() && !f.contents->floating && v.sizes.size() <= 1) v.number = f.contents->integers[0];
+  const ValueId made = tape.add_value(std::move(v));
+  tape.buffers.push_back(made);
+  bind(id, made);
+  return made;
+}
+
+Arg Emit::optional(const At& at, std::size_t input) {
+  if (!at.has(input)) return {};
+  return {tensor(at.id(input))};
+}
+
+Arg Emit::operand(GraphValueId id) {
+  if (!is_python_number(facts, id)) return {tensor(id)};
+  const Contents& c = *facts[id].contents;
+  if (c.floating) return {c.floats[0]};
+  if (facts[id].dtype == DType::boolean) return {c.integers[0] != 0};
+  return {c.integers[0]};
+}
+
+ValueId Emit::call(std::string op, std::vector<Arg> args, Kwargs kwargs, std::string name) {
+  TapeValue v;
+  v.name = name.empty() ? op.substr(op.find("::") == std::string::npos ? 0 : op.find("::") + 2) : std::move(name);
+  const ValueId out = tape.add_value(std::move(v));
+  Call c;
+  c.op = std::move(op);
+  c.args = std::move(args);
+  c.kwargs = std::move(kwargs);
+  c.outputs = {out};
+  c.scope = scope;
+  tape.calls.push_back(std::move(c));
+  return out;
+}
+
+void Emit::call_for(const At& at, std::string op, std::vector<Arg> args, Kwargs kwargs, std::size_t outputs) {
+  Call c;
+  c.op = std::move(op);
+  c.args = std::move(args);
+  c.kwargs = std::move(kwargs);
+  c.scope = scope;
+  for (std::size_t i = 0; i < outputs; ++i) {
+    const GraphValueId id = i < at.node.outputs.size() ? at.node.outputs[i] : -1;
+    if (id < 0) {
+      c.outputs.push_back({});
+      continue;
+    }
+    TapeValue v;
+    v.name = name_of(id);
+    c.outputs.push_back(tape.add_value(std::move(v)));
+    bind(id, c.outputs.back());
+    if (const Fact& f = facts[id]; outputs == 1 && f.dtype && f.sizes) c.known_shapes.emplace_back(*f.dtype, *f.sizes);
+  }
+  tape.calls.push_back(std::move(c));
+}
+
+void Emit::lower_node(const GraphNode& node) {
+  const OpRow* row = find_op(node);
+  const std::size_t before = tape.calls.size();
+  if (row && row->lower && !node.outputs.empty() && row->lower(At{node, facts, facts.opset()}, *this)) return;
+  tape.calls.resize(before);
+  Call unknown = unknown_call(node, values, tape, &facts);
+  unknown.scope = scope;
+  tape.calls.push_back(std::move(unknown));
+}
+
+}  // namespace memplan::onnx_format

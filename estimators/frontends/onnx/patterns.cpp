@@ -1,0 +1,61 @@
+#include "estimators/frontends/onnx/patterns.h"
+
+#include <cmath>
+#include <unordered_map>
+
+namespace memplan::onnx_format {
+
+std::int32_t View::made_by(GraphValueId id, std::string_view op) const {
+  const std::int32_t p = producer(id);
+  return p >= 0 && node(p).op_type == op && node(p).domain.empty() && output(p) == id ? p : -1;
+}
+
+std::int32_t View::only_made_by(GraphValueId id, std::string_view op) const { return read_once(id) ? made_by(id, op) : -1; }
+
+std::optional<double> View::number(GraphValueId id) const {
+  const Fact& f = facts[id];
+  return f.is_one_number() ? std::optional(f.contents->number(0)) : std::nullopt;
+}
+
+bool View::is_number(GraphValueId id, double value) const {
+  const auto n = number(id);
+  return n && std::fabs(*n - value) <= 1e-4 * std::max(1.0, std::fabs(value));
+}
+
+GraphValueId View::input(std::int32_t node, std::size_t i) const {
+  const auto& inputs = this->node(node).inputs;
+  return i < inputs.size() ? inputs[i] : -1;
+}
+
+GraphValueId View::through_casts(GraphValueId id) const {
+  for (int steps = 0; steps < 4; ++steps) {
+    std::int32_t cast = made_by(id, "Cast");
+    if (cast < 0) cast = made_by(id, "Identity");
+    if (cast < 0 || facts[input(cast, 0)].dtype != facts[id].dtype) return id;
+    id = input(cast, 0);
+  }
+  return id;
+}
+
+std::optional<Found> match(const View& view, std::int32_t node) {
+  // By the op type of the last node; the larger pattern first.
+  static const std::unordered_map<std::string_view, std::vector<Pattern>> table = {
+      {"Add", {match_layer_norm, match_group_norm, match_linear}},
+      {"MatMul", {match_attention, match_linear}},
+      {"Mul", {match_layer_norm, match_gelu, match_gated, match_group_norm}},
+      {"Div", {match_layer_norm, match_gated, match_rsqrt}},
+      {"Reciprocal", {match_rsqrt}},
+      {"Squeeze", {match_in_projection}},
+      {"NegativeLogLikelihoodLoss", {match_cross_entropy}},
+      {"Conv", {match_folded_batch_norm}},
+  };
+  const GraphNode& n = view.node(node);
+  if (!n.domain.empty()) return std::nullopt;
+  const auto it = table.find(n.op_type);
+  if (it == table.end()) return std::nullopt;
+  for (Pattern p : it->second)
+    if (auto found = p(view, node)) return found;
+  return std::nullopt;
+}
+
+}  // namespace memplan::onnx_format
