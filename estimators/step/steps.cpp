@@ -88,7 +88,7 @@ class Program {
       r_.label(t, v.name);
       r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
       if (v.kind == ValueKind::parameter && v.requires_grad && !is_frozen(v.name, setup_) && is_floating(dtype)) {
-        t->requires_grad_leaf = setup_.mode == Mode::training;
+        t->requires_grad_leaf = true;  // also without autograd: autocast keeps its casts of such tensors
         trainable_.push_back(t);
       }
       slot = t;

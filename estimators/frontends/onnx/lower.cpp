@@ -6,6 +6,7 @@
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/pipeline.h"
+#include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
 
@@ -24,6 +25,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     values.finish();
     freeze(tape, setup.frozen);
     if (setup.inplace_activations) recover_inplace(tape);
+    restore_casts(tape);
     recover_causal_masks(tape);
     remove_dead_calls(tape);
     mark_last_uses(tape);
