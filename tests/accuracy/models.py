@@ -37,6 +37,7 @@ class Spec:
     batch: int = 8  # a sensible batch size
     labels: tuple = ("batch",)
     seq: int | None = None  # a sensible sequence length; None: the model has no open sequence dimension
+    longest: int | None = None  # the longest sequence that the model's positions allow, where it matters here
     big: bool = False  # above a billion parameters
 
     def label_shape(self, dims):
@@ -154,7 +155,7 @@ _add("llama-3.2-1b", T, "text",
          num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, head_dim=64, tie_word_embeddings=True,
          max_position_embeddings=131072),
      TOKENS, batch=2, seq=512, big=True)
-_add("bert-base", H, "text", _hf(MaskedToLogits, "BertForMaskedLM", "BertConfig"), TOKENS, batch=8, seq=384)
+_add("bert-base", H, "text", _hf(MaskedToLogits, "BertForMaskedLM", "BertConfig"), TOKENS, batch=8, seq=384, longest=512)
 _add("qwen2-0.5b", H, "text",
      _hf(IdsToLogits, "Qwen2ForCausalLM", "Qwen2Config", vocab_size=151936, hidden_size=896, intermediate_size=4864,
          num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True),

@@ -75,6 +75,6 @@ def runs():
             # One sample (a dimension of one is a special case of many kernels), and a batch that fills the device more.
             yield from _other_sizes("h100", s.name, resized(s, 1 if s.name not in ("lstm_lm",) else 2, s.seq and s.seq // 2))
             if not s.big:
-                yield from _other_sizes("h100", s.name, resized(s, s.batch * 3, s.seq and s.seq * 2))
+                yield from _other_sizes("h100", s.name, resized(s, s.batch * 3, s.seq and min(s.seq * 2, s.longest or s.seq * 2)))
     for name, settings in VARIANTS:
         yield dict(device="h100", model=name, mode="train", **{"precision": "fp32", "optimizer": "adamw", **settings}, **usual[name])

@@ -25,6 +25,7 @@ def key(run):
     import reference_program
 
     c = {**reference_program.DEFAULTS, **{k: v for k, v in run.items() if k in reference_program.DEFAULTS}}
+    c.pop("steps")  # in a row these are the results
     if c["mode"] == "inference":
         c["optimizer"] = None
     return json.dumps([run["gpu"] if "gpu" in run else run["device"], c], sort_keys=True)
@@ -63,7 +64,7 @@ def worker():
             os.dup2(2, 1)
             if config.get("alloc_conf"):
                 os.environ["PYTORCH_ALLOC_CONF"] = config["alloc_conf"]
-                torch.cuda.memory._set_allocator_settings(config["alloc_conf"])
+                torch._C._accelerator_setAllocatorSettings(config["alloc_conf"])
             try:
                 row = reference_program.run(config, events, ops)
             except Exception as e:
@@ -88,8 +89,7 @@ class Workers:
     def run(self, run, **extra):
         device = run["device"]
         if device not in self.processes:
-            env = {**os.environ, "LD_PRELOAD": self.library, "FAKECUDA_DEVICE": device, "EMULATED_GPU": device,
-                   "CUDA_MODULE_LOADING": "LAZY"}
+            env = {**os.environ, "LD_PRELOAD": self.library, "EMULATED_GPU": device}
             self.processes[device] = subprocess.Popen([sys.executable, os.path.join(HERE, "record.py"), "--worker"], env=env,
                                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
         p = self.processes[device]
@@ -99,6 +99,7 @@ class Workers:
         if not answer:
             raise RuntimeError(f"the worker for {device} ended with {p.wait()}")
         row = json.loads(answer)
+        row.pop("device", None)  # the card's long name; "gpu" says which one
         return dict(gpu=device, **row)
 
     def close(self):
@@ -177,7 +178,9 @@ def main():
         print(f"{row['gpu']} {row['command']}: {row['steps'][-1]['requested'] if row['steps'] else row['error']} ({time.time() - start:.1f} s)",
               flush=True)
     workers.close()
-    if made and not a.again:
+    if a.again:
+        print(f"{made - differing} of {made} runs gave the recorded figures")
+    elif made:
         about(path)
     return 1 if differing else 0
 

@@ -1,0 +1,94 @@
+// Copies. The device holds no data, so what comes back from it are zeros, with two exceptions that keep programs on
+// the path that they take with ordinary data.
+#include <array>
+#include <cstring>
+#include <mutex>
+
+#include "emulated.h"
+
+namespace emulated {
+
+namespace {
+
+// Bytes that went to the device and are read back before any kernel ran come back unchanged: DistributedDataParallel
+// sends the layout of its buckets through device memory and would crash on zeros.
+struct Sent {
+  std::uint64_t to = 0, launches = 0;
+  std::string bytes;
+};
+
+constexpr std::size_t longest_kept = 64 << 10;
+std::mutex lock;
+std::array<Sent, 8> sent;
+std::size_t next = 0;
+
+void remember(const void* to, const void* from, std::size_t size) {
+  if (size > longest_kept) return;
+  const std::lock_guard guard(lock);
+  sent[next++ % sent.size()] = {reinterpret_cast<std::uint64_t>(to), launches(), std::string(static_cast<const char*>(from), size)};
+}
+
+bool recall(void* to, const void* from, std::size_t size) {
+  const auto at = reinterpret_cast<std::uint64_t>(from);
+  const std::lock_guard guard(lock);
+  for (std::size_t back = 1; back <= sent.size(); ++back) {
+    const Sent& s = sent[(next - back) % sent.size()];
+    if (!s.to || s.launches != launches() || at < s.to || at + size > s.to + s.bytes.size()) continue;
+    std::memcpy(to, s.bytes.data() + (at - s.to), size);
+    return true;
+  }
+  return false;
+}
+
+void copy(void* to, const void* from, std::size_t size) {
+  const bool to_device = is_device(to), from_device = is_device(from);
+  if (!to_device && !from_device) {
+    std::memmove(to, from, size);
+  } else if (to_device && from_device) {
+    count_launch();
+  } else if (to_device) {
+    remember(to, from, size);
+  } else if (!recall(to, from, size)) {
+    // "if mask.all(): leave the mask out" asks for one byte right after the reduction, and the usual answer is yes.
+    std::memset(to, size == 1 && last_kernel_was_all() ? 1 : 0, size);
+  }
+}
+
+}  // namespace
+
+}  // namespace emulated
+
+using namespace emulated;
+
+EMULATED cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) {
+  copy(to, from, size);
+  return cudaSuccess;
+}
+
+EMULATED cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, size, kind);
+}
+
+EMULATED cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                  std::size_t height, cudaMemcpyKind) {
+  for (std::size_t row = 0; row < height; ++row)
+    copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+  return cudaSuccess;
+}
+
+EMULATED cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                       std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+
+EMULATED cudaError_t cudaMemset(void* p, int value, std::size_t size) {
+  if (!is_device(p)) std::memset(p, value, size);
+  return cudaSuccess;
+}
+
+EMULATED cudaError_t cudaMemsetAsync(void* p, int value, std::size_t size, cudaStream_t) { return cudaMemset(p, value, size); }
+
+EMULATED cudaError_t cudaMemcpyFromSymbol(void* to, const void*, std::size_t size, std::size_t, cudaMemcpyKind) {
+  if (!is_device(to)) std::memset(to, 0, size);
+  return cudaSuccess;
+}

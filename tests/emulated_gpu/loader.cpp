@@ -1,0 +1,38 @@
+// PyTorch and cuDNN open some libraries by name and take functions from that handle, which interposing symbols does not
+// reach; so dlopen itself is interposed.
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "emulated.h"
+
+namespace {
+
+using Dlopen = void* (*)(const char*, int);
+
+Dlopen real_dlopen() {
+  static const auto real = reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen"));
+  return real;
+}
+
+/// The name to open instead of `file`. This library answers to the soname libcuda.so.1.
+__attribute__((noinline)) const char* redirected(const char* file, const void* caller) {
+  real_dlopen();
+  if (!file) return file;
+  const char* slash = std::strrchr(file, '/');
+  const char* name = slash ? slash + 1 : file;
+  const bool compiler = !std::strncmp(name, "libnvrtc.so", 11), driver = !std::strncmp(name, "libcuda.so", 10);
+  if (!compiler && !driver) return file;
+  Dl_info from;
+  const bool nvidia = dladdr(caller, &from) && from.dli_fname && std::strstr(from.dli_fname, "/nvidia/");
+  if (!nvidia) return compiler ? "libcuda.so.1" : file;
+  // The static CUDA runtime inside NVIDIA's own libraries asks for libcuda.so.1 only and must find no driver. cuDNN's
+  // run-time compiler asks next for libcuda.so and insists on some driver, of which it calls nothing that matters.
+  if (!std::strcmp(name, "libcuda.so")) return "libcuda.so.1";
+  return driver ? "libcuda-is-not-here.so.1" : file;
+}
+
+}  // namespace
+
+// The call must stay a tail call: glibc takes the caller, whose RUNPATH it searches, from the return address.
+EMULATED void* dlopen(const char* file, int flags) { return real_dlopen()(redirected(file, __builtin_return_address(0)), flags); }
