@@ -1,6 +1,6 @@
 # Turns the text files of data/ that the binary needs into one C++ source: memplan::embedded::<name>().
 set(MEMPLAN_EMBEDDED_SOURCES "")
-set(_files devices/gpus.csv cudnn/workspaces.txt)
+set(_files devices/gpus.csv cudnn/workspaces.txt aten/inplace_modules.json)
 foreach(_file IN LISTS _files)
   set(_in "${CMAKE_SOURCE_DIR}/data/${_file}")
   if(EXISTS "${_in}")

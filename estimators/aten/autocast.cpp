@@ -46,10 +46,11 @@ const Names& promote_names() {
 
 bool eligible(const Tensor& t) { return t && !t->on_host && is_floating(t->dtype) && t->dtype != DType::float64; }
 
-/// Applies `f` to every tensor among the arguments, lists included.
+/// Applies `f` to every tensor among the arguments, lists included; from the last argument to the first, as the compiler
+/// that builds PyTorch's wheels evaluates `f(cached_cast(a), cached_cast(b))`.
 template <class F>
 void for_each_tensor(Args& args, F f) {
-  for (std::size_t i = 0; i < args.size(); ++i) {
+  for (std::size_t i = args.size(); i-- > 0;) {
     if (auto* t = std::get_if<Tensor>(&args[i].v)) f(*t);
     if (auto* list = std::get_if<ValueList>(&args[i].v))
       for (Value& v : *list)

@@ -26,7 +26,8 @@ void accumulate(Run& r, Tensor& slot, Tensor&& incoming) {
     slot = std::move(incoming);
     return;
   }
-  const bool in_place = slot.use_count() == 1 && slot->storage->refs == 1 && is_non_overlapping_and_dense(*slot);
+  // A view holds its base and so a second reference to the memory, even where gradients are off.
+  const bool in_place = slot.use_count() == 1 && slot->storage->refs == 1 && !slot->is_view && is_non_overlapping_and_dense(*slot);
   if (in_place) return;
   slot = op::pointwise(r, {slot, incoming}, op::result_type({slot, incoming}));
 }

@@ -70,6 +70,7 @@ struct Model {
   std::string producer;
   std::int64_t opset = 0;
   std::int64_t file_bytes = 0;
+  std::map<std::string, std::string> metadata;  ///< of the file as a whole
   std::vector<std::string> warnings;
 };
 

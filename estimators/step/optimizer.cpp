@@ -11,6 +11,16 @@ namespace {
 using Impl = OptimizerImpl;
 
 /// Tensors of one dtype are updated together by foreach; every group is one pass of a loop in Python.
+/// A Python list: its items are let go from the last to the first (Objects/listobject.c, list_dealloc).
+struct PyList : TensorList {
+  PyList() = default;
+  PyList(PyList&&) = default;
+  PyList& operator=(PyList&&) = default;
+  ~PyList() {
+    while (!empty()) pop_back();
+  }
+};
+
 struct Base : Optimizer {
   Base(Run&, const OptimizerSetup& s, const TensorList& p) : setup(s), parameters(p) {}
 
@@ -54,14 +64,14 @@ struct Base : Optimizer {
     return t;
   }
   /// torch._foreach_* that returns new tensors: one per parameter of the group.
-  TensorList list_like(Run& r, const std::vector<std::size_t>& group) {
-    TensorList list;
+  PyList list_like(Run& r, const std::vector<std::size_t>& group) {
+    PyList list;
     for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]));
     return list;
   }
   /// weight decay that is not decoupled makes a copy of the gradients.
-  TensorList decayed(Run& r, const std::vector<std::size_t>& group) {
-    TensorList list;
+  PyList decayed(Run& r, const std::vector<std::size_t>& group) {
+    PyList list;
     if (setup.weight_decay == 0) return list;
     for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]->grad));
     return list;
@@ -73,7 +83,7 @@ struct Sgd : Base {
   std::map<std::size_t, Tensor> momentum;
 
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    TensorList grads = decayed(r, group);
+    PyList grads = decayed(r, group);
     if (setup.momentum == 0) return;
     for (std::size_t k = 0; k < group.size(); ++k) {
       const std::size_t i = group[k];
@@ -115,8 +125,8 @@ struct Adam : Base {
     if (setup.amsgrad) s.maximum = state_like(r, p, "max_exp_avg_sq");
   }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    { TensorList grads = decoupled ? TensorList{} : decayed(r, group); }
-    TensorList roots = list_like(r, group);  // torch._foreach_sqrt(exp_avg_sqs)
+    { PyList grads = decoupled ? PyList{} : decayed(r, group); }
+    PyList roots = list_like(r, group);  // torch._foreach_sqrt(exp_avg_sqs)
   }
   void single(Run& r, std::size_t i) override {
     const Tensor& p = parameters[i];
@@ -136,9 +146,9 @@ struct Adagrad : Base {
     for (const Tensor& t : p) sums.push_back(state_like(r, t, "sum"));
   }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    TensorList grads = decayed(r, group);
-    TensorList roots = list_like(r, group);
-    TensorList numerators = grads.empty() ? list_like(r, group) : TensorList{};
+    PyList grads = decayed(r, group);
+    PyList roots = list_like(r, group);
+    PyList numerators = grads.empty() ? list_like(r, group) : PyList{};
   }
   void single(Run& r, std::size_t i) override {
     Tensor grad = setup.weight_decay != 0 ? r.empty_like(parameters[i]->grad) : Tensor();
@@ -162,8 +172,8 @@ struct RmsProp : Base {
     if (setup.momentum > 0) s.momentum = state_like(r, parameters[i], "momentum_buffer");
   }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    TensorList grads = decayed(r, group);
-    TensorList roots = list_like(r, group);
+    PyList grads = decayed(r, group);
+    PyList roots = list_like(r, group);
   }
   void single(Run& r, std::size_t i) override {
     Tensor grad = setup.weight_decay != 0 ? r.empty_like(parameters[i]->grad) : Tensor();
@@ -214,7 +224,7 @@ struct Adafactor : Base {
   }
   void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    TensorList estimates = list_like(r, group);
+    PyList estimates = list_like(r, group);
   }
 };
 

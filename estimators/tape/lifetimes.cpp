@@ -1,213 +1,245 @@
 #include "estimators/tape/lifetimes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <string_view>
+#include <unordered_map>
+
+#include "estimators/tape/statement.h"
 
 namespace memplan {
 
 namespace {
 
-constexpr std::int32_t root = -1;  ///< the frame around all modules: the program's call of the model
-
-/// The names that a line of Python assigns: "a, b = f(x)" -> a, b; "x += y" -> x; "return f(x)" -> none.
-std::vector<std::string_view> assigned_names(std::string_view line) {
-  // "torchvision/models/resnet.py:92 out = self.conv1(x)": the code begins after the first blank.
-  const std::size_t blank = line.find(' ');
-  if (blank == std::string_view::npos) return {};
-  const std::string_view code = line.substr(blank + 1);
-  std::vector<std::string_view> names;
-  std::size_t at = 0;
-  const auto spaces = [&] {
-    while (at < code.size() && (code[at] == ' ' || code[at] == '(')) ++at;
-  };
-  while (at < code.size()) {
-    spaces();
-    const std::size_t begin = at;
-    while (at < code.size() && (std::isalnum(static_cast<unsigned char>(code[at])) || code[at] == '_')) ++at;
-    if (at == begin) return {};
-    names.push_back(code.substr(begin, at - begin));
-    while (at < code.size() && (code[at] == ' ' || code[at] == ')')) ++at;
-    if (at < code.size() && code[at] == ',') {
-      ++at;
-      continue;
-    }
-    break;
-  }
-  if (at < code.size() && code[at] == ':') {  // x: Tensor = …
-    at = code.find('=', at);
-    if (at == std::string_view::npos) return {};
-  }
-  // An assignment, also an augmented one ("+="), but no comparison.
-  const std::size_t operators = at;
-  while (at < code.size() && std::string_view("+-*/%@&|^<>").find(code[at]) != std::string_view::npos && at - operators < 3) ++at;
-  if (at >= code.size() || code[at] != '=' || (at + 1 < code.size() && code[at + 1] == '=')) return {};
-  return names;
-}
-
-/// One line of one frame: the calls and modules that it ran, in a row.
-struct Statement {
+/// Consecutive things that one line of a frame did: calls of its own, or modules that it called.
+struct Line {
+  std::int32_t first = 0, last = 0;  ///< tape calls
   std::string_view source;
-  std::int32_t last_call = 0;  ///< the last call that ran for it, at any depth
 };
 
-struct Frame {
-  std::int32_t parent = root;
-  int depth = 0;
-  std::int32_t first_call = -1, last_call = -1;
-  std::vector<Statement> statements;
-  std::map<std::string_view, std::vector<std::int32_t>> bindings;  ///< name -> its assigning statements, in order
-};
-
-class Lifetimes {
+class Frames {
  public:
-  explicit Lifetimes(Tape& tape) : tape_(tape), frames_(tape.scopes.size() + 1) {}
-
-  void mark() {
-    make_frames();
-    find_statements();
-    std::vector<std::int32_t> last_use(tape_.values.size(), -1), born(tape_.values.size(), -1), position(tape_.values.size(), 0);
-    std::vector<std::vector<std::int32_t>> uses(tape_.values.size());
-    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
-      const Call& call = tape_.calls[i];
-      visit(call, [&](ValueId id) {
-        if (uses[at(id)].empty() || uses[at(id)].back() != static_cast<std::int32_t>(i)) uses[at(id)].push_back(static_cast<std::int32_t>(i));
-      });
-      for (std::size_t o = 0; o < call.outputs.size(); ++o)
-        if (call.outputs[o].valid()) {
-          born[at(call.outputs[o])] = static_cast<std::int32_t>(i);
-          position[at(call.outputs[o])] = static_cast<std::int32_t>(o);
-        }
+  explicit Frames(const Tape& tape) : tape_(tape), frames_(tape.scopes.size() + 1) {
+    for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(i);
+      std::int32_t scope = tape.calls[i].scope;
+      add(scope, at, tape.calls[i].source, -1);
+      for (std::int32_t s = scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent)
+        add(tape.scopes[static_cast<std::size_t>(s)].parent, at, tape.scopes[static_cast<std::size_t>(s)].source, s);
     }
-    std::vector<bool> kept(tape_.values.size(), false);
-    for (ValueId id : tape_.outputs)
-      if (id.valid()) kept[at(id)] = true;
-    for (Call& call : tape_.calls) call.last_uses.clear();
-    for (std::size_t v = 0; v < tape_.values.size(); ++v) {
-      if (born[v] < 0 || kept[v] || tape_.values[v].kind != ValueKind::computed) continue;
-      const std::int32_t end = end_of(born[v], static_cast<std::size_t>(position[v]), uses[v]);
-      tape_.calls[static_cast<std::size_t>(end)].last_uses.push_back({static_cast<std::int32_t>(v)});
+    depth_.resize(tape.scopes.size());
+    for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
+      const std::int32_t p = tape.scopes[s].parent;
+      depth_[s] = p < 0 ? 1 : depth_[static_cast<std::size_t>(p)] + 1;  // a parent is made before its children
+    }
+    for (std::size_t f = 0; f < frames_.size(); ++f) {
+      if (frames_[f].lines.empty()) continue;
+      split_turns(frames_[f], static_cast<std::int32_t>(f) - 1);
+      parse(frames_[f]);
     }
   }
 
- private:
-  static std::size_t at(ValueId id) { return static_cast<std::size_t>(id.index); }
-  Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope + 1)]; }
+  std::int32_t parent(std::int32_t scope) const { return tape_.scopes[static_cast<std::size_t>(scope)].parent; }
+  int depth(std::int32_t scope) const { return scope < 0 ? 0 : depth_[static_cast<std::size_t>(scope)]; }
+  std::int32_t end(std::int32_t scope) const { return frame(scope).lines.empty() ? -1 : frame(scope).lines.back().last; }
 
-  template <class F>
-  static void visit_arg(const Arg& arg, F&& f) {
-    if (auto* id = std::get_if<ValueId>(&arg.value)) {
-      if (id->valid()) f(*id);
-    } else if (auto* list = std::get_if<Arg::List>(&arg.value)) {
-      for (const Arg& a : *list) visit_arg(a, f);
-    }
-  }
-  template <class F>
-  static void visit(const Call& call, F&& f) {
-    for (const Arg& a : call.args) visit_arg(a, f);
-    for (const auto& [name, a] : call.kwargs) visit_arg(a, f);
-  }
-
-  void make_frames() {
-    for (std::size_t s = 0; s < tape_.scopes.size(); ++s) {
-      Frame& f = frame(static_cast<std::int32_t>(s));
-      f.parent = tape_.scopes[s].parent;
-      f.depth = frame(f.parent).depth + 1;
-    }
-    for (std::size_t i = 0; i < tape_.calls.size(); ++i)
-      for (std::int32_t s = tape_.calls[i].scope;; s = frame(s).parent) {
-        Frame& f = frame(s);
-        if (f.first_call < 0) f.first_call = static_cast<std::int32_t>(i);
-        f.last_call = static_cast<std::int32_t>(i);
-        if (s == root) break;
-      }
-  }
-
-  /// The child of `ancestor` in which `scope` lies, or `scope` itself when it is the ancestor.
-  std::int32_t child_of(std::int32_t ancestor, std::int32_t scope) {
-    if (scope == ancestor) return scope;
-    while (frame(scope).parent != ancestor) scope = frame(scope).parent;
-    return scope;
-  }
-
-  std::int32_t common(std::int32_t a, std::int32_t b) {
-    while (a != b) {
-      if (frame(a).depth >= frame(b).depth) a = frame(a).parent;
-      else b = frame(b).parent;
-    }
+  std::int32_t common(std::int32_t a, std::int32_t b) const {
+    while (depth(a) > depth(b)) a = parent(a);
+    while (depth(b) > depth(a)) b = parent(b);
+    while (a != b) a = parent(a), b = parent(b);
     return a;
   }
 
-  /// The line of frame `owner` that call `i` ran for.
-  std::string_view line_in(std::int32_t owner, std::int32_t i) {
-    const Call& call = tape_.calls[static_cast<std::size_t>(i)];
-    if (call.scope == owner) return call.source;
-    return tape_.scopes[static_cast<std::size_t>(child_of(owner, call.scope))].source;
+  /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until the
+  /// module that got it returns.
+  std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
+    std::int32_t child = -2;
+    for (std::int32_t s = scope; s != top; s = parent(s)) child = s;
+    return child == -2 ? at : end(child);
   }
 
-  /// Cuts every frame into its statements. A call belongs to one statement of each frame around it.
-  void find_statements() {
-    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
-      std::int32_t inner = tape_.calls[i].scope;
-      std::string_view source = tape_.calls[i].source;
-      for (std::int32_t s = inner;; s = frame(s).parent) {
-        Frame& f = frame(s);
-        if (f.statements.empty() || f.statements.back().source != source || source.empty()) {
-          f.statements.push_back({source, static_cast<std::int32_t>(i)});
-          for (std::string_view name : assigned_names(source)) f.bindings[name].push_back(static_cast<std::int32_t>(f.statements.size() - 1));
-        } else {
-          f.statements.back().last_call = static_cast<std::int32_t>(i);
-        }
-        if (s == root) break;
-        source = tape_.scopes[static_cast<std::size_t>(s)].source;
+  /// Index of the line of `scope` that contains call `at`.
+  std::size_t line_of(std::int32_t scope, std::int32_t at) const {
+    const auto& lines = frame(scope).lines;
+    const auto it = std::upper_bound(lines.begin(), lines.end(), at, [](std::int32_t n, const Line& l) { return n < l.first; });
+    return static_cast<std::size_t>(it - lines.begin()) - 1;
+  }
+  const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
+
+  /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
+  /// line binds no name.
+  std::int32_t rebound(std::int32_t scope, std::size_t i, std::size_t k) const {
+    const Frame& f = frame(scope);
+    const auto& until = f.rebound[i];
+    return until.empty() ? -1 : until[std::min(k, until.size() - 1)];
+  }
+
+ private:
+  struct Frame {
+    std::vector<Line> lines;
+    std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
+    std::int32_t last_child = -1;
+  };
+
+  Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope + 1)]; }
+  const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope + 1)]; }
+
+  void add(std::int32_t scope, std::int32_t at, std::string_view source, std::int32_t child) {
+    Frame& f = frame(scope);
+    // A line that runs again in a loop joins its last run: what each turn hands to the next is used there anyway.
+    if (!f.lines.empty() && (f.lines.back().source == source && !source.empty())) {
+      f.lines.back().last = at;
+    } else if (!f.lines.empty() && child >= 0 && f.last_child == child) {
+      f.lines.back().last = at;
+    } else {
+      f.lines.push_back({at, at, source});
+    }
+    f.last_child = child;
+  }
+
+  /// A loop runs its line several times in a row. Where what the line does is periodic, each period is one turn, and
+  /// its names are bound anew in every turn. (`a, b = f(a), f(b)` is periodic as well and stays one line.)
+  void split_turns(Frame& f, std::int32_t scope) const {
+    std::vector<Line> lines;
+    for (const Line& line : f.lines) {
+      const Statement s = parse_statement(line.source);
+      const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
+      const std::size_t period = one_name ? period_of(scope, line) : 0;
+      if (period == 0) {
+        lines.push_back(line);
+        continue;
       }
+      const std::vector<Item> items = items_of(scope, line);
+      for (std::size_t i = 0; i < items.size(); i += period) lines.push_back({items[i].first, items[i + period - 1].last, line.source});
+    }
+    f.lines = std::move(lines);
+  }
+
+  struct Item {
+    std::int32_t first, last;
+    std::string_view what;  ///< op or module class
+  };
+
+  /// What a line did: calls of the frame's own and modules called.
+  std::vector<Item> items_of(std::int32_t scope, const Line& line) const {
+    std::vector<Item> items;
+    std::int32_t child_before = -1;
+    for (std::int32_t at = line.first; at <= line.last; ++at) {
+      const Call& call = tape_.calls[static_cast<std::size_t>(at)];
+      std::int32_t child = -1;
+      for (std::int32_t s = call.scope; s != scope; s = parent(s)) child = s;
+      if (child >= 0 && child == child_before) items.back().last = at;
+      else items.push_back({at, at, child < 0 ? std::string_view(call.op) : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
+      child_before = child;
+    }
+    return items;
+  }
+
+  /// Items per turn, or 0 for a line that ran once.
+  std::size_t period_of(std::int32_t scope, const Line& line) const {
+    const std::vector<Item> items = items_of(scope, line);
+    for (std::size_t p = 2; p <= items.size() / 2; ++p) {
+      if (items.size() % p != 0) continue;
+      bool repeats = true;
+      for (std::size_t i = p; repeats && i < items.size(); ++i) repeats = items[i].what == items[i - p].what;
+      if (repeats) return p;
+    }
+    return 0;
+  }
+
+  static void parse(Frame& f) {
+    const std::int32_t end = f.lines.back().last;
+    f.rebound.resize(f.lines.size());
+    std::unordered_map<std::string_view, std::int32_t> next;  // where a name is bound next
+    for (std::size_t i = f.lines.size(); i-- > 0;) {
+      const Statement s = parse_statement(f.lines[i].source);
+      std::size_t width = 0;
+      for (const auto& names : s.targets) width = std::max(width, names.size());
+      f.rebound[i].assign(width, -1);
+      for (const auto& names : s.targets)
+        for (std::size_t k = 0; k < width; ++k) {
+          const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
+          // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
+          f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);
+        }
+      for (const auto& names : s.targets)
+        for (std::string_view name : names) next[name] = f.lines[i].last;
     }
   }
 
-  std::int32_t statement_of(const Frame& f, std::int32_t call) {
-    const auto it = std::lower_bound(f.statements.begin(), f.statements.end(), call, [](const Statement& s, std::int32_t c) { return s.last_call < c; });
-    return static_cast<std::int32_t>(it - f.statements.begin());
-  }
-
-  /// The call after which the value is gone.
-  std::int32_t end_of(std::int32_t born, std::size_t position, const std::vector<std::int32_t>& uses) {
-    const std::int32_t made_in = tape_.calls[static_cast<std::size_t>(born)].scope;
-    // The frame that holds the value in the end: the innermost one around its making and all of its uses.
-    std::int32_t owner = made_in;
-    for (std::int32_t u : uses) owner = common(owner, tape_.calls[static_cast<std::size_t>(u)].scope);
-    std::int32_t end = born;
-    for (std::int32_t u : uses) {
-      const std::int32_t user = child_of(owner, tape_.calls[static_cast<std::size_t>(u)].scope);
-      // A module that was called with it holds it until it returns.
-      end = std::max(end, user == owner || user == child_of(owner, made_in) ? u : frame(user).last_call);
-    }
-    if (owner == root) return end;
-    const Frame& f = frame(owner);
-    const std::int32_t index = statement_of(f, born);
-    const Statement& statement = f.statements[static_cast<std::size_t>(index)];
-    const std::vector<std::string_view> names = assigned_names(statement.source);
-    if (names.empty() || !is_result(owner, born, statement)) return end;
-    const std::size_t outputs = tape_.calls[static_cast<std::size_t>(born)].outputs.size();
-    const std::string_view name = made_in == owner && outputs == names.size() ? names[position] : names.front();
-    const auto& assigning = f.bindings.at(name);
-    const auto next = std::upper_bound(assigning.begin(), assigning.end(), index);
-    const std::int32_t bound_until = next == assigning.end() ? f.last_call : f.statements[static_cast<std::size_t>(*next)].last_call;
-    return std::max(end, bound_until);
-  }
-
-  /// Whether the value is what the statement assigns, and not something that a later part of the line consumed.
-  bool is_result(std::int32_t owner, std::int32_t born, const Statement& statement) {
-    const std::int32_t made_in = child_of(owner, tape_.calls[static_cast<std::size_t>(born)].scope);
-    return made_in == owner ? born == statement.last_call : frame(made_in).last_call == statement.last_call;
-  }
-
-  Tape& tape_;
-  std::vector<Frame> frames_;  ///< [0] is the root, the others are scopes by index + 1
+  const Tape& tape_;
+  std::vector<Frame> frames_;  ///< [0] is the program outside of all modules
+  std::vector<int> depth_;
 };
+
+template <class F>
+void for_each_value(const Arg& arg, F f) {
+  if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
+  else if (const auto* list = std::get_if<Arg::List>(&arg.value))
+    for (const Arg& a : *list) for_each_value(a, f);
+}
+
+bool is_recurrent(std::string_view op) {
+  return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" || op == "aten::rnn_relu.input";
+}
 
 }  // namespace
 
-void mark_last_uses(Tape& tape) { Lifetimes(tape).mark(); }
+void mark_last_uses(Tape& tape) {
+  for (Call& call : tape.calls) call.last_uses.clear();
+  Frames frames(tape);
+  struct Life {
+    std::int32_t born = -1, last = -1;
+    std::int32_t top = -1;  ///< frame that sees the definition and all uses
+    bool kept = false;
+  };
+  std::vector<Life> lives(tape.values.size());
+  const auto at_index = [](ValueId id) { return static_cast<std::size_t>(id.index); };
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    auto use = [&](ValueId id) {
+      Life& l = lives[at_index(id)];
+      if (l.born < 0) return;
+      l.top = frames.common(l.top, call.scope);
+      l.last = static_cast<std::int32_t>(i);
+    };
+    for (const Arg& a : call.args) for_each_value(a, use);
+    for (const auto& [name, a] : call.kwargs) for_each_value(a, use);
+    // What an nn.LSTM returns besides its output is often not used, but the caller's names hold it.
+    const bool recurrent = call.scope >= 0 && is_recurrent(call.op);
+    for (ValueId id : call.outputs)
+      if (id.valid())
+        lives[at_index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), recurrent ? frames.parent(call.scope) : call.scope, false};
+  }
+  for (ValueId id : tape.outputs)
+    if (id.valid()) lives[at_index(id)].kept = true;
+  // Where each use settles depends on the final `top`, so a second walk.
+  std::vector<std::int32_t> release(tape.values.size(), -1);
+  for (std::size_t v = 0; v < lives.size(); ++v)
+    if (lives[v].born >= 0) release[v] = frames.settled(lives[v].top, tape.calls[static_cast<std::size_t>(lives[v].born)].scope, lives[v].born);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    auto use = [&](ValueId id) {
+      const Life& l = lives[at_index(id)];
+      if (l.born < 0 || l.born == static_cast<std::int32_t>(i)) return;
+      release[at_index(id)] = std::max(release[at_index(id)], frames.settled(l.top, call.scope, static_cast<std::int32_t>(i)));
+    };
+    for (const Arg& a : call.args) for_each_value(a, use);
+    for (const auto& [name, a] : call.kwargs) for_each_value(a, use);
+  }
+  // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
+  // it computes them: the first goes to its first target.
+  std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
+  for (std::size_t v = 0; v < lives.size(); ++v) {
+    const Life& l = lives[v];
+    if (l.born < 0) continue;
+    std::int32_t until = release[v];
+    const std::size_t line = frames.line_of(l.top, l.born);
+    // A value that its line made and used up was a temporary; the others got the line's names.
+    const bool outlives = l.kept || until > frames.line(l.top, line).last;
+    const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) == frames.line(l.top, line).last;
+    if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
+    if (!l.kept) tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
+  }
+}
 
 }  // namespace memplan

@@ -1,18 +1,17 @@
-// How long a tensor lives in the forward pass of an eager program: until the last Python reference to it has gone.
-//
-// A graph tells uses, not names. A name keeps a tensor longer than its last use: `residual` until the block's forward
-// returns, an argument until the module that was called with it returns. What the exporter says of every call (its
-// module and the line of Python in it) is enough to know the names that assignments bind:
-//   * a value bound to a name lives until the name is bound again in the same frame, or the frame ends;
-//   * any other value is a temporary of its statement and goes with its last use;
-//   * what is handed to a module lives at least until that module returns, because the caller's frame holds it.
+// When the Python names of a forward pass let go of their tensors.
 #pragma once
 
 #include "estimators/tape/tape.h"
 
 namespace memplan {
 
-/// Fills Call::last_uses. A value without a use goes after the call that made it; outputs of the model stay.
+/// Fills Call::last_uses. A frame is one call of a module's forward. Rules (those of CPython's reference counts):
+///   * an argument lives until the module that got it has returned: its caller's argument tuple holds it;
+///   * a value bound to a name of a frame (`x = …`, by Call::source and Scope::source) lives until the name is bound
+///     again or the frame returns;
+///   * any other value goes with its last use.
+/// Frames of plain functions are not in the file: names inside them count as temporaries of the line that called the
+/// function. Without source lines (other exporters) every value goes with its last use, as in graph executors.
 void mark_last_uses(Tape& tape);
 
 }  // namespace memplan

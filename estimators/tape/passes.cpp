@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "estimators/base/error.h"
 
 namespace memplan {
@@ -42,8 +44,45 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
   }
 }
 
-void recover_inplace(Tape&) {}
 void recover_causal_masks(Tape&) {}
-void remove_dead_calls(Tape&) {}
+
+void remove_dead_calls(Tape& tape) {
+  std::vector<int> uses(tape.values.size(), 0);
+  auto count = [&](auto&& self, const Arg& arg, int n) -> void {
+    if (const auto* id = std::get_if<ValueId>(&arg.value)) {
+      if (id->valid()) uses[static_cast<std::size_t>(id->index)] += n;
+    } else if (const auto* list = std::get_if<Arg::List>(&arg.value)) {
+      for (const Arg& a : *list) self(self, a, n);
+    }
+  };
+  auto count_call = [&](const Call& call, int n) {
+    for (const Arg& a : call.args) count(count, a, n);
+    for (const auto& [name, a] : call.kwargs) count(count, a, n);
+  };
+  for (const Call& call : tape.calls) count_call(call, 1);
+  for (ValueId id : tape.outputs)
+    if (id.valid()) ++uses[static_cast<std::size_t>(id.index)];
+  auto counts_bytes = [](const Call& call) {
+    if (call.op.rfind("aten::sym_", 0) == 0 || call.op.rfind("_operator.", 0) == 0) return false;
+    if (call.known_shapes.empty()) return true;
+    return std::any_of(call.known_shapes.begin(), call.known_shapes.end(), [](const auto& s) { return is_floating(s.first); });
+  };
+  std::vector<bool> dead(tape.calls.size(), false);
+  for (std::size_t i = tape.calls.size(); i-- > 0;) {
+    const Call& call = tape.calls[i];
+    const bool used = std::any_of(call.outputs.begin(), call.outputs.end(), [&](ValueId id) { return id.valid() && uses[static_cast<std::size_t>(id.index)] > 0; });
+    const std::string_view base = std::string_view(call.op).substr(0, call.op.find('.'));
+    if (used || call.outputs.empty() || base.back() == '_' || counts_bytes(call)) continue;
+    dead[i] = true;
+    count_call(call, -1);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (!dead[i]) {
+      if (kept != i) tape.calls[kept] = std::move(tape.calls[i]);
+      ++kept;
+    }
+  tape.calls.resize(kept);
+}
 
 }  // namespace memplan

@@ -16,9 +16,10 @@ bool matches_glob(std::string_view text, std::string_view glob);
 void freeze(Tape& tape, const std::vector<std::string>& globs);
 
 /// Puts back what functionalization took away: `out += identity` and nn.ReLU(inplace=True) become in-place ops. By
-/// the line of Python where a call stands, and by the table data/aten/inplace_modules.json for modules that libraries
-/// construct with inplace=True. What was changed is added to Tape::recovered.
-void recover_inplace(Tape& tape);
+/// the line of Python where a call stands; for modules by `listed`, paths separated by spaces (the file's metadata
+/// "memplan.inplace"), and by the table data/aten/inplace_modules.json of what libraries construct with inplace=True.
+/// What was changed is added to Tape::recovered.
+void recover_inplace(Tape& tape, std::string_view listed);
 
 /// Tracing materialises the masks that eager attention does without: an attn_mask that is causal by construction
 /// becomes is_causal=True, one that is true everywhere goes. What was changed is added to Tape::recovered.

@@ -28,6 +28,12 @@ int main(int argc, char** argv) {
   if (flags["precision"] == "amp-fp16") s.precision = Precision::amp_fp16;
   if (flags["precision"] == "bf16") s.precision = Precision::bf16;
   if (flags["optimizer"] == "sgd") s.optimizer = {OptimizerKind::sgd, OptimizerImpl::automatic, 0.0, false, 0.0, false};
+  for (auto [name, kind] : {std::pair{"adafactor", OptimizerKind::adafactor}, {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adam", OptimizerKind::adam}})
+    if (flags["optimizer"] == name) {
+      s.optimizer.kind = kind;
+      s.optimizer.weight_decay = 0;
+    }
+  if (flags.count("clip")) s.clip_grad_norm = true;
   if (flags.count("momentum")) s.optimizer.momentum = std::atof(flags["momentum"].c_str());
   Device device;
   if (flags["sm"] == "80") {

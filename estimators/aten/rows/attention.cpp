@@ -111,6 +111,8 @@ Tensor efficient(Run& r, Attention a) {
   Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const DType dt = nd.inputs[0].dtype;
     auto bshd = [&](std::int64_t len, std::int64_t heads, std::int64_t dim) { return op::transpose(r, r.empty({b, len, heads, dim}, dt), 1, 2); };
+    Tensor grad;  // the kernel reads [B, S, H, D]
+    if (!is_contiguous(*op::transpose(r, g[0], 1, 2))) grad = r.empty({b, s, h, dv}, dt);
     Tensor dq = bshd(s, h, d), dk = bshd(n, h, d), dvalue = bshd(n, h, dv);
     Tensor delta;
     if (dt == DType::float32) {
@@ -132,14 +134,15 @@ Tensor efficient(Run& r, Attention a) {
     Tensor workspace = r.scratch(Bytes(checked_mul(checked_mul(b, h), per_head)));
     delta.reset();
     workspace.reset();
+    grad.reset();
     return TensorList{dq, dk, dvalue};
   });
   r.save(node, a.q);
   r.save(node, a.k);
   r.save(node, a.v);
   if (bias) r.save(node, bias);
-  r.save_output(node, out);
   r.save_output(node, lse);
+  r.save_output(node, out);
   return out;
 }
 
@@ -168,8 +171,8 @@ Tensor cudnn(Run& r, const Attention& a) {
   r.save(node, a.k);
   r.save(node, a.v);
   if (a.mask) r.save(node, a.mask);
-  r.save_output(node, out);
   if (lse) r.save_output(node, lse);
+  r.save_output(node, out);
   r.save_output(node, offset);
   r.save_output(node, seed);
   return out;
@@ -224,7 +227,7 @@ Tensor flash(Run& r, const Attention& a) {
     auto dense = [&](const Tensor& t) { return is_contiguous(*op::transpose(r, t, 1, 2)); };
     Tensor grad, kept;
     if (!dense(g[0])) grad = r.empty({b, s, h, d}, q->dtype);
-    if (!dense(nd.saved[3])) kept = r.empty({b, s, h, d}, q->dtype);
+    if (!dense(nd.saved[4])) kept = r.empty({b, s, h, d}, q->dtype);
     Tensor dq = r.empty_like(q), dk = r.empty_like(nd.saved[1]), dv = r.empty_like(nd.saved[2]);
     Tensor row_sums = r.empty({b, h, up(s, 128)}, DType::float32);
     Tensor sums = r.empty({b, up(s, 128), h, rounded}, DType::float32);
@@ -244,8 +247,8 @@ Tensor flash(Run& r, const Attention& a) {
   r.save(node, a.q);
   r.save(node, a.k);
   r.save(node, a.v);
-  r.save_output(node, out);
   r.save_output(node, lse);
+  r.save_output(node, out);
   r.save_output(node, rng);
   r.save_output(node, unused);
   return out;

@@ -98,6 +98,10 @@ void register_creation(Registry& t) {
   t.add("aten::clone", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::clone(r, a.tensor(0), format_of(a, 1, op::Format::preserve))};
   });
+  for (const char* name : {"aten::bernoulli_.float", "aten::exponential_", "aten::log_normal_", "aten::geometric_", "aten::cauchy_"})
+    t.add(name, "self, p=0.5", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
+  t.add("aten::bernoulli.p", "self, p", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
+  t.add("aten::bernoulli", "self", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
   t.add("aten::contiguous", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::contiguous(r, a.tensor(0), format_of(a, 1, op::Format::contiguous))};
   });

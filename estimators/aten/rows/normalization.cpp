@@ -83,13 +83,13 @@ ValueList layer_norm(Run& r, const Tensor& given, const Dims& shape, const Tenso
   Node* node = r.record({x, w, b}, {y}, [rows, width, shape](Run& r, Node& n, TensorList& g) {
     TensorList out(3);
     const Tensor& x = n.saved[0];
-    Tensor grad = op::contiguous(r, g[0]);
     Tensor dense = op::contiguous(r, x);
     // saved: x, weight?, bias?, mean, rstd
     if (n.wants(0)) out[0] = r.empty(x->sizes, x->dtype);
     const DType wd = n.wants(1) ? n.inputs[1].dtype : x->dtype;
     if (n.wants(1)) out[1] = r.empty(shape, wd);
     if (n.wants(2)) out[2] = r.empty(shape, wd);
+    Tensor grad = op::contiguous(r, g[0]);
     if ((n.wants(1) || n.wants(2)) && rows > 64 * 1024 && width / 32 < r.device.multiprocessors / 2) {
       // LaunchGammaBetaBackwardCUDAKernel: partial sums per block of 32 rows, then a sum over the blocks.
       const std::int64_t partial = (rows + 31) / 32;

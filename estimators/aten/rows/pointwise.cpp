@@ -524,7 +524,7 @@ void register_pointwise(Registry& t) {
   for (const char* n : {"aten::div.Tensor", "aten::div.Scalar", "aten::div", "aten::true_divide.Tensor"}) t.add(n, "self, other", run_binary<op::div>);
   for (const char* n : {"aten::rsub.Scalar", "aten::rsub.Tensor"}) t.add(n, "self, other, alpha=1", run_rbinary<op::sub>);
   for (const char* n : {"aten::add_.Tensor", "aten::add_.Scalar", "aten::sub_.Tensor", "aten::sub_.Scalar"}) t.add(n, "self, other, alpha=1", run_add_);
-  for (const char* n : {"aten::mul_.Tensor", "aten::mul_.Scalar", "aten::div_.Scalar"}) t.add(n, "self, other", run_mul_);
+  for (const char* n : {"aten::mul_.Tensor", "aten::mul_.Scalar", "aten::div_.Scalar", "aten::div_.Tensor"}) t.add(n, "self, other", run_mul_);
   for (const char* n : {"aten::maximum", "aten::minimum", "aten::fmax", "aten::fmin", "aten::atan2", "aten::logaddexp", "aten::logaddexp2",
                         "aten::max.other", "aten::min.other", "aten::hypot", "aten::xlogy.Tensor", "aten::copysign.Tensor"})
     t.add(n, "self, other", run_both_saved, Fidelity::modelled);

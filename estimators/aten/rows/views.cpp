@@ -258,6 +258,15 @@ void register_views(Registry& t) {
   t.add("aten::slice.Tensor", "self, dim=0, start=None, end=None, step=1", [](Run& r, Args& a) -> ValueList {
     return {op::slice(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer_or(2, 0), a.integer_or(3, INT64_MAX), a.integer(4))};
   });
+  // x[a:b] of Python: a slice that takes everything is left out (applySlice of python_variable_indexing.cpp), which
+  // tracing does not do.
+  t.add("memplan::index_slice", "self, dim=0, start=None, end=None, step=1", [](Run& r, Args& a) -> ValueList {
+    Tensor x = a.tensor(0);
+    const int dim = op::wrap_dim(static_cast<int>(a.integer(1)), x->rank());
+    const std::int64_t start = a.integer_or(2, 0), end = a.integer_or(3, INT64_MAX);
+    if (start == 0 && end >= x->sizes[dim] && a.integer(4) == 1) return {x};
+    return {op::slice(r, x, dim, start, end, a.integer(4))};
+  });
   t.add("aten::narrow", "self, dim, start, length", [](Run& r, Args& a) -> ValueList {
     return {op::slice(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer(2), a.integer(2) + a.integer(3))};
   });

@@ -60,6 +60,13 @@ void to_batch_norm(Call& call, bool training) {
   call.outputs.resize(std::min<std::size_t>(call.outputs.size(), 1));
 }
 
+bool keyword_is(const Call& call, std::string_view name, std::string_view value) {
+  for (const auto& [key, arg] : call.kwargs)
+    if (key == name)
+      if (const auto* text = std::get_if<std::string>(&arg.value)) return *text == value;
+  return false;
+}
+
 }  // namespace
 
 bool has_no_effect(std::string_view target) {
@@ -89,6 +96,22 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     call.kwargs.clear();
   } else if ((call.op == "aten::dropout" || call.op == "aten::feature_dropout") && !training && call.args.size() > 2) {
     call.args[2] = {false};
+  } else if (call.op == "aten::clone" && call.source.find("F.dropout(") != std::string::npos) {
+    // Dropout with p = 0 decomposes to a copy; eager code returns its input.
+    call.op = "aten::dropout";
+    call.args = {call.args.at(0), Arg{0.0}, Arg{training}};
+    call.kwargs.clear();
+  } else if (call.op == "aten::clone" && keyword_is(call, "memory_format", "contiguous_format")) {
+    // contiguous() of a tensor that was not contiguous where the export ran. On CUDA its strides can be others.
+    call.op = "aten::contiguous";
+    call.args.resize(1);
+    call.kwargs.clear();
+  } else if (call.op == "aten::view" || call.op == "aten::_unsafe_view") {
+    // The same the other way round: a contiguous() that did nothing where the export ran is not in the graph. Eager
+    // code ran, so a view that does not fit must be a copy (and reshape is decomposed to view as well).
+    call.op = "aten::reshape";
+  } else if (call.op == "aten::slice.Tensor") {
+    call.op = "memplan::index_slice";
   } else if (call.op == "prims::convert_element_type") {
     Arg dtype = take(call, 1, "dtype");
     call.op = "aten::to.dtype";

@@ -236,7 +236,9 @@ class FxRoute {
     const auto index = static_cast<std::int32_t>(tape_.calls.size());
     const GraphNode& last = graph_.nodes[static_cast<std::size_t>(group.nodes.back())];
     Binding& own = bindings_[static_cast<std::size_t>(group.name)];
-    if (count > 1) {
+    if (count == 1 && !program_.is_list[static_cast<std::size_t>(group.name)] && bind_list(group, call)) {
+      own.call = index;
+    } else if (count > 1) {
       // Elements without a getitem of their own appear as ONNX outputs named "getitem_7". Tracing makes a getitem for
       // every output of a call at once, so their numbers are consecutive.
       own.call = index;
@@ -264,6 +266,11 @@ class FxRoute {
         if (const std::int32_t name = program_.find(graph_value(id).name); name >= 0) bind(name, v);
       }
       bind_signature_outputs(group, call);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        // An output that nothing uses is still made, and may have a name in the Python program.
+        if (call.outputs.size() <= i) call.outputs.resize(i + 1);
+        if (!call.outputs[i].valid()) call.outputs[i] = new_value(fmt::format("{}.{}", group.text.name, i));
+      }
     } else if (program_.is_list[static_cast<std::size_t>(group.name)]) {
       own.call = index;
       certain_ = false;  // it is not known how many elements the list has
@@ -274,6 +281,31 @@ class FxRoute {
     }
     add_known_shapes(group, call);
     tape_.calls.push_back(std::move(call));
+  }
+
+  /// A list whose getitems the exporter merged into the call's own ONNX nodes (unbind as Slice and Squeeze): elements
+  /// are ONNX values named "getitem_7". False when there are none.
+  bool bind_list(const FxGroup& group, Call& call) {
+    std::vector<std::pair<std::int32_t, GraphValueId>> named;
+    for (std::int32_t n : group.nodes)
+      for (GraphValueId id : graph_.nodes[static_cast<std::size_t>(n)].outputs)
+        if (id >= 0)
+          if (const std::int32_t k = getitem_number(graph_value(id).name); k >= 0) named.emplace_back(k, id);
+    if (named.empty()) return false;
+    // Numbers are consecutive per call; without a certain start the first one seen counts as the first element.
+    const std::int32_t first = certain_ && next_getitem_ <= named.front().first ? next_getitem_ : named.front().first;
+    for (const auto& [k, id] : named) {
+      const auto i = static_cast<std::size_t>(std::max(k - first, 0));
+      if (i > 65536) continue;
+      if (call.outputs.size() <= i) call.outputs.resize(i + 1);
+      const ValueId v = new_value(graph_value(id).name);
+      call.outputs[i] = v;
+      values_.set(id, v);
+      next_getitem_ = k + 1;
+      if (const std::int32_t name = program_.find(graph_value(id).name); name >= 0) bind(name, v);
+    }
+    certain_ = false;  // it is not known how many elements the list has
+    return true;
   }
 
   /// The user may have renamed the model's outputs, so that "getitem_7" is only known from the signature.

@@ -24,10 +24,13 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     else onnx_format::lower_ops(graph, model.opset, setup, values, tape);
     values.finish();
     freeze(tape, setup.frozen);
-    if (setup.inplace_activations) recover_inplace(tape);
-    restore_casts(tape);
     recover_causal_masks(tape);
     remove_dead_calls(tape);
+    if (setup.inplace_activations) {
+      const auto listed = model.metadata.find("memplan.inplace");
+      recover_inplace(tape, listed == model.metadata.end() ? std::string_view{} : std::string_view(listed->second));
+    }
+    restore_casts(tape);
     mark_last_uses(tape);
     return tape;
   });

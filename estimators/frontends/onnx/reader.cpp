@@ -59,6 +59,7 @@ class Reader {
     model_.producer = proto_.producer_name();
     model_.format = fmt::format("ONNX opset {}{}{}{}{}", model_.opset, model_.producer.empty() ? "" : ", ", model_.producer,
                                 proto_.producer_version().empty() ? "" : " ", proto_.producer_version());
+    for (const auto& entry : proto_.metadata_props()) model_.metadata.emplace(entry.key(), entry.value());
     if (!proto_.has_graph()) fail_input("the file holds no graph", model_.path, "is this an ONNX model?");
     if (model_.opset > 0 && model_.opset < 9)
       model_.warnings.push_back(fmt::format("opset {} is older than 9, the oldest that memplan knows", model_.opset));

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes data/aten/inplace_modules.json: which activation modules the models of torchvision construct with inplace=True.
+
+    python tools/inplace_modules.py [--out data/aten/inplace_modules.json]
+
+An ONNX graph cannot say so: export makes every op functional. A rule is [root class, owner class, name in the owner,
+module class]; the owner is the nearest enclosing module that is not a plain container. Only rules of in-place modules
+are written; a key that some model uses both ways is left out and printed.
+"""
+import argparse
+import json
+import os
+
+import torch
+import torchvision
+
+CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+def full_name(module):
+    c = type(module)
+    return f"{c.__module__}.{c.__qualname__}"
+
+
+def walk(root, owner, module, path, found):
+    for name, child in module.named_children():
+        here = path + [name]
+        if isinstance(getattr(child, "inplace", None), bool):
+            last = ".".join("*" if p.isdigit() else p for p in here)
+            found.setdefault((full_name(root), full_name(owner), last, full_name(child)), set()).add(child.inplace)
+        if type(child) in CONTAINERS:
+            walk(root, owner, child, here, found)
+        else:
+            walk(root, child, child, [], found)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "data", "aten", "inplace_modules.json"))
+    out = p.parse_args().out
+    found = {}
+    for name in torchvision.models.list_models():
+        keywords = {"weights": None}
+        if name.startswith(("deeplab", "fcn", "lraspp", "fasterrcnn", "maskrcnn", "keypointrcnn", "retinanet", "ssd")) or name.startswith("fcos"):
+            keywords["weights_backbone"] = None
+        if name.startswith("quantized"):
+            continue
+        if name.endswith("128gf"):
+            continue  # the classes of its smaller siblings
+        try:
+            # RegNet computes its widths with tensors, which hold no values on meta.
+            with torch.device("cpu" if name.startswith("regnet") else "meta"):
+                model = torchvision.models.get_model(name, **keywords)
+        except (RuntimeError, NotImplementedError, ValueError):
+            continue
+        walk(model, model, model, [], found)
+    rules = sorted(list(k) for k, v in found.items() if v == {True})
+    for key, value in found.items():
+        if len(value) > 1:
+            print("both ways:", *key)
+    # One rule for all roots where no root disagrees.
+    by_rest = {}
+    for key, value in found.items():
+        by_rest.setdefault(key[1:], set()).update(value)
+    merged = sorted({tuple(["*", *r[1:]]) if by_rest[tuple(r[1:])] == {True} and not r[1] == r[0] else tuple(r) for r in rules})
+    with open(out, "w") as f:
+        f.write('{\n "source": "torchvision %s, tools/inplace_modules.py",\n "rules": [\n' % torchvision.__version__.split("+")[0])
+        f.write(",\n".join("  " + json.dumps(r) for r in merged))
+        f.write("\n ]\n}\n")
+    print(len(merged), "rules")
+
+
+if __name__ == "__main__":
+    main()
