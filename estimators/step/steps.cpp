@@ -88,11 +88,7 @@ class Program {
       r_.label(t, v.name);
       r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
       if (v.kind == ValueKind::parameter && v.requires_grad && !is_frozen(v.name, setup_) && is_floating(dtype)) {
-<<<<<<< HEAD
-        t->requires_grad_leaf = true;  // also without autograd: autocast keeps its casts of such tensors
-=======
         t->requires_grad_leaf = true;  // also under no_grad: autocast keeps the casts of such leaves
->>>>>>> c4164d9 (Python's view of a forward pass: in-place ops, lifetimes of names, slices and copies that eager code leaves out)
         trainable_.push_back(t);
       }
       slot = t;
