@@ -43,9 +43,11 @@ void try_changes(const Model& model, const Tape& tape, Answer& a) {
     if (e && e->peak.process < a.estimate.peak.process) a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
   };
   if (a.setup.precision == Precision::fp32) {
+    // Cards before compute capability 8.0 have no bfloat16 units.
+    const bool bf16 = a.choice.device.sm_major >= 8;
     TrainingSetup amp = a.setup;
-    amp.precision = Precision::amp_bf16;
-    attempt("--amp bf16", amp, true);
+    amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
+    attempt(bf16 ? "--amp bf16" : "--amp fp16", amp, true);
   }
   if (!a.setup.allocator.expandable_segments) {
     TrainingSetup expandable = a.setup;

@@ -55,23 +55,21 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     start.dims.erase(named);  // --dim comes before --batch, which the search sets
   }
   BatchSearch search(model, start, device, margin(device));
-  Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
-
-  // Memory is nearly a straight line in the batch, so the line through two points says where to look next.
+  const Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
   std::int64_t fits = 0, too_large = upper_end + 1;
-  Bytes fits_peak, smallest_peak = here.peak;
-  std::int64_t smallest = at;
-  auto note = [&](std::int64_t batch, const Probe& p) {
+  Bytes fits_peak, smallest_peak;
+  const auto look = [&](std::int64_t batch) {
+    const Probe p = batch == at ? here : search.probe(batch);
     if (p.fits && batch > fits) fits = batch, fits_peak = p.peak;
     if (!p.fits && batch < too_large) too_large = batch;
-    if (batch <= smallest && p.peak.count > 0) smallest = batch, smallest_peak = p.peak;
+    if (batch == 1) smallest_peak = p.peak;
+    return p;
   };
-  note(at, here);
-  std::int64_t x0 = at, x1 = at == 1 ? 8 : std::max<std::int64_t>(1, at / 2);
-  double y0 = static_cast<double>(here.peak.count), y1 = 0;
-  Probe second = search.probe(x1);
-  note(x1, second);
-  y1 = static_cast<double>(second.peak.count);
+  // The caching allocator makes memory no strictly rising function of the batch, so the search takes the same way
+  // whatever batch was asked for, or the answer would depend on it.
+  std::int64_t x0 = 1, x1 = 8;
+  double y0 = static_cast<double>(look(x0).peak.count), y1 = too_large == 1 ? y0 : static_cast<double>(look(x1).peak.count);
+  // Memory is nearly a straight line in the batch, so the line through two points says where to look next.
   for (int round = 0; too_large - fits > 1 && fits < upper_end; ++round) {
     const double slope = x1 == x0 ? 0 : (y1 - y0) / static_cast<double>(x1 - x0);
     std::int64_t next = (fits + too_large) / 2;
@@ -83,8 +81,7 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
       next = std::min(upper_end, std::max<std::int64_t>(1, fits) * 16);
     }
     next = std::clamp(next, fits + 1, std::min(upper_end, too_large - 1));
-    const Probe p = search.probe(next);
-    note(next, p);
+    const Probe p = look(next);
     if (p.peak.count > 0) x0 = x1, y0 = y1, x1 = next, y1 = static_cast<double>(p.peak.count);
   }
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, fits == upper_end};
