@@ -1,5 +1,9 @@
 #include "estimators/frontends/onnx/foreign.h"
 
+#include <algorithm>
+
+#include "estimators/frontends/onnx/emit.h"
+
 namespace memplan::onnx_format {
 
 Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts* facts) {
@@ -31,8 +35,13 @@ Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts
   return call;
 }
 
-void lower_foreign(const GraphNode& node, const TrainingSetup&, Values& values, Tape& tape) {
-  tape.calls.push_back(unknown_call(node, values, tape));
+void lower_foreign(const GraphNode& node, const TrainingSetup& setup, Values& values, Tape& tape) {
+  const Facts& facts = values.facts();
+  // Arithmetic on sizes is done already.
+  const bool folded = std::all_of(node.outputs.begin(), node.outputs.end(), [&](GraphValueId id) { return id < 0 || (facts[id].contents && (!facts[id].contents->floating || facts[id].is_one_number())); });
+  if (folded && !node.outputs.empty()) return;
+  Emit emit(facts, setup, values, tape);
+  emit.lower_node(node);
 }
 
 }  // namespace memplan::onnx_format

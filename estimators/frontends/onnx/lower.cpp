@@ -4,6 +4,7 @@
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
+#include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/pipeline.h"
 #include "estimators/tape/casts.h"
@@ -15,13 +16,17 @@ namespace memplan {
 Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
-    const Graph& graph = model.graphs.front();
+    const Graph& file = model.graphs.front();
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
-    onnx_format::Values values(graph, symbols, tape);
-    if (onnx_format::has_fx_text(graph)) onnx_format::lower_fx(graph, setup, values, tape);
-    else onnx_format::lower_ops(graph, model.opset, setup, values, tape);
+    const bool by_text = onnx_format::has_fx_text(file) && onnx_format::is_complete_fx(file);
+    std::optional<Graph> restored;
+    if (!by_text && onnx_format::has_fx_text(file)) restored = onnx_format::restore_folded(file);
+    const Graph& graph = restored ? *restored : file;
+    onnx_format::Values values(graph, symbols, tape, model.opset);
+    if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
+    else onnx_format::lower_ops(graph, setup, values, tape);
     values.finish();
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);

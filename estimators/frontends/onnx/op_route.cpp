@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "estimators/frontends/onnx/emit.h"
+#include "estimators/frontends/onnx/fx_groups.h"
+#include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/name_scopes.h"
 #include "estimators/frontends/onnx/patterns.h"
 #include "estimators/frontends/onnx/roles.h"
+#include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/onnx/table.h"
 
 namespace memplan::onnx_format {
@@ -33,14 +36,18 @@ std::vector<GraphValueId> tensor_inputs(const GraphNode& n, const Facts& facts) 
 
 class OpRoute {
  public:
-  OpRoute(const Graph& graph, std::int64_t opset, const TrainingSetup& setup, Values& values, Tape& tape)
-      : graph_(graph), facts_(graph, values.symbols(), opset), values_(values), tape_(tape), emit_(facts_, setup, values, tape), scopes_(tape) {
+  OpRoute(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape)
+      : graph_(graph), facts_(values.facts()), values_(values), tape_(tape), emit_(facts_, setup, values, tape), scopes_(tape), names_(tape) {
     reads_.reserve(graph.nodes.size());
     for (const GraphNode& n : graph.nodes) reads_.push_back(tensor_inputs(n, facts_));
   }
 
   void run() {
-    const View view = look();
+    found_.resize(graph_.nodes.size());
+    covered_.assign(graph_.nodes.size(), false);
+    mark_needed();  // without the nodes that only compute sizes
+    const View view(facts_, needed_, reads_);
+    if (has_fx_text(graph_)) take(match_fx_groups(view, graph_));
     find_patterns(view);
     mark_needed();
     std::vector<std::vector<GraphValueId>> reads(graph_.nodes.size());
@@ -52,13 +59,18 @@ class OpRoute {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (!needed_[i]) continue;
       const GraphNode& n = graph_.nodes[i];
-      emit_.scope = scopes_.enter(n.name);
+      std::string source;
+      const bool told = n.metadata.count("pkg.torch.onnx.name_scopes") > 0;
+      emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
+      by_metadata_ = by_metadata_ || told;
+      const std::size_t first = tape_.calls.size();
       if (found_[i]) {
         found_[i]->emit(emit_);
         if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
       } else {
         emit_.lower_node(n);
       }
+      for (std::size_t c = first; c < tape_.calls.size(); ++c) tape_.calls[c].source = source;
     }
     for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
     for (const auto& [key, count] : emit_.counts) tape_.recovered.push_back({key.first, key.second, count});
@@ -66,20 +78,12 @@ class OpRoute {
   }
 
  private:
-  /// Who makes and who reads each value, without the nodes that only compute sizes.
-  View look() {
-    std::vector<std::int32_t> producer(graph_.values.size(), -1), readers(graph_.values.size(), 0);
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
-      for (GraphValueId id : graph_.nodes[i].outputs)
-        if (id >= 0) producer[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(i);
-    found_.resize(graph_.nodes.size());
-    covered_.assign(graph_.nodes.size(), false);
-    mark_needed();
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (needed_[i])
-        for (GraphValueId id : reads_[i]) ++readers[static_cast<std::size_t>(id)];
-    for (GraphValueId id : graph_.outputs) ++readers[static_cast<std::size_t>(id)];
-    return View(facts_, std::move(producer), std::move(readers));
+  void take(std::vector<std::optional<Found>> all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i] || !needed_[i]) continue;
+      for (std::int32_t n : all[i]->nodes) covered_[static_cast<std::size_t>(n)] = true;
+      found_[i] = std::move(all[i]);
+    }
   }
 
   void find_patterns(const View& view) {
@@ -129,20 +133,22 @@ class OpRoute {
   }
 
   const Graph& graph_;
-  Facts facts_;
+  const Facts& facts_;
   Values& values_;
   Tape& tape_;
   Emit emit_;
-  NameScopes scopes_;
+  ScopeTracker scopes_;  ///< by the exporter's metadata
+  NameScopes names_;     ///< by the names of nodes
   std::vector<std::vector<GraphValueId>> reads_;   ///< by node
   std::vector<std::optional<Found>> found_;        ///< by the last node of a pattern
   std::vector<bool> covered_, needed_;             ///< by node
+  bool by_metadata_ = false;
 };
 
 }  // namespace
 
-void lower_ops(const Graph& graph, std::int64_t opset, const TrainingSetup& setup, Values& values, Tape& tape) {
-  OpRoute(graph, opset, setup, values, tape).run();
+void lower_ops(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape) {
+  OpRoute(graph, setup, values, tape).run();
 }
 
 }  // namespace memplan::onnx_format

@@ -9,6 +9,6 @@
 namespace memplan::onnx_format {
 
 /// Appends the calls of the graph to the tape. Ops without a row become unknown calls, by name.
-void lower_ops(const Graph& graph, std::int64_t opset, const TrainingSetup& setup, Values& values, Tape& tape);
+void lower_ops(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape);
 
 }  // namespace memplan::onnx_format

@@ -5,6 +5,24 @@
 
 namespace memplan::onnx_format {
 
+View::View(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads)
+    : facts(facts), graph(facts.graph()), producer_(graph.values.size(), -1), first_(graph.values.size() + 1, 0) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    for (GraphValueId id : graph.nodes[i].outputs)
+      if (id >= 0) producer_[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(i);
+  auto each = [&](auto&& use) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      if (needed[i])
+        for (GraphValueId id : reads[i]) use(id, static_cast<std::int32_t>(i));
+    for (GraphValueId id : graph.outputs) use(id, -1);
+  };
+  each([&](GraphValueId id, std::int32_t) { ++first_[static_cast<std::size_t>(id) + 1]; });
+  for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+  readers_.resize(first_.back());
+  std::vector<std::uint32_t> next(first_.begin(), first_.end() - 1);
+  each([&](GraphValueId id, std::int32_t node) { readers_[next[static_cast<std::size_t>(id)]++] = node; });
+}
+
 std::int32_t View::made_by(GraphValueId id, std::string_view op) const {
   const std::int32_t p = producer(id);
   return p >= 0 && node(p).op_type == op && node(p).domain.empty() && output(p) == id ? p : -1;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,8 @@ namespace memplan::onnx_format {
 /// The graph as patterns see it.
 class View {
  public:
-  View(const Facts& facts, std::vector<std::int32_t> producer, std::vector<std::int32_t> readers)
-      : facts(facts), graph(facts.graph()), producer_(std::move(producer)), readers_(std::move(readers)) {}
+  /// `needed`: nodes that make a tensor which something reads; `reads[i]`: what node i reads as tensors.
+  View(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads);
 
   const GraphNode& node(std::int32_t i) const { return graph.nodes[static_cast<std::size_t>(i)]; }
   /// The node that makes a value when it is of this op type; else -1.
@@ -26,8 +27,12 @@ class View {
   std::int32_t producer(GraphValueId id) const { return id < 0 ? -1 : producer_[static_cast<std::size_t>(id)]; }
   /// Likewise, and nothing else reads the value.
   std::int32_t only_made_by(GraphValueId id, std::string_view op) const;
-  bool read_once(GraphValueId id) const { return id >= 0 && readers_[static_cast<std::size_t>(id)] == 1; }
-  std::int32_t readers(GraphValueId id) const { return id < 0 ? 0 : readers_[static_cast<std::size_t>(id)]; }
+  bool read_once(GraphValueId id) const { return id >= 0 && readers_of(id).size() == 1; }
+  /// Nodes that read the value as a tensor, -1 for the end of the graph.
+  std::span<const std::int32_t> readers_of(GraphValueId id) const {
+    const auto i = static_cast<std::size_t>(id);
+    return {readers_.data() + first_[i], readers_.data() + first_[i + 1]};
+  }
   bool stored(GraphValueId id) const { return id >= 0 && graph.initializers.count(id) > 0; }
   std::optional<double> number(GraphValueId id) const;
   bool is_number(GraphValueId id, double value) const;
@@ -42,8 +47,9 @@ class View {
   const Graph& graph;
 
  private:
-  std::vector<std::int32_t> producer_;  ///< by value
-  std::vector<std::int32_t> readers_;   ///< by value: how many inputs read it as a tensor; graph outputs count
+  std::vector<std::int32_t> producer_;   ///< by value
+  std::vector<std::uint32_t> first_;     ///< by value: where its readers begin
+  std::vector<std::int32_t> readers_;
 };
 
 /// What a pattern found.

@@ -31,7 +31,8 @@ ValueKind guess_kind(const StoredTensor& t) {
   return t.sizes.empty() ? ValueKind::constant : ValueKind::parameter;
 }
 
-Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape) : graph_(graph), symbols_(symbols), tape_(tape) {
+Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int64_t opset)
+    : graph_(graph), symbols_(symbols), tape_(tape), opset_(opset) {
   of_graph_.resize(graph.values.size());
   signature_ = parse_signature(get(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
   std::unordered_map<std::string_view, std::size_t> by_target;
@@ -111,6 +112,11 @@ ValueId Values::add_initializer(GraphValueId id, const StoredTensor& t, ValueKin
   v.on_host = kind == ValueKind::constant && t.sizes.empty();
   set(id, value);
   return value;
+}
+
+const Facts& Values::facts() {
+  if (!facts_) facts_ = std::make_unique<Facts>(graph_, symbols_, opset_);
+  return *facts_;
 }
 
 ValueId Values::store(GraphValueId id, ValueKind kind, std::string name, bool transposed) {

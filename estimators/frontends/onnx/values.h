@@ -1,6 +1,7 @@
 // Inputs, parameters, buffers and constants of a graph as values of the tape.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/dims.h"
+#include "estimators/frontends/onnx/facts.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
@@ -20,7 +22,7 @@ namespace memplan::onnx_format {
 class Values {
  public:
   /// Makes the values of user inputs, and of parameters and buffers as the exporter's metadata tells them.
-  Values(const Graph& graph, const Symbols& symbols, Tape& tape);
+  Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int64_t opset = 20);
 
   /// The tape value of a graph value; for an initializer without metadata it is made on first use, as a constant
   /// or, when `as_parameter`, as a parameter. Invalid when nothing has produced it yet.
@@ -50,6 +52,11 @@ class Values {
   /// Orders the tape's lists as the signature does, adds buffers that no node reads, and notes what is missing.
   void finish();
 
+  /// Whether an initializer has its value already, by the exporter's metadata.
+  bool has(GraphValueId id) const { return of_graph_[static_cast<std::size_t>(id)].valid(); }
+  /// What is known of the graph's values, worked out on first use.
+  const Facts& facts();
+
   const Signature& signature() const { return signature_; }
   const Graph& graph() const { return graph_; }
   const Symbols& symbols() const { return symbols_; }
@@ -62,6 +69,8 @@ class Values {
   const Symbols& symbols_;
   Tape& tape_;
   Signature signature_;
+  std::int64_t opset_;
+  std::unique_ptr<Facts> facts_;
   std::vector<ValueId> of_graph_;
   std::unordered_set<GraphValueId> transposed_;
   std::unordered_map<std::string_view, ValueId> of_name_;

@@ -10,17 +10,60 @@ namespace memplan::onnx_format {
 namespace {
 
 struct Scaled {
-  GraphValueId x = -1;
-  double factor = 0;
+  GraphValueId x = -1, by = -1;
+  std::optional<double> factor;  ///< none where the file keeps the number in another file
   std::int32_t node = -1;
+};
+
+/// The key, and how its dimensions move before it is multiplied, apart from the last two being swapped.
+struct Key {
+  GraphValueId x = -1;
+  Sizes perm;
+  std::vector<std::int32_t> nodes;
 };
 
 std::optional<Scaled> scaled(const View& v, GraphValueId id) {
   const std::int32_t mul = v.only_made_by(id, "Mul");
   if (mul < 0) return std::nullopt;
-  for (std::size_t i = 0; i < 2; ++i)
-    if (const auto n = v.number(v.input(mul, i)); n && !v.number(v.input(mul, 1 - i))) return Scaled{v.input(mul, 1 - i), *n, mul};
+  for (std::size_t i : {1, 0}) {
+    const GraphValueId by = v.input(mul, i), x = v.input(mul, 1 - i);
+    const bool one = v.number(by) || (v.stored(by) && v.sizes(by) && count_of(*v.sizes(by)) == 1);
+    if (one && !v.number(x)) return Scaled{x, by, v.number(by), mul};
+  }
   return std::nullopt;
+}
+
+bool same_factor(const Scaled& a, const Scaled& b) {
+  if (!a.factor || !b.factor) return a.by == b.by;
+  return std::fabs(*a.factor - *b.factor) <= 1e-4 * std::fabs(*a.factor);
+}
+
+std::optional<Key> key_of(const View& v, GraphValueId swapped) {
+  Key k;
+  std::int32_t last = v.made_by(swapped, "Transpose");
+  if (last >= 0) {
+    const auto perm = v.at(last).list("perm");
+    if (!perm || perm->size() < 3) return std::nullopt;
+    k.perm = *perm;
+    std::swap(k.perm[k.perm.size() - 1], k.perm[k.perm.size() - 2]);
+    k.x = v.input(last, 0);
+    if (v.read_once(swapped)) k.nodes = {last};
+    return k;
+  }
+  // torch.onnx.export(dynamo=True) swaps them in a tensor of three dimensions: Reshape, Transpose, Reshape.
+  last = v.only_made_by(swapped, "Reshape");
+  const std::int32_t turn = last < 0 ? -1 : v.only_made_by(v.input(last, 0), "Transpose");
+  const std::int32_t first = turn < 0 ? -1 : v.only_made_by(v.input(turn, 0), "Reshape");
+  if (first < 0 || v.at(turn).list("perm") != Sizes{0, 2, 1}) return std::nullopt;
+  k.x = v.input(first, 0);
+  const auto &from = v.sizes(k.x), &to = v.sizes(swapped);
+  if (!from || !to || from->size() != to->size() || from->size() < 3) return std::nullopt;
+  Sizes expected = *from;
+  std::swap(expected[expected.size() - 1], expected[expected.size() - 2]);
+  if (expected != *to) return std::nullopt;
+  for (std::size_t i = 0; i < from->size(); ++i) k.perm.push_back(static_cast<std::int64_t>(i));
+  k.nodes = {last, turn, first};
+  return k;
 }
 
 /// A mask that is causal by construction: Trilu of something that no input of the model goes into.
@@ -84,15 +127,12 @@ std::optional<Found> match_attention(const View& v, std::int32_t last) {
   const std::int32_t product = v.only_made_by(scores, "MatMul");
   if (product < 0) return std::nullopt;
   const auto q = scaled(v, v.input(product, 0)), k = scaled(v, v.input(product, 1));
-  if (!q || !k || std::fabs(q->factor - k->factor) > 1e-4 * std::fabs(q->factor)) return std::nullopt;
-  const std::int32_t transpose = v.made_by(k->x, "Transpose");
-  if (transpose < 0) return std::nullopt;
-  auto perm = v.at(transpose).list("perm");
-  if (!perm || perm->size() < 3 || !v.sizes(q->x) || v.sizes(q->x)->size() != perm->size()) return std::nullopt;
-  std::swap((*perm)[perm->size() - 1], (*perm)[perm->size() - 2]);
+  if (!q || !k || !same_factor(*q, *k)) return std::nullopt;
+  const auto moved_key = key_of(v, k->x);
+  if (!moved_key || !v.sizes(q->x) || v.sizes(q->x)->size() != moved_key->perm.size()) return std::nullopt;
   for (std::int32_t n : {product, q->node, k->node}) f.nodes.push_back(n);
-  const GraphValueId query = q->x, key = v.input(transpose, 0), value = v.input(last, 1);
-  if (v.read_once(k->x)) f.nodes.push_back(transpose);
+  f.nodes.insert(f.nodes.end(), moved_key->nodes.begin(), moved_key->nodes.end());
+  const GraphValueId query = q->x, key = moved_key->x, value = v.input(last, 1);
   const bool causal = mask >= 0 && is_causal(v, mask);
   const GraphValueId kept = mask < 0 || causal ? -1 : boolean_mask(v, mask);
   f.reads = {query, key, value};
@@ -100,9 +140,9 @@ std::optional<Found> match_attention(const View& v, std::int32_t last) {
   f.op = "aten::scaled_dot_product_attention";
   f.from = "Mul/MatMul/Softmax/MatMul";
   // The size of a head gives the default scale.
-  const double head = static_cast<double>(v.sizes(query)->back()), scale = q->factor * k->factor;
-  const bool standard = head > 0 && std::fabs(scale - 1 / std::sqrt(head)) < 1e-4 * scale;
-  f.emit = [=, moved = *perm, &v](Emit& e) {
+  const double head = static_cast<double>(v.sizes(query)->back()), scale = q->factor && k->factor ? *q->factor * *k->factor : 0;
+  const bool standard = scale == 0 || (head > 0 && std::fabs(scale - 1 / std::sqrt(head)) < 1e-4 * scale);
+  f.emit = [=, moved = moved_key->perm, &v](Emit& e) {
     Sizes swapped;
     for (std::size_t i = 0; i < moved.size(); ++i)
       if (moved[i] != static_cast<std::int64_t>(i)) swapped.push_back(static_cast<std::int64_t>(i));

@@ -1,0 +1,289 @@
+#include "estimators/frontends/onnx/restore.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/signature.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char* name_key = "pkg.torch.onnx.original_node_name";
+
+std::string_view get(const std::map<std::string, std::string>& metadata, const char* key) {
+  const auto it = metadata.find(key);
+  return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
+}
+
+Signature signature_of(const Graph& g) { return parse_signature(get(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature")); }
+
+bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind == "BUFFER"; }
+
+template <class F>
+void each_name(const Arg& arg, F&& use) {
+  if (const auto* list = std::get_if<Arg::List>(&arg.value)) {
+    for (const Arg& item : *list) each_name(item, use);
+  } else if (const auto* id = std::get_if<ValueId>(&arg.value)) {
+    use(id->index);
+  }
+}
+
+class Restorer {
+ public:
+  explicit Restorer(const Graph& g) : old_(g), signature_(signature_of(g)), program_(read_fx_program(g)) {
+    for (std::size_t i = 0; i < signature_.inputs.size(); ++i) lines_.emplace(signature_.inputs[i].name, i);
+    std::unordered_map<std::string_view, std::size_t> by_target;
+    for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
+      if (is_stored_kind(signature_.inputs[i].kind)) by_target.emplace(signature_.inputs[i].target, i);
+    for (const auto& [id, t] : g.initializers) {
+      std::string_view fx = get(t.metadata, name_key);
+      if (fx.empty()) fx = get(g.values[static_cast<std::size_t>(id)].metadata, name_key);
+      if (auto l = lines_.find(fx); l != lines_.end()) present_[l->second] = id;
+      else if (auto t2 = by_target.find(t.name); t2 != by_target.end()) present_[t2->second] = id;
+    }
+  }
+
+  bool anything_missing() const {
+    for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
+      if (is_stored_kind(signature_.inputs[i].kind) && !present_.count(i)) return true;
+    return false;
+  }
+
+  Graph run() {
+    g_ = old_;
+    for (const FxGroup& group : program_.groups)
+      if (group.name >= 0) restore(group);
+    std::vector<GraphNode> nodes;
+    nodes.reserve(g_.nodes.size() + before_.size() + after_.size());
+    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
+      if (auto it = before_.find(i); it != before_.end())
+        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
+      nodes.push_back(std::move(g_.nodes[i]));
+      if (auto it = after_.find(i); it != after_.end()) nodes.push_back(std::move(it->second));
+    }
+    g_.nodes = std::move(nodes);
+    drop_unread();
+    return std::move(g_);
+  }
+
+ private:
+  struct Read {
+    std::size_t node = 0, input = 0;
+    GraphValueId id = -1;
+  };
+
+  /// Pairs the parameters that the text of a call names with the stored tensors that its nodes read.
+  void restore(const FxGroup& group) {
+    std::vector<std::size_t> named;  // lines of the signature
+    auto use = [&](std::int32_t name) {
+      const auto it = lines_.find(program_.names[static_cast<std::size_t>(name)]);
+      if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) named.push_back(it->second);
+    };
+    for (const Arg& a : group.text.args) each_name(a, use);
+    for (const auto& [key, a] : group.text.kwargs) each_name(a, use);
+    if (named.empty()) return;
+    std::vector<Read> reads;
+    for (std::int32_t n : group.nodes) {
+      const auto& inputs = g_.nodes[static_cast<std::size_t>(n)].inputs;
+      for (std::size_t i = 0; i < inputs.size(); ++i)
+        if (auto t = g_.initializers.find(inputs[i]); t != g_.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
+          reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
+    }
+    // First those that are what the text says.
+    std::vector<std::size_t> open;
+    for (std::size_t line : named) {
+      const auto have = present_.find(line);
+      const auto it = have == present_.end() ? reads.end() : std::find_if(reads.begin(), reads.end(), [&](const Read& r) { return r.id == have->second; });
+      if (it == reads.end()) open.push_back(line);
+      else reads.erase(it);
+    }
+    if (open.empty()) return;
+    if (group.text.target.find("batch_norm") != std::string_view::npos) {
+      const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) { return g_.nodes[static_cast<std::size_t>(n)].op_type == "Conv"; });
+      if (conv != group.nodes.end()) return unfold(group, static_cast<std::size_t>(*conv), named);
+    }
+    for (std::size_t k = 0; k < open.size() && k < reads.size(); ++k) put_back(group, open[k], reads[k]);
+    if (open.size() > reads.size() && open.back() == bias_of(group)) add_bias(group, open.back());
+  }
+
+  /// The line of the bias that a linear layer's text names, which an optimizer drops when it is all zeros.
+  std::size_t bias_of(const FxGroup& group) const {
+    const std::string_view t = group.text.target;
+    const std::size_t at = t.find("aten.linear") != std::string_view::npos ? 2 : t.find("aten.addmm") != std::string_view::npos ? 0 : 99;
+    const auto* id = at < group.text.args.size() ? std::get_if<ValueId>(&group.text.args[at].value) : nullptr;
+    const auto it = id ? lines_.find(program_.names[static_cast<std::size_t>(id->index)]) : lines_.end();
+    return it == lines_.end() ? static_cast<std::size_t>(-1) : it->second;
+  }
+
+  void add_bias(const FxGroup& group, std::size_t line) {
+    const auto last = static_cast<std::size_t>(group.nodes.back());
+    GraphNode& node = g_.nodes[last];
+    const bool gemm = node.op_type == "Gemm";
+    if ((!gemm && node.op_type != "MatMul") || node.inputs.size() != 2 || node.outputs.empty() || after_.count(last)) return;
+    const GraphValue& w = g_.values[static_cast<std::size_t>(node.inputs[1])];
+    if (!w.shape || w.shape->size() != 2) return;
+    const auto turned = node.attributes.find("transB");
+    const bool rows = gemm && turned != node.attributes.end() && std::get_if<std::int64_t>(&turned->second) && std::get<std::int64_t>(turned->second) != 0;
+    const std::int64_t n = (*w.shape)[rows ? 0 : 1].size;
+    if (n < 0) return;
+    const GraphValueId bias = stored(line, w.dtype.value_or(DType::float32), {n});
+    if (gemm) {
+      node.inputs.push_back(bias);
+      return;
+    }
+    GraphNode add;
+    add.op_type = "Add";
+    add.name = node.name + "_bias";
+    add.metadata = node.metadata;
+    add.outputs = {node.outputs[0]};
+    const GraphValueId product = new_value(node.name + "_product", w.dtype, nullptr);
+    add.inputs = {product, bias};
+    g_.nodes[last].outputs[0] = product;
+    after_.emplace(last, std::move(add));
+  }
+
+  GraphValueId new_value(std::string name, std::optional<DType> dtype, const std::vector<std::int64_t>* sizes) {
+    GraphValue v;
+    v.name = std::move(name);
+    v.dtype = dtype;
+    if (sizes) {
+      v.shape.emplace();
+      for (std::int64_t s : *sizes) v.shape->push_back({s, {}});
+    }
+    g_.values.push_back(std::move(v));
+    return static_cast<GraphValueId>(g_.values.size() - 1);
+  }
+
+  GraphValueId stored(std::size_t line, DType dtype, std::vector<std::int64_t> sizes) {
+    if (auto it = present_.find(line); it != present_.end()) return it->second;
+    const SignatureLine& s = signature_.inputs[line];
+    const GraphValueId id = new_value(std::string(s.target), dtype, &sizes);
+    StoredTensor t;
+    t.name = s.target;
+    t.dtype = dtype;
+    t.sizes = std::move(sizes);
+    t.metadata = {{kind_key, std::string(s.kind)}, {name_key, std::string(s.name)}};
+    g_.initializers.emplace(id, std::move(t));
+    present_[line] = id;
+    return id;
+  }
+
+  void put_back(const FxGroup& group, std::size_t line, const Read& read) {
+    const StoredTensor& t = g_.initializers.at(read.id);
+    // Optimizers merge equal tensors when they are small; two names for a large one are one tied parameter.
+    const bool own = std::any_of(present_.begin(), present_.end(), [&](const auto& p) { return p.second == read.id; });
+    if (own && t.sizes.size() > 1) return;
+    GraphNode& node = g_.nodes[read.node];
+    const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos && node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
+    if (!transposed) {
+      node.inputs[read.input] = stored(line, t.dtype, t.sizes);
+      return;
+    }
+    GraphNode turn;
+    turn.op_type = "Transpose";
+    turn.name = node.name + "_weight";
+    turn.metadata = node.metadata;
+    turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
+    const auto dtype = t.dtype;
+    const std::vector<std::int64_t> sizes = t.sizes;
+    turn.inputs = {stored(line, dtype, {sizes[1], sizes[0]})};
+    turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
+    node.inputs[read.input] = turn.outputs[0];
+    before_[read.node].push_back(std::move(turn));
+  }
+
+  /// Conv with folded weights -> Conv, BatchNormalization. `named`: weight, bias, running mean and variance.
+  void unfold(const FxGroup& group, std::size_t conv, const std::vector<std::size_t>& named) {
+    GraphNode& node = g_.nodes[conv];
+    const auto weight = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
+    if (weight == g_.initializers.end() || weight->second.sizes.empty() || named.size() != 4 || node.outputs.empty() || after_.count(conv)) return;
+    const DType dtype = weight->second.dtype;
+    const std::vector<std::int64_t> channels{weight->second.sizes[0]};
+    GraphNode norm;
+    norm.op_type = "BatchNormalization";
+    norm.name = node.name + "_norm";
+    norm.metadata = node.metadata;
+    norm.attributes["training_mode"] = std::int64_t{1};
+    const auto& args = group.text.args;
+    if (args.size() >= 3) {
+      if (const auto* e = std::get_if<double>(&args[args.size() - 1].value)) norm.attributes["epsilon"] = *e;
+      if (const auto* m = std::get_if<double>(&args[args.size() - 2].value)) norm.attributes["momentum"] = 1 - *m;
+    }
+    norm.outputs = {node.outputs[0]};
+    const GraphValueId y = new_value(node.name + "_before_norm", dtype, nullptr);
+    // A bias that the module had before the fold.
+    std::string module = weight->second.name;
+    module = module.substr(0, module.rfind('.')) + ".bias";
+    node.inputs.resize(2);
+    for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
+      if (signature_.inputs[i].target == module) node.inputs.push_back(stored(i, dtype, channels));
+    norm.inputs = {y};
+    for (std::size_t line : named) norm.inputs.push_back(stored(line, dtype, channels));
+    g_.nodes[conv].outputs[0] = y;
+    after_.emplace(conv, std::move(norm));
+  }
+
+  /// Tensors of the optimizer's making that nothing reads any more.
+  void drop_unread() {
+    std::unordered_set<GraphValueId> read(g_.outputs.begin(), g_.outputs.end());
+    for (const GraphNode& n : g_.nodes) read.insert(n.inputs.begin(), n.inputs.end());
+    std::unordered_set<GraphValueId> own;
+    for (const auto& [line, id] : present_) own.insert(id);
+    for (auto it = g_.initializers.begin(); it != g_.initializers.end();)
+      it = read.count(it->first) || own.count(it->first) ? std::next(it) : g_.initializers.erase(it);
+  }
+
+  const Graph& old_;
+  Graph g_;
+  Signature signature_;
+  FxProgram program_;
+  std::unordered_map<std::string_view, std::size_t> lines_;        ///< FX name -> line of the signature
+  std::unordered_map<std::size_t, GraphValueId> present_;          ///< line -> its tensor
+  std::unordered_map<std::size_t, std::vector<GraphNode>> before_; ///< nodes to put before node i
+  std::unordered_map<std::size_t, GraphNode> after_;
+};
+
+}  // namespace
+
+bool is_complete_fx(const Graph& g) {
+  const FxProgram program = read_fx_program(g);
+  std::vector<bool> made(program.names.size(), false);
+  auto mark = [&](std::string_view name) {
+    if (const std::int32_t n = program.find(name); n >= 0) made[static_cast<std::size_t>(n)] = true;
+  };
+  for (const FxGroup& group : program.groups)
+    if (group.name >= 0) made[static_cast<std::size_t>(group.name)] = true;
+  // The elements of a list are known by their own nodes alone, those of a tuple by the outputs of its nodes too.
+  for (const FxGroup& group : program.groups) {
+    const bool tuple = group.name < 0 || outputs_of(op_of_target(group.text.target)) > 1;
+    for (std::int32_t n : group.nodes)
+      for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
+        if (const std::string_view name = id < 0 ? std::string_view{} : g.values[static_cast<std::size_t>(id)].name; tuple || name.substr(0, 7) != "getitem") mark(name);
+  }
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    mark(v.name);
+    mark(get(v.metadata, name_key));
+  }
+  for (const auto& [id, t] : g.initializers) {
+    mark(get(t.metadata, name_key));
+    mark(get(g.values[static_cast<std::size_t>(id)].metadata, name_key));
+  }
+  const Signature signature = signature_of(g);
+  for (const SignatureLine& line : signature.inputs) mark(line.name);
+  for (const SignatureLine& line : signature.outputs) mark(line.name);
+  return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
+}
+
+std::optional<Graph> restore_folded(const Graph& graph) {
+  Restorer restorer(graph);
+  if (!restorer.anything_missing()) return std::nullopt;
+  return restorer.run();
+}
+
+}  // namespace memplan::onnx_format

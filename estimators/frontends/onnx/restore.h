@@ -1,0 +1,20 @@
+// What the exporter's optimizer merged and folded away in a file that still says, node by node, which ATen call it came
+// from: put back into the graph.
+#pragma once
+
+#include <optional>
+
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+/// Whether every name that the exporter's text mentions is still made by some node. An optimizer removes and merges
+/// nodes, and then the text alone no longer tells the program.
+bool is_complete_fx(const Graph& graph);
+
+/// Equal parameters that were merged become parameters of their own again, weights that were transposed in the file
+/// get their Transpose back, and batch norms that were folded into convolutions come out of them. None when the
+/// graph has nothing of the kind.
+std::optional<Graph> restore_folded(const Graph& graph);
+
+}  // namespace memplan::onnx_format
