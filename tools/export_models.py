@@ -119,7 +119,7 @@ def relative(match):
     return f'File "{os.path.basename(path) if path.startswith("..") else path}"'
 
 
-def tidy(proto, spec, program_text):
+def tidy(proto, spec, program_text, in_place=()):
     """Drops what no reader of the files needs and makes paths relative. Every node keeps its fx_node; where it stands
     (scopes, classes, source lines) is said once per fx node, on its last ONNX node."""
     graphs = [proto.graph]
@@ -143,6 +143,8 @@ def tidy(proto, spec, program_text):
                 node.metadata_props.add(key=k, value=v)
     for f in proto.functions:
         f.doc_string = ""
+    if in_place:  # no library whose classes memplan could know constructs these
+        proto.metadata_props.add(key="memplan.inplace", value=" ".join(in_place))
     for key, value in (("memplan.source", spec.source), ("memplan.loss", spec.loss), ("memplan.export", program_text)):
         proto.metadata_props.add(key=key, value=value)
 
@@ -197,7 +199,8 @@ def main():
         else:
             proto = export_dynamo(spec, module, a.kind == "optimized")
             text = f"torch {torch.__version__} torch.onnx.export(dynamo=True, optimize={a.kind == 'optimized'})"
-        tidy(proto, spec, text)
+        own = not spec.source.startswith(("torchvision.", "transformers."))
+        tidy(proto, spec, text, [n for n, m in module.named_modules() if own and getattr(m, "inplace", False) is True])
         size = write(proto, path)
         print(f"{path}: {size} bytes, {len(proto.graph.node)} nodes, {time.time() - start:.1f} s", flush=True)
 

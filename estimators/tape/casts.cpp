@@ -1,6 +1,7 @@
 #include "estimators/tape/casts.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -34,7 +35,7 @@ ValueId value_at(const Call& c, std::size_t i) {
   return v ? *v : ValueId{};
 }
 
-enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention };
+enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, t5_wo };
 
 Rule rule_of(std::string_view module_class) {
   if (ends_with(module_class, "T5LayerNorm")) return Rule::t5_norm;
@@ -51,7 +52,12 @@ class Pass {
 
   void run() {
     std::vector<Rule> rules;
-    for (const Scope& s : tape_.scopes) rules.push_back(rule_of(s.module_class));
+    for (const Scope& s : tape_.scopes) {
+      rules.push_back(rule_of(s.module_class));
+      if (s.parent < 0 || !ends_with(s.path, ".wo")) continue;
+      const std::string& owner = tape_.scopes[static_cast<std::size_t>(s.parent)].module_class;
+      if (ends_with(owner, "T5DenseActDense") || ends_with(owner, "T5DenseGatedActDense")) rules.back() = Rule::t5_wo;
+    }
     if (std::all_of(rules.begin(), rules.end(), [](Rule r) { return r == Rule::none; })) return;
     std::vector<Call> calls = std::move(tape_.calls);
     tape_.calls.clear();
@@ -68,6 +74,7 @@ class Pass {
         case Rule::t5_norm: norm(std::move(body), false); break;
         case Rule::rotary: rotary(std::move(body)); break;
         case Rule::t5_attention: softmax(std::move(body)); break;
+        case Rule::t5_wo: to_weight(std::move(body)); break;
       }
       i = end;
     }
@@ -157,6 +164,20 @@ class Pass {
     }
   }
 
+  /// hidden_states = hidden_states.to(self.wo.weight.dtype) in the frame that calls wo.
+  void to_weight(std::vector<Call> body) {
+    for (Call& c : body) {
+      if (c.op == "aten::linear" && c.args.size() > 1)
+        if (const ValueId x = value_at(c, 0), w = value_at(c, 1); x.valid() && w.valid()) {
+          Call caller = c;
+          caller.scope = tape_.scopes[static_cast<std::size_t>(c.scope)].parent;
+          caller.source = " hidden_states = hidden_states.to(self.wo.weight.dtype)";
+          replace(c, x, cast(caller, x, {w}, "aten::type_as"));
+        }
+      tape_.calls.push_back(std::move(c));
+    }
+  }
+
   static bool used_in(const std::vector<Call>& body, const Call& producer) {
     for (const Call& c : body)
       if (&c != &producer)
@@ -192,5 +213,23 @@ class Pass {
 }  // namespace
 
 void restore_casts(Tape& tape) { Pass(tape).run(); }
+
+void follow_model_dtype(Tape& tape, Precision precision) {
+  const DType dtype = precision == Precision::bf16 ? DType::bfloat16 : precision == Precision::fp16 ? DType::float16 : DType::float32;
+  if (dtype == DType::float32) return;
+  static const std::set<std::string_view> factories{"empty", "zeros", "ones", "full", "rand", "randn", "scalar_tensor", "new_empty", "new_zeros",
+                                                    "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like", "arange", "eye"};
+  std::int64_t count = 0;
+  for (Call& call : tape.calls) {
+    if (call.op.rfind("aten::", 0) != 0 || !factories.count(std::string_view(call.op).substr(6, call.op.find('.') - 6))) continue;
+    if (call.source.find("float32") != std::string::npos || call.source.find(".float()") != std::string::npos || call.no_autocast) continue;
+    for (auto& [name, arg] : call.kwargs)
+      if (name == "dtype" && std::holds_alternative<DType>(arg.value) && std::get<DType>(arg.value) == DType::float32) {
+        arg.value = dtype;
+        ++count;
+      }
+  }
+  if (count > 0) tape.recovered.push_back({"dtype of new tensors", "x.dtype, which the export wrote as float32", count});
+}
 
 }  // namespace memplan

@@ -1,6 +1,7 @@
 // Casts that an export in fp32 leaves no trace of.
 #pragma once
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -12,7 +13,12 @@ namespace memplan {
 ///   *T5LayerNorm:     statistics in fp32, product cast to the weight's dtype
 ///   *RotaryEmbedding: everything in fp32 with autocast off, results cast to the dtype of the hidden states
 ///   *T5Attention:     softmax in fp32, cast back
+///   *T5Dense*.wo:     input cast to the weight's dtype
 /// In fp32 the calls put in do nothing. What was put back is added to Tape::recovered.
 void restore_casts(Tape& tape);
+
+/// `torch.empty(n, dtype=x.dtype)` is exported with the dtype that x had. In a model converted to half precision such
+/// factories give half tensors, unless their line of Python says float32.
+void follow_model_dtype(Tape& tape, Precision precision);
 
 }  // namespace memplan

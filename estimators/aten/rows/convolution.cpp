@@ -79,8 +79,9 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   Tensor y;
   {
     Restore<bool> no_grad(r.grad_mode, false);
-    Tensor dense = op::contiguous(r, x, format), dense_w = op::contiguous(r, w, format);
+    Tensor dense = op::contiguous(r, x, format);
     y = channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
+    Tensor dense_w = op::contiguous(r, w, format);
     if (!depthwise) workspace(r, problem_of(x, w, sizes, g, channels_last), g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
   }
   Node* node = r.record({x, w, bias}, {y}, [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {

@@ -74,7 +74,7 @@ Tensor mm(Run& r, const Tensor& a, const Tensor& b) {
 Tensor addmm(Run& r, const Tensor& bias, const Tensor& a, const Tensor& b) {
   check_product(a->sizes[1], b->sizes[0]);
   const bool lt = bias->rank() == 1 && is_contiguous(*bias) && bias->sizes[0] == b->sizes[1] && is_floating(a->dtype) &&
-                  a->sizes[0] > 1 && a->sizes[1] > 1 && b->sizes[0] > 1 && b->sizes[1] > 1;
+                  b->sizes[0] > 1 && b->sizes[1] > 1;
   Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
   {
     Tensor pa = prepared(r, a), pb = prepared(r, b);

@@ -36,6 +36,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
       recover_inplace(tape, listed == model.metadata.end() ? std::string_view{} : std::string_view(listed->second));
     }
     restore_casts(tape);
+    follow_model_dtype(tape, setup.precision);
     mark_last_uses(tape);
     return tape;
   });
