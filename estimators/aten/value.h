@@ -63,7 +63,10 @@ class Args {
   bool none(std::size_t i) const { return (*this)[i].is_none(); }
   TensorList tensors(std::size_t i) const;      ///< list of tensors, null for None entries
   std::vector<DType> dtype(std::size_t i) const;///< zero or one entry
-  DType dtype_or(std::size_t i, DType d) const { return none(i) ? d : std::get<DType>((*this)[i].v); }
+  /// A tensor in the dtype's place stands for its dtype (`dtype=x.dtype`).
+  DType dtype_or(std::size_t i, DType d) const {
+    return none(i) ? d : (*this)[i].is_tensor() ? tensor(i)->dtype : std::get<DType>((*this)[i].v);
+  }
   std::string string_or(std::size_t i, std::string d) const;
 
  private:

@@ -150,7 +150,13 @@ class Pass {
   }
 
   void softmax(std::vector<Call> body) {
+    ValueId heads;
     for (Call& c : body) {
+      if (c.op == "aten::transpose.int") heads = c.outputs.at(0);
+      // position_bias = torch.zeros(…, dtype=query_states.dtype)
+      if (c.op == "aten::zeros" && heads.valid())
+        for (auto& [name, arg] : c.kwargs)
+          if (name == "dtype") arg.value = heads;
       if (c.op != "aten::softmax.int") {
         for (auto& [from, to] : renamed_) replace(c, ValueId{from}, to);
         tape_.calls.push_back(std::move(c));

@@ -137,7 +137,7 @@ class Frames {
   /// Items per turn, or 0 for a line that ran once.
   std::size_t period_of(std::int32_t scope, const Line& line) const {
     const std::vector<Item> items = items_of(scope, line);
-    for (std::size_t p = 2; p <= items.size() / 2; ++p) {
+    for (std::size_t p = 1; p <= items.size() / 2; ++p) {
       if (items.size() % p != 0) continue;
       bool repeats = true;
       for (std::size_t i = p; repeats && i < items.size(); ++i) repeats = items[i].what == items[i - p].what;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -20,6 +21,10 @@ void freeze(Tape& tape, const std::vector<std::string>& globs);
 /// "memplan.inplace"), and by the table data/aten/inplace_modules.json of what libraries construct with inplace=True.
 /// What was changed is added to Tape::recovered.
 void recover_inplace(Tape& tape, std::string_view listed);
+
+/// What model.eval() and no_grad change beyond dropout and batch norm in a graph that was exported in training mode:
+/// StochasticDepth and DropPath return their input; nn.MultiheadAttention takes its fast path (not under autocast).
+void enter_inference(Tape& tape, Precision precision);
 
 /// Tracing materialises the masks that eager attention does without: an attn_mask that is causal by construction
 /// becomes is_causal=True, one that is true everywhere goes. What was changed is added to Tape::recovered.

@@ -327,6 +327,36 @@ ValueList run_sdpa(Run& r, Args& args) {
   }
 }
 
+/// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection, attention on
+/// views of it, output projection.
+ValueList run_native_mha(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const std::int64_t heads = a.integer(5), width = x->size(-1);
+  if (x->rank() != 3 || heads <= 0 || width % heads != 0) fail_input("multi-head attention: the heads do not fit the width");
+  Tensor packed = op::linear(r, x, a.tensor(1), a.optional_tensor(2));
+  Tensor context;
+  {
+    Attention s;
+    Tensor* parts[] = {&s.q, &s.k, &s.v};
+    for (int i = 0; i < 3; ++i) {
+      Tensor part = op::slice(r, packed, 2, i * width, (i + 1) * width, 1);
+      *parts[i] = op::transpose(r, op::view(r, part, {x->sizes[0], x->sizes[1], heads, width / heads}), 1, 2);
+    }
+    Tensor out;
+    switch (choose(r, s)) {
+      case Backend::cudnn: out = cudnn(r, s); break;
+      case Backend::flash: out = flash(r, s); break;
+      case Backend::efficient: out = efficient(r, s); break;
+      default: out = math(r, s);
+    }
+    context = op::reshape(r, op::transpose(r, out, 1, 2), {x->sizes[0], x->sizes[1], width});
+  }
+  Tensor y = op::linear(r, context, a.tensor(3), a.optional_tensor(4));
+  context.reset();
+  packed.reset();
+  return {y};
+}
+
 std::optional<DType> dtype_at(const Args& a, std::size_t i) {
   auto d = a.dtype(i);
   return d.empty() ? std::nullopt : std::optional(d[0]);
@@ -370,6 +400,7 @@ void register_attention(Registry& t) {
     Tensor y = op::dropout(r, a.tensor(0), a.number(1), a.none(2) || a.boolean(2));
     return {y};
   });
+  t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head", run_native_mha);
   t.add("aten::dropout_", "input, p, train", run_dropout_);
   for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout"}) t.add(n, "input, p, train", run_feature_dropout, Fidelity::modelled);
   t.add("aten::scaled_dot_product_attention", "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);

@@ -30,6 +30,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     values.finish();
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
+    if (setup.mode == Mode::inference) enter_inference(tape, setup.precision);
     remove_dead_calls(tape);
     if (setup.inplace_activations) {
       const auto listed = model.metadata.find("memplan.inplace");
