@@ -81,6 +81,8 @@ Tensor cached_cast(Run& run, const Tensor& t, DType dtype) {
     if (it != run.cast_cache.end()) return it->second.second;
   }
   Tensor cast = op::to(run, t, dtype);
+  // A cached cast of a parameter still wants a gradient under no_grad; matmul asks (should_fold).
+  if (cache && !run.grad_mode) cast->requires_grad_leaf = true;
   if (cache) run.cast_cache.emplace(t.get(), std::pair(t, cast));
   return cast;
 }

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "estimators/aten/ops.h"
+#include "estimators/aten/registry.h"
 
 namespace memplan {
 
@@ -209,18 +210,23 @@ struct Adafactor : Base {
   }
   void single(Run& r, std::size_t i) override {
     const Tensor& p = parameters[i];
-    { Tensor norm = r.empty({}, p->dtype); }
+    const State& s = states[i];
+    norm(r, p, {});
     if (p->rank() > 1) {
-      row_mean = r.empty_like(states[i].row);
-      column_mean = r.empty_like(states[i].column);
-      Tensor fresh = r.empty(p->sizes, p->dtype);
-      { Tensor mean = r.empty_like(states[i].column); }
-      estimate = std::move(fresh);
+      row_mean = norm(r, p->grad, {-1});
+      column_mean = norm(r, p->grad, {-2});
+      estimate = op::matmul(r, s.row, s.column);
+      { Tensor mean = call_op(r, *registry().find("aten::mean.dim"), {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)}, {})[0].tensor(); }
     } else {
       squared = r.empty_like(p);
       estimate = r.empty_like(p);
     }
-    { Tensor norm = r.empty({}, p->dtype); }
+    norm(r, estimate, {});
+  }
+  static Tensor norm(Run& r, const Tensor& x, std::initializer_list<std::int64_t> dims) {
+    ValueList list;
+    for (std::int64_t d : dims) list.emplace_back(d);
+    return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())}, {})[0].tensor();
   }
   void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {

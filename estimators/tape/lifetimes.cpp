@@ -182,6 +182,20 @@ bool is_recurrent(std::string_view op) {
   return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" || op == "aten::rnn_relu.input";
 }
 
+/// Names inside of plain functions are not in the file. Where one holds something large that the function's next op has
+/// used up, it is listed here: the text by which a line calls the function, and the op whose result the name holds.
+struct FunctionName {
+  std::string_view called, op;
+};
+constexpr FunctionName function_names[] = {
+    {"self.bn_function(", "aten::cat"},  // torchvision densenet.py: concated_features
+};
+
+bool held_by_function(std::string_view source, std::string_view op) {
+  return std::any_of(std::begin(function_names), std::end(function_names),
+                     [&](const FunctionName& f) { return op == f.op && source.find(f.called) != std::string_view::npos; });
+}
+
 }  // namespace
 
 void mark_last_uses(Tape& tape) {
@@ -237,6 +251,7 @@ void mark_last_uses(Tape& tape) {
     // A value that its line made and used up was a temporary; the others got the line's names.
     const bool outlives = l.kept || until > frames.line(l.top, line).last;
     const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) == frames.line(l.top, line).last;
+    if (held_by_function(frames.line(l.top, line).source, tape.calls[static_cast<std::size_t>(l.born)].op)) until = std::max(until, frames.line(l.top, line).last);
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     if (!l.kept) tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
