@@ -11,7 +11,6 @@ namespace {
 
 using Impl = OptimizerImpl;
 
-/// Tensors of one dtype are updated together by foreach; every group is one pass of a loop in Python.
 /// A Python list: its items are let go from the last to the first (Objects/listobject.c, list_dealloc).
 struct PyList : TensorList {
   PyList() = default;
@@ -22,6 +21,7 @@ struct PyList : TensorList {
   }
 };
 
+/// Tensors of one dtype are updated together by foreach; every group is one pass of a loop in Python.
 struct Base : Optimizer {
   Base(Run&, const OptimizerSetup& s, const TensorList& p) : setup(s), parameters(p) {}
 
