@@ -8,6 +8,8 @@
 #include <numeric>
 #include <set>
 
+#include "estimators/frontends/onnx/position_table.h"
+
 namespace memplan::onnx_format {
 
 namespace {
@@ -221,6 +223,13 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       unbound.push_back(d);
     }
   }
+  if (unbound.size() == 1 && unbound[0].sequence)
+    if (const auto table = find_position_table(g)) {
+      out[unbound[0].name] = table->length;
+      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the model's position table {}; set it with --seq",
+                                            unbound[0].name, table->length, table->name)});
+      unbound.clear();
+    }
   if (!unbound.empty()) {
     std::string command = "memplan " + model.path;
     for (const OpenDim& d : unbound) command += fmt::format(" --dim {}={}", d.name, d.sequence ? 512 : 64);
