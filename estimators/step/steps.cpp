@@ -109,6 +109,8 @@ class Program {
 
   /// RNNBase.flatten_parameters: one buffer for all weights of a recurrent layer, whose parameters become views of it.
   void flatten(const std::vector<ValueId>& group) {
+    // torch.backends.cudnn.is_acceptable knows no bfloat16: such weights stay apart, and every call packs them anew.
+    if (setup_.precision == Precision::bf16) return;
     r_.begin_op("flatten_parameters");
     std::int64_t elements = 0;
     for (ValueId id : group) {
