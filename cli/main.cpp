@@ -1,5 +1,6 @@
 // The command line of memplan: words to options, options to a command, failures to exit codes.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -98,6 +99,8 @@ int main_of(const std::vector<std::string>& words) {
 }  // namespace memplan::cli
 
 int main(int argc, char** argv) {
+  // Hundreds of thousands of small values come and go, and consolidating glibc's fast bins costs more than they save.
+  mallopt(M_MXFAST, 0);
   // A reader that closes the pipe early is not an error of memplan.
   std::signal(SIGPIPE, SIG_IGN);
   return memplan::cli::main_of({argv + 1, argv + argc});

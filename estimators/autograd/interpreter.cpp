@@ -26,6 +26,11 @@ Value resolve(const Environment& env, const Arg& arg) {
   return std::visit(Visitor{env}, arg.value);
 }
 
+std::int32_t name_id(Run& r, std::vector<std::int32_t>& known, std::size_t index, const std::string& name) {
+  if (known[index] < 0) known[index] = r.intern(name);
+  return known[index];
+}
+
 /// An op without a row: outputs as the file describes them, kept until the backward pass like its inputs, because
 /// that is the most it can be without temporaries. The estimate widens by the largest of them.
 ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) {
@@ -58,11 +63,13 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   const Registry& table = registry();
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
+  env.call_names.resize(tape.calls.size(), -1);
+  env.value_names.resize(tape.values.size(), -1);
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
     r.scope = call.scope;
     r.call = static_cast<std::int32_t>(i);
-    r.begin_op(call.op);
+    r.begin_op(name_id(r, env.call_names, i, call.op));
     args.clear();
     kwargs.clear();
     for (const Arg& a : call.args) args.push_back(resolve(env, a));
@@ -89,7 +96,10 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
       if (!call.outputs[o].valid()) continue;
       Value& slot = env.values[call.outputs[o].index];
       slot = o < results.size() ? std::move(results[o]) : Value();
-      if (slot.is_tensor() && slot.tensor() && slot.tensor()->name < 0) r.label(slot.tensor(), tape.values[call.outputs[o].index].name);
+      if (slot.is_tensor() && slot.tensor() && slot.tensor()->name < 0) {
+        const auto value = static_cast<std::size_t>(call.outputs[o].index);
+        r.label(slot.tensor(), name_id(r, env.value_names, value, tape.values[value].name));
+      }
     }
     results.clear();
     for (ValueId id : call.last_uses) env.values[id.index] = Value();

@@ -9,6 +9,8 @@ namespace memplan {
 /// The Python names of a forward pass: one value per tape value, empty once the name is gone.
 struct Environment {
   std::vector<Value> values;
+  /// Schedule::names of calls and values, looked up in the first pass: later steps run the same calls.
+  std::vector<std::int32_t> call_names, value_names;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.
