@@ -34,24 +34,17 @@ struct Row {
 
 std::string label_of(const LiveTensor& t) {
   // A parameter's name holds its module; what an op made is told by module and name.
-  if (t.module.empty() || t.name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
+  if (t.module.empty() || t.category == Category::workspace || t.name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
     return t.name;
   return t.module + " " + t.name;
 }
 
-/// Most models hang below one name ("model."): it tells nothing, and the table is narrow.
+/// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is narrow.
 std::string common_root(const std::vector<LiveTensor>& tensors) {
-  std::string root;
-  for (const LiveTensor& t : tensors) {
-    for (const std::string* name : {&t.module, t.category == Category::parameter ? &t.name : &t.module}) {
-      if (name->empty()) continue;
-      const std::size_t dot = name->find('.');
-      if (dot == std::string::npos) return {};
-      if (root.empty()) root = name->substr(0, dot + 1);
-      if (name->compare(0, root.size(), root) != 0) return {};
-    }
-  }
-  return root;
+  const std::string root = "model.";
+  const auto below = [&](const std::string& path) { return path.empty() || path.starts_with(root); };
+  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const LiveTensor& t) { return below(t.module) && (t.category != Category::parameter || below(t.name)); });
+  return all ? root : std::string();
 }
 
 /// In the words of a narrow column: the kind of the tensor stands beside it.

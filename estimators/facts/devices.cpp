@@ -228,10 +228,8 @@ DeviceChoice choose_device(std::string_view text) {
     if (const auto it = units.find(unit); it != units.end()) return of_size(amount->number * it->second, text);
   }
   const auto near = near_names(wanted);
-  std::vector<std::string> keys;
-  for (const Card& card : cards()) keys.push_back(card.device.key);
   fail(ErrorKind::usage, fmt::format("unknown GPU '{}'", text), "--gpu",
-       near.empty() ? fmt::format("a size (80GB, 79GiB) or one of: {}", fmt::join(keys, ", "))
+       near.empty() ? std::string("memplan devices lists the cards; a size (80GB, 79GiB) works too")
                     : fmt::format("did you mean {}? A size (80GB, 79GiB) works too", fmt::join(near, ", ")));
 }
 
