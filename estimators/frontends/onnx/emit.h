@@ -9,6 +9,7 @@
 
 #include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/own_casts.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/tape/tape.h"
 
@@ -48,6 +49,7 @@ class Emit {
   Values& values;
   Tape& tape;
   std::int32_t scope = -1;  ///< of the calls made next
+  std::vector<OwnCast> own_casts;  ///< by value; empty where nobody looked
   std::map<std::pair<std::string, std::string>, std::int64_t> counts;  ///< (op, from) -> how often
 };
 

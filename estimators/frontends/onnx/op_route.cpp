@@ -49,6 +49,8 @@ class OpRoute {
     const View view(facts_, needed_, reads_);
     if (has_fx_text(graph_)) take(match_fx_groups(view, graph_));
     find_patterns(view);
+    OwnCasts casts = own_casts(facts_, needed_, reads_);
+    emit_.own_casts = std::move(casts.of);
     mark_needed();
     std::vector<std::vector<GraphValueId>> reads(graph_.nodes.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
@@ -64,12 +66,23 @@ class OpRoute {
       emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
       by_metadata_ = by_metadata_ || told;
       const std::size_t first = tape_.calls.size();
+      // Values that this node alone reads in another form.
+      std::vector<std::pair<GraphValueId, ValueId>> swapped;
+      auto swap = [&](GraphValueId id, ValueId instead) {
+        swapped.emplace_back(id, emit_.tensor(id));
+        emit_.bind(id, instead);
+      };
+      const auto index = static_cast<std::int32_t>(i);
+      if (auto it = casts.before_cast.find(index); it != casts.before_cast.end()) swap(it->second.first, emit_.tensor(it->second.second));
+      if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
+        swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
       if (found_[i]) {
         found_[i]->emit(emit_);
         if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
       } else {
         emit_.lower_node(n);
       }
+      for (const auto& [id, value] : swapped) emit_.bind(id, value);
       for (std::size_t c = first; c < tape_.calls.size(); ++c) tape_.calls[c].source = source;
     }
     for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));

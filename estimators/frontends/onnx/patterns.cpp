@@ -66,6 +66,7 @@ std::optional<Found> match(const View& view, std::int32_t node) {
       {"Squeeze", {match_in_projection}},
       {"NegativeLogLikelihoodLoss", {match_cross_entropy}},
       {"Conv", {match_folded_batch_norm}},
+      {"ConstantOfShape", {match_like}},
   };
   const GraphNode& n = view.node(node);
   if (!n.domain.empty()) return std::nullopt;

@@ -324,9 +324,12 @@ bool lower_cast(const At& at, Emit& e) {
   const Fact& out = e.facts[at.node.outputs[0]];
   const ValueId x = e.tensor(at.id(0));
   if (!out.dtype) return false;
-  // x.to(x.dtype) returns x. In another precision than the file's a cast to its own type may do something; modules
-  // of which that is known are told by tape/casts.
-  if (out.dtype == at.in(0).dtype) e.bind(at.node.outputs[0], x);
+  if (out.dtype == at.in(0).dtype) {
+    const OwnCast own = e.own_casts.empty() ? OwnCast::none : e.own_casts[static_cast<std::size_t>(at.node.outputs[0])];
+    if (own == OwnCast::none) e.bind(at.node.outputs[0], x);  // x.to(x.dtype) returns x
+    else if (own == OwnCast::up) e.call_for(at, "aten::to.dtype", {{x}, {DType::float32}});
+    else e.call_for(at, "memplan::to_default_dtype", {{x}});
+  }
   else e.call_for(at, "aten::to.dtype", {{x}, {*out.dtype}});
   return true;
 }
