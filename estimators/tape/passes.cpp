@@ -44,7 +44,6 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
   }
 }
 
-void recover_causal_masks(Tape&) {}
 
 void remove_dead_calls(Tape& tape) {
   std::vector<int> uses(tape.values.size(), 0);

@@ -26,8 +26,9 @@ void recover_inplace(Tape& tape, std::string_view listed);
 /// StochasticDepth and DropPath return their input; nn.MultiheadAttention takes its fast path (not under autocast).
 void enter_inference(Tape& tape, Precision precision);
 
-/// Tracing materialises the masks that eager attention does without: an attn_mask that is causal by construction
-/// becomes is_causal=True, one that is true everywhere goes. What was changed is added to Tape::recovered.
+/// transformers builds other programs while it is traced: eager code passes no mask to attention where the mask would
+/// be causal or true everywhere (masking_utils.py: is_causal=True instead), and then leaves key and value heads
+/// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
 
 /// Removes calls on integers, booleans and sizes whose results nobody uses.
