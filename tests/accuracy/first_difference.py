@@ -98,6 +98,18 @@ def hunks(ours, theirs, count):
                 print(f"    {sign}: {show(e)}")
 
 
+def compare(ours, theirs, count=0):
+    """Prints where the streams part; True when they are equal."""
+    at = first_difference(ours, theirs)
+    if at is None:
+        return True
+    print(f"first difference at event {at} of {len(ours)} (memplan) and {len(theirs)} (PyTorch)")
+    show_both(ours, theirs, at)
+    if count:
+        hunks(ours, theirs, count)
+    return False
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--emulated", help="the emulated GPU's library")
@@ -121,15 +133,10 @@ def main():
     a["batch"] = a["batch"] or spec["batch"]
     a["seq"] = (a["seq"] or spec["seq"]) if spec["seq"] else None
     theirs, ours = pytorch_stream(a, library, fresh), memplan_stream(a, build)
-    at = first_difference(ours, theirs)
-    if at is None:
-        print(f"equal: {len(theirs)} events")
-        return 0
-    print(f"first difference at event {at} of {len(ours)} (memplan) and {len(theirs)} (PyTorch)")
-    show_both(ours, theirs, at)
-    if count:
-        hunks(ours, theirs, count)
-    return 1
+    if not compare(ours, theirs, count):
+        return 1
+    print(f"equal: {len(theirs)} events")
+    return 0
 
 
 if __name__ == "__main__":
