@@ -4,13 +4,16 @@
     python tests/accuracy/streams.py [--build build/release]          compares with the recorded streams
     python tests/accuracy/streams.py --record --emulated LIB          records them again (needs PyTorch)
 
-A stream is the set-up and two steps; it passes when every event is equal: size, order, and which tensor is freed.
+A stream is the set-up and two steps; it passes when every event is equal: size, order, and which tensor is freed. Left
+out before are the few allocations that an exported file has no trace of ("absent" in data/measured/causes.toml).
 """
 import argparse
 import gzip
 import json
 import os
+import re
 import sys
+import tomllib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import first_difference
@@ -50,6 +53,32 @@ def read(run):
     return [(size, number, data["texts"][text]) for size, number, text in data["events"]]
 
 
+def absent_causes():
+    with open(os.path.join(zoo.ROOT, "data", "measured", "causes.toml"), "rb") as f:
+        return tomllib.load(f).get("absent", [])
+
+
+def without_absent(events, model, causes):
+    """The stream less the allocations that a cause names, with their frees; the others are numbered anew."""
+    made = [(size, number, text) for size, number, text in events if size > 0]
+    gone = set()
+    for cause in causes:
+        if not re.fullmatch(cause["models"], model):
+            continue
+        ops, kept = cause["ops"], 0
+        for i in range(len(made) - len(ops) + 1):
+            part = made[i : i + len(ops)]
+            fits = all(text.startswith(cause["phase"] + ":") and text.endswith(" " + op) and ("sizes" not in cause or size in cause["sizes"])
+                       for (size, _, text), op in zip(part, ops))
+            if not fits:
+                continue
+            kept += 1
+            if kept > cause.get("keep", 0):
+                gone |= {number for _, number, _ in part}
+    number = {}
+    return [(size, number.setdefault(n, len(number)), text) for size, n, text in events if n not in gone]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(zoo.ROOT, "build", "release"))
@@ -65,7 +94,7 @@ def main():
             write(run, events)
             print(f"{name(run)}: {len(events)} events, {os.path.getsize(path(run))} bytes", flush=True)
         return 0
-    failed = 0
+    failed, causes = 0, absent_causes()
     for run in chosen:
         try:
             ours = first_difference.memplan_stream(settings(run), a.build)
@@ -73,7 +102,7 @@ def main():
             print(f"FAILED {name(run)}: {e}")
             failed += 1
             continue
-        if not first_difference.compare(ours, read(run)):
+        if not first_difference.compare(ours, without_absent(read(run), run["model"], causes)):
             print(f"FAILED {name(run)}")
             failed += 1
     print(f"{len(chosen) - failed} passed, {failed} failed")
