@@ -39,6 +39,7 @@ class Spec:
     seq: int | None = None  # a sensible sequence length; None: the model has no open sequence dimension
     longest: int | None = None  # the longest sequence that the model's positions allow, where it matters here
     big: bool = False  # above a billion parameters
+    recorded: bool = True  # whether the accuracy suite runs it
 
     def label_shape(self, dims):
         return [dims[s] if isinstance(s, str) else s for s in self.labels]
@@ -155,6 +156,14 @@ _add("llama-3.2-1b", T, "text",
          num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, head_dim=64, tie_word_embeddings=True,
          max_position_embeddings=131072),
      TOKENS, batch=2, seq=512, big=True)
+def _llama(hidden, intermediate, layers, heads, kv_heads, **rest):
+    return _hf(IdsToLogits, "LlamaForCausalLM", "LlamaConfig", hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+               num_attention_heads=heads, num_key_value_heads=kv_heads, **rest)
+
+
+# Too large for the accuracy runs (their weights would have to exist on the host): only exported.
+_add("llama-2-7b", T, "text", _llama(4096, 11008, 32, 32, 32, vocab_size=32000), TOKENS, batch=1, seq=2048, big=True, recorded=False)
+_add("llama-3-70b", T, "text", _llama(8192, 28672, 80, 64, 8, vocab_size=128256), TOKENS, batch=1, seq=2048, big=True, recorded=False)
 _add("bert-base", H, "text", _hf(MaskedToLogits, "BertForMaskedLM", "BertConfig"), TOKENS, batch=8, seq=384, longest=512)
 _add("qwen2-0.5b", H, "text",
      _hf(IdsToLogits, "Qwen2ForCausalLM", "Qwen2Config", vocab_size=151936, hidden_size=896, intermediate_size=4864,

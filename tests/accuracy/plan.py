@@ -59,7 +59,7 @@ def _other_sizes(device, name, sizes):
 
 
 def runs():
-    specs = sorted(models.REGISTRY.values(), key=lambda s: (s.group != "tuning", s.big))
+    specs = sorted((s for s in models.REGISTRY.values() if s.recorded), key=lambda s: (s.group != "tuning", s.big))
     usual = {s.name: dict(batch=s.batch, seq=s.seq) if s.seq else dict(batch=s.batch) for s in specs}
 
     def resized(spec, batch, seq):
