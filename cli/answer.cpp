@@ -17,7 +17,8 @@ std::vector<BoundDim> bound_dims(const Model& model, const TrainingSetup& setup)
   for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
     const auto size = symbols.find(dim.name);
     if (size == symbols.end()) continue;
-    out.push_back({dim.name, size->second, dim.batch && !setup.batch && !setup.dims.contains(dim.name)});
+    const bool given = setup.dims.contains(dim.name) || (dim.batch && setup.batch) || (dim.sequence && setup.sequence);
+    out.push_back({dim.name, size->second, !given});
   }
   return out;
 }

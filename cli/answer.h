@@ -14,7 +14,7 @@ namespace memplan::cli {
 struct BoundDim {
   std::string name;
   std::int64_t size = 0;
-  bool assumed = false;  ///< nobody gave it: an open batch is 1
+  bool assumed = false;  ///< nobody gave it: an open batch is 1, a sequence as long as the model's position table
 };
 
 struct Input {

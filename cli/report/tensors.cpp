@@ -51,6 +51,12 @@ std::string common_root(const std::vector<LiveTensor>& tensors) {
 std::string reason_text(const LiveTensor& t) {
   if (t.reason.starts_with("aten::")) return "backward of " + t.reason.substr(6);
   if (t.category == Category::parameter || t.category == Category::buffer || t.category == Category::optimizer_state) return "the whole run";
+  static constexpr std::pair<std::string_view, const char*> shorter[] = {{"in use by the running op", "the running op"},
+                                                                         {"the name of the model's output", "the model's output"},
+                                                                         {"kept by PyTorch for every thread and stream", "kept for the thread"},
+                                                                         {"kept by PyTorch until the process ends", "the whole run"}};
+  for (const auto& [reason, words] : shorter)
+    if (t.reason == reason) return words;
   if (t.category == Category::gradient && t.reason.starts_with("gradient, ")) return t.reason.substr(10);
   return t.reason;
 }

@@ -126,7 +126,7 @@ def test_unreadable_file():
 
 
 def test_open_dimension_gives_a_command_that_works():
-    words = (model("gpt2"), *GPU, "--batch", "2", "--amp", "bf16")
+    words = (model("llama-tiny"), *GPU, "--batch", "2", "--amp", "bf16")
     failing(words, 3, "seq")
     command = memplan(*words).err.split("for example: ")[1].split()
     equal(command[0], "memplan")

@@ -38,7 +38,7 @@ test_schema.cases = SETUPS
 
 
 def test_errors_have_a_schema_too():
-    for words in (("nobody.onnx",), (model("mlp"), "--batch", "x"), (model("gpt2"),)):
+    for words in (("nobody.onnx",), (model("mlp"), "--batch", "x"), (model("llama-tiny"),)):
         VALIDATOR.validate(memplan(*words, "--format", "json").json())
 
 

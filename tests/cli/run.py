@@ -4,13 +4,14 @@
 Cases are the functions test_* of cases_*.py, and the commands in golden/*.txt: a line "$ memplan …", then what it
 prints (stdout and stderr), then "[exit N]" where the exit code is not 0. --write replaces the expected texts; read the
 difference before you keep it: every figure in them must have a source outside memplan (docs/accuracy.md, the device
-table). The last line is "N passed, N failed".
+table). The example of README.md is checked (and written) in the same way. The last line is "N passed, N failed".
 """
 import argparse
 import difflib
 import glob
 import importlib
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -64,6 +65,33 @@ def golden_file(path, only, write):
     return passed, failed
 
 
+README = os.path.normpath(os.path.join(HERE, "..", "..", "README.md"))
+EXAMPLE = re.compile(r"```\n\$ (memplan [^\n]*)\n(.*?)```", re.S)
+
+
+def readme(only, write):
+    """What the README shows is what memplan prints."""
+    with open(README) as f:
+        text = f.read()
+    passed = failed = 0
+    for match in EXAMPLE.finditer(text):
+        actual = run_golden(match[1]).rstrip("\n") + "\n"
+        if write:
+            text = text.replace(match[2], actual)
+        if only and only not in match[1]:
+            continue
+        if actual == match[2]:
+            passed += 1
+        else:
+            failed += 1
+            print(f"FAILED README.md: {match[1]}")
+            print("".join(difflib.unified_diff(match[2].splitlines(True), actual.splitlines(True), "README.md", "printed")))
+    if write:
+        with open(README, "w") as f:
+            f.write(text)
+    return passed, failed
+
+
 def run_cases(only):
     passed = failed = 0
     for path in sorted(glob.glob(os.path.join(HERE, "cases_*.py"))):
@@ -92,6 +120,7 @@ def main():
     os.environ["MEMPLAN_BUILD"] = os.path.abspath(options.build)
     totals = [run_cases(options.only)]
     totals += [golden_file(path, options.only, options.write) for path in sorted(glob.glob(os.path.join(HERE, "golden", "*.txt")))]
+    totals.append(readme(options.only, options.write))
     failed = sum(t[1] for t in totals)
     print(f"{sum(t[0] for t in totals)} passed, {failed} failed")
     return 1 if failed else 0
