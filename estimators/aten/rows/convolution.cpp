@@ -49,13 +49,10 @@ bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool 
 }
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
-  const auto bytes = conv_workspace(problem, pass, r.device.sm(), r.device.multiprocessors);
-  if (bytes) {
-    Tensor w = r.scratch(*bytes, Category::workspace);
-    return;
-  }
-  // In NCHW the engines transpose input and output into a workspace: their bytes bound what is usually asked for.
-  r.widen(op, "cuDNN's workspace for this convolution is not known", bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+  const ConvWorkspace found = conv_workspace(problem, pass, r.device.sm());
+  // In NCHW the engines copy input and output into a workspace of their layout: these bytes bound what is usually off.
+  if (!found.exact) r.widen(op, found.why, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+  Tensor w = r.scratch(found.bytes, Category::workspace);
 }
 
 ConvProblem problem_of(const Tensor& x, const Tensor& w, const Dims& y, const Geometry& g, bool channels_last) {
