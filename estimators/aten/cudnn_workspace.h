@@ -31,7 +31,7 @@ struct ConvWorkspace {
 /// (data/cudnn/workspaces.txt; the figures depend on the architecture alone: H100 and H200, A100 of 40 and 80 GB agree).
 /// The heuristics follow no rule that could be written down. A problem that the table lacks gets the figure of the
 /// nearest one in it, scaled by the bytes of input, weight and output: most of a workspace are copies of those in
-/// another layout. Left out in turn, a known problem is met within 11 % of these bytes on average.
+/// another layout. Over 5,895 convolutions outside the table it was off by 17 % of those bytes on average.
 ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm);
 
 }  // namespace memplan
