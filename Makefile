@@ -4,13 +4,14 @@ VENV := build/venv
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo test bench clean
+.PHONY: help packages venv build demo test test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    build memplan and ask it about a model of data/models"
 	@echo "make build   build memplan ($(MEMPLAN)) and its tests"
 	@echo "make test    build and run every test; the last line says how many passed"
+	@echo "make test-live  install PyTorch below build/ (3 GB) and let it make a sample of the recordings again"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -39,6 +40,17 @@ demo: packages $(BUILD)/build.ninja
 
 test: build
 	@$(PYTHON) tests/run.py --build $(BUILD)
+
+# From then on `make test` does it, too. The recordings are PyTorch's own words on an emulated GPU (tests/emulated_gpu).
+TORCH := build/torch
+$(TORCH)/.ready: tests/requirements-torch.txt | packages
+	python3 -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements-torch.txt
+	@touch $@
+test-live: build $(TORCH)/.ready
+	cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
+	cmake --build $(BUILD) --target emulated_gpu
+	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/tests/emulated_gpu/libemulated_gpu.so
 
 bench: build
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)
