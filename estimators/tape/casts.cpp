@@ -131,8 +131,30 @@ class Pass {
     }
   }
 
+  /// The lines of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:
+  ///   freqs = …; emb = torch.cat((freqs, freqs), dim=-1); cos = emb.cos() * scaling; sin = emb.sin() * scaling
+  static void name_rotary_lines(std::vector<Call>& body) {
+    ValueId freqs;
+    for (const Call& c : body)
+      if (c.op == "aten::cat" && c.source.empty() && !c.args.empty())
+        if (auto* list = std::get_if<Arg::List>(&c.args[0].value); list && list->size() == 2 && std::holds_alternative<ValueId>((*list)[0].value))
+          if (is_value((*list)[1], std::get<ValueId>((*list)[0].value))) freqs = std::get<ValueId>((*list)[0].value);
+    if (!freqs.valid()) return;
+    std::string_view line = " freqs = positions * self.inv_freq";
+    for (Call& c : body) {
+      if (c.op == "aten::cat") line = " emb = torch.cat((freqs, freqs), dim=-1)";
+      if (c.op == "aten::cos") line = " cos = emb.cos() * self.attention_scaling";
+      if (c.op == "aten::sin") line = " sin = emb.sin() * self.attention_scaling";
+      if (c.source.empty()) c.source = line;
+    }
+  }
+
   void rotary(std::vector<Call> body) {
-    // inv_freq.float() on the way in, cos.to(x.dtype) on the way out, autocast off between.
+    name_rotary_lines(body);
+    Scope& scope = tape_.scopes[static_cast<std::size_t>(body.front().scope)];
+    if (scope.source.empty()) scope.source = " position_embeddings = self.rotary_emb(hidden_states, position_ids=position_ids)";
+    // inv_freq.float() on the way in, cos.to(x.dtype) and sin.to(x.dtype) on the way out, autocast off between.
+    std::vector<ValueId> results;
     for (Call& c : body) {
       c.no_autocast = true;
       for (Arg& a : c.args)
@@ -143,10 +165,11 @@ class Pass {
         }
       tape_.calls.push_back(c);
       const bool result = (c.op == "aten::mul.Tensor" || c.op == "aten::cos" || c.op == "aten::sin") && !used_in(body, c);
-      if (!result) continue;
-      const ValueId out = cast(c, c.outputs.at(0), {}, "memplan::to_default_dtype");
-      renamed_[c.outputs[0].index] = out;
+      if (result) results.push_back(c.outputs.at(0));
     }
+    Call last = body.back();
+    last.source = " return cos.to(dtype=x.dtype), sin.to(dtype=x.dtype)";
+    for (const ValueId& r : results) renamed_[r.index] = cast(last, r, {}, "memplan::to_default_dtype");
   }
 
   void softmax(std::vector<Call> body) {
@@ -185,10 +208,13 @@ class Pass {
   }
 
   static bool used_in(const std::vector<Call>& body, const Call& producer) {
+    const ValueId made = producer.outputs.at(0);
     for (const Call& c : body)
-      if (&c != &producer)
-        for (const Arg& a : c.args)
-          if (is_value(a, producer.outputs.at(0))) return true;
+      for (const Arg& a : c.args) {
+        if (is_value(a, made)) return true;
+        if (auto* list = std::get_if<Arg::List>(&a.value))
+          if (std::any_of(list->begin(), list->end(), [&](const Arg& x) { return is_value(x, made); })) return true;
+      }
     return false;
   }
 
