@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <unordered_map>
 
 #include "estimators/tape/statement.h"
@@ -103,7 +104,7 @@ class Frames {
     for (const Line& line : f.lines) {
       const Statement s = parse_statement(line.source);
       const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
-      const std::size_t period = one_name ? period_of(scope, line) : 0;
+      const std::size_t period = !one_name ? 0 : calls_one_module(scope, line, s.value) ? 1 : period_of(scope, line);
       if (period == 0) {
         lines.push_back(line);
         continue;
@@ -134,6 +135,17 @@ class Frames {
     return items;
   }
 
+  /// A line such as nn.Sequential's "input = module(input)": one call, of a local name, that only modules answered. It
+  /// calls one module per turn, whatever their order looks like.
+  bool calls_one_module(std::int32_t scope, const Line& line, std::string_view value) const {
+    const auto open = value.find('(');
+    if (open == std::string_view::npos || value.find('(', open + 1) != std::string_view::npos || value.back() != ')') return false;
+    if (value.substr(0, open).find('.') != std::string_view::npos) return false;
+    for (std::int32_t at = line.first; at <= line.last; ++at)
+      if (tape_.calls[static_cast<std::size_t>(at)].scope == scope) return false;
+    return true;
+  }
+
   /// Items per turn, or 0 for a line that ran once.
   std::size_t period_of(std::int32_t scope, const Line& line) const {
     const std::vector<Item> items = items_of(scope, line);
@@ -144,6 +156,13 @@ class Frames {
       if (repeats) return p;
     }
     return 0;
+  }
+
+  /// "skips = [self.inc(x)]" followed somewhere by "skips.pop()": the name holds the list, which gives its elements away.
+  static bool gives_away(const Frame& f, std::string_view name, std::string_view value) {
+    if (value.empty() || value.front() != '[') return false;
+    const std::string pop = std::string(name) + ".pop(";
+    return std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) { return l.source.find(pop) != std::string_view::npos; });
   }
 
   static void parse(Frame& f) {
@@ -157,6 +176,7 @@ class Frames {
       f.rebound[i].assign(width, -1);
       for (const auto& names : s.targets)
         for (std::size_t k = 0; k < width; ++k) {
+          if (gives_away(f, names[0], s.value)) continue;
           const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
           // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
           f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);
