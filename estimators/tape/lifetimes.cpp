@@ -54,7 +54,7 @@ class Frames {
   /// module that got it returns.
   std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
     std::int32_t child = -2;
-    for (std::int32_t s = scope; s != top; s = parent(s)) child = s;
+    for (std::int32_t s = scope; s != top && s >= 0; s = parent(s)) child = s;
     return child == -2 ? at : end(child);
   }
 
@@ -126,9 +126,10 @@ class Frames {
     std::int32_t child_before = -1;
     for (std::int32_t at = line.first; at <= line.last; ++at) {
       const Call& call = tape_.calls[static_cast<std::size_t>(at)];
-      std::int32_t child = -1;
-      for (std::int32_t s = call.scope; s != scope; s = parent(s)) child = s;
-      if (child >= 0 && child == child_before) items.back().last = at;
+      std::int32_t child = -1, s = call.scope;
+      for (; s != scope && s >= 0; s = parent(s)) child = s;
+      if (s != scope) continue;  // a damaged file may leave a module and come back to the same line of it
+      if (child >= 0 && child == child_before && !items.empty()) items.back().last = at;
       else items.push_back({at, at, child < 0 ? std::string_view(call.op) : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
       child_before = child;
     }

@@ -44,7 +44,8 @@ class Parser {
       if (at >= text_.size()) return false;
       if (text_[at] == close) return ++at, true;
       Arg item;
-      if (!value(item, close, depth)) return false;
+      const std::size_t before = at;
+      if (!value(item, close, depth) || at == before) return false;  // a bracket that nothing opened
       out.push_back(std::move(item));
       spaces();
       if (at < text_.size() && text_[at] == ',') ++at;
