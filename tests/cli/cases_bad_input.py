@@ -58,6 +58,22 @@ def calls_itself():
     return onnx_bytes([helper.make_node("Again", ["x"], ["y"], domain="local")], [tensor("x", [4])], [tensor("y", [4])], functions=[f])
 
 
+def absent_input():
+    """An empty name where the op needs a tensor."""
+    return onnx_bytes([helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", [""], ["y"], name="rectify")],
+                      [tensor("x", [4, 8])], [tensor("y", [4, 8])], [weight("w", [8, 8])])
+
+
+def broken_notes():
+    """The exporter's text of a call, with a bracket that closes nothing."""
+    proto = ModelProto.FromString(mlp_bytes())
+    for node in proto.graph.node:
+        for entry in node.metadata_props:
+            if entry.key == "pkg.torch.onnx.fx_node" and "args = (" in entry.value:
+                entry.value = entry.value.replace("args = (", "args = (]", 1)
+    return proto.SerializeToString()
+
+
 def field(number, data):
     """One length-delimited field of the protobuf wire format."""
     def varint(n):
@@ -89,6 +105,7 @@ FILES = {
     "cyclic": (cyclic, "cycle"),
     "missing_input": (missing_input, "nowhere"),
     "wrong_dims": (wrong_dims, ""),
+    "absent_input": (absent_input, "relu"),
     "huge_product": (huge_product, ""),
     "negative_dim": (negative_dim, "w"),
     "twice": (twice, "w"),
@@ -103,6 +120,13 @@ def test_file(name):
 
 
 test_file.cases = [(name,) for name in FILES]
+
+
+def test_broken_notes():
+    """Without the exporter's notes the nodes themselves are lowered."""
+    answer = memplan(write("broken_notes.onnx", broken_notes()), *GPU, "--no-search", "--format", "json", timeout=20)
+    equal(answer.code, 0, answer.out)
+    check(answer.json()["counters"]["requested_bytes"] > 4 * 5_824_522 * 4, "parameters, gradients and two states of AdamW")
 
 
 def test_missing_file():

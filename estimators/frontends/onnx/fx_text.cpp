@@ -43,12 +43,14 @@ class Parser {
       spaces();
       if (at >= text_.size()) return false;
       if (text_[at] == close) return ++at, true;
+      const std::size_t begin = at;
       Arg item;
       const std::size_t before = at;
       if (!value(item, close, depth) || at == before) return false;  // a bracket that nothing opened
       out.push_back(std::move(item));
       spaces();
       if (at < text_.size() && text_[at] == ',') ++at;
+      if (at == begin) return false;  // a bracket that closes nothing
     }
   }
 

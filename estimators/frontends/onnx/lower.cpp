@@ -13,6 +13,26 @@
 
 namespace memplan {
 
+namespace {
+
+/// An input that the file leaves out is None, as PyTorch calls it; the op says whether it can do without.
+void absent_is_none(Arg& arg, std::size_t values) {
+  if (auto* id = std::get_if<ValueId>(&arg.value)) {
+    if (!id->valid() || static_cast<std::size_t>(id->index) >= values) arg.value = Arg::None{};
+  } else if (auto* list = std::get_if<Arg::List>(&arg.value)) {
+    for (Arg& item : *list) absent_is_none(item, values);
+  }
+}
+
+void absent_inputs_are_none(Tape& tape) {
+  for (Call& call : tape.calls) {
+    for (Arg& arg : call.args) absent_is_none(arg, tape.values.size());
+    for (auto& [name, arg] : call.kwargs) absent_is_none(arg, tape.values.size());
+  }
+}
+
+}  // namespace
+
 Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
@@ -28,6 +48,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
     else onnx_format::lower_ops(graph, setup, values, tape);
     values.finish();
+    absent_inputs_are_none(tape);
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, setup.precision);
