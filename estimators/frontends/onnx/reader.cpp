@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/reader.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/arena.h>
 #include <google/protobuf/io/coded_stream.h>
 
 #include <limits>
@@ -260,7 +261,9 @@ Model read_model(std::string_view bytes, const std::string& path) {
   const std::string slim = slim_model(bytes, path);
   if (slim.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     fail_input("the graph without its weights is larger than 2 GiB", path);
-  ModelProto proto;
+  // Hundreds of thousands of small messages: an arena takes and frees them at once.
+  google::protobuf::Arena arena;
+  ModelProto& proto = *google::protobuf::Arena::CreateMessage<ModelProto>(&arena);
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(slim.data()), static_cast<int>(slim.size()));
   stream.SetRecursionLimit(100);
   if (!proto.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
