@@ -33,10 +33,11 @@ struct Row {
 };
 
 std::string label_of(const LiveTensor& t) {
+  const std::string name = t.name.starts_with("aten::") ? t.name.substr(6) : t.name;  // an op's result without a name of its own
   // A parameter's name holds its module; what an op made is told by module and name.
-  if (t.module.empty() || t.category == Category::workspace || t.name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
-    return t.name;
-  return t.module + " " + t.name;
+  if (t.module.empty() || t.category == Category::workspace || name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
+    return name;
+  return t.module + " " + name;
 }
 
 /// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is narrow.

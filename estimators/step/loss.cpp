@@ -47,6 +47,7 @@ Tensor make_target(Run& r, const TargetShape& s) {
 Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, const TargetShape& s) {
   Tensor y = first_floating(outputs);
   auto run = [&](const char* op, std::vector<Value> args) {
+    r.begin_op(op);
     return call_op(r, *registry().find(op), std::move(args), {})[0].tensor();
   };
   switch (s.loss) {
