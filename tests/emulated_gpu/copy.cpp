@@ -46,11 +46,12 @@ void copy(void* to, const void* from, std::size_t size) {
     std::memmove(to, from, size);
   } else if (to_device && from_device) {
     count_launch();
+    if (size == 1) byte_was_copied();
   } else if (to_device) {
     remember(to, from, size);
   } else if (!recall(to, from, size)) {
     // "if mask.all(): leave the mask out" asks for one byte right after the reduction, and the usual answer is yes.
-    std::memset(to, size == 1 && last_kernel_was_all() ? 1 : 0, size);
+    std::memset(to, size == 1 && next_byte_is_true() ? 1 : 0, size);
   }
 }
 

@@ -49,10 +49,14 @@ int device_of(const void* p);
 std::uint64_t used_bytes(int device);
 std::uint64_t peak_bytes(int device);
 
-/// How many kernels were launched so far, and whether the last one of this thread reduces by "all".
+/// How many kernels were launched so far.
 std::uint64_t launches();
 void count_launch();
-bool last_kernel_was_all();
+
+/// Whether a byte that is read from the device now is the answer of an all(): what the thread's last kernel was tells it,
+/// and that one byte was copied from device to device after it.
+bool next_byte_is_true();
+void byte_was_copied();
 
 /// The driver's function of this name; for names that have no meaning here one that succeeds and does nothing.
 void* driver_function(const char* name);
