@@ -1,4 +1,6 @@
 // Convolutions: aten/src/ATen/native/Convolution.cpp, native/cudnn/Conv_v8.cpp and native/cuda/DepthwiseConv2d.cu.
+#include <algorithm>
+
 #include "estimators/aten/cudnn_workspace.h"
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
@@ -61,6 +63,23 @@ ConvProblem problem_of(const Tensor& x, const Tensor& w, const Dims& y, const Ge
   return p;
 }
 
+/// Whether PyTorch takes the strides for channels_last (c10/core/MemoryFormat.h: is_channels_last_strides_2d). Tensors
+/// with dimensions of one can be dense in both formats: then the strides of those dimensions tell what was meant.
+bool suggests_channels_last(const TensorBody& t) {
+  if (t.rank() != 4 && t.rank() != 5) return false;
+  if (t.dtype == DType::float64 || t.strides[1] == 0) return false;
+  Dims order{1};
+  for (int d = t.rank() - 1; d >= 2; --d) order.push_back(d);
+  order.push_back(0);
+  std::int64_t least = 0;
+  for (int i = 0; i < order.size(); ++i) {
+    const auto d = static_cast<int>(order[i]);
+    if (t.sizes[d] == 0 || t.strides[d] < least || (d == 0 && least == t.strides[1])) return false;
+    least = t.strides[d] * std::max<std::int64_t>(t.sizes[d], 1);
+  }
+  return true;
+}
+
 Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geometry g) {
   const bool one_d = x->rank() == 3;
   if (one_d) {
@@ -69,7 +88,7 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
                            {{1, g.stride[0]}, {0, g.padding[0]}, {1, g.dilation[0]}, {0, g.output_padding.empty() ? 0 : g.output_padding[0]}, g.groups, g.transposed});
     return op::squeeze(r, y, 2);
   }
-  const bool channels_last = (is_channels_last(*x) && !is_contiguous(*x)) || (is_channels_last(*w) && !is_contiguous(*w));
+  const bool channels_last = suggests_channels_last(*x) || suggests_channels_last(*w);
   const bool depthwise = native_depthwise(x, w, g, channels_last);
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
@@ -84,30 +103,40 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   Node* node = r.record({x, w, bias}, {y}, [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
     const Tensor &x = n.saved[0], &w = n.saved[1];
     TensorList out(3);
-    Tensor grad = op::contiguous(r, grads[0], format);
-    Tensor dense, dense_w;
     const ConvProblem problem = problem_of(x, w, ysizes, g, channels_last);
     auto like = [&](const Tensor& t) {
       return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype) : r.empty(t->sizes, t->dtype);
     };
-    auto input_grad = [&] {
-      if (!n.wants(0)) return;
-      dense_w = op::contiguous(r, w, format);
-      out[0] = like(x);
-      if (!depthwise) workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient, "aten::convolution_backward");
-    };
-    auto weight_grad = [&] {
-      if (!n.wants(1)) return;
-      dense = op::contiguous(r, x, format);
-      out[1] = like(w);
-      if (!depthwise) workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
-    };
-    if (depthwise) weight_grad(), input_grad();
-    else input_grad(), weight_grad();
+    if (depthwise) {
+      // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
+      Tensor grad = op::contiguous(r, grads[0], format);
+      if (n.wants(1)) {
+        Tensor dense = op::contiguous(r, x, format);
+        out[1] = like(w);
+      }
+      if (n.wants(0)) {
+        Tensor dense_w = op::contiguous(r, w, format);
+        out[0] = like(x);
+      }
+    } else {
+      // convolution_backward makes the input dense where the weight's gradient needs it, cudnn_convolution_backward
+      // then the gradient; both live until the call returns.
+      Tensor dense = n.wants(1) ? op::contiguous(r, x, format) : Tensor();
+      Tensor grad = op::contiguous(r, grads[0], format);
+      if (n.wants(0)) {
+        out[0] = like(x);
+        Tensor dense_w = op::contiguous(r, w, format);
+        workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient, "aten::convolution_backward");
+      }
+      if (n.wants(1)) {
+        out[1] = like(w);
+        workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
+      }
+    }
     if (n.wants(2)) {
       Dims dims{0};
-      for (int i = 2; i < grad->rank(); ++i) dims.push_back(i);
-      out[2] = op::sum(r, grad, dims, false);
+      for (int i = 2; i < grads[0]->rank(); ++i) dims.push_back(i);
+      out[2] = op::sum(r, grads[0], dims, false);
     }
     return out;
   });
