@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "estimators/frontends/onnx/dims.h"
+#include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/restore.h"
@@ -41,9 +42,9 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
     const bool by_text = onnx_format::has_fx_text(file) && onnx_format::is_complete_fx(file);
-    std::optional<Graph> restored;
-    if (!by_text && onnx_format::has_fx_text(file)) restored = onnx_format::restore_folded(file);
-    const Graph& graph = restored ? *restored : file;
+    std::optional<Graph> prepared;
+    if (!by_text) prepared = onnx_format::has_fx_text(file) ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
+    const Graph& graph = prepared ? *prepared : file;
     onnx_format::Values values(graph, symbols, tape, model.opset);
     if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
     else onnx_format::lower_ops(graph, setup, values, tape);

@@ -53,8 +53,22 @@ class OpRoute {
     emit_.own_casts = std::move(casts.of);
     mark_needed();
     std::vector<std::vector<GraphValueId>> reads(graph_.nodes.size());
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (needed_[i]) reads[i] = found_[i] ? found_[i]->reads : reads_[i];
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (!needed_[i]) continue;
+      if (!found_[i]) {
+        reads[i] = reads_[i];
+        continue;
+      }
+      // Which node of the pattern reads a tensor tells its role.
+      for (GraphValueId id : found_[i]->reads) {
+        const auto& nodes = found_[i]->nodes;
+        const auto reader = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t n) {
+          const auto& all = graph_.nodes[static_cast<std::size_t>(n)].inputs;
+          return std::find(all.begin(), all.end(), id) != all.end();
+        });
+        reads[reader == nodes.end() ? i : static_cast<std::size_t>(*reader)].push_back(id);
+      }
+    }
     store_initializers(facts_, reads, values_, tape_);
     tape_.calls.reserve(graph_.nodes.size());
     tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
