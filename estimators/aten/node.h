@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "estimators/aten/tensor.h"
 
@@ -23,6 +24,18 @@ struct InputMeta {
 /// alive until the engine has validated the result, so a backward that hands one on shares it.
 using Backward = std::function<TensorList(Run&, Node&, TensorList& grads)>;
 
+/// Who keeps the saved tensors of a stretch of the forward pass in the nodes' stead (saved tensor hooks).
+struct SavedFrame {
+  virtual ~SavedFrame() = default;
+  /// The tensor behind a placeholder; called once per placeholder, when its node runs.
+  virtual Tensor unpack(Run&, std::int32_t slot) = 0;
+};
+
+struct PackedSave {
+  std::shared_ptr<SavedFrame> frame;  ///< null: the tensor itself is in Node::saved
+  std::int32_t slot = 0;
+};
+
 struct Node {
   Run* run = nullptr;
   std::int32_t refs = 0;
@@ -34,6 +47,7 @@ struct Node {
   std::vector<Edge> next;      ///< one per differentiable input; empty edge where no gradient is wanted
   std::vector<InputMeta> inputs;
   TensorList saved;            ///< saved tensors, released after the node has run
+  std::vector<PackedSave> packed;  ///< parallel to `saved` where hooks took some of them, else empty
   Backward backward;
   TensorBody* leaf = nullptr;  ///< of AccumulateGrad: the parameter (which owns this node)
   std::int32_t pending = 0;    ///< engine: gradients still to come

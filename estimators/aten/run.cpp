@@ -22,18 +22,26 @@ Storage* Run::new_storage(std::int64_t bytes, Category category, const Dims& siz
     free_storages_.pop_back();
   }
   *s = Storage{this, bytes, 0, -1};
-  if (bytes > 0) {
-    s->allocation = static_cast<std::int32_t>(schedule.allocations.size());
-    Allocation& a = schedule.allocations.emplace_back();
-    a.size = Bytes(bytes);
-    a.born = static_cast<std::int32_t>(schedule.events.size());
-    a.op = static_cast<std::int32_t>(schedule.ops.size()) - 1;
-    a.category = category;
-    a.shape_at = static_cast<std::int32_t>(schedule.shapes.size());
-    schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
-    schedule.events.push_back({Event::Kind::alloc, s->allocation});
-  }
+  if (bytes > 0 && !phantom) begin_allocation(s, category, sizes, dtype);
   return s;
+}
+
+void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DType dtype) {
+  s->allocation = static_cast<std::int32_t>(schedule.allocations.size());
+  Allocation& a = schedule.allocations.emplace_back();
+  a.size = Bytes(s->bytes);
+  a.born = static_cast<std::int32_t>(schedule.events.size());
+  a.op = static_cast<std::int32_t>(schedule.ops.size()) - 1;
+  a.category = category;
+  a.shape_at = static_cast<std::int32_t>(schedule.shapes.size());
+  schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
+  schedule.events.push_back({Event::Kind::alloc, s->allocation});
+}
+
+void Run::materialize(const Tensor& t) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation >= 0 || s->bytes == 0 || t->on_host) return;
+  begin_allocation(s, Category::activation, t->sizes, t->dtype);
 }
 
 Schedule Run::close() {
@@ -69,7 +77,7 @@ Tensor Run::empty_strided(const Dims& sizes, const Dims& strides, DType dtype, C
     span = checked_add(span, checked_mul(sizes[i] - 1, strides[i]));
   }
   // In the backward pass nothing but gradients on their way is made; parameters' gradients are marked when stored.
-  if (category == Category::activation && (phase == Phase::backward || phase == Phase::optimizer || phase == Phase::clip))
+  if (category == Category::activation && !recomputing && (phase == Phase::backward || phase == Phase::optimizer || phase == Phase::clip))
     category = Category::temporary;
   auto* body = new TensorBody;
   body->sizes = sizes;
@@ -210,6 +218,14 @@ Node* Run::record(const TensorList& inputs, const TensorList& outputs, Backward 
 
 void Run::save(Node* node, const Tensor& t) {
   if (!node || !t) return;
+  if (save_hook) {
+    save_hook->save(*this, *node, t, false);
+    return;
+  }
+  keep(node, t);
+}
+
+void Run::keep(Node* node, const Tensor& t) {
   node->saved.push_back(t);
   if (t->storage && t->storage->allocation >= 0) {
     Allocation& a = schedule.allocations[t->storage->allocation];
@@ -219,7 +235,8 @@ void Run::save(Node* node, const Tensor& t) {
 
 void Run::save_output(Node* node, const Tensor& t) {
   if (!node || !t) return;
-  save(node, detach(t));
+  if (save_hook) save_hook->save(*this, *node, detach(t), true);
+  else keep(node, detach(t));
 }
 
 void Run::rebase(const Tensor& t, Node* node) {

@@ -13,6 +13,12 @@
 
 namespace memplan {
 
+/// torch.autograd.graph.saved_tensors_hooks: gets every tensor that an op saves instead of its node.
+struct SaveHook {
+  virtual ~SaveHook() = default;
+  virtual void save(Run&, Node&, const Tensor&, bool output) = 0;
+};
+
 class Run {
  public:
   Run(const TrainingSetup& setup, const Device& device);
@@ -49,6 +55,13 @@ class Run {
   /// In-place op: the tensor's history becomes `node` (made with record(..., {}, ...)).
   void rebase(const Tensor& t, Node* node);
   std::uint64_t next_sequence = 0;
+  SaveHook* save_hook = nullptr;
+  /// Recomputing a checkpointed stretch: what is made in the backward pass now are activations.
+  bool recomputing = false;
+  /// New tensors take no memory: an op whose outputs are never made (recomputation stops inside of it).
+  bool phantom = false;
+  /// Gives a phantom tensor its memory after all.
+  void materialize(const Tensor& t);
 
   // --- autocast -------------------------------------------------------------------------------------------------
   bool autocast = false;
@@ -92,6 +105,8 @@ class Run {
 
  private:
   Storage* new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype);
+  void begin_allocation(Storage* storage, Category category, const Dims& sizes, DType dtype);
+  void keep(Node* node, const Tensor& t);
   std::deque<Storage> storages_;
   std::vector<Storage*> free_storages_;
   struct StringHash {

@@ -133,11 +133,16 @@ class GraphTask {
       TensorList inputs = std::move(task.inputs);
       bool any = false;
       for (const Tensor& g : inputs) any = any || g;
-      if (any) outputs = node.backward(r_, node, inputs);
+      if (any) {
+        for (std::size_t i = 0; i < node.packed.size(); ++i)
+          if (node.packed[i].frame) node.saved[i] = node.packed[i].frame->unpack(r_, node.packed[i].slot);
+        outputs = node.backward(r_, node, inputs);
+      }
       outputs.resize(node.next.size());
       validate(r_, node, outputs);
     }
     node.saved.clear();
+    node.packed.clear();
     for (std::size_t i = 0; i < node.next.size(); ++i) {
       Edge& e = node.next[i];
       if (!e.node) continue;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "estimators/autograd/checkpoint.h"
+
 namespace memplan {
 
 namespace {
@@ -59,17 +61,18 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) 
 
 }  // namespace
 
-void run_forward(Run& r, const Tape& tape, Environment& env) {
+namespace {
+
+/// Calls [first, last], with names of calls and values looked up in `names`.
+void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last) {
   const Registry& table = registry();
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
-  env.call_names.resize(tape.calls.size(), -1);
-  env.value_names.resize(tape.values.size(), -1);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
     const Call& call = tape.calls[i];
     r.scope = call.scope;
     r.call = static_cast<std::int32_t>(i);
-    r.begin_op(name_id(r, env.call_names, i, call.op));
+    r.begin_op(name_id(r, names.call_names, i, call.op));
     args.clear();
     kwargs.clear();
     for (const Arg& a : call.args) args.push_back(resolve(env, a));
@@ -98,12 +101,32 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
       slot = o < results.size() ? std::move(results[o]) : Value();
       if (slot.is_tensor() && slot.tensor() && slot.tensor()->name < 0) {
         const auto value = static_cast<std::size_t>(call.outputs[o].index);
-        r.label(slot.tensor(), name_id(r, env.value_names, value, tape.values[value].name));
+        r.label(slot.tensor(), name_id(r, names.value_names, value, tape.values[value].name));
       }
     }
     results.clear();
     for (ValueId id : call.last_uses) env.values[id.index] = Value();
   }
+}
+
+}  // namespace
+
+void run_forward(Run& r, const Tape& tape, Environment& env) {
+  env.call_names.resize(tape.calls.size(), -1);
+  env.value_names.resize(tape.values.size(), -1);
+  std::int32_t at = 0;
+  const auto count = static_cast<std::int32_t>(tape.calls.size());
+  for (const CheckpointRegion& region : tape.checkpoints) {
+    if (!r.grad_mode) break;
+    if (region.first > at) run_calls(r, tape, env, env, at, region.first - 1);
+    const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &env](Run& run, Environment& own, std::int32_t first, std::int32_t last) {
+      run_calls(run, tape, own, env, first, last);
+    });
+    Restore<SaveHook*> hook(r.save_hook, frame.get());
+    run_calls(r, tape, env, env, region.first, region.last);
+    at = region.last + 1;
+  }
+  if (at < count) run_calls(r, tape, env, env, at, count - 1);
 }
 
 }  // namespace memplan

@@ -55,6 +55,7 @@ struct TrainingSetup {
   bool inplace_activations = true; ///< trust data/aten/inplace_modules for nn.ReLU(inplace=True) and the like
   AttentionBackend attention = AttentionBackend::automatic;
   AllocatorSetup allocator;
+  std::vector<std::string> checkpoint;  ///< globs over module paths, or "blocks": run under torch.utils.checkpoint
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps
 };

@@ -90,6 +90,12 @@ struct Note {
   std::string text;
 };
 
+/// A stretch of calls that runs under torch.utils.checkpoint: one call of a module.
+struct CheckpointRegion {
+  std::int32_t first = 0, last = 0;  ///< calls, both inside
+  std::int32_t scope = -1;
+};
+
 struct Tape {
   std::vector<TapeValue> values;
   std::vector<Call> calls;
@@ -98,6 +104,7 @@ struct Tape {
   std::vector<ValueId> parameters;  ///< in registration order where the file tells it
   std::vector<ValueId> buffers;
   std::vector<ValueId> outputs;
+  std::vector<CheckpointRegion> checkpoints;  ///< ascending, never overlapping
   std::vector<Recovery> recovered;
   std::vector<Note> notes;  ///< assumptions and warnings found on the way
 

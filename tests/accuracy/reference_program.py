@@ -8,6 +8,7 @@ running op of each (from the profiler, which does not allocate on the device).
 """
 import argparse
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -21,7 +22,7 @@ import recording
 
 HALF = {"amp-bf16": torch.bfloat16, "bf16": torch.bfloat16, "amp-fp16": torch.float16, "fp16": torch.float16}
 DEFAULTS = dict(model=None, batch=None, seq=None, mode="train", precision="fp32", optimizer="adamw", impl="default", steps=3,
-                accumulate=1, clip=False, zero_grad="begin", alloc_conf="", fill=False)
+                accumulate=1, clip=False, checkpoint="", zero_grad="begin", alloc_conf="", fill=False)
 
 
 def make_optimizer(name, impl, parameters):
@@ -37,6 +38,19 @@ def make_optimizer(name, impl, parameters):
         "rmsprop": lambda: o.RMSprop(parameters, **kw),
         "adafactor": lambda: o.Adafactor(parameters, **kw),
     }[name]()
+
+
+def checkpoint_modules(model, glob):
+    """Runs the outermost modules whose path matches under torch.utils.checkpoint."""
+    import fnmatch
+    from torch.utils.checkpoint import checkpoint
+
+    chosen = [n for n, _ in model.named_modules() if n and fnmatch.fnmatchcase(n, glob)]
+    for name in chosen:
+        if any(name.startswith(other + ".") for other in chosen):
+            continue
+        module = model.get_submodule(name)
+        module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)
 
 
 def loss_fn(output, y):
@@ -65,6 +79,8 @@ def run(config, events=None, ops=False):
     model.train(training)
     if half and not amp:
         model.to(half)
+    if c["checkpoint"]:
+        checkpoint_modules(model, c["checkpoint"])
     host_x = [host_tensor(i) for i in spec.inputs]
     host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long) if training else None
 
@@ -144,6 +160,7 @@ def main():
     p.add_argument("--steps", type=int, default=3)
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--clip", action="store_true")
+    p.add_argument("--checkpoint", default="", metavar="GLOB", help="modules that run under torch.utils.checkpoint")
     p.add_argument("--zero-grad", default="begin", choices=["begin", "end", "never"])
     p.add_argument("--alloc-conf", default="", help="value of PYTORCH_ALLOC_CONF")
     p.add_argument("--fill", action="store_true", help="initialise the weights (only their sizes count here)")

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
       s.optimizer.kind = kind;
       s.optimizer.weight_decay = 0;
     }
+  if (flags.count("checkpoint")) s.checkpoint = {flags["checkpoint"]};
   if (flags.count("clip")) s.clip_grad_norm = true;
   if (flags.count("momentum")) s.optimizer.momentum = std::atof(flags["momentum"].c_str());
   Device device;

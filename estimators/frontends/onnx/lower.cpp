@@ -8,6 +8,7 @@
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/pipeline.h"
+#include "estimators/strategies/checkpointing.h"
 #include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
@@ -61,6 +62,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     restore_casts(tape);
     follow_model_dtype(tape, setup.precision);
     mark_last_uses(tape);
+    if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     return tape;
   });
 }
