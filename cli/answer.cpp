@@ -1,5 +1,7 @@
 #include "cli/answer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "estimators/frontends/onnx/dims.h"
@@ -43,13 +45,31 @@ void try_changes(const Model& model, const Tape& tape, Answer& a) {
     const Result<Estimate> e = lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
     if (e && e->peak.process < a.estimate.peak.process) a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
   };
-  if (a.setup.precision == Precision::fp32) {
-    // Cards before compute capability 8.0 have no bfloat16 units.
-    const bool bf16 = a.choice.device.sm_major >= 8;
-    TrainingSetup amp = a.setup;
-    amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
-    attempt(bf16 ? "--amp bf16" : "--amp fp16", amp, true);
+  const bool training = a.setup.mode == Mode::training;
+  // Cards before compute capability 8.0 have no bfloat16 units.
+  const bool bf16 = a.choice.device.sm_major >= 8, to_amp = a.setup.precision == Precision::fp32;
+  const std::string amp_flags = bf16 ? "--amp bf16" : "--amp fp16";
+  TrainingSetup amp = a.setup;
+  amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
+  if (to_amp) attempt(amp_flags, amp, true);
+  if (training && a.setup.checkpoint.empty()) {
+    TrainingSetup blocks = a.setup;
+    blocks.checkpoint = {"blocks"};
+    attempt("--checkpoint blocks", blocks, true);
+    if (to_amp) {
+      amp.checkpoint = {"blocks"};
+      attempt(amp_flags + " --checkpoint blocks", amp, true);
+    }
   }
+  // The same samples per optimizer step, in smaller portions.
+  if (training && a.setup.batch)
+    for (std::int64_t parts = 2; parts <= 16 && *a.setup.batch % parts == 0; parts *= 2) {
+      TrainingSetup smaller = a.setup;
+      smaller.batch = *a.setup.batch / parts;
+      smaller.accumulate = a.setup.accumulate * parts;
+      attempt(fmt::format("--batch {} --accumulate {}", *smaller.batch, smaller.accumulate), smaller, true);
+      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits) break;
+    }
   if (!a.setup.allocator.expandable_segments) {
     TrainingSetup expandable = a.setup;
     expandable.allocator.expandable_segments = true;

@@ -34,6 +34,7 @@ constexpr std::array flag_table{
     Flag{"momentum", "", "X", "", "Training", "momentum of sgd or rmsprop", in_setup},
     Flag{"accumulate", "", "N", "", "Training", "micro-batches per optimizer step", in_setup},
     Flag{"clip", "", "", "", "Training", "clip the gradient norm before the optimizer step", in_setup},
+    Flag{"checkpoint", "", "GLOB|blocks", "", "Training", "modules that run under torch.utils.checkpoint; blocks: the model's repeated blocks", in_setup, true},
     Flag{"loss", "", "NAME", "auto|cross-entropy|mse|sum", "Training", "loss (default auto: from the shape of the output)", in_setup},
     Flag{"attention", "", "B", "auto|math|flash|efficient|cudnn", "Training", "backend of scaled dot product attention (default auto: PyTorch's choice)", in_setup},
     Flag{"freeze", "", "GLOB", "", "Training", "parameters that are not trained, by name", in_setup, true},

@@ -2,6 +2,8 @@
 // the order of estimators/step/steps.cpp and of tests/accuracy/reference_program.py.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/report/report.h"
@@ -46,6 +48,7 @@ struct Shapes {
   std::vector<std::int64_t> target;
   std::string target_dtype;
   bool has_target = false;
+  std::vector<std::string> checkpointed;  ///< module paths
 };
 
 Shapes shapes_of(const Options& options) {
@@ -56,6 +59,10 @@ Shapes shapes_of(const Options& options) {
     s.inputs.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
   }
   if (options.setup.mode == Mode::inference) return s;
+  for (const CheckpointRegion& region : tape.checkpoints) {
+    const std::string& path = tape.scopes[static_cast<std::size_t>(region.scope)].path;
+    if (std::find(s.checkpointed.begin(), s.checkpointed.end(), path) == s.checkpointed.end()) s.checkpointed.push_back(path);
+  }
   TrainingSetup one = options.setup;
   one.steps = 1;
   const Schedule schedule = take(run_steps(tape, one, device_of(options).device));
@@ -114,6 +121,12 @@ std::string reference_program(const Options& options) {
     for (const std::string& g : s.frozen) globs += fmt::format("{}\"{}\"", globs.empty() ? "" : ", ", clean(g));
     p += fmt::format("import fnmatch\n\nfor name, parameter in model.named_parameters():\n"
                      "    parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, glob) for glob in [{}]))\n", globs);
+  }
+  if (!shapes.checkpointed.empty()) {
+    p += "import functools\n\nfrom torch.utils.checkpoint import checkpoint\n\nfor name in [\n";
+    for (const std::string& path : shapes.checkpointed) p += fmt::format("    \"{}\",\n", clean(path));
+    p += "]:\n    module = model.get_submodule(name)\n"
+         "    module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)\n";
   }
   if (pure) p += fmt::format("model.to({})\n", half_of(s.precision));
   p += "host_x = [\n";

@@ -24,6 +24,8 @@ Json setup(const Answer& a) {
                       {"weight_decay", s.optimizer.weight_decay}};
     j["accumulate"] = s.accumulate;
     j["clip_grad_norm"] = s.clip_grad_norm;
+    j["checkpoint"] = Json::array();
+    for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
     j["zero_grad"] = name_of(s.zero_grad);
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));

@@ -60,6 +60,7 @@ std::string setup_words(const TrainingSetup& s) {
   words += "  " + optimizer;
   if (s.accumulate > 1) words += fmt::format("  {} micro-batches", s.accumulate);
   if (s.clip_grad_norm) words += "  clipping";
+  if (!s.checkpoint.empty()) words += "  checkpointing";
   if (!s.frozen.empty()) words += "  partly frozen";
   return words;
 }

@@ -37,6 +37,7 @@ class Marker {
     std::map<std::pair<std::string_view, std::string_view>, std::set<std::string_view>> members;
     for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
       const Scope& s = tape_.scopes[i];
+      if (s.module_class.rfind("torch.nn.modules.container.", 0) == 0) continue;  // what it contains are the blocks
       if (without_number(s.path).size() == s.path.size() || !parents.count(static_cast<std::int32_t>(i))) continue;
       members[{without_number(s.path), s.module_class}].insert(s.path);
     }
