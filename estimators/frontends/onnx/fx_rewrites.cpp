@@ -96,8 +96,9 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     call.kwargs.clear();
   } else if ((call.op == "aten::dropout" || call.op == "aten::feature_dropout") && !training && call.args.size() > 2) {
     call.args[2] = {false};
-  } else if (call.op == "aten::clone" && call.source.find("F.dropout(") != std::string::npos) {
-    // Dropout with p = 0 decomposes to a copy; eager code returns its input.
+  } else if (call.op == "aten::clone" && call.kwargs.empty() && call.source.find("clone(") == std::string::npos) {
+    // Dropout with p = 0 decomposes to a copy; eager code returns its input. A copy that the program asked for says so
+    // on its line, unless a plain function between the line and the op hides it.
     call.op = "aten::dropout";
     call.args = {call.args.at(0), Arg{0.0}, Arg{training}};
     call.kwargs.clear();
