@@ -202,6 +202,9 @@ def main():
             proto = export_dynamo(spec, module, a.kind == "optimized")
             text = f"torch {torch.__version__} torch.onnx.export(dynamo=True, optimize={a.kind == 'optimized'})"
         own = not spec.source.startswith(("torchvision.", "transformers."))
+        frozen = [n for n, w in module.named_parameters() if not w.requires_grad]
+        if frozen:  # the graph does not say so either
+            proto.metadata_props.add(key="memplan.frozen", value=" ".join(frozen))
         tidy(proto, spec, text, [n for n, m in module.named_modules() if own and getattr(m, "inplace", False) is True])
         size = write(proto, path)
         print(f"{path}: {size} bytes, {len(proto.graph.node)} nodes, {time.time() - start:.1f} s", flush=True)

@@ -204,13 +204,20 @@ bool is_recurrent(std::string_view op) {
 }
 
 /// Names inside of plain functions are not in the file. Where one holds something large that the function's next op has
-/// used up, it is listed here: the text by which a line calls the function, and the op whose result the name holds.
+/// used up, it is listed here: the text by which a line calls the function, and the op whose result the name holds (the
+/// first of its kind on the line).
 struct FunctionName {
   std::string_view called, op;
 };
 constexpr FunctionName function_names[] = {
     {"self.bn_function(", "aten::cat"},  // torchvision densenet.py: concated_features
+    // torchvision swin_transformer.py: qkv, q and attn
+    {"shifted_window_attention(", "aten::linear"},
+    {"shifted_window_attention(", "aten::mul.Tensor"},
+    {"shifted_window_attention(", "aten::softmax.int"},
 };
+
+bool ends_with(std::string_view text, std::string_view tail) { return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail; }
 
 bool held_by_function(std::string_view source, std::string_view op) {
   return std::any_of(std::begin(function_names), std::end(function_names),
@@ -247,6 +254,16 @@ void mark_last_uses(Tape& tape) {
   }
   for (ValueId id : tape.outputs)
     if (id.valid()) lives[at_index(id)].kept = true;
+  // transformers' encoder-decoder models return the encoder's result as well (Seq2SeqModelOutput), though nothing of
+  // the graph reads it any more.
+  for (Life& l : lives) {
+    if (l.born < 0 || l.top < 0) continue;
+    const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
+    if (owner.parent < 0 || owner.module_class.rfind("transformers.", 0) != 0 || !ends_with(owner.module_class, "Model")) continue;
+    std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
+    while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
+    if (child != l.top && ends_with(tape.scopes[static_cast<std::size_t>(child)].path, ".encoder")) l.top = owner.parent;
+  }
   // Where each use settles depends on the final `top`, so a second walk.
   std::vector<std::int32_t> release(tape.values.size(), -1);
   for (std::size_t v = 0; v < lives.size(); ++v)
@@ -272,7 +289,12 @@ void mark_last_uses(Tape& tape) {
     // A value that its line made and used up was a temporary; the others got the line's names.
     const bool outlives = l.kept || until > frames.line(l.top, line).last;
     const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) == frames.line(l.top, line).last;
-    if (held_by_function(frames.line(l.top, line).source, tape.calls[static_cast<std::size_t>(l.born)].op)) until = std::max(until, frames.line(l.top, line).last);
+    const std::string& op = tape.calls[static_cast<std::size_t>(l.born)].op;
+    if (held_by_function(frames.line(l.top, line).source, op)) {
+      bool first = true;
+      for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i) first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
+      if (first) until = std::max(until, frames.line(l.top, line).last);
+    }
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     if (!l.kept) tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "estimators/base/error.h"
 
@@ -44,6 +45,19 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
   }
 }
 
+
+void freeze_listed(Tape& tape, std::string_view names) {
+  std::set<std::string_view> listed;
+  while (!names.empty()) {
+    const std::size_t space = names.find(' ');
+    listed.insert(names.substr(0, space));
+    names = space == std::string_view::npos ? std::string_view{} : names.substr(space + 1);
+  }
+  for (ValueId id : tape.parameters) {
+    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    if (listed.count(v.name)) v.requires_grad = false;
+  }
+}
 
 void remove_dead_calls(Tape& tape) {
   std::vector<int> uses(tape.values.size(), 0);

@@ -16,6 +16,9 @@ bool matches_glob(std::string_view text, std::string_view glob);
 /// Parameters whose name matches one of the globs take no gradient. Failure(usage) for a glob that matches none.
 void freeze(Tape& tape, const std::vector<std::string>& globs);
 
+/// Parameters that the file itself calls frozen: names separated by spaces (the file's metadata "memplan.frozen").
+void freeze_listed(Tape& tape, std::string_view names);
+
 /// Puts back what functionalization took away: `out += identity` and nn.ReLU(inplace=True) become in-place ops. By
 /// the line of Python where a call stands; for modules by `listed`, paths separated by spaces (the file's metadata
 /// "memplan.inplace"), and by the table data/aten/inplace_modules.json of what libraries construct with inplace=True.

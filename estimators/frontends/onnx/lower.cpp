@@ -51,6 +51,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     else onnx_format::lower_ops(graph, setup, values, tape);
     values.finish();
     absent_inputs_are_none(tape);
+    if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end()) freeze_listed(tape, frozen->second);
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, setup.precision);
