@@ -147,7 +147,11 @@ def report(rows, results, failed, reasons, causes, missing):
             "which unmodified PyTorch runs the reference program (`tests/accuracy/reference_program.py`) on the emulated GPU",
             "(`tests/emulated_gpu/`): PyTorch's own autograd engine, optimizers and caching allocator say what they requested,",
             "allocated and reserved. What the emulation cannot know (the context's bytes, memory that libraries take by themselves) is",
-            "not part of these three counters. Nobody adjusted anything for the models of the group \"held-out\".", "",
+            "not part of these three counters.", "",
+            "A third of the models was held out: nothing was adjusted for them until all others had been compared. At that first",
+            "comparison their requested peaks were off by 0 % in the median, 2.8 % at p95 and 8.2 % at most (allocated 0 %, 2.5 %, 8.1 %;",
+            "reserved 0 %, 4.0 %, 7.7 %): ten of the twelve models were exact, swin_t and whisper-tiny were not. The rules that those two",
+            "brought to light were added afterwards, so that the table of held-out models below is one after the fact for them.", "",
             f"{len(rows)} recorded runs, {len(results)} compared, {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", ""]
     for group in ("tuning", "held-out"):
         part = [(r, d) for r, d in results if r["group"] == group]
