@@ -123,7 +123,8 @@ class Pass {
       if (!product_in_fp32)
         for (std::size_t i = 0; i < 2; ++i)
           if (ValueId w = value_at(last, i); w.valid() && tape_.values[w.index].kind == ValueKind::parameter) like = w;
-      const ValueId narrow = cast(c, c.outputs.at(0), {like}, "aten::type_as");
+      // return self.weight * hidden_states.to(input_dtype): the name of the fp32 product lives until then.
+      const ValueId narrow = cast(product_in_fp32 ? last : c, c.outputs.at(0), {like}, "aten::type_as");
       for (Call& later : body)
         if (&later > &c) replace(later, c.outputs[0], narrow);
       renamed_[c.outputs[0].index] = narrow;
