@@ -36,7 +36,7 @@ struct PackedSave {
   std::int32_t slot = 0;
 };
 
-struct Node {
+struct Node : Pooled<Node> {
   Run* run = nullptr;
   std::int32_t refs = 0;
   std::uint64_t sequence = 0;  ///< AccumulateGrad: the largest value, so that it runs as soon as it is ready

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
+#include "estimators/base/pooled.h"
 
 namespace memplan {
 
@@ -138,7 +139,7 @@ class Tensor {
   TensorBody* b_ = nullptr;
 };
 
-struct TensorBody {
+struct TensorBody : Pooled<TensorBody> {
   Dims sizes, strides;
   std::int64_t offset = 0;  ///< in elements
   DType dtype = DType::float32;
