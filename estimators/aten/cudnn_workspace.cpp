@@ -27,11 +27,11 @@ std::int64_t number(std::string_view& text) {
   return value;
 }
 
-/// The lines of one architecture. The curves stay text until they are asked for: the table is large, and a model needs
+/// The table by architecture. The curves stay text until they are asked for: the table is large, and a model needs
 /// a few dozen lines of it.
 using Lines = std::map<Shape, std::string_view>;
 
-const Lines& lines_of(int sm) {
+const std::map<int, Lines>& lines_by_architecture() {
   static const std::map<int, Lines> all = [] {
     std::map<int, Lines> out;
     std::string_view text = embedded::cudnn_workspaces_txt();
@@ -50,7 +50,7 @@ const Lines& lines_of(int sm) {
     }
     return out;
   }();
-  return all.at(sm);
+  return all;
 }
 
 std::string_view item(std::string_view list, int index, char separator) {
@@ -121,6 +121,13 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
   return {kinds, octaves(a[C], b[C]) + octaves(a[K], b[K]) + octaves(a[H], b[H]) + octaves(a[W], b[W])};
 }
 
+/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones.
+const std::pair<const int, Lines>& lines_for(int sm) {
+  const auto& all = lines_by_architecture();
+  const auto after = all.upper_bound(sm);
+  return after == all.begin() ? *after : *std::prev(after);
+}
+
 Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch) {
   std::pair<int, double> least{1 << 20, 0};
   double scaled = 0;
@@ -149,11 +156,10 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
   const int index = (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass);
-  const Lines& lines = lines_of(sm >= 90 ? 90 : 80);
-  const bool same_device = sm == 90 || sm == 80;
+  const auto& [table, lines] = lines_for(sm);
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = look_up(it->second, index, p.input[0]))
-      return {*bytes, same_device, same_device ? std::string_view() : "cuDNN's workspaces are known for sm 80 and 90 only: those of the nearest are taken"};
+      return {*bytes, table == sm, table == sm ? std::string_view() : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
   return {of_the_nearest(lines, shape, index, p.input[0]), false,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }

@@ -54,11 +54,14 @@ TEST_CASE("a convolution that the table lacks gets a scaled figure and says so")
   CHECK(ratio == doctest::Approx(57.0 * 57 / (56 * 56)).epsilon(0.01));
 }
 
-TEST_CASE("another architecture takes the figures of the nearest one and says so") {
+TEST_CASE("another architecture takes the figures of the one before it and says so") {
   ConvProblem block = square(32, 64, 56, 64, 3, 1);
-  CHECK(conv_workspace(block, ConvPass::forward, 80).exact);
-  CHECK(conv_workspace(block, ConvPass::forward, 89).bytes == conv_workspace(block, ConvPass::forward, 80).bytes);
-  CHECK_FALSE(conv_workspace(block, ConvPass::forward, 89).exact);
+  for (const int sm : {80, 89, 90}) CHECK(conv_workspace(block, ConvPass::forward, sm).exact);
+  for (const auto& [sm, before] : {std::pair(87, 80), std::pair(100, 90), std::pair(120, 90)}) {
+    CHECK(conv_workspace(block, ConvPass::forward, sm).bytes == conv_workspace(block, ConvPass::forward, before).bytes);
+    CHECK_FALSE(conv_workspace(block, ConvPass::forward, sm).exact);
+  }
+  CHECK_FALSE(conv_workspace(block, ConvPass::forward, 70).exact);
 }
 
 TEST_CASE("three-dimensional convolutions and other types have no figure") {

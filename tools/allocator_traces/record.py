@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what PyTorch's caching allocator does with seeded random programs: data/traces/*.txt, for tests/unit/traces.cpp.
 
-    LD_PRELOAD=<emulated CUDA device> python tools/allocator_traces/record.py data/traces
+    LD_PRELOAD=.../libemulated_gpu.so python tools/allocator_traces/record.py data/traces    (tests/emulated_gpu)
 
 Runs on a real device as well, but its addresses and its total then differ. The format is in FORMAT below.
 """
@@ -115,7 +115,7 @@ def main():
     for name, conf, total, seeds in SETTINGS:
         for seed in seeds:
             out = os.path.join(folder, f"{name}-{seed}.txt")
-            env = dict(os.environ, FAKECUDA_TOTAL=str(total), FAKECUDA_CONTEXT="0")
+            env = dict(os.environ, EMULATED_GPU_TOTAL=str(total), EMULATED_GPU_CONTEXT="0")
             env.pop("PYTORCH_CUDA_ALLOC_CONF", None)
             if conf:
                 env["PYTORCH_ALLOC_CONF"] = conf

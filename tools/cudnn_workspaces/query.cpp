@@ -6,6 +6,15 @@
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
 //   query version
 //
+// Run it under the emulated GPU (tests/emulated_gpu), one architecture at a time: without any driver cuDNN leaves out the
+// engines that it compiles at run time, and that one describes its card to cuDNN whatever `sm` says here:
+//
+//   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=h100 ./query curves 90 < problems.txt > 90.txt
+//   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=a100 ./query curves 80 < problems.txt > 80.txt
+//   python pack.py 9.19.0 ../../data/cudnn/workspaces.txt 90.txt 80.txt
+//
+// The problems of the present table are its own lines: grep ^90 data/cudnn/workspaces.txt | sed 's/^90 //; s/|.*//'
+//
 // pass: 0 forward, 1 data gradient, 2 weight gradient. dtype: 0 float, 2 half, 9 bfloat16 (cudnnDataType_t).
 // Since cuDNN 9.8 a device property descriptor filled from JSON takes the place of the handle.
 #include <cudnn.h>
