@@ -21,14 +21,17 @@ import zoo
 
 ROOT = zoo.ROOT
 COUNTERS = ("requested", "allocated", "reserved")
+ROUTES = ("optimized", "legacy")  # folders of data/models
+GROUPS = ("tuning", "held-out", *ROUTES)
 # Relative differences that a single run may have without anybody having to say why.
 RUN_BOUND = {"requested": 0.001, "allocated": 0.01, "reserved": 0.04}
+HEADINGS = {"optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
 # What the estimator aims at over all runs of a group.
 AIMS = [("requested", "p95", 0.001), ("allocated", "median", 0.002), ("allocated", "p95", 0.01), ("reserved", "median", 0.01),
         ("reserved", "p95", 0.04)]
 
 
-def load_rows(only):
+def load_rows():
     rows = []
     for path in sorted(glob.glob(os.path.join(ROOT, "data", "measured", "emulated", "truth-*.jsonl"))):
         with open(path) as f:
@@ -39,11 +42,23 @@ def load_rows(only):
         row["kind"] = index[row["model"]]["kind"]
         row["path"] = zoo.model_file(row["model"])
         row["repeat"] = len(row["steps"])
-    return [r for r in rows if not only or re.search(only, name(r))]
+    return rows
+
+
+def other_routes(rows):
+    """The same runs estimated from other files of their models: what torch.onnx's optimizer and its older exporter write."""
+    found = []
+    for route in ROUTES:
+        for row in rows:
+            path = os.path.join(ROOT, "data", "models", route, row["model"] + ".onnx")
+            if os.path.exists(path):
+                found.append({**row, "path": path, "group": route, "route": route})
+    return found
 
 
 def name(row):
-    return f"{row['gpu']} " + row["command"].removeprefix("reference_program.py ")
+    route = f" ({row['route']} file)" if "route" in row else ""
+    return f"{row['gpu']} " + row["command"].removeprefix("reference_program.py ") + route
 
 
 def predict(rows, build):
@@ -154,11 +169,11 @@ def report(rows, results, failed, reasons, causes, missing):
             "comparison their requested peaks were off by 0 % in the median, 2.8 % at p95 and 8.2 % at most (allocated 0 %, 2.5 %, 8.1 %;",
             "reserved 0 %, 4.0 %, 7.7 %): ten of the twelve models were exact, swin_t and whisper-tiny were not. The rules that those two",
             "brought to light were added afterwards, so that the table of held-out models below is one after the fact for them.", "",
-            f"{len(rows)} recorded runs, {len(results)} compared, {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", ""]
-    for group in ("tuning", "held-out"):
+            f"{len([r for r in rows if 'route' not in r])} recorded runs, {len(results)} comparisons (some runs from several files), {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", ""]
+    for group in GROUPS:
         part = [(r, d) for r, d in results if r["group"] == group]
         if part:
-            text += [f"## {group.capitalize()} models", "", *table(part), "", *aims(part), "", *by_model(part), ""]
+            text += [f"## {HEADINGS.get(group, group.capitalize() + ' models')}", "", *table(part), "", *aims(part), "", *by_model(part), ""]
     text += ["## Runs above the bound of a run", "",
              f"A run may differ by {RUN_BOUND['requested']:.1%} in requested, {RUN_BOUND['allocated']:.0%} in allocated and {RUN_BOUND['reserved']:.0%} in "
              "reserved bytes without further words. These differ more:", "",
@@ -178,11 +193,12 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     p.add_argument("--only", help="regular expression on the name of a run")
-    p.add_argument("--group", choices=["tuning", "held-out"])
+    p.add_argument("--group", choices=GROUPS)
     p.add_argument("--write", metavar="FILE", help="also write the report")
     p.add_argument("--list", action="store_true", help="every run's differences")
     a = p.parse_args()
-    rows = [r for r in load_rows(a.only) if not a.group or r["group"] == a.group]
+    rows = load_rows()
+    rows = [r for r in rows + other_routes(rows) if (not a.only or re.search(a.only, name(r))) and (not a.group or r["group"] == a.group)]
     causes = load_causes()
     there = [r for r in rows if r["path"] and not r["error"]]
     results, failed, reasons = [], [], {}
@@ -197,7 +213,7 @@ def main():
             failed.append((row, reasons[id(row)]))
         if a.list:
             print(f"{name(row)}: " + "  ".join(f"{c} {d[c, 'first']:+.3%} {d[c, 'steady']:+.3%}" for c in COUNTERS))
-    for group in ("tuning", "held-out"):
+    for group in GROUPS:
         part = [(r, d) for r, d in results if r["group"] == group]
         if part:
             print("\n".join([f"{group}:", *table(part), *by_model(part), ""]))

@@ -1,6 +1,6 @@
 """The reference program (docs/reference-program.md): one training or inference run, and what PyTorch says of its memory.
 
-    LD_PRELOAD=…/libfakecuda.so FAKECUDA_DEVICE=h100 python reference_program.py --model resnet50 --batch 32
+    LD_PRELOAD=…/libemulated_gpu.so EMULATED_GPU=h100 python reference_program.py --model resnet50 --batch 32
 
 prints one JSON row. On a machine with a GPU the same command without LD_PRELOAD gives the GPU's own figures.
 --events FILE also writes the stream of allocations and frees in order (.json or .json.gz); --ops adds the innermost
