@@ -70,6 +70,7 @@ class OpRoute {
       }
     }
     store_initializers(facts_, reads, values_, tape_);
+    part_merged();
     tape_.calls.reserve(graph_.nodes.size());
     tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -123,6 +124,22 @@ class OpRoute {
       if (taken) continue;
       for (std::int32_t n : found->nodes) covered_[static_cast<std::size_t>(n)] = true;
       found_[i] = std::move(found);
+    }
+  }
+
+  /// An export in evaluation mode merges equal tensors and keeps the name of each on an Identity. Biases and norms of a
+  /// fresh model are equal without being one; a large matrix is only equal to another when the two are tied.
+  void part_merged() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const GraphNode& n = graph_.nodes[i];
+      if (!needed_[i] || n.op_type != "Identity" || n.inputs.size() != 1 || n.outputs.size() != 1 || n.outputs[0] < 0) continue;
+      const auto stored = graph_.initializers.find(n.inputs[0]);
+      if (stored == graph_.initializers.end() || stored->second.sizes.size() != 1 || !is_floating(stored->second.dtype)) continue;
+      StoredTensor own = stored->second;
+      own.name = graph_.values[static_cast<std::size_t>(n.outputs[0])].name;
+      if (own.name.find('.') == std::string::npos || own.name.find("::") != std::string::npos || own.name.front() == '/') continue;
+      values_.set(n.outputs[0], values_.make(guess_kind(own), own.name, own.dtype, own.sizes));
+      needed_[i] = false;
     }
   }
 

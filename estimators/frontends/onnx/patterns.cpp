@@ -67,6 +67,9 @@ std::optional<Found> match(const View& view, std::int32_t node) {
       {"NegativeLogLikelihoodLoss", {match_cross_entropy}},
       {"Conv", {match_folded_batch_norm}},
       {"ConstantOfShape", {match_like}},
+      {"LSTM", {match_recurrent}},
+      {"GRU", {match_recurrent}},
+      {"RNN", {match_recurrent}},
   };
   const GraphNode& n = view.node(node);
   if (!n.domain.empty()) return std::nullopt;

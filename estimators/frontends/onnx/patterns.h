@@ -75,6 +75,7 @@ std::optional<Found> match_rsqrt(const View&, std::int32_t node);
 std::optional<Found> match_attention(const View&, std::int32_t node);
 std::optional<Found> match_in_projection(const View&, std::int32_t node);
 std::optional<Found> match_cross_entropy(const View&, std::int32_t node);
+std::optional<Found> match_recurrent(const View&, std::int32_t node);
 std::optional<Found> match_like(const View&, std::int32_t node);
 std::optional<Found> match_folded_batch_norm(const View&, std::int32_t node);
 
