@@ -1,7 +1,11 @@
-# Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev.
+# Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
+# libzip-dev pkg-config.
 # onnx-ml.proto comes from the pinned onnx package of PyPI (cmake/Onnx.cmake).
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Protobuf REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
+add_library(libzip::zip ALIAS PkgConfig::LIBZIP)
 include(Onnx)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,10 @@
 #include "estimators/base/dtype.h"
 
 namespace memplan {
+
+namespace torch_export {
+struct Program;
+}
 
 /// A dimension: a number, or a symbol ("batch", "2*seq + 1"), or neither (size < 0 and no symbol).
 struct Dim {
@@ -72,6 +77,8 @@ struct Model {
   std::int64_t file_bytes = 0;
   std::map<std::string, std::string> metadata;  ///< of the file as a whole
   std::vector<std::string> warnings;
+  /// Of a .pt2 archive: its calls are ATen's already. graphs[0] then holds only the user inputs.
+  std::shared_ptr<const torch_export::Program> exported;
 };
 
 }  // namespace memplan

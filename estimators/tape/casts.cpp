@@ -46,18 +46,21 @@ Rule rule_of(std::string_view module_class) {
   return Rule::none;
 }
 
+Rule rule_of(const Tape& tape, const Scope& s) {
+  if (s.parent >= 0 && ends_with(s.path, ".wo")) {
+    const std::string& owner = tape.scopes[static_cast<std::size_t>(s.parent)].module_class;
+    if (ends_with(owner, "T5DenseActDense") || ends_with(owner, "T5DenseGatedActDense")) return Rule::t5_wo;
+  }
+  return rule_of(s.module_class);
+}
+
 class Pass {
  public:
   explicit Pass(Tape& tape) : tape_(tape) {}
 
   void run() {
     std::vector<Rule> rules;
-    for (const Scope& s : tape_.scopes) {
-      rules.push_back(rule_of(s.module_class));
-      if (s.parent < 0 || !ends_with(s.path, ".wo")) continue;
-      const std::string& owner = tape_.scopes[static_cast<std::size_t>(s.parent)].module_class;
-      if (ends_with(owner, "T5DenseActDense") || ends_with(owner, "T5DenseGatedActDense")) rules.back() = Rule::t5_wo;
-    }
+    for (const Scope& s : tape_.scopes) rules.push_back(rule_of(tape_, s));
     if (std::all_of(rules.begin(), rules.end(), [](Rule r) { return r == Rule::none; })) return;
     std::vector<Call> calls = std::move(tape_.calls);
     tape_.calls.clear();
@@ -246,6 +249,10 @@ class Pass {
 }  // namespace
 
 void restore_casts(Tape& tape) { Pass(tape).run(); }
+
+bool has_restored_casts(const Tape& tape, std::int32_t scope) {
+  return scope >= 0 && rule_of(tape, tape.scopes[static_cast<std::size_t>(scope)]) != Rule::none;
+}
 
 void follow_model_dtype(Tape& tape, Precision precision) {
   const DType dtype = precision == Precision::bf16 ? DType::bfloat16 : precision == Precision::fp16 ? DType::float16 : DType::float32;

@@ -1,6 +1,8 @@
 // Casts that an export in fp32 leaves no trace of.
 #pragma once
 
+#include <cstdint>
+
 #include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
 
@@ -16,6 +18,9 @@ namespace memplan {
 ///   *T5Dense*.wo:     input cast to the weight's dtype
 /// In fp32 the calls put in do nothing. What was put back is added to Tape::recovered.
 void restore_casts(Tape& tape);
+
+/// Whether the scope is one of those modules.
+bool has_restored_casts(const Tape& tape, std::int32_t scope);
 
 /// `torch.empty(n, dtype=x.dtype)` is exported with the dtype that x had. In a model converted to half precision such
 /// factories give half tensors, unless their line of Python says float32.

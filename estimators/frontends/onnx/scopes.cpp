@@ -47,11 +47,15 @@ std::vector<std::string> stack_lines(std::string_view trace) {
 
 std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   std::vector<std::string_view> paths = parse_python_strings(get(node, "pkg.torch.onnx.name_scopes"));
-  std::vector<std::string_view> classes = parse_python_strings(get(node, "pkg.torch.onnx.class_hierarchy"));
+  const std::vector<std::string_view> classes = parse_python_strings(get(node, "pkg.torch.onnx.class_hierarchy"));
   // Nodes that a pass of the exporter put in have no module of their own.
-  if (paths.empty() || paths.front().substr(0, 22) == "_empty_nn_module_stack") return stack_.empty() ? -1 : stack_.back();
+  if (paths.empty() || paths.front().substr(0, 22) == "_empty_nn_module_stack") return current();
   paths.pop_back();  // the op itself
-  std::vector<std::string> lines = stack_lines(get(node, "pkg.torch.onnx.stack_trace"));
+  return enter(paths, classes, stack_lines(get(node, "pkg.torch.onnx.stack_trace")), source);
+}
+
+template <class Text>
+std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& lines, std::string& source) {
   // Frames and modules correspond one to one, unless a pass of the exporter made the node.
   const bool aligned = lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
@@ -77,5 +81,8 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   }
   return stack_.back();
 }
+
+template std::int32_t ScopeTracker::enter(const std::vector<std::string_view>&, const std::vector<std::string_view>&, const std::vector<std::string>&, std::string&);
+template std::int32_t ScopeTracker::enter(const std::vector<std::string>&, const std::vector<std::string>&, const std::vector<std::string>&, std::string&);
 
 }  // namespace memplan::onnx_format

@@ -21,6 +21,14 @@ class ScopeTracker {
   /// Nodes without metadata stay in the scope of the node before.
   std::int32_t enter(const GraphNode& node, std::string& source);
 
+  /// The same from the module stack itself: paths and classes of the modules around a node and the lines of its stack
+  /// trace, outermost first.
+  template <class Text>
+  std::int32_t enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& lines, std::string& source);
+
+  /// The scope of the node before; -1 at the start.
+  std::int32_t current() const { return stack_.empty() ? -1 : stack_.back(); }
+
  private:
   Tape& tape_;
   std::vector<std::int32_t> stack_;

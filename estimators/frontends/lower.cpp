@@ -7,6 +7,7 @@
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/frontends/torch_export/lower.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
 #include "estimators/tape/casts.h"
@@ -33,30 +34,42 @@ void absent_inputs_are_none(Tape& tape) {
   }
 }
 
+void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
+  const Graph& file = model.graphs.front();
+  const bool by_text = onnx_format::has_fx_text(file) && onnx_format::is_complete_fx(file);
+  std::optional<Graph> prepared;
+  if (!by_text) prepared = onnx_format::has_fx_text(file) ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
+  const Graph& graph = prepared ? *prepared : file;
+  onnx_format::Values values(graph, symbols, tape, model.opset);
+  if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
+  else onnx_format::lower_ops(graph, setup, values, tape);
+  values.finish();
+  absent_inputs_are_none(tape);
+}
+
 }  // namespace
 
 Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
-    const Graph& file = model.graphs.front();
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
-    const bool by_text = onnx_format::has_fx_text(file) && onnx_format::is_complete_fx(file);
-    std::optional<Graph> prepared;
-    if (!by_text) prepared = onnx_format::has_fx_text(file) ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
-    const Graph& graph = prepared ? *prepared : file;
-    onnx_format::Values values(graph, symbols, tape, model.opset);
-    if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
-    else onnx_format::lower_ops(graph, setup, values, tape);
-    values.finish();
-    absent_inputs_are_none(tape);
+    // The training IR of torch.export still has the in-place ops that other routes have to recover.
+    bool functional = true;
+    if (model.exported) {
+      torch_export::check_ranges(*model.exported, symbols);
+      torch_export::lower_program(*model.exported, symbols, setup, tape);
+      functional = model.exported->decomposed;
+    } else {
+      lower_onnx(model, symbols, setup, tape);
+    }
     if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end()) freeze_listed(tape, frozen->second);
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, setup.precision);
     remove_dead_calls(tape);
-    if (setup.inplace_activations) {
+    if (setup.inplace_activations && functional) {
       const auto listed = model.metadata.find("memplan.inplace");
       recover_inplace(tape, listed == model.metadata.end() ? std::string_view{} : std::string_view(listed->second));
     }

@@ -1,0 +1,28 @@
+// What kind of file this is, told by its contents: extensions lie, ".pt" alone stands for three formats.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace memplan::frontends {
+
+enum class FileKind : std::uint8_t {
+  onnx,           ///< or anything else: the ONNX reader says what is wrong with it
+  torch_export,   ///< .pt2 archive
+  torch_script,   ///< zip of torch.jit.save
+  state_dict,     ///< zip of torch.save
+  legacy_pickle,  ///< torch.save before 1.6, or any pickle
+  safetensors,
+  gguf,
+  folder,         ///< a directory
+  other_zip,
+};
+
+/// Reads the first bytes, and of a zip archive its directory. Failure(input) where the file cannot be read.
+FileKind detect(const std::string& path);
+
+/// Fails with what a file of weights says: bytes of parameters and of their training state, and that activations need
+/// a graph. Never reads a tensor and never parses a pickle.
+[[noreturn]] void refuse_without_graph(FileKind kind, const std::string& path);
+
+}  // namespace memplan::frontends

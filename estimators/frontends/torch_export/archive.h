@@ -1,0 +1,40 @@
+// A zip archive opened for its table of contents. Only members that are asked for by name are read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace memplan::torch_export {
+
+/// More members than any real archive has: one per weight.
+constexpr std::int64_t max_members = 1'000'000;
+
+class Archive {
+ public:
+  struct Member {
+    std::string name;
+    std::int64_t bytes = 0;  ///< uncompressed, as the directory says
+    std::int64_t index = 0;
+  };
+
+  /// Failure(input) for a file that is not a whole zip archive, and for hostile directories: names that leave the
+  /// archive ("../x", "/x"), the same name twice, more than `max_members` members.
+  explicit Archive(const std::string& path);
+
+  const std::vector<Member>& members() const { return members_; }
+  /// None: null.
+  const Member* find(std::string_view name) const;
+
+  /// The contents of a member. Failure(input) when they are longer than `limit` bytes, encrypted or damaged.
+  std::string read(const Member& member, std::int64_t limit) const;
+
+ private:
+  std::shared_ptr<void> zip_;
+  std::string path_;
+  std::vector<Member> members_;  ///< by name
+};
+
+}  // namespace memplan::torch_export

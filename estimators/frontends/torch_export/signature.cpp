@@ -1,0 +1,108 @@
+#include "estimators/frontends/torch_export/signature.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "estimators/base/error.h"
+
+namespace memplan::torch_export {
+
+ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
+  const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
+  if (!name.tensor) fail_input(fmt::format("the file gives no sizes for '{}'", name.text), {}, "the file is damaged");
+  TapeValue v;
+  v.name = spec.target.empty() ? name.text : spec.target;
+  v.kind = kind;
+  v.dtype = name.tensor->dtype;
+  for (const Dim& d : name.tensor->sizes) {
+    const auto n = onnx_format::evaluate(d, symbols_);
+    if (!n) fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name, "bind its symbols with --dim");
+    v.sizes.push_back(*n);
+  }
+  v.requires_grad = kind == ValueKind::parameter && name.tensor->requires_grad;
+  // torch.tensor(3.0) in a forward pass makes a CPU tensor, and an op takes a 0-dim one without copying it.
+  v.on_host = kind == ValueKind::constant && v.sizes.empty();
+  return tape_.add_value(std::move(v));
+}
+
+void SignatureValues::make_inputs() {
+  std::set<NameId> read;
+  auto visit = [&](auto&& self, const Arg& a) -> void {
+    if (const auto* id = std::get_if<ValueId>(&a.value)) read.insert(id->index);
+    else if (const auto* list = std::get_if<Arg::List>(&a.value))
+      for (const Arg& x : *list) self(self, x);
+  };
+  for (const Node& n : program_.graphs.front().nodes)
+    for (const NodeInput& in : n.inputs) visit(visit, in.value);
+
+  std::unordered_map<std::string_view, ValueId> stored;
+  inputs_.resize(program_.inputs.size());
+  for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
+    const InputSpec& spec = program_.inputs[i];
+    if (spec.name < 0) continue;
+    const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
+    switch (spec.kind) {
+      case InputKind::user:
+        if (name.tensor) {
+          inputs_[i] = {add(ValueKind::user_input, spec)};
+          tape_.inputs.push_back(std::get<ValueId>(inputs_[i].value));
+        } else if (name.number) {
+          const auto n = onnx_format::evaluate(*name.number, symbols_);
+          if (!n) fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text, "export the model with a constant there");
+          inputs_[i] = {*n};
+        }
+        break;
+      case InputKind::parameter: {
+        if (!spec.stored.empty())
+          if (const auto it = stored.find(spec.stored); it != stored.end()) {
+            inputs_[i] = {it->second};
+            tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target)});
+            break;
+          }
+        const ValueId v = add(ValueKind::parameter, spec);
+        inputs_[i] = {v};
+        tape_.parameters.push_back(v);
+        if (!spec.stored.empty()) stored.emplace(spec.stored, v);
+        else if (!read.count(spec.name)) unread_.emplace(spec.target, v);
+        break;
+      }
+      case InputKind::buffer:
+      case InputKind::constant: {
+        const ValueId v = add(spec.kind == InputKind::buffer ? ValueKind::buffer : ValueKind::constant, spec);
+        inputs_[i] = {v};
+        tape_.buffers.push_back(v);
+        break;
+      }
+      case InputKind::other: break;
+    }
+  }
+}
+
+void SignatureValues::use_in_scope(ValueId value, std::string_view scope) {
+  if (unread_.empty() || !value.valid()) return;
+  TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
+  if (v.kind != ValueKind::parameter) return;
+  const std::size_t dot = v.name.rfind('.');
+  const std::string leaf = dot == std::string::npos ? v.name : v.name.substr(dot + 1);
+  const std::string here = scope.empty() ? leaf : fmt::format("{}.{}", scope, leaf);
+  const auto it = unread_.find(here);
+  if (here == v.name || it == unread_.end()) return;
+  const ValueId own = it->second;
+  TapeValue& other = tape_.values[static_cast<std::size_t>(own.index)];
+  if (other.sizes != v.sizes || other.dtype != v.dtype) return;
+  unread_.erase(it);
+  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, v.name)});
+  // named_parameters() lists a tied parameter once, under its first name and at that place.
+  auto place = [&](ValueId id) { return std::find(tape_.parameters.begin(), tape_.parameters.end(), id); };
+  if (place(own) < place(value)) {
+    tape_.parameters.erase(place(value));
+    *place(own) = value;
+    v.name = here;
+  } else {
+    tape_.parameters.erase(place(own));
+  }
+}
+
+}  // namespace memplan::torch_export

@@ -1,0 +1,256 @@
+// .pt2 archives made here member by member.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "estimators/frontends/torch_export/expression.h"
+#include "estimators/pipeline.h"
+#include "tests/unit/scratch_archive.h"
+
+using namespace memplan;
+using nlohmann::json;
+
+namespace {
+
+json number(int n) { return {{"as_int", n}}; }
+json symbol(const char* name) { return {{"as_expr", {{"expr_str", fmt::format("Symbol('{}', positive=True, integer=True)", name)}, {"hint", nullptr}}}}; }
+json tensor(const char* name) { return {{"as_tensor", {{"name", name}}}}; }
+
+json meta(json sizes, bool requires_grad = false, int dtype = 7) {
+  return {{"dtype", dtype}, {"sizes", std::move(sizes)}, {"requires_grad", requires_grad}, {"device", {{"type", "cpu"}, {"index", nullptr}}},
+          {"strides", json::array()}, {"storage_offset", number(0)}, {"layout", 7}};
+}
+
+json node(const char* target, json inputs, json outputs, const char* path = "") {
+  json named = json::array();
+  for (json& in : inputs) named.push_back({{"name", "input"}, {"arg", in}, {"kind", 1}});
+  return {{"target", target}, {"inputs", named}, {"outputs", std::move(outputs)},
+          {"metadata", {{"nn_module_stack", *path ? fmt::format("L__self__,,m.Net;L__self___{0},{0},torch.nn.modules.linear.Linear", path) : "L__self__,,m.Net"},
+                        {"stack_trace", *path ? "File \"/home/u/net.py\", line 3, in forward\n    y = self.a(x)\n  File \"site-packages/torch/nn/modules/linear.py\", line 9, in forward\n    return F.linear(input)"
+                                              : "File \"/home/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
+}
+
+json graph(json inputs, json outputs, json nodes, json values) {
+  return {{"inputs", std::move(inputs)}, {"outputs", std::move(outputs)}, {"nodes", std::move(nodes)}, {"tensor_values", std::move(values)},
+          {"sym_int_values", json::object()}, {"sym_bool_values", json::object()}, {"is_single_tensor_return", false}};
+}
+
+/// y = linear(x [s0, 4], w [3, 4]); returns relu_(y).
+json program() {
+  const json sizes = {symbol("s0"), number(3)};
+  json g = graph({tensor("p_w"), tensor("x")}, {tensor("relu_")},
+                 {node("torch.ops.aten.linear.default", {tensor("x"), tensor("p_w")}, {tensor("linear")}, "a"),
+                  node("torch.ops.aten.relu_.default", {tensor("linear")}, {tensor("relu_")})},
+                 {{"p_w", meta({number(3), number(4)}, true)}, {"x", meta({symbol("s0"), number(4)})}, {"linear", meta(sizes)}, {"relu_", meta(sizes)}});
+  json signature = {{"input_specs", {{{"parameter", {{"arg", {{"name", "p_w"}}}, {"parameter_name", "a.weight"}}}}, {{"user_input", {{"arg", tensor("x")}}}}}},
+                    {"output_specs", {{{"user_output", {{"arg", tensor("relu_")}}}}}}};
+  return {{"graph_module", {{"graph", g}, {"signature", signature}, {"module_call_graph", json::array()}}},
+          {"opset_version", {{"aten", 10}}}, {"range_constraints", {{"s0", {{"min_val", 2}, {"max_val", 64}}}}},
+          {"schema_version", {{"major", 8}, {"minor", 17}}}, {"verifiers", {"TRAINING"}}, {"torch_version", "2.11.0"}};
+}
+
+Members archive(const json& p) { return {{"net/archive_format", "pt2"}, {"net/archive_version", "0"}, {"net/models/model.json", p.dump()}}; }
+
+Tape tape_of(const Members& members, const TrainingSetup& setup = {}) {
+  const ScratchArchive file(members);
+  const auto model = load_model(file.path());
+  REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().what));
+  const auto tape = lower(*model, setup);
+  REQUIRE_MESSAGE(tape.ok(), (tape.ok() ? "" : tape.error().what));
+  return *tape;
+}
+
+Error error_of(const Members& members, const TrainingSetup& setup = {}) {
+  const ScratchArchive file(members);
+  const auto model = load_model(file.path());
+  if (!model.ok()) return model.error();
+  const auto tape = lower(*model, setup);
+  REQUIRE_FALSE(tape.ok());
+  return tape.error();
+}
+
+bool says(const Error& e, std::string_view text) { return e.what.find(text) != std::string::npos; }
+
+TrainingSetup batch(std::int64_t n) {
+  TrainingSetup s;
+  s.batch = n;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a .pt2 archive becomes ATen calls with modules, lines and open dimensions") {
+  const Tape t = tape_of(archive(program()), batch(5));
+  REQUIRE(t.calls.size() == 2);
+  CHECK(t.calls[0].op == "aten::linear");
+  CHECK(t.calls[0].source == "torch/nn/modules/linear.py:9 return F.linear(input)");
+  const Scope& scope = t.scopes.at(static_cast<std::size_t>(t.calls[0].scope));
+  CHECK(scope.path == "a");
+  CHECK(scope.module_class == "torch.nn.modules.linear.Linear");
+  CHECK(scope.source == "u/net.py:3 y = self.a(x)");
+  CHECK(t.calls[1].op == "aten::relu_");
+  REQUIRE(t.inputs.size() == 1);
+  CHECK(t.values.at(static_cast<std::size_t>(t.inputs[0].index)).sizes == std::vector<std::int64_t>{5, 4});
+  REQUIRE(t.parameters.size() == 1);
+  CHECK(t.values.at(static_cast<std::size_t>(t.parameters[0].index)).name == "a.weight");
+}
+
+TEST_CASE("the layout before torch 2.8, whose inputs do not say whether they are positional") {
+  json p = program();
+  p["schema_version"]["minor"] = 2;
+  for (json& n : p["graph_module"]["graph"]["nodes"])
+    for (json& in : n["inputs"]) in.erase("kind");
+  p["graph_module"]["graph"]["nodes"][0]["inputs"][1]["name"] = "weight";
+  const Tape t = tape_of({{"version", "8.2"}, {"serialized_exported_program.json", p.dump()}, {"serialized_state_dict.pt", "never read"}}, batch(2));
+  REQUIRE(t.calls.size() == 2);
+  CHECK(t.calls[0].args.size() == 2);
+}
+
+TEST_CASE("symbols are bound by name and checked against their range") {
+  TrainingSetup s;
+  s.dims["s0"] = 64;
+  CHECK(tape_of(archive(program()), s).calls.size() == 2);
+  s.dims["s0"] = 65;
+  const Error e = error_of(archive(program()), s);
+  CHECK(e.kind == ErrorKind::usage);
+  CHECK(says(e, "the file allows 1 to 64"));
+}
+
+TEST_CASE("unknown minor versions are read, unknown major ones refused") {
+  json p = program();
+  p["schema_version"]["minor"] = 99;
+  p["something_new"] = {1, 2, 3};
+  CHECK(tape_of(archive(p), batch(2)).calls.size() == 2);
+  p["schema_version"]["major"] = 9;
+  CHECK(says(error_of(archive(p)), "9.99"));
+  p["schema_version"]["major"] = 7;
+  CHECK(says(error_of(archive(p)), "7.99"));
+}
+
+TEST_CASE("parameters stored as one tensor are tied") {
+  json p = program();
+  json& module = p["graph_module"];
+  module["signature"]["input_specs"].push_back({{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
+  module["graph"]["tensor_values"]["p_v"] = meta({number(3), number(4)}, true);
+  Members members = archive(p);
+  CHECK(tape_of(members, batch(2)).parameters.size() == 2);
+  const json one = {{"path_name", "weight_0"}};
+  members["net/data/weights/model_weights_config.json"] = json{{"config", {{"a.weight", one}, {"b.weight", one}}}}.dump();
+  CHECK(tape_of(members, batch(2)).parameters.size() == 1);
+}
+
+TEST_CASE("regions without gradients are inlined on detached values") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json sizes = {symbol("s0"), number(3)};
+  const json inner = graph({tensor("a")}, {tensor("neg")}, {node("torch.ops.aten.neg.default", {tensor("a")}, {tensor("neg")})}, {{"a", meta(sizes)}, {"neg", meta(sizes)}});
+  json wrap = node("torch.ops.higher_order.wrap_with_set_grad_enabled", {json{{"as_bool", false}}, json{{"as_graph", {{"name", "sub"}, {"graph", inner}}}}, tensor("linear")}, {tensor("hop")});
+  g["nodes"][1] = wrap;
+  g["tensor_values"]["hop"] = meta(sizes);
+  g["outputs"] = {tensor("hop")};
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("hop");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 3);
+  CHECK(t.calls[1].op == "aten::detach");
+  CHECK(t.calls[2].op == "aten::neg");
+  CHECK(std::get<ValueId>(t.calls[2].args.at(0).value) == t.calls[1].outputs.at(0));
+
+  SUBCASE("a loop is named and counted by its outputs") {
+    g["nodes"][1]["target"] = "torch.ops.higher_order.scan";
+    const Tape loop = tape_of(archive(p), batch(2));
+    REQUIRE(loop.calls.size() == 2);
+    CHECK(loop.calls[1].unknown);
+    CHECK(loop.calls[1].known_shapes.at(0).second == std::vector<std::int64_t>{2, 3});
+    CHECK(std::any_of(loop.notes.begin(), loop.notes.end(), [](const Note& n) { return n.text.find("'scan'") != std::string::npos; }));
+  }
+}
+
+TEST_CASE("functional graphs change buffers in place again") {
+  json p = program();
+  p["verifiers"] = {"ATEN"};
+  json& module = p["graph_module"];
+  json& g = module["graph"];
+  module["signature"]["input_specs"].push_back({{"buffer", {{"arg", {{"name", "b_n"}}}, {"buffer_name", "n"}, {"persistent", true}}}});
+  g["tensor_values"]["b_n"] = meta(json::array(), false, 5);
+  g["tensor_values"]["add"] = meta(json::array(), false, 5);
+  g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("b_n"), json{{"as_int", 1}}}, {tensor("add")}));
+  module["signature"]["output_specs"].push_back({{"buffer_mutation", {{"arg", {{"name", "add"}}}, {"buffer_name", "n"}}}});
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE_FALSE(t.calls.empty());
+  CHECK(std::any_of(t.calls.begin(), t.calls.end(), [](const Call& c) { return c.op == "aten::add_.Tensor"; }));
+}
+
+TEST_CASE("sizes in sympy's notation") {
+  using torch_export::infix;
+  CHECK(infix("Symbol('s77', positive=True, integer=True)") == "s77");
+  CHECK(infix("Mul(Integer(2), Symbol('s77', positive=True))") == "(2*s77)");
+  CHECK(infix("Add(Symbol('s0'), Integer(-1))") == "(s0+(-1))");
+  CHECK(infix("FloorDiv(Symbol('s0', integer=True), Integer(2))") == "floor(s0/2)");
+  CHECK(infix("2*s0 + 1") == "2*s0 + 1");
+  CHECK(infix("Mystery(Symbol('s0'))").empty());
+  CHECK(infix(std::string(1000, '(') + "Symbol('s0')").empty());
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "Add(";
+  CHECK(infix(deep + "Symbol('s0')").empty());
+}
+
+TEST_CASE("damaged and hostile archives are refused") {
+  const std::string good = program().dump();
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", good.substr(0, good.size() / 2)}}), "JSON"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", "{}"}}), "JSON"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(100'000, '[')}}), "nested deeper"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(65 << 20, ' ')}}), "bytes long"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", "[" + std::string(11'000'000, ',') + "]"}}), "ten million"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/data/aotinductor/model/a.so", "x"}}), "no graph"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/a.json", good}, {"net/models/b.json", good}}), "several models"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"../../etc/x", "x"}, {"net/models/model.json", good}}), "outside"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"/etc/x", "x"}, {"net/models/model.json", good}}), "outside"));
+  json p = program();
+  p["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = {number(-4), number(4)};
+  CHECK(says(error_of(archive(p)), "negative"));
+  p = program();
+  p["graph_module"]["graph"]["nodes"].erase(0);
+  CHECK(says(error_of(archive(p)), "before anything made it"));
+  p = program();
+  p["graph_module"]["signature"]["output_specs"][0] = {{"loss_output", {{"arg", {{"name", "relu_"}}}}}};
+  CHECK(says(error_of(archive(p)), "joint"));
+}
+
+TEST_CASE("a truncated archive is refused") {
+  const ScratchArchive whole(archive(program()));
+  REQUIRE(truncate(whole.path().c_str(), 300) == 0);
+  const auto model = load_model(whole.path());
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().kind == ErrorKind::input);
+  CHECK(says(model.error(), "zip"));
+}
+
+TEST_CASE("files of weights say how many bytes they hold and that a graph is missing") {
+  const Error saved = error_of({{"w/data.pkl", "cposix\nsystem\n(S'false'\ntR."}, {"w/data/0", std::string(2048, 'x')}, {"w/data/1", std::string(1024, 'x')}});
+  CHECK(saved.kind == ErrorKind::input);
+  CHECK(says(saved, "3.00 KiB of parameters in 2 tensors"));
+  CHECK(says(saved, "12.0 KiB"));
+  CHECK(says(error_of({{"m/data.pkl", ""}, {"m/constants.pkl", ""}, {"m/code/__torch__.py", ""}}), "TorchScript"));
+  CHECK(says(error_of({{"readme.txt", "hello"}}), "not one that PyTorch wrote"));
+
+  auto plain = [](const std::string& bytes) {
+    const ScratchFile file(bytes);
+    const auto model = load_model(file.path());
+    REQUIRE_FALSE(model.ok());
+    return model.error();
+  };
+  const std::string header = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[256,4],"data_offsets":[0,4096]},"b":{"dtype":"BF16","shape":[],"data_offsets":[4096,4098]}})";
+  auto length = [](std::uint64_t n) {
+    std::string out;
+    for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(n >> (8 * i) & 255));
+    return out;
+  };
+  const Error tensors = plain(length(header.size()) + header);
+  CHECK(says(tensors, "4.00 KiB of parameters in 2 tensors"));
+  CHECK(says(plain(length(3) + "{[}"), "JSON"));
+  CHECK(says(plain(std::string("\x80\x02}q\x00.", 6)), "pickle"));
+  CHECK(says(plain("GGUF\x03 and more"), "GGUF"));
+}
