@@ -29,8 +29,8 @@ json node(const char* target, json inputs, json outputs, const char* path = "") 
   for (json& in : inputs) named.push_back({{"name", "input"}, {"arg", in}, {"kind", 1}});
   return {{"target", target}, {"inputs", named}, {"outputs", std::move(outputs)},
           {"metadata", {{"nn_module_stack", *path ? fmt::format("L__self__,,m.Net;L__self___{0},{0},torch.nn.modules.linear.Linear", path) : "L__self__,,m.Net"},
-                        {"stack_trace", *path ? "File \"/home/u/net.py\", line 3, in forward\n    y = self.a(x)\n  File \"site-packages/torch/nn/modules/linear.py\", line 9, in forward\n    return F.linear(input)"
-                                              : "File \"/home/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
+                        {"stack_trace", *path ? "File \"/x/u/net.py\", line 3, in forward\n    y = self.a(x)\n  File \"site-packages/torch/nn/modules/linear.py\", line 9, in forward\n    return F.linear(input)"
+                                              : "File \"/x/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
 }
 
 json graph(json inputs, json outputs, json nodes, json values) {

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "estimators/aten/registry.h"
 #include "estimators/base/error.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
@@ -17,6 +16,13 @@
 namespace memplan::torch_export {
 
 namespace {
+
+/// Arguments behind the `*` of schemas in native_functions.yaml. Tracing gives all others by position.
+bool is_keyword_only(std::string_view name) {
+  static const std::set<std::string_view> names{"alpha", "beta", "value", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy",
+                                                "generator", "rounding_mode", "scale", "enable_gqa", "correction", "approximate"};
+  return names.count(name) > 0;
+}
 
 /// What holds for every call of a region.
 struct Region {
@@ -95,16 +101,10 @@ class Lowering {
   }
 
   void add_inputs(const Node& node, Call& call) const {
-    const Row* row = nullptr;
     bool positional = true;  // arguments by position come first
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      const NodeInput& in = node.inputs[i];
+    for (const NodeInput& in : node.inputs) {
       ArgumentKind kind = in.kind;
-      if (kind == ArgumentKind::unknown) {
-        if (!row) row = registry().find(call.op);
-        const bool in_place = i == 0 || !row || (i < row->arguments.size() && row->arguments[i] == in.name);
-        kind = positional && in_place ? ArgumentKind::positional : ArgumentKind::keyword;
-      }
+      if (kind == ArgumentKind::unknown) kind = positional && !is_keyword_only(in.name) ? ArgumentKind::positional : ArgumentKind::keyword;
       positional = positional && kind == ArgumentKind::positional;
       if (kind == ArgumentKind::positional) call.args.push_back(resolved(in.value));
       else if (in.name != "device" && in.name != "pin_memory" && in.name != "layout") call.kwargs.emplace_back(in.name, resolved(in.value));
@@ -167,8 +167,8 @@ class Lowering {
       const auto* self = std::get_if<ValueId>(&call.args[0].value);
       if (!self || tape_.values[static_cast<std::size_t>(self->index)].name != out.target || call.op.rfind("aten::", 0) != 0) continue;
       const std::size_t dot = std::min(call.op.find('.'), call.op.size());
-      const std::string inplace = call.op.substr(0, dot) + "_" + call.op.substr(dot);
-      if (registry().find(inplace)) call.op = inplace;
+      const std::string_view base = std::string_view(call.op).substr(6, dot - 6);
+      if (base == "add" || base == "sub" || base == "mul" || base == "div") call.op.insert(dot, "_");
     }
   }
 
