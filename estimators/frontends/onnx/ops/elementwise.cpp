@@ -329,7 +329,10 @@ bool lower_cast(const At& at, Emit& e) {
     if (own == OwnCast::none) e.bind(at.node.outputs[0], x);  // x.to(x.dtype) returns x
     else if (own == OwnCast::up) e.call_for(at, "aten::to.dtype", {{x}, {DType::float32}});
     else e.call_for(at, "memplan::to_default_dtype", {{x}});
+    return true;
   }
+  // A boolean mask goes to the dtype of what it is multiplied with or added to.
+  if (at.in(0).dtype == DType::boolean && out.dtype == DType::float32) e.call_for(at, "memplan::to_default_dtype", {{x}});
   else e.call_for(at, "aten::to.dtype", {{x}, {*out.dtype}});
   return true;
 }
