@@ -26,7 +26,7 @@ def main():
     p.add_argument("--pt2", default=os.path.join(compare.ROOT, "data", "models", "pt2"))
     a = p.parse_args()
     there = {f.removesuffix(".pt2") for f in os.listdir(a.pt2) if f.endswith(".pt2")}
-    rows = [r for r in compare.load_rows(None) if r["model"] in there and r["path"] and not r["error"] and (not a.names or r["model"] in a.names)]
+    rows = [r for r in compare.load_rows() if r["model"] in there and r["path"] and not r["error"] and (not a.names or r["model"] in a.names)]
     by_onnx = compare.predict(rows, a.build)
     by_pt2 = compare.predict([{**r, "path": os.path.join(a.pt2, r["model"] + ".pt2")} for r in rows], a.build)
     table, worse = defaultdict(lambda: [0, 0, 0]), 0
