@@ -40,7 +40,7 @@ Row& Registry::add(std::string_view name, std::string_view schema, Kernel kernel
     row->arguments.emplace_back(trim(item.substr(0, equals)));
     row->defaults.push_back(equals == std::string_view::npos ? Value{} : parse_default(trim(item.substr(equals + 1))));
   }
-  rows_[row->name] = row;
+  if (!rows_.emplace(row->name, row).second) fail(ErrorKind::internal, "two rows for " + row->name);
   order_.push_back(row);
   return *row;
 }
@@ -55,14 +55,22 @@ const Registry& registry() {
     auto* r = new Registry;
     register_creation(*r);
     register_views(*r);
-    register_pointwise(*r);
+    register_arithmetic(*r);
+    register_elementwise(*r);
+    register_selection(*r);
     register_reductions(*r);
     register_matmul(*r);
+    register_products(*r);
     register_convolution(*r);
     register_normalization(*r);
     register_pooling(*r);
+    register_spatial(*r);
+    register_softmax(*r);
     register_attention(*r);
+    register_rearrange(*r);
     register_indexing(*r);
+    register_scatter(*r);
+    register_sorting(*r);
     register_losses(*r);
     register_recurrent(*r);
     register_symbolic(*r);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "estimators/aten/formula.h"
 #include "estimators/aten/run.h"
 #include "estimators/aten/value.h"
 
@@ -25,6 +26,9 @@ enum class Fidelity : std::uint8_t {
 /// What autocast does before the op runs (aten/src/ATen/autocast_mode.h).
 enum class Autocast : std::uint8_t { none, lower, fp32, fp32_dtype_argument, promote };
 
+/// Type of an element-wise result: that of the operands' promotion, the same with integers made floating, or bool.
+enum class ResultType : std::uint8_t { same, floating, boolean };
+
 struct Row {
   std::string name;                    ///< "aten::add.Tensor"
   std::vector<std::string> arguments;  ///< names in order
@@ -32,6 +36,9 @@ struct Row {
   Kernel kernel = nullptr;
   Fidelity fidelity = Fidelity::exact;
   Autocast autocast = Autocast::none;
+  Derivatives derivatives;             ///< of rows whose backward is written as formulas; else empty
+  int operands = 1;                    ///< of element-wise rows: leading arguments that are tensors or numbers
+  ResultType result = ResultType::same;
 };
 
 class Registry {
@@ -53,17 +60,31 @@ const Registry& registry();
 /// Failure(input) when the arguments do not fit; ops without a row are the caller's business (find() first).
 ValueList call_op(Run& run, const Row& row, std::vector<Value> args, const std::vector<std::pair<std::string, Value>>& kwargs);
 
+/// Element-wise kernels for rows with `operands`, `result` and `derivatives`: out of place and in place.
+ValueList run_elementwise(Run& run, Args& args);
+ValueList run_elementwise_(Run& run, Args& args);
+/// Numbers, lists and booleans of a call under their schema names, for formulas.
+Bindings constants_of(const Row& row, const Args& args);
+
 // One function per file of rows/.
 void register_creation(Registry&);
 void register_views(Registry&);
-void register_pointwise(Registry&);
+void register_arithmetic(Registry&);
+void register_elementwise(Registry&);
+void register_selection(Registry&);
 void register_reductions(Registry&);
 void register_matmul(Registry&);
+void register_products(Registry&);
 void register_convolution(Registry&);
 void register_normalization(Registry&);
 void register_pooling(Registry&);
+void register_spatial(Registry&);
+void register_softmax(Registry&);
 void register_attention(Registry&);
+void register_rearrange(Registry&);
 void register_indexing(Registry&);
+void register_scatter(Registry&);
+void register_sorting(Registry&);
 void register_losses(Registry&);
 void register_recurrent(Registry&);
 void register_symbolic(Registry&);

@@ -45,6 +45,10 @@ Dims to_dims(const Value& v, std::string_view what);
 class Args {
  public:
   Args(std::string_view op, std::vector<Value> values) : op_(op), values_(std::move(values)) {}
+  /// The last argument goes first, as autocast's copies do.
+  ~Args() {
+    while (!values_.empty()) values_.pop_back();
+  }
 
   std::size_t size() const { return values_.size(); }
   const Value& operator[](std::size_t i) const;

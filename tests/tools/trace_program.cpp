@@ -1,5 +1,5 @@
-// Runs small programs (the format of tests/op_oracle) on paper and prints their allocations and frees as JSON, so
-// that they can be compared event by event with PyTorch's.   trace_program PROGRAMS.json  ->  one JSON line each
+// Runs small programs (the format of tests/op_oracle) on paper and prints their allocations and frees as JSON, with
+// what autograd keeps, so that they can be compared event by event with PyTorch's.   trace_program PROGRAMS.json  ->  one JSON line each
 #include <fmt/format.h>
 
 #include <fstream>
@@ -40,6 +40,29 @@ struct Names {
   }
 };
 
+/// The places of a call's tensors by their memory: "args.0", "args.1.2" (in a list), keyword names.
+void places(const Value& v, const std::string& where, std::vector<std::pair<std::string, const Storage*>>& out) {
+  if (v.is_tensor() && v.tensor()) out.emplace_back(where, v.tensor()->storage.get());
+  if (v.is_list())
+    for (std::size_t i = 0; i < v.list().size(); ++i) places(v.list()[i], where + "." + std::to_string(i), out);
+}
+
+/// What the node behind a call's first output keeps, as places of the call's arguments and outputs.
+json kept_by(const ValueList& results, const std::vector<std::pair<std::string, const Storage*>>& arguments) {
+  json kept = json::array();
+  if (results.empty() || !results[0].is_tensor() || !results[0].tensor() || !results[0].tensor()->grad_fn) return kept;
+  for (const Tensor& t : results[0].tensor()->grad_fn->saved) {
+    if (!t) continue;
+    std::string where = "made by the op";
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (results[i].is_tensor() && results[i].tensor() && results[i].tensor()->storage.get() == t->storage.get()) where = "outputs." + std::to_string(i);
+    for (const auto& [place, storage] : arguments)
+      if (storage == t->storage.get()) where = place;
+    kept.push_back(where);
+  }
+  return kept;
+}
+
 struct Program {
   Run& run;
   Names names;
@@ -77,14 +100,11 @@ int main(int argc, char** argv) {
   const json programs = json::parse(file);
   for (const json& p : programs) {
     const std::string gpu = p.value("device", "h100");
-    Device device;
-    if (gpu.find("a100") != std::string::npos) {
-      device.sm_major = 8;
-      device.multiprocessors = 108;
-    }
+    // The emulated device's names; everything else about the card is in the device table.
+    const Device device = choose_device(gpu == "h100" || gpu == "a100" ? gpu + "-80gb" : gpu).device;
     TrainingSetup setup;
     json out{{"name", p["name"]}};
-    json marks = json::array(), layouts = json::array();
+    json marks = json::array(), layouts = json::array(), kept = json::array();
     Run run(setup, device);
     Program program{run, {}};
     auto mark = [&](const std::string& text) { marks.push_back({text, run.schedule.events.size()}); };
@@ -123,7 +143,11 @@ int main(int argc, char** argv) {
           std::vector<std::pair<std::string, Value>> kwargs;
           if (c.contains("kwargs"))
             for (auto& [k, v] : c["kwargs"].items()) kwargs.emplace_back(k, program.value(v));
+          std::vector<std::pair<std::string, const Storage*>> given;
+          for (std::size_t k = 0; k < args.size(); ++k) places(args[k], "args." + std::to_string(k), given);
+          for (const auto& [k, v] : kwargs) places(v, k, given);
           ValueList results = call_op(run, *row, std::move(args), kwargs);
+          kept.push_back(kept_by(results, given));
           if (results.size() == 1 && results[0].is_list() && c["outputs"].size() != 1) {
             ValueList inner = results[0].list();
             results = std::move(inner);
@@ -172,6 +196,7 @@ int main(int argc, char** argv) {
       out["events"] = events;
       out["marks"] = marks;
       out["layouts"] = layouts;
+      out["kept"] = kept;
     } catch (const Failure& f) {
       out["error"] = f.error().what + " " + f.error().where;
     }

@@ -1,55 +1,12 @@
 // Softmax, dropout and scaled dot product attention. Backend choice: native/transformers/cuda/sdp_utils.cpp of
 // PyTorch 2.11; sizes of temporaries: measured event by event, rules in the comments.
+#include <algorithm>
 #include <cmath>
 
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
 
 namespace memplan {
-namespace op {
-
-Tensor softmax_backward(Run& r, const Tensor& g, DType input) {
-  // The result is made first, then grad * output as a temporary.
-  Tensor out = r.empty_like(g, input);
-  Tensor product = r.empty_like(g);
-  return out;
-}
-
-namespace {
-/// `dtype` on an fp16 input is fused into the kernel; on other types the input is converted first (SoftMax.cpp).
-Tensor softmax_of(Run& r, const Tensor& given, std::optional<DType> dtype, bool log) {
-  Tensor x = given;
-  const bool fused = dtype && x->dtype == DType::float16 && *dtype == DType::float32;
-  if (dtype && !fused) x = to(r, x, *dtype);
-  Tensor dense = x;
-  {
-    Restore<bool> no_grad(r.grad_mode, false);
-    dense = contiguous(r, x);
-  }
-  Tensor y = r.empty(x->sizes, dtype.value_or(x->dtype));
-  Node* node = r.record({x}, {y}, [input = x->dtype, log](Run& r, Node&, TensorList& g) {
-    Tensor dense = contiguous(r, g[0]);
-    if (log) return TensorList{r.empty_like(dense, input)};
-    return TensorList{softmax_backward(r, dense, input)};
-  });
-  r.save_output(node, y);
-  return y;
-}
-}  // namespace
-
-Tensor softmax(Run& r, const Tensor& x, int, std::optional<DType> dtype) { return softmax_of(r, x, dtype, false); }
-Tensor log_softmax(Run& r, const Tensor& x, int, std::optional<DType> dtype) { return softmax_of(r, x, dtype, true); }
-
-Tensor dropout(Run& r, const Tensor& x, double p, bool train) {
-  if (!train || p == 0 || x->numel() == 0) return x;
-  Tensor mask = r.empty_like(x, DType::boolean);
-  Tensor y = r.empty_like(x);
-  Node* node = r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
-  r.save_output(node, mask);
-  return y;
-}
-
-}  // namespace op
 
 namespace {
 
@@ -75,11 +32,11 @@ Backend choose(Run& r, const Attention& a) {
   const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1;
   const bool same_dim = a.k->size(-1) == dim && a.v->size(-1) == dim;
   const bool mask_grad = a.mask && r.needs_grad(a.mask);
-  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask;
+  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask && !(a.causal && a.q->size(2) != a.k->size(2));
   const std::int64_t align = half(d) ? 8 : 4;
   const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) && (sm >= 80 || d != DType::bfloat16) &&
                          dim % align == 0 && a.v->size(-1) % align == 0 && !(a.gqa && heads != kv_heads);
-  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) && same_dim &&
+  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) && a.v->size(-1) % 8 == 0 && a.v->size(-1) <= (sm == 90 ? 256 : 128) &&
                      !mask_grad && a.k->size(2) != 1;
   const bool cudnn_first = sm == 90 || sm == 100;
   if (cudnn_first && cudnn) return Backend::cudnn;
@@ -95,25 +52,58 @@ Tensor float_mask(Run& r, const Tensor& mask, DType dtype) {
   return r.empty_like(mask, dtype);
 }
 
-Tensor efficient(Run& r, Attention a) {
+/// In the alphabetical order of their names.
+void save_inputs(Run& r, Node* node, const Attention& a) {
+  r.save(node, a.k);
+  r.save(node, a.q);
+  r.save(node, a.v);
+}
+
+/// Workspace of the backward kernel for one head: per tile of queries an accumulator and 16 bytes of locks; where the
+/// kernel cannot hold them, also fp32 sums of dk and dv. Tiles by what fits into the device's shared memory.
+std::int64_t backward_bytes(int sm, bool is_half, std::int64_t s, std::int64_t n, std::int64_t d, std::int64_t dv) {
+  const bool small = sm == 86 || sm == 89;  // 100 KiB of shared memory
+  const std::int64_t widest = std::max(d, dv), unit = widest > 128 ? 128 : 64;
+  std::int64_t rows = 64, cols = 64;
+  if (widest > 64 && !is_half && sm >= 80 && !small) rows = 128;
+  if (widest > (small ? 128 : 64) && is_half) rows = 128;
+  if (widest > 64 && is_half && sm >= 80 && widest <= (small ? 96 : 128)) cols = 128;
+  const bool sums = is_half && widest > (small ? 96 : 128);
+  const std::int64_t queries = (s + rows - 1) / rows * ((d + cols - 1) / cols) * (rows * cols * 4 + 16);
+  return queries + (sums ? up(n, 64) * (up(d, unit) + up(dv, unit)) * 4 : 0);
+}
+
+Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is padded
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], dv = a.v->sizes[3];
   Tensor bias = a.mask;
   if (bias && bias->sizes.back() % 8 != 0) {
     // pad_bias: the last dimension is padded to a multiple of 8 and sliced again.
     Dims padded = bias->sizes;
-    padded[padded.size() - 1] = up(padded.back(), 8);
+    for (int i = 0; i < padded.size(); ++i)
+      if (bias->strides[i] == 0) padded[i] = 1;  // padded before it is expanded
+    padded[padded.size() - 1] = up(bias->sizes.back(), 8);
     bias = r.empty(padded, bias->dtype);
+    a.mask.reset();
   }
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
   Tensor out = op::transpose(r, r.empty({b, s, h, dv}, a.q->dtype), 1, 2);
   Tensor lse = r.empty({b, h, grad ? up(s, 32) : 0}, DType::float32);
+  // Half outputs wider than one tile are summed in fp32.
+  if (half(a.q->dtype) && dv > 128) Tensor sums = r.empty({b, s, h, dv}, DType::float32);
   const int sm = r.device.sm();
-  Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
+  Node* node = r.record({a.q, a.k, a.v, a.mask}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const DType dt = nd.inputs[0].dtype;
     auto bshd = [&](std::int64_t len, std::int64_t heads, std::int64_t dim) { return op::transpose(r, r.empty({b, len, heads, dim}, dt), 1, 2); };
     Tensor grad;  // the kernel reads [B, S, H, D]
     if (!is_contiguous(*op::transpose(r, g[0], 1, 2))) grad = r.empty({b, s, h, dv}, dt);
     Tensor dq = bshd(s, h, d), dk = bshd(n, h, d), dvalue = bshd(n, h, dv);
+    // The bias's gradient has every head's scores, with rows padded to a multiple of 16; the engine sums it.
+    Tensor dbias;
+    if (nd.wants(3)) {
+      const std::int64_t padded = up(n, 16);
+      dbias = r.empty({b, h, s, padded}, dt);
+      if (padded != n) dbias = op::slice(r, dbias, 3, 0, n);
+    }
     Tensor delta;
     if (dt == DType::float32) {
       // (grad.float() * out.float()).sum(-1), transposed and made contiguous
@@ -124,23 +114,14 @@ Tensor efficient(Run& r, Attention a) {
     } else {
       delta = r.empty({b, h, s}, DType::float32);
     }
-    // GradQTempStorage per tile of queries: an accumulator and 16 bytes of locks; 64 x 64 tiles up to a head dim of
-    // 64, then 128 x 64 (128 x 128 for half types from compute capability 8.0 up to a head dim of 128).
-    const std::int64_t widest = std::max(d, dv);
-    const bool wide = half(dt) && sm >= 80 && widest > 64 && widest <= 128;
-    const std::int64_t rows = widest <= 64 ? 64 : 128, cols = wide ? 128 : 64;
-    std::int64_t per_head = (s + rows - 1) / rows * ((d + cols - 1) / cols) * (rows * cols * 4 + 16);
-    if (half(dt) && widest > 128) per_head += 2 * up(n, 128) * up(widest, 128) * 4;  // fp32 sums of dk and dv
-    Tensor workspace = r.scratch(Bytes(checked_mul(checked_mul(b, h), per_head)));
+    Tensor workspace = r.scratch(Bytes(checked_mul(checked_mul(b, h), backward_bytes(sm, half(dt), s, n, d, dv))));
     delta.reset();
     workspace.reset();
     grad.reset();
-    return TensorList{dq, dk, dvalue};
+    return TensorList{dq, dk, dvalue, dbias};
   });
-  r.save(node, a.q);
-  r.save(node, a.k);
-  r.save(node, a.v);
   if (bias) r.save(node, bias);
+  save_inputs(r, node, a);
   r.save_output(node, lse);
   r.save_output(node, out);
   return out;
@@ -149,7 +130,16 @@ Tensor efficient(Run& r, Attention a) {
 /// Output in the layout of the query where the query is dense, as cuDNN and flash give it.
 Tensor like_query(Run& r, const Tensor& q, std::int64_t dv) {
   if (q->sizes[3] == dv) return r.empty_like(q);
-  return op::transpose(r, r.empty({q->sizes[0], q->sizes[2], q->sizes[1], dv}, q->dtype), 1, 2);
+  // alloc_with_matching_layout: the dimensions in the order of the query's strides.
+  Dims sizes{q->sizes[0], q->sizes[1], q->sizes[2], dv}, strides = Dims::filled(4, 0);
+  std::vector<int> order{0, 1, 2, 3};
+  std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return q->strides[i] < q->strides[j]; });
+  std::int64_t step = 1;
+  for (int d : order) {
+    strides[d] = step;
+    step = checked_mul(step, sizes[d]);
+  }
+  return r.empty_strided(sizes, strides, q->dtype);
 }
 
 Tensor cudnn(Run& r, const Attention& a) {
@@ -158,23 +148,23 @@ Tensor cudnn(Run& r, const Attention& a) {
   Tensor seed = r.empty({}, DType::int64), offset = r.empty({}, DType::int64);
   Tensor out = like_query(r, a.q, a.v->sizes[3]);
   Tensor lse = grad ? r.empty({b, h, s, 1}, DType::float32) : Tensor();
-  { Tensor workspace = r.scratch(Bytes(256), Category::workspace); }
+  if (s > 1) Tensor workspace = r.scratch(Bytes(256), Category::workspace);
+  const std::size_t at = a.mask ? 1 : 0;
   Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList&) {
-    Tensor dq = r.empty_like(nd.saved[0]), dk = r.empty_like(nd.saved[1]), dv = r.empty_like(nd.saved[2]);
+    Tensor dq = r.empty_like(nd.saved[at + 1]), dk = r.empty_like(nd.saved[at]), dv = r.empty_like(nd.saved[at + 2]);
     // fp32 sums of dq, the row sums, 256 bytes; with fewer key heads also dk and dv for every query head.
     std::int64_t bytes = b * h * s * d * 4 + b * h * s * 4 + 256;
     if (kv != h) bytes += 2 * b * h * n * d * 2;
     Tensor workspace = r.scratch(Bytes(bytes), Category::workspace);
     return TensorList{dq, dk, dv};
   });
-  r.save(node, a.q);
-  r.save(node, a.k);
-  r.save(node, a.v);
   if (a.mask) r.save(node, a.mask);
+  save_inputs(r, node, a);
   if (lse) r.save_output(node, lse);
   r.save_output(node, out);
   r.save_output(node, offset);
   r.save_output(node, seed);
+  seed.reset();
   return out;
 }
 
@@ -198,7 +188,7 @@ std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t 
 
 Tensor flash(Run& r, const Attention& a) {
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
-  const std::int64_t rounded = d <= 192 ? up(d, 32) : 256;
+  const std::int64_t rounded = up(d, d <= 128 ? 32 : 64);
   Tensor out = r.empty_like(a.q);
   Tensor lse = r.empty({b, h, s}, DType::float32);
   Tensor rng, unused;
@@ -222,13 +212,13 @@ Tensor flash(Run& r, const Attention& a) {
     out_parts.reset();
   }
   Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
-    const Tensor& q = nd.saved[0];
+    const Tensor& q = nd.saved[1];
     // The kernel reads [B, S, H, D]: other layouts of the gradient and the output are copied.
     auto dense = [&](const Tensor& t) { return is_contiguous(*op::transpose(r, t, 1, 2)); };
     Tensor grad, kept;
     if (!dense(g[0])) grad = r.empty({b, s, h, d}, q->dtype);
     if (!dense(nd.saved[4])) kept = r.empty({b, s, h, d}, q->dtype);
-    Tensor dq = r.empty_like(q), dk = r.empty_like(nd.saved[1]), dv = r.empty_like(nd.saved[2]);
+    Tensor dq = r.empty_like(q), dk = r.empty_like(nd.saved[0]), dv = r.empty_like(nd.saved[2]);
     Tensor row_sums = r.empty({b, h, up(s, 128)}, DType::float32);
     Tensor sums = r.empty({b, up(s, 128), h, rounded}, DType::float32);
     Tensor dk_all, dv_all;
@@ -244,13 +234,14 @@ Tensor flash(Run& r, const Attention& a) {
     grad.reset();
     return TensorList{dq, dk, dv};
   });
-  r.save(node, a.q);
-  r.save(node, a.k);
-  r.save(node, a.v);
+  save_inputs(r, node, a);
   r.save_output(node, lse);
   r.save_output(node, out);
   r.save_output(node, rng);
   r.save_output(node, unused);
+  lse.reset();
+  rng.reset();
+  unused.reset();
   return out;
 }
 
@@ -286,6 +277,7 @@ Tensor math(Run& r, Attention a) {
     k = op::to(r, k, DType::float32);
     v = op::to(r, v, DType::float32);
   }
+  Tensor wide_q = q, wide_k = k, wide_v = v;  // named in PyTorch, so they live to the end
   q = op::mul_number(r, q);
   Tensor mask = a.mask;
   if (a.causal) {
@@ -306,11 +298,11 @@ Tensor math(Run& r, Attention a) {
   Tensor weights = safe_softmax(r, scores);
   scores.reset();
   if (a.p > 0) weights = op::dropout(r, weights, a.p, true);
+  if (!widen) return op::matmul(r, weights, v);
+  Tensor unused = op::to(r, weights, origin);
   Tensor out = op::matmul(r, weights, v);
-  if (widen) {
-    out = op::to(r, out, origin);
-    Tensor unused = op::to(r, weights, origin);
-  }
+  out = op::to(r, out, origin);
+  for (Tensor* t : {&weights, &k, &v, &mask, &q, &wide_v, &wide_k, &wide_q}) t->reset();
   return out;
 }
 
@@ -319,10 +311,19 @@ ValueList run_sdpa(Run& r, Args& args) {
   if (a.q->rank() < 2) fail_input("attention needs tensors of at least two dimensions");
   const Backend backend = choose(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
+  if (a.mask && backend == Backend::efficient)
+    a.mask = op::expand(r, a.mask, {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
   switch (backend) {
     case Backend::cudnn: return {cudnn(r, a)};
-    case Backend::flash: return {flash(r, a)};
-    case Backend::efficient: return {efficient(r, a)};
+    case Backend::flash: {
+      // pad_last_dim: the head dimension is padded to a multiple of 8, and the output sliced.
+      const std::int64_t dim = a.q->sizes[3], more = up(dim, 8) - dim;
+      if (more == 0) return {flash(r, a)};
+      for (Tensor* t : {&a.q, &a.k, &a.v})
+        *t = call_op(r, *registry().find("aten::constant_pad_nd"), {*t, Value(ValueList{0, Value(more)})}, {})[0].tensor();
+      return {op::slice(r, flash(r, a), 3, 0, dim)};
+    }
+    case Backend::efficient: return {efficient(r, std::move(a))};
     default: return {math(r, a)};
   }
 }
@@ -357,52 +358,11 @@ ValueList run_native_mha(Run& r, Args& a) {
   return {y};
 }
 
-std::optional<DType> dtype_at(const Args& a, std::size_t i) {
-  auto d = a.dtype(i);
-  return d.empty() ? std::nullopt : std::optional(d[0]);
-}
-
-ValueList run_dropout_(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  if (!a.boolean(2) || a.number(1) == 0) return {x};
-  // In place there is no fused kernel: noise of the full dtype, multiplied in; the noise is kept.
-  Tensor noise = r.empty_like(x);
-  Node* node = r.record({x}, {}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
-  r.save(node, noise);
-  r.rebase(x, node);
-  return {x};
-}
-
-ValueList run_feature_dropout(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  if (!a.boolean(2) || a.number(1) == 0) return {x};
-  Dims shape = x->sizes;
-  for (int i = 2; i < shape.size(); ++i) shape[i] = 1;
-  return {op::mul(r, x, r.empty(shape, x->dtype))};
-}
-
 }  // namespace
 
 void register_attention(Registry& t) {
-  for (const char* n : {"aten::softmax.int", "aten::softmax"})
-    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
-  t.add("aten::_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
-    return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
-  });
   t.add("aten::_safe_softmax", "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
-  for (const char* n : {"aten::log_softmax.int", "aten::log_softmax"})
-    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
-  t.add("aten::_log_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
-    return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
-  });
-  t.add("aten::dropout", "input, p, train", [](Run& r, Args& a) -> ValueList { return {op::dropout(r, a.tensor(0), a.number(1), a.boolean(2))}; });
-  t.add("aten::native_dropout", "input, p, train", [](Run& r, Args& a) -> ValueList {
-    Tensor y = op::dropout(r, a.tensor(0), a.number(1), a.none(2) || a.boolean(2));
-    return {y};
-  });
   t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head", run_native_mha);
-  t.add("aten::dropout_", "input, p, train", run_dropout_);
-  for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout"}) t.add(n, "input, p, train", run_feature_dropout, Fidelity::modelled);
   t.add("aten::scaled_dot_product_attention", "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
 }
 

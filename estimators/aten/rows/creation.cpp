@@ -82,6 +82,8 @@ void register_creation(Registry& t) {
       Tensor x = a.tensor(0);
       return {r.empty_like(x, a.dtype_or(1, x->dtype))};
     });
+  for (const char* name : {"aten::randint_like"})
+    t.add(name, "self, a=None, b=None", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
   t.add("aten::full_like", "self, fill_value, dtype=None", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     return {r.empty_like(x, a.dtype_or(2, x->dtype))};

@@ -2,26 +2,9 @@
 // Embedding.cu, EmbeddingBackwardKernel.cu of PyTorch 2.11).
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
+#include "estimators/aten/sorting.h"
 
 namespace memplan {
-
-namespace {
-std::int64_t align256(std::int64_t n) { return (n + 255) / 256 * 256; }
-std::int64_t blocks_of(std::int64_t n, std::int64_t tile) { return (n + tile - 1) / tile; }
-
-/// Temporary storage of cub::DeviceRadixSort with 8-byte keys and values: per pass of 8 bits a histogram of 256
-/// 8-byte bins, per tile a lookback row of 256 counters, and, with more than one pass, a second key and value
-/// buffer. Tiles: 4608 items on compute capability 9.0, 3840 on 8.x.
-Bytes radix_sort_temp(const Run& r, std::int64_t n, std::int64_t bits) {
-  const std::int64_t passes = (bits + 7) / 8, tile = r.device.sm() >= 90 ? 4608 : 3840;
-  std::int64_t bytes = 511 + 2048 * passes + 1024 * blocks_of(n, tile);
-  if (passes > 1) bytes += 2 * align256(8 * n);
-  return Bytes(bytes);
-}
-
-/// Temporary storage of cub's scans: 32 + tiles descriptors of 16 bytes.
-Bytes scan_temp(std::int64_t n, std::int64_t tile) { return Bytes(511 + align256(16 * (32 + blocks_of(n, tile)))); }
-}  // namespace
 
 namespace op {
 
@@ -56,24 +39,20 @@ Tensor cat(Run& r, const TensorList& given, int dim) {
 
 namespace {
 
-/// embedding_dense_backward_cuda: up to 3072 indices one kernel adds into the zeroed gradient; above, the indices are
-/// sorted and summed in segments.
-Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, std::int64_t n) {
-  const std::int64_t width = g->size(-1);
-  Tensor dense = contiguous(r, g);
-  if (n <= 3072) return r.empty({rows, width}, g->dtype);
+/// embedding_backward_cuda_kernel: the indices are sorted and their gradients summed in segments of equal indices.
+Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::int64_t width, std::int64_t n) {
   Tensor sorted = r.empty({n}, DType::int64), origin = r.empty({n}, DType::int64);
   {
     Tensor range = r.empty({n}, DType::int64);
-    Tensor temp = r.scratch(radix_sort_temp(r, n, 64));
+    Tensor temp = r.scratch(radix_sort_temp(r, n, 8, 64));
     temp.reset();
   }
-  Tensor grad = r.empty({rows, width}, g->dtype);
+  Tensor grad = r.empty({rows, width}, dtype);
   const std::int64_t segments = std::min(n, rows);
   Tensor offsets = r.empty({n}, DType::int64), count = r.empty({}, DType::int64);
   {
     Tensor dummy = r.empty({n}, DType::int64);
-    { Tensor temp = r.scratch(scan_temp(n, 4608)); }
+    { Tensor temp = r.scratch(scan_temp(n, embedding_scan_tile(r))); }
   }
   Tensor per_segment = r.empty({segments}, DType::int64), segment_offset = r.empty({segments}, DType::int64);
   { Tensor temp = r.scratch(scan_temp(segments, 896)); }
@@ -90,6 +69,14 @@ Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, std::int64
   origin.reset();
   sorted.reset();
   return grad;
+}
+
+/// embedding_dense_backward_cuda: up to 3072 indices one kernel adds into the zeroed gradient.
+Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, std::int64_t n) {
+  const std::int64_t width = g->size(-1);
+  Tensor dense = contiguous(r, g);
+  if (n <= 3072) return r.empty({rows, width}, g->dtype);
+  return sorted_embedding_backward(r, g->dtype, rows, width, n);
 }
 
 }  // namespace
@@ -117,21 +104,6 @@ void record_scatter_back(Run& r, const Tensor& x, const Tensor& y, const Tensor&
 }
 
 ValueList run_cat(Run& r, Args& a) { return {op::cat(r, a.tensors(0), static_cast<int>(a.integer(1)))}; }
-
-ValueList run_stack(Run& r, Args& a) {
-  TensorList parts = a.tensors(0);
-  const int d = op::wrap_dim(a.integer(1), parts.at(0)->rank() + 1);
-  Dims sizes = parts[0]->sizes;
-  sizes.insert(d, static_cast<std::int64_t>(parts.size()));
-  Tensor y = r.empty(sizes, op::result_type(parts));
-  r.record(parts, {y}, [d](Run& r, Node& n, TensorList& g) {
-    TensorList out(n.next.size());
-    for (std::size_t i = 0; i < out.size(); ++i)
-      if (n.wants(static_cast<int>(i))) out[i] = op::select(r, g[0], d, static_cast<std::int64_t>(i));
-    return out;
-  });
-  return {y};
-}
 
 ValueList run_gather(Run& r, Args& a) {
   Tensor x = a.tensor(0), index = a.tensor(2);
@@ -187,26 +159,19 @@ ValueList run_index(Run& r, Args& a) {
     }
   }
   bool host = x->on_host;
+  // CUDA wants all indices with the same strides: others are made contiguous in their common shape.
+  TensorList copies;
+  bool alike = true;
+  for (const Tensor& i : indices)
+    if (i) alike = alike && i->sizes == shape && i->strides == indices[first]->strides;
+  for (const Tensor& i : indices)
+    if (i && !alike && !host && !(i->sizes == shape && is_contiguous(*i))) copies.push_back(r.empty(shape, i->dtype));
   Tensor y = host ? r.host(sizes, x->dtype) : r.empty(sizes, x->dtype);
-  Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), indexed](Run& r, Node&, TensorList& g) {
+  while (!copies.empty()) copies.pop_back();
+  const int count = static_cast<int>(std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
+  Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, indexed](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
-    // index_put_with_sort_kernel
-    Tensor linear = r.empty({n}, DType::int64);
-    {
-      Tensor made = r.empty({n}, DType::int64);
-      linear = std::move(made);
-    }
-    Tensor sorted = r.empty({n}, DType::int64), origin = r.empty({n}, DType::int64);
-    {
-      Tensor range = r.empty({n}, DType::int64);
-      std::int64_t bits = 1;
-      for (std::int64_t m = indexed; m > 1; m >>= 1) ++bits;
-      Tensor temp = r.scratch(radix_sort_temp(r, n, bits));
-      temp.reset();
-    }
-    origin.reset();
-    sorted.reset();
-    linear.reset();
+    op::sort_linear_indices(r, n, count, indexed);  // index_put_with_sort_kernel
     return TensorList{grad};
   });
   for (const Tensor& i : indices)
@@ -214,147 +179,37 @@ ValueList run_index(Run& r, Args& a) {
   return {y};
 }
 
-ValueList run_two_outputs(Run& r, const Tensor& x, const Dims& sizes) {
-  Tensor y = r.empty(sizes, x->dtype), index = r.empty(sizes, DType::int64);
-  Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
-  if (node) r.save_output(node, index);
-  return {y, index};
+/// take_along_dim wraps the indices into a tensor of their own, which is what gather keeps.
+ValueList run_take_along_dim(Run& r, Args& a) {
+  Tensor x = a.tensor(0), index = a.tensor(1);
+  Tensor wrapped = r.empty(index->sizes, DType::int64);
+  Args b("aten::gather", {a[0], a[2], Value(wrapped)});
+  return run_gather(r, b);
 }
 
-ValueList run_topk(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  Dims sizes = x->sizes;
-  if (x->rank() > 0) sizes[op::wrap_dim(a.integer_or(2, -1), x->rank())] = a.integer(1);
-  return run_two_outputs(r, x, sizes);
-}
-
-ValueList run_sort(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  return run_two_outputs(r, x, x->sizes);
-}
-
-ValueList run_max_dim(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const int d = op::wrap_dim(a.integer(1), x->rank());
-  Dims sizes = x->sizes;
-  if (a.boolean(2)) sizes[d] = 1;
-  else sizes.erase(d);
-  return run_two_outputs(r, x, sizes);
-}
-
-/// roll over several dimensions is one roll after the other, also in the backward.
-Tensor rolled(Run& r, const Tensor& x, int times) {
-  Tensor y = r.empty(x->sizes, x->dtype);
-  for (int i = 1; i < times; ++i) {
-    Tensor next = r.empty(x->sizes, x->dtype);
-    y = std::move(next);
-  }
-  return y;
-}
-
-ValueList run_roll(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const int times = std::max(1, a.dims(1).size());
-  Tensor y = rolled(r, x, times);
-  r.record({x}, {y}, [times](Run& r, Node&, TensorList& g) { return TensorList{rolled(r, g[0], times)}; });
+ValueList run_take(Run& r, Args& a) {
+  Tensor x = a.tensor(0), index = a.tensor(1);
+  Tensor y = r.empty(index->sizes, x->dtype);
+  record_scatter_back(r, x, y, index, true);
   return {y};
 }
 
-/// Same-size copies: flip, tril, triu and the like, forward and backward.
-ValueList run_copy_like(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  Tensor y = a.op() == "aten::flip" ? r.empty_like(x) : r.empty(x->sizes, x->dtype);
-  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
-  return {y};
-}
-
-ValueList run_repeat(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const Dims repeats = a.dims(1);
-  const int lead = repeats.size() - x->rank();
-  Dims sizes;
-  for (int i = 0; i < repeats.size(); ++i) sizes.push_back(checked_mul(repeats[i], i < lead ? 1 : x->sizes[i - lead]));
-  Tensor y = r.empty(sizes, x->dtype);
-  r.record({x}, {y}, [repeats, lead, from = x->sizes](Run& r, Node&, TensorList& g) {
-    // repeat_backward: the new leading dimensions are summed, then the repeated ones.
-    Tensor grad = g[0];
-    for (int i = 0; i < lead; ++i) grad = op::sum(r, grad, {0}, false);
-    Dims split, dims;
-    for (int i = 0; i < from.size(); ++i) {
-      if (repeats[i + lead] != 1) {
-        dims.push_back(split.size());
-        split.push_back(repeats[i + lead]);
-      }
-      split.push_back(from[i]);
-    }
-    if (!dims.empty()) grad = op::sum(r, op::reshape(r, grad, split), dims, false);
-    return TensorList{grad};
+/// embedding_bag: the output, the bag of every index, the bags' sizes, and (for max only) the indices of the maxima.
+ValueList run_embedding_bag(Run& r, Args& a) {
+  Tensor w = a.tensor(0), indices = a.tensor(1), offsets = a.tensor(2);
+  const std::int64_t bags = offsets->numel() - (a.boolean(7)), mode = a.integer_or(4, 0);
+  Tensor sizes = r.empty({bags}, DType::int64), owner = r.empty({indices->numel()}, DType::int64);
+  Tensor y = r.empty({bags, w->sizes[1]}, w->dtype);
+  Tensor maxima = mode == 2 ? r.empty({bags, w->sizes[1]}, DType::int64) : r.empty({0}, DType::int64);
+  Node* node = r.record({w}, {y}, [rows = w->sizes[0]](Run& r, Node& n, TensorList& g) {
+    Tensor dense = op::contiguous(r, g[0]);
+    return TensorList{op::sorted_embedding_backward(r, dense->dtype, rows, dense->size(-1), n.saved[0]->numel())};
   });
-  return {y};
-}
-
-ValueList run_repeat_interleave(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const std::int64_t n = a.integer(1);
-  if (a.none(2)) x = op::flatten(r, x, 0, -1);
-  const int d = a.none(2) ? 0 : op::wrap_dim(a.integer(2), x->rank());
-  Tensor wide = op::unsqueeze(r, x, d + 1);
-  Dims sizes = wide->sizes;
-  sizes[d + 1] = n;
-  return {op::flatten(r, op::clone(r, op::expand(r, wide, sizes), op::Format::contiguous), d, d + 1)};
-}
-
-ValueList run_pad(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const Dims pads = a.dims(1);
-  Dims sizes = x->sizes;
-  for (int i = 0; i * 2 + 1 < pads.size(); ++i) sizes[x->rank() - 1 - i] = checked_add(sizes[x->rank() - 1 - i], pads[2 * i] + pads[2 * i + 1]);
-  const std::string mode = a.string_or(2, "constant");
-  Tensor y = r.empty(sizes, x->dtype);
-  Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
-  if (mode != "constant" && a.op() == "aten::pad") r.save(node, x);
-  return {y};
-}
-
-/// scatter and its kind, out of place: a copy of self; gradient of self is a copy with zeros written in.
-ValueList run_scatter(Run& r, Args& a) {
-  Tensor x = a.tensor(0), index = a.optional_tensor(2);
-  Tensor source = a[3].is_tensor() ? a[3].tensor() : Tensor();
-  Tensor y = r.empty_like(x);
-  const bool add = a.op().find("add") != std::string_view::npos;
-  Node* node = r.record({x, source}, {y}, [add](Run& r, Node& n, TensorList& g) {
-    TensorList out(2);
-    if (n.wants(0)) out[0] = add ? g[0] : r.empty_like(g[0]);
-    if (n.wants(1)) out[1] = r.empty(n.inputs[1].sizes, g[0]->dtype);
-    return out;
-  });
-  r.save(node, index);
-  return {y};
-}
-
-ValueList run_index_put(Run& r, Args& a) {
-  Tensor x = a.tensor(0), values = a.tensor(2);
-  Tensor y = r.empty_like(x);
-  r.record({x, values}, {y}, [](Run& r, Node& n, TensorList& g) {
-    TensorList out(2);
-    if (n.wants(0)) out[0] = r.empty_like(g[0]);
-    if (n.wants(1)) out[1] = r.empty(n.inputs[1].sizes, g[0]->dtype);
-    return out;
-  });
-  return {y};
-}
-
-/// slice_scatter, select_scatter, copy: a copy of self with a part overwritten.
-ValueList run_part_scatter(Run& r, Args& a) {
-  Tensor x = a.tensor(0), part = a.tensor(1);
-  Tensor y = r.empty_like(x);
-  r.record({x, part}, {y}, [](Run& r, Node& n, TensorList& g) {
-    TensorList out(2);
-    if (n.wants(0)) out[0] = r.empty_like(g[0]);
-    if (n.wants(1)) out[1] = r.empty(n.inputs[1].sizes, g[0]->dtype);
-    return out;
-  });
-  return {y};
+  r.save(node, indices);
+  r.save(node, offsets);
+  r.save_output(node, owner);
+  r.save_output(node, sizes);
+  return {y, owner, sizes, maxima};
 }
 
 ValueList run_one_hot(Run& r, Args& a) {
@@ -365,38 +220,35 @@ ValueList run_one_hot(Run& r, Args& a) {
   return {r.empty(sizes, DType::int64)};
 }
 
+/// isin compares every element with every candidate, then reduces into the result.
+ValueList run_isin(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y = r.empty(x->sizes, DType::boolean);
+  Dims pairs = x->sizes;
+  pairs.push_back(a.tensor(1)->numel());
+  Tensor equal = r.empty(pairs, DType::boolean);
+  Tensor any = r.empty(x->sizes, DType::boolean);
+  any.reset();
+  return {y};
+}
+
 }  // namespace
 
 void register_indexing(Registry& t) {
   for (const char* n : {"aten::cat", "aten::concat", "aten::concatenate"}) t.add(n, "tensors, dim=0", run_cat);
-  t.add("aten::stack", "tensors, dim=0", run_stack);
   t.add("aten::gather", "self, dim, index", run_gather);
-  t.add("aten::take_along_dim", "self, indices, dim", [](Run& r, Args& a) -> ValueList {
-    Args b("aten::gather", {a[0], a[2], a[1]});
-    return run_gather(r, b);
-  }, Fidelity::modelled);
+  t.add("aten::take_along_dim", "self, indices, dim", run_take_along_dim);
+  t.add("aten::take", "self, index", run_take);
   t.add("aten::index_select", "self, dim, index", run_index_select);
   for (const char* n : {"aten::index.Tensor", "aten::_unsafe_index.Tensor"}) t.add(n, "self, indices", run_index);
   t.add("aten::embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False", [](Run& r, Args& a) -> ValueList {
     return {op::embedding(r, a.tensor(0), a.tensor(1))};
   });
-  t.add("aten::topk", "self, k, dim=-1, largest=True, sorted=True", run_topk);
-  for (const char* n : {"aten::sort", "aten::sort.stable"}) t.add(n, "self, dim=-1, descending=False", run_sort, Fidelity::modelled);
-  t.add("aten::argsort", "self, dim=-1, descending=False", [](Run& r, Args& a) -> ValueList { return {run_sort(r, a)[1]}; }, Fidelity::modelled);
-  for (const char* n : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode", "aten::cummax", "aten::kthvalue"}) t.add(n, "self, dim=-1, keepdim=False", run_max_dim, Fidelity::modelled);
-  t.add("aten::roll", "self, shifts, dims=[]", run_roll);
-  for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::rot90", "aten::channel_shuffle"}) t.add(n, "self, a=None, b=None", run_copy_like);
-  t.add("aten::repeat", "self, repeats", run_repeat);
-  t.add("aten::repeat_interleave.self_int", "self, repeats, dim=None", run_repeat_interleave);
-  t.add("aten::constant_pad_nd", "self, pad, value=0", run_pad);
-  t.add("aten::pad", "self, pad, mode=None, value=None", run_pad);
-  for (const char* n : {"aten::reflection_pad1d", "aten::reflection_pad2d", "aten::replication_pad1d", "aten::replication_pad2d"}) t.add(n, "self, padding", run_pad, Fidelity::modelled);
-  for (const char* n : {"aten::scatter.src", "aten::scatter.value", "aten::scatter_add", "aten::scatter_reduce.two"}) t.add(n, "self, dim, index, src, reduce=None", run_scatter, Fidelity::modelled);
-  for (const char* n : {"aten::index_add", "aten::index_copy"}) t.add(n, "self, dim, index, source", run_scatter, Fidelity::modelled);
-  for (const char* n : {"aten::index_put", "aten::_unsafe_index_put", "aten::index_put_"}) t.add(n, "self, indices, values, accumulate=False", run_index_put, Fidelity::modelled);
-  for (const char* n : {"aten::slice_scatter", "aten::select_scatter", "aten::copy", "aten::diagonal_scatter"}) t.add(n, "self, src, dim=0, start=None, end=None, step=1", run_part_scatter, Fidelity::modelled);
-  t.add("aten::copy_", "self, src", [](Run&, Args& a) -> ValueList { return {a[0]}; }, Fidelity::modelled);
-  t.add("aten::one_hot", "self, num_classes=-1", run_one_hot, Fidelity::modelled);
+  for (const char* n : {"aten::embedding_bag", "aten::_embedding_bag"})
+    t.add(n, "weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False", run_embedding_bag);
+  t.add("aten::one_hot", "self, num_classes=-1", run_one_hot);
+  t.add("aten::bucketize.Tensor", "self, boundaries", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(0)->sizes, DType::int64)}; });
+  t.add("aten::searchsorted.Tensor", "sorted_sequence, self", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(1)->sizes, DType::int64)}; });
+  t.add("aten::isin.Tensor_Tensor", "elements, test_elements", run_isin);
 }
 
 }  // namespace memplan

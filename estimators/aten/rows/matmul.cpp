@@ -43,18 +43,20 @@ void record_mm(Run& r, const TensorList& inputs, const Tensor& y, int first) {
   Node* node = r.record(inputs, {y}, [first, sa = a->sizes, ta = a->strides, sb = b->sizes, tb = b->strides](Run& r, Node& n, TensorList& g) {
     TensorList out(first + 2);
     const bool want_a = n.wants(first), want_b = n.wants(first + 1);
-    // saved: [mat2 if mat1 wants a gradient], [mat1 if mat2 wants one]. Formulas run in alphabetical order of their
-    // names: mat1, mat2, self for addmm; mat2, self for mm.
-    auto grad_a = [&] { if (want_a) out[first] = mat1_grad(r, g[0], n.saved.front(), sa, ta); };
-    auto grad_b = [&] { if (want_b) out[first + 1] = mat2_grad(r, g[0], n.saved.back(), sb, tb); };
+    // saved: mat2 if mat1 wants a gradient, mat1 if mat2 wants one, and formulas run, both in alphabetical order of
+    // PyTorch's names: mat1, mat2, self for addmm; mat2, self for mm.
+    const Tensor &kept_b = first == 1 ? n.saved.back() : n.saved.front(), &kept_a = first == 1 ? n.saved.front() : n.saved.back();
+    auto grad_a = [&] { if (want_a) out[first] = mat1_grad(r, g[0], kept_b, sa, ta); };
+    auto grad_b = [&] { if (want_b) out[first + 1] = mat2_grad(r, g[0], kept_a, sb, tb); };
     if (first == 1) grad_a(), grad_b();
     else grad_b(), grad_a();
     if (first == 1 && n.wants(0)) out[0] = g[0];
     return out;
   });
   if (!node) return;
+  if (first == 1 && node->wants(first + 1)) r.save(node, a);
   if (node->wants(first)) r.save(node, b);
-  if (node->wants(first + 1)) r.save(node, a);
+  if (first == 0 && node->wants(first + 1)) r.save(node, a);
 }
 
 }  // namespace
@@ -146,7 +148,7 @@ namespace {
 Tensor matmul_of(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
   const int ra = a->rank(), rb = b->rank();
   if (ra == 0 || rb == 0) fail_input("a matrix product with a scalar");
-  if (ra == 1 && rb == 1) return sum(r, mul(r, a, b), {}, false);
+  if (ra == 1 && rb == 1) return dot(r, a, b);
   if (ra == 2 && rb == 1) return mv(r, a, b);
   if (ra == 1 && rb == 2) return squeeze(r, mm(r, unsqueeze(r, a, 0), b), 0);
   if (ra == 2 && rb == 2) return mm(r, a, b);
@@ -194,6 +196,7 @@ Tensor matmul(Run& r, const Tensor& a, const Tensor& b) { return matmul_of(r, a,
 
 Tensor linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
   if (bias && x->rank() == 2) return addmm(r, bias, x, t(r, w));
+  if (bias && x->rank() == 1) return squeeze(r, addmm(r, bias, unsqueeze(r, x, 0), t(r, w)), 0);
   if (bias && bias->rank() == 1 && x->rank() >= 3 && is_contiguous(*x)) {
     // _flatten_nd_linear
     Dims shape = x->sizes;
@@ -220,13 +223,13 @@ ValueList run_baddbmm(Run& r, Args& a) {
   r.use_cublas();
   Node* node = r.record({self, x, y}, {out}, [](Run& r, Node& n, TensorList& g) {
     TensorList out(3);
-    if (n.wants(1)) out[1] = op::bmm(r, g[0], op::transpose(r, n.saved.front(), 1, 2));
-    if (n.wants(2)) out[2] = op::bmm(r, op::transpose(r, n.saved.back(), 1, 2), g[0]);
+    if (n.wants(1)) out[1] = op::bmm(r, g[0], op::transpose(r, n.saved.back(), 1, 2));
+    if (n.wants(2)) out[2] = op::bmm(r, op::transpose(r, n.saved.front(), 1, 2), g[0]);
     if (n.wants(0)) out[0] = g[0];
     return out;
   });
-  if (node && node->wants(1)) r.save(node, y);
   if (node && node->wants(2)) r.save(node, x);
+  if (node && node->wants(1)) r.save(node, y);
   return {out};
 }
 
@@ -244,7 +247,6 @@ void register_matmul(Registry& t) {
     return {op::linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2))};
   });
   t.add("aten::mv", "self, vec", [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; });
-  t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; }, Fidelity::modelled);
 }
 
 }  // namespace memplan

@@ -72,7 +72,13 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
     sizes[x->rank() - n + i] = out[i];
     one = one && out[i] == 1;
   }
-  if (one && n > 1) return {op::mean(r, x, last, true)};  // Only a size of 1 becomes a mean
+  if (one && n > 1) {
+    // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
+    Tensor y = op::mean(r, x, last, true);
+    if (n == 2 && x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x))
+      r.rebase(y, r.record({y}, {}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
+    return {y};
+  }
   Tensor y = output_like(r, x, sizes, x->dtype);
   record_pool(r, x, y, {}, true);
   return {y};
@@ -136,8 +142,10 @@ void register_pooling(Registry& t) {
   t.add("aten::adaptive_avg_pool1d", "self, output_size", run_adaptive_avg<1>, Fidelity::modelled);
   for (const char* n : {"aten::adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d"}) t.add(n, "self, output_size", run_adaptive_avg<2>);
   for (const char* n : {"aten::adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d"}) t.add(n, "self, output_size", run_adaptive_avg<3>, Fidelity::modelled);
-  t.add("aten::adaptive_max_pool2d", "self, output_size", run_adaptive_max<2>, Fidelity::modelled);
-  for (const char* n : {"aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec", "aten::_upsample_nearest_exact2d.vec"})
+  t.add("aten::adaptive_max_pool1d", "self, output_size", run_adaptive_max<1>);
+  t.add("aten::adaptive_max_pool2d", "self, output_size", run_adaptive_max<2>);
+  t.add("aten::adaptive_max_pool3d", "self, output_size", run_adaptive_max<3>);
+  for (const char* n : {"aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec", "aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec"})
     t.add(n, "input, output_size, scale_factors", run_upsample);
   for (const char* n : {"aten::upsample_bilinear2d.vec", "aten::upsample_bicubic2d.vec", "aten::upsample_linear1d.vec", "aten::upsample_trilinear3d.vec", "aten::_upsample_bilinear2d_aa.vec", "aten::_upsample_bicubic2d_aa.vec"})
     t.add(n, "input, output_size, align_corners, scale_factors", run_upsample);

@@ -160,11 +160,55 @@ ValueList run_rnn(Run& r, Args& a) {
   return values;
 }
 
+/// _thnn_fused_lstm_cell and _thnn_fused_gru_cell: one kernel over the two products; it keeps a workspace of 4 or 5
+/// values per unit. The same bias gradient serves both biases.
+ValueList run_fused_cell(Run& r, Args& a) {
+  const bool lstm = a.op() == "aten::lstm_cell";
+  Tensor x = a.tensor(0);
+  const TensorList state = a[1].is_list() ? a.tensors(1) : TensorList{a.tensor(1)};
+  Tensor hx = state.at(0), cx = lstm ? state.at(1) : Tensor(), bi = a.optional_tensor(4), bh = a.optional_tensor(5);
+  Tensor from_input = op::linear(r, x, a.tensor(2), {}), from_hidden = op::linear(r, hx, a.tensor(3), {});
+  const std::int64_t batch = hx->sizes[0], hidden = hx->sizes[1];
+  Tensor workspace = r.empty({batch, (lstm ? 4 : 5) * hidden}, x->dtype);
+  Tensor hy = r.empty(hx->sizes, x->dtype), cy = lstm ? r.empty(cx->sizes, x->dtype) : Tensor();
+  const Dims gate_sizes = from_input->sizes;
+  TensorList inputs = lstm ? TensorList{from_input, from_hidden, cx, bi, bh} : TensorList{from_input, from_hidden, hx, bi, bh};
+  Node* node = r.record(inputs, lstm ? TensorList{hy, cy} : TensorList{hy}, [lstm, gate_sizes, hs = hx->sizes, d = x->dtype](Run& r, Node& n, TensorList&) {
+    TensorList out(5);
+    out[0] = r.empty(gate_sizes, d);
+    if (!lstm) out[1] = r.empty(gate_sizes, d);
+    out[2] = r.empty(hs, d);
+    if (lstm) out[1] = out[0];
+    const bool biased = n.wants(3) || n.wants(4);
+    if (biased) out[3] = op::sum(r, out[0], {0}, false);
+    if (biased) out[4] = lstm ? out[3] : op::sum(r, out[1], {0}, false);
+    return out;
+  });
+  r.save(node, from_hidden);
+  r.save(node, from_input);
+  if (lstm) r.save(node, cx);
+  if (lstm && node) r.save_output(node, cy);
+  if (!lstm) r.save(node, hx);
+  r.save_output(node, workspace);
+  if (lstm) return {hy, cy};
+  return {hy};
+}
+
+/// rnn_tanh_cell and rnn_relu_cell: two linear layers, the sum in place, the function.
+ValueList run_plain_cell(Run& r, Args& a) {
+  Tensor sum = op::linear(r, a.tensor(1), a.tensor(3), a.optional_tensor(5));
+  Tensor from_input = op::linear(r, a.tensor(0), a.tensor(2), a.optional_tensor(4));
+  op::add_(r, sum, from_input);
+  return call_op(r, *registry().find(a.op() == "aten::rnn_tanh_cell" ? "aten::tanh" : "aten::relu"), {sum}, {});
+}
+
 }  // namespace
 
 void register_recurrent(Registry& t) {
   for (const char* n : {"aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"})
     t.add(n, "input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first", run_rnn);
+  for (const char* n : {"aten::lstm_cell", "aten::gru_cell"}) t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_fused_cell);
+  for (const char* n : {"aten::rnn_tanh_cell", "aten::rnn_relu_cell"}) t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_plain_cell);
 }
 
 }  // namespace memplan

@@ -306,12 +306,11 @@ void register_views(Registry& t) {
     // unbind_backward: stack of the pieces' gradients, zeros for those without one.
     r.record({x}, parts, [sizes, d, dtype = x->dtype](Run& r, Node&, TensorList& g) {
       TensorList pieces;
-      Tensor zero;  // the missing pieces are expanded from one scalar
-      for (const Tensor& piece : g) {
-        if (!piece && !zero) zero = r.empty({}, dtype);
-        pieces.push_back(op::unsqueeze(r, piece ? piece : op::expand(r, zero, sizes), d));
-      }
-      return TensorList{op::cat(r, pieces, d)};
+      // A missing piece is expanded from a scalar of its own.
+      for (const Tensor& piece : g) pieces.push_back(op::unsqueeze(r, piece ? piece : op::expand(r, r.empty({}, dtype), sizes), d));
+      Tensor grad = op::cat(r, pieces, d);
+      for (Tensor& piece : pieces) piece.reset();
+      return TensorList{grad};
     });
     return list_of(parts);
   });

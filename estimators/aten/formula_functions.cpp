@@ -1,0 +1,136 @@
+#include "estimators/aten/formula_functions.h"
+
+#include <cmath>
+
+#include "estimators/aten/ops.h"
+#include "estimators/aten/registry.h"
+
+namespace memplan {
+
+namespace {
+
+bool real_number(const Value& v) { return std::holds_alternative<double>(v.v); }
+
+Tensor operand(Run& r, const Value& v) { return v.is_tensor() ? v.tensor() : op::number(r, real_number(v)); }
+
+double number_of(const Value& v) {
+  if (const bool* b = std::get_if<bool>(&v.v)) return *b;
+  return to_double(v, "a formula");
+}
+
+bool is_comparison(std::string_view op) { return op == "==" || op == "!=" || op == "<" || op == ">" || op == "<=" || op == ">="; }
+
+double arithmetic(std::string_view op, double a, double b) {
+  if (op == "+") return a + b;
+  if (op == "-") return a - b;
+  if (op == "*") return a * b;
+  if (op == "/") return a / b;
+  if (op == "==") return a == b;
+  if (op == "!=") return a != b;
+  if (op == "<") return a < b;
+  if (op == ">") return a > b;
+  if (op == "<=") return a <= b;
+  if (op == ">=") return a >= b;
+  return a != 0 && b != 0;
+}
+
+/// A fused backward kernel: one output in the shape of its tensors, the type of the first.
+Value kernel(Run& r, const ValueList& args) {
+  TensorList tensors;
+  for (const Value& v : args)
+    if (v.is_tensor() && v.tensor()) tensors.push_back(v.tensor());
+  return op::pointwise(r, tensors, tensors.at(0)->dtype);
+}
+
+/// restore_reduced_dims: unsqueezes what a reduction without keepdim has removed.
+Tensor restore_dims(Run& r, Tensor t, const Value& dim, bool keepdim, int rank) {
+  if (keepdim || rank == 0 || t->rank() == rank) return t;
+  Dims dims = dim.is_none() ? Dims{} : dim.is_list() ? to_dims(dim, "a formula") : Dims{to_int(dim, "a formula")};
+  if (dims.empty())
+    for (int i = 0; i < rank; ++i) dims.push_back(i);
+  for (auto& d : dims) d = op::wrap_dim(d, rank);
+  std::sort(dims.begin(), dims.end());
+  for (auto d : dims) t = op::unsqueeze(r, t, static_cast<int>(d));
+  return t;
+}
+
+bool ends_with(std::string_view s, std::string_view end) { return s.size() >= end.size() && s.substr(s.size() - end.size()) == end; }
+
+/// The overload of a row that fits: PyTorch's naming of them.
+const Row* overload(std::string_view name, const ValueList& args) {
+  const std::string base = "aten::" + std::string(name);
+  const bool second_tensor = args.size() > 1 && args[1].is_tensor(), second_list = args.size() > 1 && args[1].is_list();
+  std::vector<std::string> tries;
+  if (name == "pow") tries = {base + (args[0].is_tensor() ? second_tensor ? ".Tensor_Tensor" : ".Tensor_Scalar" : ".Scalar")};
+  if (name == "masked_fill") tries = {base + ".Scalar"};
+  if (name == "where") tries = {base + (args[1].is_tensor() ? args[2].is_tensor() ? ".self" : ".ScalarOther" : ".ScalarSelf")};
+  if (name == "index_fill") tries = {base + ".int_Scalar"};
+  if (name == "scatter") tries = {base + (args[3].is_tensor() ? ".src" : ".value")};
+  if (name == "transpose") tries = {base + ".int"};
+  if (name == "index") tries = {base + ".Tensor"};
+  if ((name == "sum" || name == "mean") && args.size() > 1) tries = {base + (name == "sum" ? ".dim_IntList" : ".dim")};
+  if (tries.empty()) tries = {base, base + (second_tensor ? ".Tensor" : second_list ? ".dim_IntList" : ".Scalar"), base + ".int", base + ".dim"};
+  for (const std::string& t : tries)
+    if (const Row* row = registry().find(t)) return row;
+  return nullptr;
+}
+
+}  // namespace
+
+Value formula_negative(Run& r, const Value& a) {
+  if (a.is_tensor()) return op::neg(r, a.tensor());
+  if (real_number(a)) return -std::get<double>(a.v);
+  return -to_int(a, "a formula");
+}
+
+Value formula_operation(Run& r, std::string_view op, const Value& a, const Value& b) {
+  if (!a.is_tensor() && !b.is_tensor()) {
+    const double n = arithmetic(op, number_of(a), number_of(b));
+    if (is_comparison(op) || op == "&") return n != 0;
+    return n;
+  }
+  const Tensor x = operand(r, a), y = operand(r, b);
+  if (is_comparison(op) || op == "&") return op::pointwise(r, {x, y}, DType::boolean);
+  if (op == "+") return op::add(r, x, y);
+  if (op == "-") return op::sub(r, x, y);
+  if (op == "*") return op::mul(r, x, y);
+  return op::div(r, x, y);
+}
+
+Value formula_call(Run& r, std::string_view name, ValueList& args) {
+  if (args.empty()) fail(ErrorKind::internal, "a formula calls " + std::string(name) + " on nothing");
+  if (name == "conj" || name == "resolve_conj") return args[0];
+  if (name == "kernel") return kernel(r, args);        // a function that no formula needs by name
+  if (name == "kernel_number") return 1.0;              // log(base)
+  if (name == "sqrt" && !args[0].is_tensor()) return std::sqrt(number_of(args[0]));
+  // zeros({}, x.options()), scalar_tensor(0., x.options())
+  if (name == "scalar_like") return r.empty({}, args[0].tensor()->dtype);
+  // grad.to(self.scalar_type())
+  if (name == "to") return op::to(r, args[0].tensor(), std::get<DType>(args[1].v));
+  if (name == "to_type_of") return op::to(r, args[0].tensor(), args[1].tensor()->dtype);
+  if (name == "maybe_multiply") return number_of(args[1]) == 1 ? args[0] : formula_operation(r, "*", args[0], args[1]);
+  if (name == "restore_reduced_dims") return restore_dims(r, args[0].tensor(), args[1], to_bool(args[2], "keepdim"), static_cast<int>(to_int(args[3], "rank")));
+  if (name == "keep") return {};  // read only so that it is kept
+  if (name == "defined") return args[0].is_tensor() && args[0].tensor();
+  if (name == "scale_grad_by_count") {
+    // (grad / mask.sum(dims, keepdim)) * mask
+    const Dims dims = to_dims(args[2], "a formula");
+    Tensor count = op::sum(r, args[1].tensor(), dims, true);
+    Tensor share = op::div(r, args[0].tensor(), count);
+    return op::mul(r, args[1].tensor(), share);
+  }
+  if (name == "dim") return static_cast<std::int64_t>(args[0].tensor()->rank());
+  if (name == "numel") return args[0].tensor()->numel();
+  if (name == "batched_like") return op::expand(r, op::unsqueeze(r, args[0].tensor(), 0), {args[1].tensor()->sizes[0], args[0].tensor()->sizes[0], args[0].tensor()->sizes[1]});
+  if (name == "expand_like") return op::expand(r, args[0].tensor(), args[1].tensor()->sizes);
+  if (name == "new_zeros_like") return r.empty(args[1].tensor()->sizes, args[0].tensor()->dtype);
+  if (ends_with(name, "_")) return args[0];
+  if (const Row* row = overload(name, args)) {
+    ValueList out = call_op(r, *row, args, {});
+    return out.at(0);
+  }
+  if (ends_with(name, "_backward")) return kernel(r, args);
+  fail(ErrorKind::internal, "a formula calls " + std::string(name) + ", which has no row");
+}
+
+}  // namespace memplan

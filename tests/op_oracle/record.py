@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Records what PyTorch asks the allocator for, for every program of programs.py, into data/op_oracle/<device>.json.gz.
+
+    python tests/op_oracle/record.py --preload libfakecuda.so [--devices h100 a100 …] [--only TEXT]
+
+Needs a CUDA build of PyTorch and a device: a real one (without --preload, one --devices name that says which it is) or
+the emulated one, whose preloaded library answers the CUDA calls. Programs that PyTorch refuses on a device are named, and not compared there.
+"""
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.path.join(HERE, "..", "..", "data", "op_oracle")
+sys.path.insert(0, HERE)
+import compare
+import programs
+
+
+def digest(program):
+    return hashlib.sha1(json.dumps(program, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def answers(chosen, device, preload):
+    """PyTorch's answers, one per program, in order."""
+    environment = dict(os.environ)
+    if preload:
+        environment.update(LD_PRELOAD=preload, FAKECUDA_DEVICE=device)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump(chosen, f)
+        f.flush()
+        done = subprocess.run([sys.executable, os.path.join(HERE, "torch_events.py"), f.name], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--preload", default=os.environ.get("MEMPLAN_EMULATED_DEVICE"), help="library of the emulated device")
+    p.add_argument("--devices", nargs="+", default=["h100", "a100", "l4", "t4"])
+    a = p.parse_args()
+    chosen = programs.all_programs()
+    os.makedirs(DATA, exist_ok=True)
+    for device in a.devices:
+        recorded, refused = {}, 0
+        for program, answer in zip(chosen, answers(chosen, device, a.preload)):
+            lines = compare.lines(answer)
+            if lines is None:
+                print(f"{device}: PyTorch refuses {program['name']}: {answer['error']}")
+                refused += 1
+            recorded[program["name"]] = [digest(program), "\n".join(lines) if lines else None]
+        path = os.path.join(DATA, f"{device}.json.gz")
+        text = json.dumps({"device": device, "programs": recorded}, indent=0)
+        with open(path, "wb") as f, gzip.GzipFile(fileobj=f, mode="wb", mtime=0, filename="") as z:
+            z.write(text.encode())
+        print(f"{path}: {len(recorded)} programs, {refused} of them refused, {os.path.getsize(path)} bytes")
+
+
+if __name__ == "__main__":
+    main()
