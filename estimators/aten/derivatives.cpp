@@ -93,6 +93,12 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
   std::vector<std::string> order = names(), saved;
   std::stable_partition(order.begin(), order.end(), [](const std::string& name) { return output_index(name) < 0; });
   for (const std::string& name : order) {
+    // "other_meta": the shape and type of an input, without its memory.
+    if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
+      for (const auto& [input, tensor] : inputs)
+        if (tensor && name.substr(0, name.size() - 5) == input) constants.set(name, run.host(tensor->sizes, tensor->dtype));
+      continue;
+    }
     const int output = output_index(name);
     if (output >= 0) {
       if (in_place) run.save_output(node, inputs[0].second);

@@ -61,7 +61,8 @@ class Derivatives {
   /// Records the node of an op with these derivatives. `inputs` are its tensors by schema name (null allowed),
   /// `outputs` its results ("result", or "result0", "result1" … where there are several); `constants` the numbers and
   /// lists that formulas read. Inputs and outputs that a formula reads are kept, and an input that only the formula of
-  /// another input reads is kept only if that one wants a gradient (torchgen's gen_variable_type). An empty
+  /// another input reads is kept only if that one wants a gradient (torchgen's gen_variable_type). "other_meta" in a
+  /// formula stands for the input's shape and type, which are kept without its memory. An empty
   /// `differentiable` output counts too. Returns null where no gradient is wanted.
   Node* record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, Bindings constants = {}) const;
   /// The same for an in-place op on `inputs[0]`, whose former value is cloned where a formula reads it.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Records what PyTorch asks the allocator for, for every program of programs.py, into data/op_oracle/<device>.json.gz.
 
-    python tests/op_oracle/record.py --preload libfakecuda.so [--devices h100 a100 …] [--only TEXT]
+    python tests/op_oracle/record.py --preload build/release/tests/emulated_gpu/libemulated_gpu.so [--devices h100 a100 …] [--only TEXT]
 
 Needs a CUDA build of PyTorch and a device: a real one (without --preload, one --devices name that says which it is) or
-the emulated one, whose preloaded library answers the CUDA calls. Programs that PyTorch refuses on a device are named, and not compared there.
+the emulated one (tests/emulated_gpu), whose preloaded library answers the CUDA calls. Programs that PyTorch refuses on a device are named, and not compared there.
 """
 import argparse
 import gzip
@@ -30,7 +30,7 @@ def answers(chosen, device, preload):
     """PyTorch's answers, one per program, in order."""
     environment = dict(os.environ)
     if preload:
-        environment.update(LD_PRELOAD=preload, FAKECUDA_DEVICE=device)
+        environment.update(LD_PRELOAD=preload, EMULATED_GPU=device)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(chosen, f)
         f.flush()
@@ -42,7 +42,7 @@ def answers(chosen, device, preload):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--preload", default=os.environ.get("MEMPLAN_EMULATED_DEVICE"), help="library of the emulated device")
+    p.add_argument("--preload", default=os.environ.get("EMULATED_GPU_LIBRARY"), help="library of the emulated device")
     p.add_argument("--devices", nargs="+", default=["h100", "a100", "l4", "t4"])
     a = p.parse_args()
     chosen = programs.all_programs()

@@ -6,6 +6,7 @@
 Sizes, order, lifetimes and output strides must agree. known_differences.txt names programs that are known to differ
 and why; they are counted apart, and one that agrees after all fails, so that the list stays honest.
 --live PRELOAD asks PyTorch now (torch and the emulated device needed) instead of reading the recording.
+Then what the rows keep for the backward pass is compared with derivatives.yaml (kept.py).
 Ends with "N passed, N failed"; exit status 1 where something failed.
 """
 import argparse
@@ -107,6 +108,11 @@ def main():
                 print(f"FAILED known difference {device}/{name}: matches no differing program")
                 failed += 1
     print(f"{differing} known differences")
+    if not a.only and not a.device:
+        import kept  # what autograd keeps; here, since it uses this module
+
+        agree, disagree = kept.check(a.build)
+        passed, failed = passed + agree, failed + disagree
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)
 

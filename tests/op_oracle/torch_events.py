@@ -55,7 +55,7 @@ def run(p):
         if v.get("host"):
             t.zero_()
         names[v["name"]] = t.requires_grad_(v.get("requires_grad", False))
-    del t
+    t = None
     inputs = set(names)
     torch.cuda.memory._record_memory_history(None)
     torch.cuda.memory._record_memory_history(max_entries=1000000, stacks="python", context=None)

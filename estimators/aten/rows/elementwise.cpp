@@ -116,7 +116,7 @@ constexpr Unary unaries[] = {
     {"round", "zeros_like(grad)", same},
     {"trunc", "zeros_like(grad)", same},
     {"sign", "zeros_like(grad)", same},
-    {"sgn", "none", same},               // a zero tensor without memory
+    {"sgn", "keep(self, result)", same},  // the gradient is a zero tensor without memory
     {"frac", "grad", same},
 };
 
@@ -136,7 +136,7 @@ constexpr Binary binaries[] = {
     {"logaddexp", "self: grad / (1 + exp(other - self)) | other: grad / (1 + exp(self - other))", ResultType::floating},
     {"logaddexp2", "self: grad / (1 + exp2(other - self)) | other: grad / (1 + exp2(self - other))", ResultType::floating},
     {"xlogy.Tensor", "self: xlogy(grad, other).masked_fill((self == 0.0) & (other <= 0.0), 0.0) | other: grad * self / other", ResultType::floating},
-    {"copysign.Tensor", "self: ratio = result / self; ratio.masked_fill_(self == 0, 0); grad * ratio | other: zeros_like(other)", ResultType::floating},
+    {"copysign.Tensor", "self: ratio = result / self; ratio.masked_fill_(self == 0, 0); grad * ratio | other: zeros_of(other_meta)", ResultType::floating},
     {"remainder.Tensor", "self: grad | other: -grad * kernel(self, other)"},
     {"fmod.Tensor", "self: grad | other: -grad * kernel(self, other)"},
     {"pow.Tensor_Tensor",
@@ -237,7 +237,7 @@ void register_elementwise(Registry& t) {
     return run_elementwise(r, a);
   });
   rounded.operands = 2;
-  rounded.derivatives = Derivatives("self: zeros_like(grad) | other: zeros_like(grad)");
+  rounded.derivatives = Derivatives("self: keep(other); zeros_like(grad) | other: keep(self, other); zeros_like(grad)");
   for (const char* base : {"eq", "ne", "lt", "le", "gt", "ge"})
     for (const char* overload : {".Tensor", ".Scalar", ""}) add_boolean(t, std::string("aten::") + base + overload, 2);
   for (const char* n : {"aten::logical_and", "aten::logical_or", "aten::logical_xor"}) add_boolean(t, n, 2);
@@ -255,7 +255,7 @@ void register_elementwise(Registry& t) {
     row.operands = 2;
     row.derivatives = Derivatives(power);
   }
-  t.add("aten::pow.Scalar", "self, exponent", run_pow_base).derivatives = Derivatives("exponent: grad * (result * kernel_number(self))");
+  t.add("aten::pow.Scalar", "self, exponent", run_pow_base).derivatives = Derivatives("exponent: keep(exponent); grad * (result * kernel_number(self))");
   t.add("aten::positive", "self", run_positive);
   t.add("aten::log_sigmoid", "self", run_log_sigmoid).derivatives = Derivatives("self: log_sigmoid_backward(grad, self)");
   t.add("aten::rrelu", "self, lower=0.125, upper=0.3333, training=False", run_rrelu).derivatives = Derivatives("self: rrelu_with_noise_backward(grad, self, noise)");

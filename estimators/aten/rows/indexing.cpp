@@ -209,6 +209,7 @@ ValueList run_embedding_bag(Run& r, Args& a) {
   r.save(node, offsets);
   r.save_output(node, owner);
   r.save_output(node, sizes);
+  r.save_output(node, maxima);
   return {y, owner, sizes, maxima};
 }
 

@@ -314,6 +314,7 @@ ValueList run_cumulative_extreme(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   Tensor y = r.empty(x->sizes, x->dtype), index = r.empty(x->sizes, DType::int64);
   Node* node = r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; });
+  r.save(node, x);
   r.save_output(node, index);
   return {y, index};
 }
