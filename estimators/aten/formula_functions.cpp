@@ -110,6 +110,11 @@ Value formula_call(Run& r, std::string_view name, ValueList& args) {
   if (name == "to_type_of") return op::to(r, args[0].tensor(), args[1].tensor()->dtype);
   if (name == "maybe_multiply") return number_of(args[1]) == 1 ? args[0] : formula_operation(r, "*", args[0], args[1]);
   if (name == "restore_reduced_dims") return restore_dims(r, args[0].tensor(), args[1], to_bool(args[2], "keepdim"), static_cast<int>(to_int(args[3], "rank")));
+  if (name == "power_of_two") {  // pow(2, x): the base is made a tensor on the device after the result
+    Tensor y = r.empty_like(args[0].tensor());
+    { Tensor base = r.empty({}, DType::float64); }
+    return y;
+  }
   if (name == "keep") return {};  // read only so that it is kept
   if (name == "zeros_of") return r.empty(args[0].tensor()->sizes, args[0].tensor()->dtype);
   if (name == "defined") return args[0].is_tensor() && args[0].tensor();

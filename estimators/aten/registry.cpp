@@ -72,6 +72,7 @@ const Registry& registry() {
     register_scatter(*r);
     register_sorting(*r);
     register_losses(*r);
+    register_spectral(*r);
     register_recurrent(*r);
     register_symbolic(*r);
     apply_autocast_lists(*r);

@@ -86,6 +86,7 @@ void register_indexing(Registry&);
 void register_scatter(Registry&);
 void register_sorting(Registry&);
 void register_losses(Registry&);
+void register_spectral(Registry&);
 void register_recurrent(Registry&);
 void register_symbolic(Registry&);
 

@@ -84,6 +84,7 @@ void register_creation(Registry& t) {
     });
   for (const char* name : {"aten::randint_like"})
     t.add(name, "self, a=None, b=None", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
+  t.add("aten::empty_strided", "size, stride, dtype=None", [](Run& r, Args& a) -> ValueList { return {r.empty_strided(a.dims(0), a.dims(1), a.dtype_or(2, DType::float32))}; });
   t.add("aten::full_like", "self, fill_value, dtype=None", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     return {r.empty_like(x, a.dtype_or(2, x->dtype))};
@@ -97,6 +98,12 @@ void register_creation(Registry& t) {
   t.add("aten::arange", "end, dtype=None", [](Run& r, Args& a) { return arange(r, 0, a[0], 1, a[1]); });
   t.add("aten::arange.start", "start, end, dtype=None", [](Run& r, Args& a) { return arange(r, a[0], a[1], 1, a[2]); });
   t.add("aten::arange.start_step", "start, end, step=1, dtype=None", [](Run& r, Args& a) { return arange(r, a[0], a[1], a[2], a[3]); });
+  for (const char* name : {"aten::fill.Scalar", "aten::fill.Tensor"})
+    t.add(name, "self, value", [](Run& r, Args& a) -> ValueList {
+      Tensor x = a.tensor(0), y = r.empty_like(x);
+      r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{op::zeros_like(r, g[0])}; });
+      return {y};
+    });
   t.add("aten::clone", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::clone(r, a.tensor(0), format_of(a, 1, op::Format::preserve))};
   });

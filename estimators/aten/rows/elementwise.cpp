@@ -134,7 +134,7 @@ constexpr Binary binaries[] = {
     {"atan2", "self, other: denom = self * self + other * other; recip = denom.reciprocal().masked_fill_(denom == 0, 0); {grad * other * recip, grad * -self * recip}", ResultType::floating},
     {"hypot", "self: grad * self / result | other: grad * other / result", ResultType::floating},
     {"logaddexp", "self: grad / (1 + exp(other - self)) | other: grad / (1 + exp(self - other))", ResultType::floating},
-    {"logaddexp2", "self: grad / (1 + exp2(other - self)) | other: grad / (1 + exp2(self - other))", ResultType::floating},
+    {"logaddexp2", "self: grad / (1 + power_of_two(other - self)) | other: grad / (1 + power_of_two(self - other))", ResultType::floating},
     {"xlogy.Tensor", "self: xlogy(grad, other).masked_fill((self == 0.0) & (other <= 0.0), 0.0) | other: grad * self / other", ResultType::floating},
     {"copysign.Tensor", "self: ratio = result / self; ratio.masked_fill_(self == 0, 0); grad * ratio | other: zeros_of(other_meta)", ResultType::floating},
     {"remainder.Tensor", "self: grad | other: -grad * kernel(self, other)"},
@@ -161,6 +161,28 @@ ValueList run_isfinite(Run& r, Args& a) {
   Tensor finite = op::pointwise(r, {magnitude}, DType::boolean);
   Tensor number = op::pointwise(r, {x}, DType::boolean);
   return {op::pointwise(r, {finite, number}, DType::boolean)};
+}
+
+/// |self - other| <= atol + |rtol * other|, or equal; in plain ops.
+ValueList run_isclose(Run& r, Args& a) {
+  Restore<bool> no_grad(r.grad_mode, false);
+  Tensor x = a.tensor(0), y = a.tensor(1);
+  Tensor close = op::pointwise(r, {x, y}, DType::boolean);
+  if (!is_floating(x->dtype)) return {close};
+  Tensor allowed;
+  {
+    Tensor scaled = op::pointwise(r, {y}, y->dtype), magnitude = op::pointwise(r, {scaled}, y->dtype);
+    allowed = op::pointwise(r, {magnitude}, y->dtype);
+  }
+  Tensor error;
+  {
+    Tensor difference = op::pointwise(r, {x, y}, x->dtype);
+    error = op::pointwise(r, {difference}, x->dtype);
+  }
+  Args finite_of("aten::isfinite", {error});
+  Tensor finite = run_isfinite(r, finite_of)[0].tensor();
+  { Tensor within = op::pointwise(r, {error, allowed}, DType::boolean); }
+  return {close};
 }
 
 void add_boolean(Registry& t, const std::string& name, int operands) {
@@ -227,6 +249,11 @@ void register_elementwise(Registry& t) {
     row.operands = 2;
     row.derivatives = t.find(name)->derivatives;
   }
+  for (auto [alias, name] : {std::pair{"aten::remainder", "aten::remainder.Tensor"}, {"aten::fmod", "aten::fmod.Tensor"}}) {
+    Row& row = t.add(alias, "self, other", run_elementwise);
+    row.operands = 2;
+    row.derivatives = t.find(name)->derivatives;
+  }
   for (const char* n : {"aten::remainder.Scalar", "aten::fmod.Scalar"}) {
     Row& row = t.add(n, "self, other", run_elementwise);
     row.operands = 2;
@@ -236,6 +263,11 @@ void register_elementwise(Registry& t) {
     if (a.none(2)) return call_op(r, *registry().find("aten::div.Tensor"), {a[0], a[1]}, {});
     return run_elementwise(r, a);
   });
+  for (const char* n : {"aten::div.Scalar_mode"}) {
+    Row& row = t.add(n, "self, other, rounding_mode=None", run_elementwise);
+    row.operands = 2;
+    row.derivatives = Derivatives("self: zeros_like(grad)");
+  }
   rounded.operands = 2;
   rounded.derivatives = Derivatives("self: keep(other); zeros_like(grad) | other: keep(self, other); zeros_like(grad)");
   for (const char* base : {"eq", "ne", "lt", "le", "gt", "ge"})
@@ -257,6 +289,7 @@ void register_elementwise(Registry& t) {
   }
   t.add("aten::pow.Scalar", "self, exponent", run_pow_base).derivatives = Derivatives("exponent: keep(exponent); grad * (result * kernel_number(self))");
   t.add("aten::positive", "self", run_positive);
+  t.add("aten::isclose", "self, other, rtol=1e-5, atol=1e-8, equal_nan=False", run_isclose);
   t.add("aten::log_sigmoid", "self", run_log_sigmoid).derivatives = Derivatives("self: log_sigmoid_backward(grad, self)");
   t.add("aten::rrelu", "self, lower=0.125, upper=0.3333, training=False", run_rrelu).derivatives = Derivatives("self: rrelu_with_noise_backward(grad, self, noise)");
 }

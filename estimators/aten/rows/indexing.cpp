@@ -221,6 +221,14 @@ ValueList run_one_hot(Run& r, Args& a) {
   return {r.empty(sizes, DType::int64)};
 }
 
+/// How many entries are set is known only on the device: counted as if all were.
+ValueList run_nonzero(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  r.widen("aten::nonzero", "counted as if every element were set", bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank()))));
+  Tensor count = r.empty({}, DType::int32);
+  return {r.empty({x->numel(), std::max(1, x->rank())}, DType::int64)};
+}
+
 /// isin compares every element with every candidate, then reduces into the result.
 ValueList run_isin(Run& r, Args& a) {
   Tensor x = a.tensor(0), y = r.empty(x->sizes, DType::boolean);
@@ -246,6 +254,7 @@ void register_indexing(Registry& t) {
   });
   for (const char* n : {"aten::embedding_bag", "aten::_embedding_bag"})
     t.add(n, "weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False", run_embedding_bag);
+  t.add("aten::nonzero", "self", run_nonzero, Fidelity::modelled);
   t.add("aten::one_hot", "self, num_classes=-1", run_one_hot);
   t.add("aten::bucketize.Tensor", "self, boundaries", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(0)->sizes, DType::int64)}; });
   t.add("aten::searchsorted.Tensor", "sorted_sequence, self", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(1)->sizes, DType::int64)}; });

@@ -151,6 +151,17 @@ void register_pooling(Registry& t) {
     t.add(n, "input, output_size, align_corners, scale_factors", run_upsample);
   for (const char* n : {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d"}) t.add(n, "input, output_size, scales_h=None, scales_w=None", run_upsample);
   for (const char* n : {"aten::upsample_bilinear2d", "aten::upsample_bicubic2d", "aten::upsample_linear1d", "aten::upsample_trilinear3d"}) t.add(n, "input, output_size, align_corners, scales_h=None, scales_w=None", run_upsample);
+  // Indices say where each element goes; the output is as large as asked for.
+  t.add("aten::max_unpool2d", "self, indices, output_size", [](Run& r, Args& a) -> ValueList {
+    Tensor x = a.tensor(0);
+    Dims sizes = x->sizes;
+    const Dims out = a.dims_n(2, 2);
+    for (int i = 0; i < 2; ++i) sizes[x->rank() - 2 + i] = out[i];
+    Tensor y = r.empty(sizes, x->dtype);
+    Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+    r.save(node, a.tensor(1));
+    return {y};
+  });
   for (const char* n : {"aten::pixel_shuffle", "aten::pixel_unshuffle"}) t.add(n, "self, factor", run_shuffle);
 }
 

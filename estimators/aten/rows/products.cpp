@@ -1,6 +1,7 @@
 // Products made of others: vectors, sums of batches, einsum (native/Linear.cpp, LinearAlgebra.cpp of PyTorch 2.11).
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
@@ -133,6 +134,76 @@ ValueList gemm(Run& r, Args& a, const Dims& sizes) {
   return {y};
 }
 
+/// tensordot: both operands as matrices of kept and summed dimensions, one mm.
+ValueList run_tensordot(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y = a.tensor(1);
+  Dims dx = a.dims(2), dy = a.dims(3), kept_x, kept_y, sizes;
+  for (auto& d : dx) d = op::wrap_dim(d, x->rank());
+  for (auto& d : dy) d = op::wrap_dim(d, y->rank());
+  std::int64_t rows = 1, cols = 1, inner = 1;
+  for (int i = 0; i < x->rank(); ++i)
+    if (std::find(dx.begin(), dx.end(), i) == dx.end()) {
+      kept_x.push_back(i);
+      sizes.push_back(x->sizes[i]);
+      rows *= x->sizes[i];
+    }
+  for (int i = 0; i < y->rank(); ++i)
+    if (std::find(dy.begin(), dy.end(), i) == dy.end()) {
+      kept_y.push_back(i);
+      sizes.push_back(y->sizes[i]);
+      cols *= y->sizes[i];
+    }
+  for (auto d : dx) {
+    kept_x.push_back(d);
+    inner *= x->sizes[static_cast<int>(d)];
+  }
+  Dims order = dy;
+  for (auto d : kept_y) order.push_back(d);
+  Tensor left = op::reshape(r, op::permute(r, x, kept_x), {rows, inner}), right = op::reshape(r, op::permute(r, y, order), {inner, cols});
+  return {op::view(r, op::mm(r, left, right), sizes)};
+}
+
+/// cdist by products: |x|^2 and |y|^2 ride along in two more columns (above 25 rows; below, one kernel).
+ValueList run_cdist(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y = a.tensor(1);
+  Dims sizes = x->sizes;
+  sizes[sizes.size() - 1] = y->size(-2);
+  const Row& row = *registry().find("aten::cdist");
+  Tensor out;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    auto with_norms = [&](const Tensor& t) {
+      Dims one = t->sizes, wide = t->sizes;
+      one[one.size() - 1] = 1;
+      wide[wide.size() - 1] += 2;
+      Tensor squares = r.empty(t->sizes, t->dtype), norm = r.empty(one, t->dtype);
+      squares.reset();
+      Tensor ones = r.empty(one, t->dtype);
+      return std::tuple{norm, ones, wide};
+    };
+    if (x->size(-2) > 25 || y->size(-2) > 25) {
+      auto [nx, ox, wx] = with_norms(x);
+      auto [ny, oy, wy] = with_norms(y);
+      Tensor scaled = r.empty(x->sizes, x->dtype);
+      Tensor left = r.empty(wx, x->dtype);
+      ox.reset();
+      nx.reset();
+      scaled.reset();
+      Tensor right = r.empty(wy, y->dtype);
+      ny.reset();
+      oy.reset();
+      r.use_cublas();
+      out = r.empty(sizes, x->dtype);
+      right.reset();
+      left.reset();
+    } else {
+      out = r.empty(sizes, x->dtype);
+    }
+  }
+  row.derivatives.record(r, {{"x1", x}, {"x2", y}}, {out});
+  return {out};
+}
+
 }  // namespace
 
 void register_products(Registry& t) {
@@ -146,6 +217,10 @@ void register_products(Registry& t) {
   for (const char* n : {"aten::outer", "aten::ger"}) t.add(n, "self, vec2", [](Run& r, Args& a) -> ValueList {
     return {op::mul(r, op::unsqueeze(r, a.tensor(0), 1), a.tensor(1))};
   });
+  t.add("aten::tensordot", "self, other, dims_self, dims_other", run_tensordot);
+  t.add("aten::cdist", "x1, x2, p=2, compute_mode=None", run_cdist, Fidelity::modelled).derivatives =
+      Derivatives("x1, x2: ratio = grad / result; ratio.masked_fill_(result == 0, 0); "
+                  "{x1 * ratio.sum({-1}, true_) - ratio.matmul(x2), x2 * ratio.sum({-2}).unsqueeze(-1) - ratio.transpose(-2, -1).matmul(x1)}");
   t.add("aten::einsum", "equation, tensors, path=None", [](Run& r, Args& a) -> ValueList { return {op::einsum(r, a.string_or(0, ""), a.tensors(1))}; });
 }
 

@@ -259,7 +259,7 @@ ValueList run_part_scatter(Run& r, Args& a) {
 
 void register_rearrange(Registry& t) {
   t.add("aten::roll", "self, shifts, dims=[]", run_roll);
-  for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::channel_shuffle", "aten::fliplr", "aten::flipud"}) t.add(n, "self, a=None, b=None", run_copy_like);
+  for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::channel_shuffle", "aten::native_channel_shuffle", "aten::fliplr", "aten::flipud"}) t.add(n, "self, a=None, b=None", run_copy_like);
   t.add("aten::rot90", "self, k=1, dims=[]", run_rot90);
   t.add("aten::repeat", "self, repeats", run_repeat);
   t.add("aten::tile", "self, dims", run_tile);

@@ -382,6 +382,8 @@ void register_reductions(Registry& t) {
   add_derived(t, {"aten::std"}, "self, unbiased=True", variance, std_formula);
   add_derived(t, {"aten::var_mean.correction"}, correction, variance, var_mean_formula);
   add_derived(t, {"aten::std_mean.correction"}, correction, variance, std_mean_formula);
+  add_derived(t, {"aten::var_mean"}, "self, unbiased=True", variance, var_mean_formula);
+  add_derived(t, {"aten::std_mean"}, "self, unbiased=True", variance, std_mean_formula);
   add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm, norm_formula);
   add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
   add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
@@ -399,10 +401,10 @@ void register_reductions(Registry& t) {
     Tensor x = a.tensor(0);
     return {x->on_host ? r.host({}, DType::boolean) : r.empty({}, DType::boolean)};
   });
-  for (const char* n : {"aten::any.dim", "aten::all.dim", "aten::argmax", "aten::argmin"})
+  for (const char* n : {"aten::any.dim", "aten::all.dim", "aten::any.dims", "aten::all.dims", "aten::argmax", "aten::argmin"})
     t.add(n, "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
       Tensor x = a.tensor(0);
-      const Dims dims = op::normalized(x, a.none(1) ? Dims{} : a.dims(1));
+      const Dims dims = op::normalized(x, a.none(1) ? Dims{} : a[1].is_list() ? a.dims(1) : Dims{a.integer(1)});
       const bool arg = a.op().find("arg") != std::string_view::npos;
       return {r.empty(op::reduced_sizes(x, dims, a.boolean(2)), arg ? DType::int64 : DType::boolean)};
     }, Fidelity::modelled);

@@ -73,6 +73,20 @@ def programs(c):
             c.simple(f"{op} {dt}", op, T(dt, 64, 1000, grad=False))
         for op in COMPARE:
             c.simple(f"{op} {dt}", op, T(dt, 64, 1000, grad=False), T(dt, 1000, grad=False))
+        for op in ("gelu_", "erf_"):
+            c.simple(f"{op} first {dt}", op, T(dt, 64, 1000, grad=False), back=False)
+        for op in ("addcmul_", "addcdiv_"):
+            c.simple(f"{op} {dt}", op, T(dt, 64, 1000), T(dt, 64, 1000), T(dt, 64, 1000), before="mul.Tensor")
+        c.simple(f"lerp_ {dt}", "lerp_.Scalar", T(dt, 64, 1000), T(dt, 64, 1000), 0.3, before="mul.Tensor")
+        c.simple(f"pow_ {dt}", "pow_.Scalar", T(dt, 64, 1000), 2, before="mul.Tensor")
+        c.simple(f"clamp_min_ {dt}", "clamp_min_", T(dt, 64, 1000), 0.0, before="mul.Tensor")
+        for op in ("add.Tensor", "sub.Tensor"):
+            c.simple(f"{op} alpha {dt}", op, T(dt, 64, 1000), T(dt, 1000), alpha=2.0)
+        for op in ("fmod.Tensor", "remainder.Tensor", "logaddexp2"):
+            c.simple(f"{op} {dt}", op, T(dt, 64, 1000), T(dt, 1000))
+        c.simple(f"clamp_max tensor {dt}", "clamp_max.Tensor", T(dt, 64, 1000), T(dt, 1000))
+        c.simple(f"div number floor {dt}", "div.Scalar_mode", T(dt, 64, 1000), 2.0, rounding_mode="floor")
+        c.simple(f"isclose {dt}", "isclose", T(dt, 64, 1000, grad=False), T(dt, 64, 1000, grad=False))
         c.simple(f"floor_divide {dt}", "floor_divide", T(dt, 64, 1000, grad=False), T(dt, 1000, grad=False))
         c.simple(f"div floor {dt}", "div.Tensor_mode", T(dt, 64, 1000), T(dt, 1000), rounding_mode="floor")
     for a, b in (("float32", "float64"), ("bfloat16", "float32"), ("float32", "int64"), ("int64", "float32")):

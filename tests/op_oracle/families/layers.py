@@ -36,6 +36,9 @@ def products(c, dt):
     v = p("transpose.int", p.new(dt, [2, 128, 12, 64]), 1, 2)
     y = p("transpose.int", p("matmul", scores, v), 1, 2)
     c.add(p.back(p("reshape", y, [2, 128, 768])))
+    c.simple(f"tensordot {dt}", "tensordot", T(dt, 8, 3, 5), T(dt, 3, 5, 7), [1, 2], [0, 1])
+    if dt == "float32":
+        c.simple("cdist", "cdist", T(dt, 4, 50, 16), T(dt, 4, 30, 16))
     c.simple(f"cosine_similarity {dt}", "cosine_similarity", T(dt, 64, 100), T(dt, 64, 100), 1)
     c.simple(f"pairwise_distance {dt}", "pairwise_distance", T(dt, 64, 100), T(dt, 64, 100))
 
@@ -97,6 +100,8 @@ def pools(c, dt):
     c.simple(f"upsample_trilinear3d {dt}", "upsample_trilinear3d.vec", T(dt, 2, 4, 8, 8, 8), [11, 11, 11], False, None)
     c.simple(f"pixel_shuffle {dt}", "pixel_shuffle", T(dt, 4, 16, 20, 20), 2)
     c.simple(f"pixel_unshuffle {dt}", "pixel_unshuffle", T(dt, 4, 16, 20, 20), 2)
+    c.simple(f"max_unpool2d {dt}", "max_unpool2d", T(dt, 2, 4, 8, 8), T("int64", 2, 4, 8, 8), [16, 16])
+    c.simple(f"native_channel_shuffle {dt}", "native_channel_shuffle", T(dt, 4, 16, 20, 20), 4)
     c.simple(f"channel_shuffle {dt}", "channel_shuffle", T(dt, 4, 16, 20, 20), 4)
     c.simple(f"im2col {dt}", "im2col", small, [3, 3], [1, 1], [1, 1], [1, 1])
     c.simple(f"col2im {dt}", "col2im", T(dt, 4, 144, 400), [20, 20], [3, 3], [1, 1], [1, 1], [1, 1])

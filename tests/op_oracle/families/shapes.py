@@ -86,6 +86,18 @@ def programs(c):
         c.simple(f"aminmax {dt}", "aminmax", T(dt, 8, 512, 300, grad=False), dim=1, outputs=2)
         c.simple(f"nansum {dt}", "nansum", x, [1])
         c.simple(f"count_nonzero {dt}", "count_nonzero.dim_IntList", T(dt, 8, 512, grad=False), [1])
+        c.simple(f"std dim {dt}", "std.dim", x, [1], True)
+        c.simple(f"var dim {dt}", "var.dim", x, [1], True)
+        c.simple(f"var_mean all {dt}", "var_mean", x, outputs=2)
+        c.simple(f"fill {dt}", "fill.Scalar", x, 1.0)
+    for name, op in (("rfft", "fft_rfft"), ("rfft2", "fft_rfft2"), ("fft", "fft_fft"), ("fft2", "fft_fft2")):
+        c.simple(name, op, T("float32", 8, 64, 100))
+    for name, op, last in (("irfft", "fft_irfft", 51), ("irfft2", "fft_irfft2", 51), ("ifft", "fft_ifft", 100), ("ifft2", "fft_ifft2", 100)):
+        c.simple(name, op, T("complex64", 8, 64, last))
+    p = Program("rfft2 and back")
+    c.add(p.back(p("fft_irfft2", p("fft_rfft2", p.new("float32", [8, 64, 100])))))
+    c.simple("view_as_real", "view_as_real", T("complex64", 8, 64), then="relu")
+    c.simple("any dims", "any.dims", T("bool", 64, 1000), [1])
     for op in ("any", "all"):
         c.simple(f"{op} bool", op, T("bool", 64, 1000))
         c.simple(f"{op} dim bool", f"{op}.dim", T("bool", 64, 1000), 1)
