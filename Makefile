@@ -4,14 +4,14 @@ VENV := build/venv
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo test test-live bench clean
+.PHONY: help packages venv build demo test live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    build memplan and ask it about a model of data/models"
 	@echo "make build   build memplan ($(MEMPLAN)) and its tests"
-	@echo "make test    build and run every test; the last line says how many passed"
-	@echo "make test-live  install PyTorch below build/ (3 GB) and let it make a sample of the recordings again"
+	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
+	@echo "make test-live  only the sample of recordings that PyTorch makes again"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -38,18 +38,21 @@ demo: packages $(BUILD)/build.ninja
 	@echo '$$ memplan data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024'
 	@$(MEMPLAN) data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024 --exit-zero
 
+# PyTorch's own words on an emulated GPU (tests/emulated_gpu): recorded ones always, a sample of them made again where
+# PyTorch can be installed below build/ (3 GB).
 test: build
+	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
-# From then on `make test` does it, too. The recordings are PyTorch's own words on an emulated GPU (tests/emulated_gpu).
 TORCH := build/torch
 $(TORCH)/.ready: tests/requirements-torch.txt | packages
 	python3 -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements-torch.txt
 	@touch $@
-test-live: build $(TORCH)/.ready
+live: build $(TORCH)/.ready
 	cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
 	cmake --build $(BUILD) --target emulated_gpu
+test-live: live
 	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/tests/emulated_gpu/libemulated_gpu.so
 
 bench: build
