@@ -88,7 +88,7 @@ Tensor div(Run& r, const Tensor& a, const Tensor& b) {
 namespace {
 
 Tensor operand(Run& r, const Args& a, std::size_t i) {
-  if (a[i].is_tensor()) return a[i].tensor();
+  if (a[i].is_tensor() || a[i].is_none()) return a.tensor(i);  // an operand that is missing is an error
   return op::number(r, std::holds_alternative<double>(a[i].v));
 }
 

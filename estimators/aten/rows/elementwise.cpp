@@ -26,7 +26,8 @@ ValueList run_elementwise(Run& r, Args& a) {
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   TensorList operands;
   for (int i = 0; i < row.operands; ++i) {
-    if (a[i].is_none()) continue;
+    if (a[i].is_none() && i > 0) continue;  // an optional operand (clamp's bounds)
+    if (a[i].is_none()) a.tensor(0);        // the first is needed: says so
     operands.push_back(operand(r, a[i]));
     if (a[i].is_tensor()) inputs.emplace_back(row.arguments[i], operands.back());
   }
