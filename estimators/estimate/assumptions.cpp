@@ -1,7 +1,6 @@
 #include "estimators/estimate/assumptions.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 
@@ -73,11 +72,6 @@ const char* name_of(ZeroGrad zero_grad) {
     case ZeroGrad::begin_keep: return "keep";
   }
   return "?";
-}
-
-bool is_frozen(const std::string& parameter, const TrainingSetup& setup) {
-  return std::any_of(setup.frozen.begin(), setup.frozen.end(),
-                     [&](const std::string& glob) { return fnmatch(glob.c_str(), parameter.c_str(), 0) == 0; });
 }
 
 std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device& device) {

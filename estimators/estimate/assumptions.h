@@ -12,9 +12,6 @@ namespace memplan {
 /// Sentences without a final stop, the most important first.
 std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device& device);
 
-/// True where a glob of TrainingSetup::frozen matches the parameter's name.
-bool is_frozen(const std::string& parameter, const TrainingSetup& setup);
-
 // Names as the command line and the reports write them.
 const char* name_of(Mode mode);
 const char* name_of(Precision precision);

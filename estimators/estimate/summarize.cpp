@@ -196,14 +196,14 @@ class Summary {
   Estimate e_;
 };
 
-void count_parameters(const Tape& tape, const TrainingSetup& setup, Estimate& e) {
+void count_parameters(const Tape& tape, Estimate& e) {
   for (ValueId id : tape.parameters) {
     const TapeValue& v = tape.values[id.index];
     if (v.same_storage_as.valid()) continue;
     std::int64_t n = 1;
     for (std::int64_t s : v.sizes) n = checked_mul(n, s);
     e.parameter_count = checked_add(e.parameter_count, n);
-    if (v.requires_grad && !is_frozen(v.name, setup)) e.trainable_count = checked_add(e.trainable_count, n);
+    if (v.requires_grad) e.trainable_count = checked_add(e.trainable_count, n);
   }
 }
 
@@ -213,7 +213,7 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
                            const Device& device) {
   return catching([&] {
     Estimate e = Summary(tape, schedule, timeline, device).run();
-    count_parameters(tape, setup, e);
+    count_parameters(tape, e);
     e.assumptions = assumptions_of(setup, device);
     e.notes = tape.notes;
     e.recovered = tape.recovered;

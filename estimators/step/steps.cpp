@@ -1,5 +1,4 @@
 // The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
-#include <fnmatch.h>
 
 #include <fmt/format.h>
 
@@ -26,12 +25,6 @@ DType half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::
 DType converted(DType d, Precision p) {
   const bool pure = p == Precision::bf16 || p == Precision::fp16;
   return pure && is_floating(d) ? half_of(p) : d;
-}
-
-bool is_frozen(const std::string& name, const TrainingSetup& setup) {
-  for (const std::string& glob : setup.frozen)
-    if (fnmatch(glob.c_str(), name.c_str(), 0) == 0) return true;
-  return false;
 }
 
 class Program {
@@ -87,7 +80,7 @@ class Program {
                            : r_.empty(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
       r_.label(t, v.name);
       r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
-      if (v.kind == ValueKind::parameter && v.requires_grad && !is_frozen(v.name, setup_) && is_floating(dtype)) {
+      if (v.kind == ValueKind::parameter && v.requires_grad && is_floating(dtype)) {
         t->requires_grad_leaf = true;  // also under no_grad: autocast keeps the casts of such leaves
         trainable_.push_back(t);
       }
