@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "estimators/base/text.h"
+
 namespace memplan::cli {
 
 namespace {
@@ -62,21 +64,6 @@ constexpr std::array flag_table{
     Flag{"help", "h", "", "", "General", "this text", 255, false, false},
     Flag{"version", "V", "", "", "General", "print the version", 255, false, false},
 };
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
 
 }  // namespace
 

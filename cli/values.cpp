@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "estimators/base/text.h"
+
 namespace memplan::cli {
 
 namespace {
@@ -58,12 +60,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     }
   }
   return parts;
-}
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
 }
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }

@@ -2,22 +2,17 @@
 
 #include "estimators/aten/formula.h"
 #include "estimators/aten/ops.h"
+#include "estimators/base/text.h"
 
 namespace memplan {
 
 namespace {
 
-std::string_view trimmed(std::string_view s) {
-  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
-  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
-  return s;
-}
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> out;
   for (;;) {
     const auto at = text.find(separator);
-    out.push_back(trimmed(text.substr(0, at)));
+    out.push_back(trim(text.substr(0, at)));
     if (at == std::string_view::npos) return out;
     text.remove_prefix(at + 1);
   }
@@ -44,6 +39,10 @@ Derivatives::Derivatives(std::string_view text) {
   // The generated code computes gradients in the alphabetical order of the inputs' names.
   std::stable_sort(entries->begin(), entries->end(), [](const Entry& a, const Entry& b) { return a.inputs[0] < b.inputs[0]; });
   entries_ = std::move(entries);
+  // Saved inputs come first, then saved outputs, each in alphabetical order.
+  std::vector<std::string> order = names();
+  std::stable_partition(order.begin(), order.end(), [](const std::string& name) { return output_index(name) < 0; });
+  keep_order_ = std::make_shared<const std::vector<std::string>>(std::move(order));
 }
 
 bool Derivatives::reads(std::string_view name) const {
@@ -76,12 +75,12 @@ Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::st
 Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, bool in_place, Bindings constants) const {
   if (!entries_) return nullptr;
   // The node's inputs are the differentiable ones, in the order of the schema.
-  std::vector<std::string> differentiable;
+  std::vector<std::string_view> differentiable;
   TensorList edges;
   for (const auto& [name, tensor] : inputs)
     for (const Entry& e : *entries_)
-      if (std::find(e.inputs.begin(), e.inputs.end(), name) != e.inputs.end()) {
-        differentiable.emplace_back(name);
+      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
+        differentiable.emplace_back(*it);
         edges.push_back(tensor);
       }
   auto position = [&differentiable](std::string_view name) {
@@ -89,10 +88,8 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
   };
   Node* node = run.record(edges, outputs, {});
   if (!node) return nullptr;
-  // Saved inputs come first, then saved outputs, each in alphabetical order.
-  std::vector<std::string> order = names(), saved;
-  std::stable_partition(order.begin(), order.end(), [](const std::string& name) { return output_index(name) < 0; });
-  for (const std::string& name : order) {
+  std::vector<std::string_view> saved;
+  for (const std::string& name : *keep_order_) {
     // "other_meta": the shape and type of an input, without its memory.
     if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
       for (const auto& [input, tensor] : inputs)
@@ -129,7 +126,8 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     }
     saved.push_back(name);
   }
-  node->backward = [entries = entries_, differentiable, saved, constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
+  // The names are views into `entries` and `order`, which the node keeps.
+  node->backward = [entries = entries_, order = keep_order_, differentiable = std::move(differentiable), saved = std::move(saved), constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
     TensorList out(differentiable.size());
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);

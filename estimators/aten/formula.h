@@ -82,6 +82,7 @@ class Derivatives {
   };
   Node* make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, bool in_place, Bindings constants) const;
   std::shared_ptr<const std::vector<Entry>> entries_;
+  std::shared_ptr<const std::vector<std::string>> keep_order_;  ///< names that formulas read, in the order in which they are kept
 };
 
 }  // namespace memplan

@@ -54,7 +54,6 @@ Tensor restore_dims(Run& r, Tensor t, const Value& dim, bool keepdim, int rank) 
   return t;
 }
 
-bool ends_with(std::string_view s, std::string_view end) { return s.size() >= end.size() && s.substr(s.size() - end.size()) == end; }
 
 /// The overload of a row that fits: PyTorch's naming of them.
 const Row* overload(std::string_view name, const ValueList& args) {
@@ -130,12 +129,12 @@ Value formula_call(Run& r, std::string_view name, ValueList& args) {
   if (name == "batched_like") return op::expand(r, op::unsqueeze(r, args[0].tensor(), 0), {args[1].tensor()->sizes[0], args[0].tensor()->sizes[0], args[0].tensor()->sizes[1]});
   if (name == "expand_like") return op::expand(r, args[0].tensor(), args[1].tensor()->sizes);
   if (name == "new_zeros_like") return r.empty(args[1].tensor()->sizes, args[0].tensor()->dtype);
-  if (ends_with(name, "_")) return args[0];
+  if (name.ends_with("_")) return args[0];
   if (const Row* row = overload(name, args)) {
     ValueList out = call_op(r, *row, args, {});
     return out.at(0);
   }
-  if (ends_with(name, "_backward")) return kernel(r, args);
+  if (name.ends_with("_backward")) return kernel(r, args);
   fail(ErrorKind::internal, "a formula calls " + std::string(name) + ", which has no row");
 }
 

@@ -5,16 +5,11 @@
 #include <cstdlib>
 
 #include "estimators/aten/autocast.h"
+#include "estimators/base/text.h"
 
 namespace memplan {
 
 namespace {
-
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
-  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
-  return s;
-}
 
 Value parse_default(std::string_view text) {
   if (text == "None") return {};

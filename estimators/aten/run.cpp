@@ -1,5 +1,7 @@
 #include "estimators/aten/run.h"
 
+#include "estimators/aten/stride_order.h"
+
 namespace memplan {
 
 Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d) {}
@@ -94,34 +96,15 @@ Tensor Run::empty_like(const Tensor& t, DType dtype) {
   if (t->on_host) return host(t->sizes, dtype);
   if (is_non_overlapping_and_dense(*t)) return empty_strided(t->sizes, t->strides, dtype);
   // infer_dense_strides (aten/src/ATen/native/TensorFactories.cpp): same order of dimensions, without gaps.
-  std::vector<int> order;
-  for (int i = t->rank() - 1; i >= 0; --i) order.push_back(i);
-  auto should_swap = [&](int a, int b) {
+  std::vector<int> order = reversed_dims(t->rank());
+  sort_by_stride(order, [&](int a, int b) {
     const auto sa = t->strides[a], sb = t->strides[b];
     if (sa == 0 || sb == 0) return 0;
     if (sa < sb) return -1;
     if (sa > sb) return 1;
     return t->sizes[a] > t->sizes[b] ? 1 : 0;
-  };
-  for (int i = 1; i < t->rank(); ++i) {
-    int d1 = i;
-    for (int d0 = i - 1; d0 >= 0; --d0) {
-      const int c = should_swap(order[d0], order[d1]);
-      if (c > 0) {
-        std::swap(order[d0], order[d1]);
-        d1 = d0;
-      } else if (c < 0) {
-        break;
-      }
-    }
-  }
-  Dims strides = Dims::filled(t->rank(), 1);
-  std::int64_t step = 1;
-  for (int d : order) {
-    strides[d] = step;
-    step = checked_mul(step, std::max<std::int64_t>(t->sizes[d], 1));
-  }
-  return empty_strided(t->sizes, strides, dtype);
+  });
+  return empty_strided(t->sizes, dense_strides(t->sizes, order), dtype);
 }
 
 Tensor Run::alias(const Tensor& t, const Dims& sizes, const Dims& strides, std::int64_t offset) {

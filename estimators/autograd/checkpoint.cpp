@@ -1,17 +1,8 @@
 #include "estimators/autograd/checkpoint.h"
 
+#include "estimators/tape/uses.h"
+
 namespace memplan {
-
-namespace {
-
-template <class F>
-void for_each_value(const Arg& arg, F&& f) {
-  if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
-  else if (const auto* list = std::get_if<Arg::List>(&arg.value))
-    for (const Arg& a : *list) for_each_value(a, f);
-}
-
-}  // namespace
 
 /// The hook of the second run: keeps what the first run left placeholders for.
 struct CheckpointFrame::Recording : SaveHook {
@@ -34,8 +25,7 @@ CheckpointFrame::CheckpointFrame(const Run& run, const Tape& tape, const Checkpo
   };
   for (std::int32_t i = region.first; i <= region.last; ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
-    for (const Arg& a : call.args) for_each_value(a, take);
-    for (const auto& [name, a] : call.kwargs) for_each_value(a, take);
+    for_each_value(call, take);
     for (ValueId id : call.outputs)
       if (id.valid()) seen[static_cast<std::size_t>(id.index)] = true;
   }

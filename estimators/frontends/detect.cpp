@@ -16,7 +16,6 @@ namespace {
 
 using torch_export::Archive;
 
-bool ends_with(std::string_view s, std::string_view tail) { return s.size() >= tail.size() && s.substr(s.size() - tail.size()) == tail; }
 
 FileKind kind_of_zip(const std::string& path) {
   const Archive archive(path);
@@ -53,7 +52,7 @@ FileKind detect(const std::string& path) {
     std::uint64_t header = 0;
     for (int i = 7; i >= 0; --i) header = header << 8 | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
     const auto size = std::filesystem::file_size(path, ec);
-    if (!ec && size >= 8 && (header <= size - 8 || ends_with(path, ".safetensors"))) return FileKind::safetensors;
+    if (!ec && size >= 8 && (header <= size - 8 || path.ends_with(".safetensors"))) return FileKind::safetensors;
   }
   return FileKind::onnx;
 }

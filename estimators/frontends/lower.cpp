@@ -13,25 +13,16 @@
 #include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
 namespace {
 
 /// An input that the file leaves out is None, as PyTorch calls it; the op says whether it can do without.
-void absent_is_none(Arg& arg, std::size_t values) {
-  if (auto* id = std::get_if<ValueId>(&arg.value)) {
-    if (!id->valid() || static_cast<std::size_t>(id->index) >= values) arg.value = Arg::None{};
-  } else if (auto* list = std::get_if<Arg::List>(&arg.value)) {
-    for (Arg& item : *list) absent_is_none(item, values);
-  }
-}
-
 void absent_inputs_are_none(Tape& tape) {
-  for (Call& call : tape.calls) {
-    for (Arg& arg : call.args) absent_is_none(arg, tape.values.size());
-    for (auto& [name, arg] : call.kwargs) absent_is_none(arg, tape.values.size());
-  }
+  for (Call& call : tape.calls)
+    replace_values(call, [&](ValueId id) { return id.valid() && static_cast<std::size_t>(id.index) < tape.values.size() ? Arg{id} : Arg{}; });
 }
 
 void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {

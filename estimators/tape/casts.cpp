@@ -5,28 +5,19 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/tape/uses.h"
+
 namespace memplan {
 
 namespace {
-
-bool ends_with(std::string_view text, std::string_view tail) {
-  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
-}
 
 bool is_value(const Arg& a, ValueId id) {
   auto* v = std::get_if<ValueId>(&a.value);
   return v && *v == id;
 }
 
-void replace(Arg& a, ValueId from, ValueId to) {
-  if (is_value(a, from)) a.value = to;
-  if (auto* list = std::get_if<Arg::List>(&a.value))
-    for (Arg& x : *list) replace(x, from, to);
-}
-
 void replace(Call& c, ValueId from, ValueId to) {
-  for (Arg& a : c.args) replace(a, from, to);
-  for (auto& [name, a] : c.kwargs) replace(a, from, to);
+  replace_values(c, [&](ValueId id) { return Arg{id == from ? to : id}; });
 }
 
 ValueId value_at(const Call& c, std::size_t i) {
@@ -38,18 +29,18 @@ ValueId value_at(const Call& c, std::size_t i) {
 enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, t5_wo };
 
 Rule rule_of(std::string_view module_class) {
-  if (ends_with(module_class, "T5LayerNorm")) return Rule::t5_norm;
+  if (module_class.ends_with("T5LayerNorm")) return Rule::t5_norm;
   // torch.nn.RMSNorm is one op and casts inside.
-  if (ends_with(module_class, "RMSNorm") && module_class.find("torch.nn") == std::string_view::npos) return Rule::rms_norm;
-  if (ends_with(module_class, "RotaryEmbedding")) return Rule::rotary;
-  if (ends_with(module_class, "T5Attention")) return Rule::t5_attention;
+  if (module_class.ends_with("RMSNorm") && module_class.find("torch.nn") == std::string_view::npos) return Rule::rms_norm;
+  if (module_class.ends_with("RotaryEmbedding")) return Rule::rotary;
+  if (module_class.ends_with("T5Attention")) return Rule::t5_attention;
   return Rule::none;
 }
 
 Rule rule_of(const Tape& tape, const Scope& s) {
-  if (s.parent >= 0 && ends_with(s.path, ".wo")) {
+  if (s.parent >= 0 && s.path.ends_with(".wo")) {
     const std::string& owner = tape.scopes[static_cast<std::size_t>(s.parent)].module_class;
-    if (ends_with(owner, "T5DenseActDense") || ends_with(owner, "T5DenseGatedActDense")) return Rule::t5_wo;
+    if (owner.ends_with("T5DenseActDense") || owner.ends_with("T5DenseGatedActDense")) return Rule::t5_wo;
   }
   return rule_of(s.module_class);
 }
@@ -226,16 +217,10 @@ class Pass {
   void rename_later() {
     for (Call& c : tape_.calls) {
       if (c.op == "aten::type_as" || c.op == "memplan::to_default_dtype") continue;
-      auto visit = [&](Arg& a, auto&& self) -> void {
-        if (auto* v = std::get_if<ValueId>(&a.value)) {
-          auto it = renamed_.find(v->index);
-          if (it != renamed_.end()) a.value = it->second;
-        } else if (auto* list = std::get_if<Arg::List>(&a.value)) {
-          for (Arg& x : *list) self(x, self);
-        }
-      };
-      for (Arg& a : c.args) visit(a, visit);
-      for (auto& [name, a] : c.kwargs) visit(a, visit);
+      replace_values(c, [&](ValueId id) {
+        const auto it = renamed_.find(id.index);
+        return Arg{it == renamed_.end() ? id : it->second};
+      });
     }
     for (ValueId& out : tape_.outputs)
       if (auto it = renamed_.find(out.index); it != renamed_.end()) out = it->second;

@@ -3,12 +3,11 @@
 #include <unordered_map>
 
 #include "estimators/tape/passes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
 namespace {
-
-bool ends_with(std::string_view text, std::string_view tail) { return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail; }
 
 const ValueId* value_at(const Call& call, std::size_t i) { return i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr; }
 
@@ -24,7 +23,7 @@ class EvalMode {
       while (end < calls.size() && calls[end].scope == calls[i].scope) ++end;
       const std::string_view module = calls[i].scope >= 0 ? std::string_view(tape_.scopes[static_cast<std::size_t>(calls[i].scope)].module_class) : std::string_view{};
       const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i), last = calls.begin() + static_cast<std::ptrdiff_t>(end);
-      const bool replaced = ends_with(module, ".StochasticDepth") || ends_with(module, ".DropPath") ? pass_through(first, last)
+      const bool replaced = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") ? pass_through(first, last)
                             : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention" ? attention(first, last)
                                                                                                           : false;
       if (!replaced) std::move(first, last, std::back_inserter(tape_.calls));
@@ -62,7 +61,7 @@ class EvalMode {
     if (swap->op != "aten::transpose.int" || !packed || !out || !core || packed->args.size() < 3 || out->args.size() < 3) return false;
     if (core->args.size() > 3 && !core->args[3].is_none()) return false;
     const ValueId *weight = value_at(*packed, 1), *q = value_at(*core, 0);
-    if (!weight || !q || !ends_with(tape_.values[static_cast<std::size_t>(weight->index)].name, "in_proj_weight")) return false;
+    if (!weight || !q || !tape_.values[static_cast<std::size_t>(weight->index)].name.ends_with("in_proj_weight")) return false;
     std::int64_t heads = 0;
     for (auto c = first; c != last; ++c)
       if (c->outputs.size() == 1 && c->outputs[0] == *q && c->args.size() > 1)
@@ -86,15 +85,7 @@ class EvalMode {
       for (auto it = renamed_.find(id.index); it != renamed_.end(); it = renamed_.find(id.index)) id = it->second;
       return id;
     };
-    auto visit = [&](auto&& self, Arg& arg) -> void {
-      if (auto* id = std::get_if<ValueId>(&arg.value)) *id = final_name(*id);
-      else if (auto* list = std::get_if<Arg::List>(&arg.value))
-        for (Arg& a : *list) self(self, a);
-    };
-    for (Call& c : tape_.calls) {
-      for (Arg& a : c.args) visit(visit, a);
-      for (auto& [name, a] : c.kwargs) visit(visit, a);
-    }
+    for (Call& c : tape_.calls) replace_values(c, [&](ValueId id) { return Arg{final_name(id)}; });
     for (ValueId& id : tape_.outputs) id = final_name(id);
   }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "estimators/tape/statement.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -192,13 +193,6 @@ class Frames {
   std::vector<int> depth_;
 };
 
-template <class F>
-void for_each_value(const Arg& arg, F f) {
-  if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
-  else if (const auto* list = std::get_if<Arg::List>(&arg.value))
-    for (const Arg& a : *list) for_each_value(a, f);
-}
-
 bool is_recurrent(std::string_view op) {
   return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" || op == "aten::rnn_relu.input";
 }
@@ -216,8 +210,6 @@ constexpr FunctionName function_names[] = {
     {"shifted_window_attention(", "aten::mul.Tensor"},
     {"shifted_window_attention(", "aten::softmax.int"},
 };
-
-bool ends_with(std::string_view text, std::string_view tail) { return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail; }
 
 bool held_by_function(std::string_view source, std::string_view op) {
   return std::any_of(std::begin(function_names), std::end(function_names),
@@ -244,8 +236,7 @@ void mark_last_uses(Tape& tape) {
       l.top = frames.common(l.top, call.scope);
       l.last = static_cast<std::int32_t>(i);
     };
-    for (const Arg& a : call.args) for_each_value(a, use);
-    for (const auto& [name, a] : call.kwargs) for_each_value(a, use);
+    for_each_value(call, use);
     // What an nn.LSTM returns besides its output is often not used, but the caller's names hold it.
     const bool recurrent = call.scope >= 0 && is_recurrent(call.op);
     for (ValueId id : call.outputs)
@@ -259,10 +250,10 @@ void mark_last_uses(Tape& tape) {
   for (Life& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
-    if (owner.parent < 0 || owner.module_class.rfind("transformers.", 0) != 0 || !ends_with(owner.module_class, "Model")) continue;
+    if (owner.parent < 0 || !owner.module_class.starts_with("transformers.") || !owner.module_class.ends_with("Model")) continue;
     std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
     while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
-    if (child != l.top && ends_with(tape.scopes[static_cast<std::size_t>(child)].path, ".encoder")) l.top = owner.parent;
+    if (child != l.top && tape.scopes[static_cast<std::size_t>(child)].path.ends_with(".encoder")) l.top = owner.parent;
   }
   // Where each use settles depends on the final `top`, so a second walk.
   std::vector<std::int32_t> release(tape.values.size(), -1);
@@ -275,8 +266,7 @@ void mark_last_uses(Tape& tape) {
       if (l.born < 0 || l.born == static_cast<std::int32_t>(i)) return;
       release[at_index(id)] = std::max(release[at_index(id)], frames.settled(l.top, call.scope, static_cast<std::int32_t>(i)));
     };
-    for (const Arg& a : call.args) for_each_value(a, use);
-    for (const auto& [name, a] : call.kwargs) for_each_value(a, use);
+    for_each_value(call, use);
   }
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.

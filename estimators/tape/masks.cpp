@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "estimators/tape/passes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -21,7 +22,7 @@ class Masks {
   void run() {
     std::int64_t masks = 0, heads = 0;
     for (Call& call : tape_.calls) {
-      if (call.op != "aten::scaled_dot_product_attention" || call.source.rfind("transformers/", 0) != 0 || call.args.size() < 4) continue;
+      if (call.op != "aten::scaled_dot_product_attention" || !call.source.starts_with("transformers/") || call.args.size() < 4) continue;
       const auto* mask = std::get_if<ValueId>(&call.args[3].value);
       if (!mask) continue;
       const auto causal = eager_says(*mask);
@@ -39,20 +40,13 @@ class Masks {
       ++heads;
     }
     if (masks == 0) return;
-    remove_unused();
+    remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
     tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced", masks});
     if (heads) tape_.recovered.push_back({"enable_gqa", "repeated key and value heads", heads});
   }
 
  private:
   std::int32_t maker(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
-
-  template <class F>
-  static void for_each_value(const Arg& arg, F&& f) {
-    if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
-    else if (const auto* list = std::get_if<Arg::List>(&arg.value))
-      for (const Arg& a : *list) for_each_value(a, f);
-  }
 
   /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
   std::optional<bool> eager_says(ValueId mask) {
@@ -70,14 +64,13 @@ class Masks {
       }
       if (std::find(seen.begin(), seen.end(), i) != seen.end()) continue;
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
-      if (call.op.rfind("aten::sym_size", 0) == 0) continue;
+      if (call.op.starts_with("aten::sym_size")) continue;
       seen.push_back(i);
       built = built || std::any_of(builders.begin(), builders.end(), [&](const char* b) { return call.source.find(b) != std::string::npos; });
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
       // A sliding window compares once more; eager code drops that mask only for short sequences.
       if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") return std::nullopt;
-      for (const Arg& a : call.args) for_each_value(a, [&](ValueId v) { open.push_back(v); });
-      for (const auto& [name, a] : call.kwargs) for_each_value(a, [&](ValueId v) { open.push_back(v); });
+      for_each_value(call, [&](ValueId v) { open.push_back(v); });
     }
     if (!built) return std::nullopt;
     for (std::int32_t i : seen) candidate_[static_cast<std::size_t>(i)] = true;
@@ -108,26 +101,6 @@ class Masks {
       i = next;
     }
     return {};
-  }
-
-  void remove_unused() {
-    std::vector<int> uses(tape_.values.size(), 0);
-    auto count = [&](const Call& call, int n) {
-      for (const Arg& a : call.args) for_each_value(a, [&](ValueId v) { if (v.valid()) uses[static_cast<std::size_t>(v.index)] += n; });
-      for (const auto& [name, a] : call.kwargs) for_each_value(a, [&](ValueId v) { if (v.valid()) uses[static_cast<std::size_t>(v.index)] += n; });
-    };
-    for (const Call& call : tape_.calls) count(call, 1);
-    for (ValueId id : tape_.outputs)
-      if (id.valid()) ++uses[static_cast<std::size_t>(id.index)];
-    std::vector<bool> dead(tape_.calls.size(), false);
-    for (std::size_t i = tape_.calls.size(); i-- > 0;) {
-      const Call& call = tape_.calls[i];
-      if (!candidate_[i] || std::any_of(call.outputs.begin(), call.outputs.end(), [&](ValueId id) { return id.valid() && uses[static_cast<std::size_t>(id.index)] > 0; })) continue;
-      dead[i] = true;
-      count(call, -1);
-    }
-    std::size_t at = 0;
-    std::erase_if(tape_.calls, [&](const Call&) { return dead[at++]; });
   }
 
   Tape& tape_;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -45,7 +46,6 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
   }
 }
 
-
 void freeze_listed(Tape& tape, std::string_view names) {
   std::set<std::string_view> listed;
   while (!names.empty()) {
@@ -59,43 +59,36 @@ void freeze_listed(Tape& tape, std::string_view names) {
   }
 }
 
-void remove_dead_calls(Tape& tape) {
+void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go) {
   std::vector<int> uses(tape.values.size(), 0);
-  auto count = [&](auto&& self, const Arg& arg, int n) -> void {
-    if (const auto* id = std::get_if<ValueId>(&arg.value)) {
-      if (id->valid()) uses[static_cast<std::size_t>(id->index)] += n;
-    } else if (const auto* list = std::get_if<Arg::List>(&arg.value)) {
-      for (const Arg& a : *list) self(self, a, n);
-    }
+  auto count = [&](const Call& call, int n) {
+    for_each_value(call, [&](ValueId id) { if (id.valid()) uses[static_cast<std::size_t>(id.index)] += n; });
   };
-  auto count_call = [&](const Call& call, int n) {
-    for (const Arg& a : call.args) count(count, a, n);
-    for (const auto& [name, a] : call.kwargs) count(count, a, n);
-  };
-  for (const Call& call : tape.calls) count_call(call, 1);
+  for (const Call& call : tape.calls) count(call, 1);
   for (ValueId id : tape.outputs)
     if (id.valid()) ++uses[static_cast<std::size_t>(id.index)];
-  auto counts_bytes = [](const Call& call) {
-    if (call.op.rfind("aten::sym_", 0) == 0 || call.op.rfind("_operator.", 0) == 0) return false;
-    if (call.known_shapes.empty()) return true;
-    return std::any_of(call.known_shapes.begin(), call.known_shapes.end(), [](const auto& s) { return is_floating(s.first); });
-  };
   std::vector<bool> dead(tape.calls.size(), false);
   for (std::size_t i = tape.calls.size(); i-- > 0;) {
     const Call& call = tape.calls[i];
     const bool used = std::any_of(call.outputs.begin(), call.outputs.end(), [&](ValueId id) { return id.valid() && uses[static_cast<std::size_t>(id.index)] > 0; });
-    const std::string_view base = std::string_view(call.op).substr(0, call.op.find('.'));
-    if (used || call.outputs.empty() || base.back() == '_' || counts_bytes(call)) continue;
+    if (used || !may_go(call, i)) continue;
     dead[i] = true;
-    count_call(call, -1);
+    count(call, -1);
   }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (!dead[i]) {
-      if (kept != i) tape.calls[kept] = std::move(tape.calls[i]);
-      ++kept;
-    }
-  tape.calls.resize(kept);
+  std::size_t at = 0;
+  std::erase_if(tape.calls, [&](const Call&) { return dead[at++]; });
+}
+
+void remove_dead_calls(Tape& tape) {
+  auto counts_bytes = [](const Call& call) {
+    if (call.op.starts_with("aten::sym_") || call.op.starts_with("_operator.")) return false;
+    if (call.known_shapes.empty()) return true;
+    return std::any_of(call.known_shapes.begin(), call.known_shapes.end(), [](const auto& s) { return is_floating(s.first); });
+  };
+  remove_unused_calls(tape, [&](const Call& call, std::size_t) {
+    const std::string_view base = std::string_view(call.op).substr(0, call.op.find('.'));
+    return !call.outputs.empty() && base.back() != '_' && !counts_bytes(call);
+  });
 }
 
 }  // namespace memplan

@@ -1,6 +1,7 @@
 // Passes over a tape that every frontend shares.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ void enter_inference(Tape& tape, Precision precision);
 /// be causal or true everywhere (masking_utils.py: is_causal=True instead), and then leaves key and value heads
 /// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
+
+/// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes too.
+void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);
 
 /// Removes calls on integers, booleans and sizes whose results nobody uses.
 void remove_dead_calls(Tape& tape);

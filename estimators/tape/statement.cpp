@@ -2,15 +2,11 @@
 
 #include <cctype>
 
+#include "estimators/base/text.h"
+
 namespace memplan {
 
 namespace {
-
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t')) s.remove_suffix(1);
-  return s;
-}
 
 bool is_name(std::string_view s) {
   if (s.empty() || std::isdigit(static_cast<unsigned char>(s.front()))) return false;
@@ -47,7 +43,7 @@ std::size_t find_assignment(std::string_view s) {
 Statement parse_statement(std::string_view source) {
   Statement out;
   const std::size_t space = source.find(' ');
-  std::string_view text = space == std::string_view::npos ? std::string_view{} : trim(source.substr(space + 1));
+  std::string_view text = space == std::string_view::npos ? std::string_view{} : trim(source.substr(space + 1), " \t");
   out.value = text;
   while (true) {
     const std::size_t at = find_assignment(text);
@@ -61,20 +57,20 @@ Statement parse_statement(std::string_view source) {
         left.remove_suffix(1);
       }
     }
-    left = trim(left);
+    left = trim(left, " \t");
     if (!left.empty() && left.front() == '(' && left.back() == ')') left = left.substr(1, left.size() - 2);
     std::vector<std::string_view> names;
     while (true) {
       const std::size_t comma = left.find(',');
-      std::string_view name = trim(left.substr(0, comma));
-      if (const std::size_t colon = name.find(':'); colon != std::string_view::npos) name = trim(name.substr(0, colon));  // x: Tensor = …
+      std::string_view name = trim(left.substr(0, comma), " \t");
+      if (const std::size_t colon = name.find(':'); colon != std::string_view::npos) name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
       if (!name.empty() && name.front() == '*') name.remove_prefix(1);
       if (is_name(name)) names.push_back(name);
       if (comma == std::string_view::npos) break;
       left.remove_prefix(comma + 1);
     }
     if (!names.empty()) out.targets.push_back(std::move(names));
-    text = trim(text.substr(at + 1));
+    text = trim(text.substr(at + 1), " \t");
     out.value = text;
     if (out.augmented) break;
   }

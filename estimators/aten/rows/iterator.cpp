@@ -1,5 +1,6 @@
 // The output of CUDA's element-wise kernels: TensorIterator's shape, type promotion and layout of PyTorch 2.11.
 #include "estimators/aten/ops.h"
+#include "estimators/aten/stride_order.h"
 
 namespace memplan {
 namespace op {
@@ -56,9 +57,8 @@ Tensor iterate(Run& r, const List& inputs, DType dtype) {
   }
   // reorder_dimensions (aten/src/ATen/TensorIterator.cpp): sort by ascending stride, ambiguous dims stay.
   const int rank = sizes.size();
-  std::vector<int> order;
-  for (int i = rank - 1; i >= 0; --i) order.push_back(i);
-  auto should_swap = [&](int a, int b) {
+  std::vector<int> order = reversed_dims(rank);
+  sort_by_stride(order, [&](int a, int b) {
     for (const Tensor& t : inputs) {
       if (t->on_host) continue;
       const auto sa = seen_stride(*t, rank, a), sb = seen_stride(*t, rank, b);
@@ -68,26 +68,8 @@ Tensor iterate(Run& r, const List& inputs, DType dtype) {
       if (sizes[a] > sizes[b]) return 1;
     }
     return 0;
-  };
-  for (int i = 1; i < rank; ++i) {
-    int d1 = i;
-    for (int d0 = i - 1; d0 >= 0; --d0) {
-      const int c = should_swap(order[d0], order[d1]);
-      if (c > 0) {
-        std::swap(order[d0], order[d1]);
-        d1 = d0;
-      } else if (c < 0) {
-        break;
-      }
-    }
-  }
-  Dims strides = Dims::filled(rank, 1);
-  std::int64_t step = 1;
-  for (int d : order) {
-    strides[d] = step;
-    step = checked_mul(step, std::max<std::int64_t>(sizes[d], 1));
-  }
-  return r.empty_strided(sizes, strides, dtype);
+  });
+  return r.empty_strided(sizes, dense_strides(sizes, order), dtype);
 }
 
 template <class List>

@@ -1,6 +1,7 @@
 // Sums, means and other reductions, with the scratch memory that CUDA's reduction kernels take.
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
+#include "estimators/aten/stride_order.h"
 
 namespace memplan {
 namespace op {
@@ -54,7 +55,7 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
     }
   }
   std::vector<IterDim> order(it.rbegin(), it.rend());
-  auto should_swap = [](const IterDim& a, const IterDim& b) {
+  sort_by_stride(order, [](const IterDim& a, const IterDim& b) {
     if ((a.out == 0) != (b.out == 0)) return a.out == 0 ? -1 : 1;
     for (auto [sa, sb] : {std::pair{a.out, b.out}, std::pair{a.in, b.in}}) {
       if (sa == 0 || sb == 0) continue;
@@ -63,19 +64,7 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
       if (a.size > b.size) return 1;
     }
     return 0;
-  };
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    std::size_t d1 = i;
-    for (std::size_t d0 = i; d0-- > 0;) {
-      const int c = should_swap(order[d0], order[d1]);
-      if (c > 0) {
-        std::swap(order[d0], order[d1]);
-        d1 = d0;
-      } else if (c < 0) {
-        break;
-      }
-    }
-  }
+  });
   std::vector<IterDim> c;
   for (const IterDim& d : order) {
     if (!c.empty()) {

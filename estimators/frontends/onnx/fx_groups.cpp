@@ -7,6 +7,7 @@
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -63,12 +64,6 @@ bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts
   return true;
 }
 
-void bind(Arg& arg, Emit& e) {
-  if (auto* list = std::get_if<Arg::List>(&arg.value))
-    for (Arg& item : *list) bind(item, e);
-  else if (const auto* id = std::get_if<ValueId>(&arg.value)) arg.value = e.tensor(id->index);
-}
-
 /// An op whose one result is the output of its last node.
 bool is_plain(const FxGroup& group, const Graph& g) {
   const std::string_view t = group.text.target;
@@ -119,8 +114,7 @@ std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g)
     f.from = "the exporter's fx_node text";
     f.emit = [call, last, &v](Emit& e) {
       Call c = *call;
-      for (Arg& a : c.args) bind(a, e);
-      for (auto& [key, a] : c.kwargs) bind(a, e);
+      replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };

@@ -7,8 +7,6 @@ namespace memplan::onnx_format {
 
 namespace {
 
-bool starts_with(std::string_view s, std::string_view prefix) { return s.substr(0, prefix.size()) == prefix; }
-
 struct Outputs {
   std::string_view op;
   int count;
@@ -47,7 +45,7 @@ Arg take(Call& call, std::size_t position, std::string_view name, Arg fallback =
 void to_batch_norm(Call& call, bool training) {
   // Functional form: (input, weight, bias, running_mean, running_var, training, momentum, eps); the form without
   // training lacks the sixth. cudnn_enabled is True as torch.backends.cudnn has it.
-  const bool no_training = starts_with(call.op, "aten::_native_batch_norm_legit_no_training");
+  const bool no_training = call.op.starts_with("aten::_native_batch_norm_legit_no_training");
   if (no_training && call.args.size() >= 5) call.args.insert(call.args.begin() + 5, Arg{false});
   Arg::List args;
   const char* names[] = {"input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"};
@@ -72,7 +70,7 @@ bool keyword_is(const Call& call, std::string_view name, std::string_view value)
 bool has_no_effect(std::string_view target) {
   for (std::string_view t : {"torch.ops.aten._assert_tensor_metadata", "torch.ops.aten._assert_scalar", "torch.ops.aten._assert_async",
                              "torch.ops.aten.sym_constrain_range", "torch.ops.aten._functional_assert", "torch._check", "torch.sym_not"})
-    if (starts_with(target, t)) return true;
+    if (target.starts_with(t)) return true;
   return false;
 }
 
@@ -84,7 +82,7 @@ int outputs_of(std::string_view op) {
 
 void rewrite(Call& call, const TrainingSetup& setup) {
   const bool training = setup.mode == Mode::training;
-  if (starts_with(call.op, "aten::_native_batch_norm_legit") && call.op != "aten::_native_batch_norm_legit.no_stats") {
+  if (call.op.starts_with("aten::_native_batch_norm_legit") && call.op != "aten::_native_batch_norm_legit.no_stats") {
     to_batch_norm(call, training);
   } else if (call.op == "aten::batch_norm" && !training && call.args.size() > 5) {
     call.args[5] = {false};
@@ -117,7 +115,7 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     Arg dtype = take(call, 1, "dtype");
     call.op = "aten::to.dtype";
     call.args = {call.args.at(0), std::move(dtype)};
-  } else if ((call.op == "aten::lstm.input" || call.op == "aten::gru.input" || starts_with(call.op, "aten::rnn_")) && call.args.size() > 6) {
+  } else if ((call.op == "aten::lstm.input" || call.op == "aten::gru.input" || call.op.starts_with("aten::rnn_")) && call.args.size() > 6) {
     call.args[6] = {training};
   } else if (call.op == "aten::scaled_dot_product_attention" && !training && call.args.size() > 4) {
     call.args[4] = {0.0};
@@ -130,7 +128,7 @@ std::optional<std::vector<std::int64_t>> sizes_of_parameter(const Call& call, st
     if (const Sizes* w = sizes_of(1); w && !w->empty()) return Sizes{(*w)[0]};
   if (call.op == "aten::addmm" && at == 0)
     if (const Sizes* w = sizes_of(2); w && w->size() == 2) return Sizes{(*w)[1]};
-  if ((starts_with(call.op, "aten::conv1d") || starts_with(call.op, "aten::conv2d") || starts_with(call.op, "aten::conv3d") || call.op == "aten::convolution") && at == 2)
+  if ((call.op.starts_with("aten::conv1d") || call.op.starts_with("aten::conv2d") || call.op.starts_with("aten::conv3d") || call.op == "aten::convolution") && at == 2)
     if (const Sizes* w = sizes_of(1); w && !w->empty()) return Sizes{(*w)[0]};
   if (call.op == "aten::layer_norm" && (at == 2 || at == 3) && call.args.size() > 1)
     if (const auto* shape = std::get_if<Arg::List>(&call.args[1].value)) {

@@ -11,6 +11,7 @@
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/scopes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -127,31 +128,19 @@ class FxRoute {
   /// Turns FX names into values of the tape. False when the group had to be lowered another way.
   bool resolve(const FxGroup& group, Call& call) {
     std::vector<std::int32_t> unknown;
-    auto visit = [&](auto&& self, Arg& arg) -> void {
-      if (auto* list = std::get_if<Arg::List>(&arg.value)) {
-        for (Arg& item : *list) self(self, item);
-      } else if (auto* id = std::get_if<ValueId>(&arg.value)) {
-        if (!bindings_[static_cast<std::size_t>(id->index)].value.valid() && std::find(unknown.begin(), unknown.end(), id->index) == unknown.end())
-          unknown.push_back(id->index);
-      }
-    };
-    for (Arg& a : call.args) visit(visit, a);
-    for (auto& [key, a] : call.kwargs) visit(visit, a);
+    for_each_value(call, [&](ValueId id) {
+      if (!bindings_[static_cast<std::size_t>(id.index)].value.valid() && std::find(unknown.begin(), unknown.end(), id.index) == unknown.end())
+        unknown.push_back(id.index);
+    });
     if (!unknown.empty() && !find_unknown(group, call, unknown)) {
       emit_foreign(group, call.scope);
       bind_last(group);
       return false;
     }
-    auto replace = [&](auto&& self, Arg& arg) -> void {
-      if (auto* list = std::get_if<Arg::List>(&arg.value)) {
-        for (Arg& item : *list) self(self, item);
-      } else if (auto* id = std::get_if<ValueId>(&arg.value)) {
-        if (auto n = numbers_.find(id->index); n != numbers_.end()) arg.value = n->second;
-        else arg.value = bindings_[static_cast<std::size_t>(id->index)].value;
-      }
-    };
-    for (Arg& a : call.args) replace(replace, a);
-    for (auto& [key, a] : call.kwargs) replace(replace, a);
+    replace_values(call, [&](ValueId id) {
+      const auto n = numbers_.find(id.index);
+      return n != numbers_.end() ? Arg{n->second} : Arg{bindings_[static_cast<std::size_t>(id.index)].value};
+    });
     return true;
   }
 
@@ -159,15 +148,9 @@ class FxRoute {
   /// really read stands in for them; parameters that it folded away get the sizes that the op implies.
   bool find_unknown(const FxGroup& group, const Call& call, const std::vector<std::int32_t>& unknown) {
     std::unordered_set<std::int32_t> taken;
-    auto take = [&](auto&& self, const Arg& arg) -> void {
-      if (auto* list = std::get_if<Arg::List>(&arg.value)) {
-        for (const Arg& item : *list) self(self, item);
-      } else if (auto* id = std::get_if<ValueId>(&arg.value)) {
-        if (bindings_[static_cast<std::size_t>(id->index)].value.valid()) taken.insert(bindings_[static_cast<std::size_t>(id->index)].value.index);
-      }
-    };
-    for (const Arg& a : call.args) take(take, a);
-    for (const auto& [key, a] : call.kwargs) take(take, a);
+    for_each_value(call, [&](ValueId id) {
+      if (bindings_[static_cast<std::size_t>(id.index)].value.valid()) taken.insert(bindings_[static_cast<std::size_t>(id.index)].value.index);
+    });
 
     std::unordered_set<GraphValueId> inside;
     std::vector<GraphValueId> read, stored;

@@ -7,6 +7,7 @@
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -23,15 +24,6 @@ std::string_view get(const std::map<std::string, std::string>& metadata, const c
 Signature signature_of(const Graph& g) { return parse_signature(get(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature")); }
 
 bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind == "BUFFER"; }
-
-template <class F>
-void each_name(const Arg& arg, F&& use) {
-  if (const auto* list = std::get_if<Arg::List>(&arg.value)) {
-    for (const Arg& item : *list) each_name(item, use);
-  } else if (const auto* id = std::get_if<ValueId>(&arg.value)) {
-    use(id->index);
-  }
-}
 
 class Restorer {
  public:
@@ -80,12 +72,12 @@ class Restorer {
   /// Pairs the parameters that the text of a call names with the stored tensors that its nodes read.
   void restore(const FxGroup& group) {
     std::vector<std::size_t> named;  // lines of the signature
-    auto use = [&](std::int32_t name) {
-      const auto it = lines_.find(program_.names[static_cast<std::size_t>(name)]);
+    auto use = [&](ValueId name) {
+      const auto it = lines_.find(program_.names[static_cast<std::size_t>(name.index)]);
       if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) named.push_back(it->second);
     };
-    for (const Arg& a : group.text.args) each_name(a, use);
-    for (const auto& [key, a] : group.text.kwargs) each_name(a, use);
+    for (const Arg& a : group.text.args) for_each_value(a, use);
+    for (const auto& [key, a] : group.text.kwargs) for_each_value(a, use);
     if (named.empty()) return;
     std::vector<Read> reads;
     for (std::int32_t n : group.nodes) {

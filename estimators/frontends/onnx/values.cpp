@@ -13,7 +13,6 @@ std::string_view get(const std::map<std::string, std::string>& metadata, const c
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
 
-bool ends_with(std::string_view s, std::string_view end) { return s.size() >= end.size() && s.substr(s.size() - end.size()) == end; }
 
 std::optional<ValueKind> kind_of(std::string_view kind) {
   if (kind == "PARAMETER") return ValueKind::parameter;
@@ -27,7 +26,7 @@ std::optional<ValueKind> kind_of(std::string_view kind) {
 ValueKind guess_kind(const StoredTensor& t) {
   if (!is_floating(t.dtype)) return t.sizes.empty() ? ValueKind::constant : ValueKind::buffer;
   for (const char* end : {"running_mean", "running_var", "num_batches_tracked", "inv_freq", "position_ids", "mask"})
-    if (ends_with(t.name, end)) return ValueKind::buffer;
+    if (t.name.ends_with(end)) return ValueKind::buffer;
   return t.sizes.empty() ? ValueKind::constant : ValueKind::parameter;
 }
 
@@ -187,7 +186,7 @@ void Values::finish() {
     const SignatureLine& line = signature_.inputs[i];
     const auto it = missing_targets_.find(line.target);
     if (it == missing_targets_.end() || it->second != i) continue;
-    if (ends_with(line.target, "num_batches_tracked")) {
+    if (line.target.ends_with("num_batches_tracked")) {
       // BatchNorm's step counter: training reads and writes it, but no node of the file does.
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
     } else {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
 
@@ -29,13 +30,8 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
 
 void SignatureValues::make_inputs() {
   std::set<NameId> read;
-  auto visit = [&](auto&& self, const Arg& a) -> void {
-    if (const auto* id = std::get_if<ValueId>(&a.value)) read.insert(id->index);
-    else if (const auto* list = std::get_if<Arg::List>(&a.value))
-      for (const Arg& x : *list) self(self, x);
-  };
   for (const Node& n : program_.graphs.front().nodes)
-    for (const NodeInput& in : n.inputs) visit(visit, in.value);
+    for (const NodeInput& in : n.inputs) for_each_value(in.value, [&](ValueId id) { read.insert(id.index); });
 
   std::unordered_map<std::string_view, ValueId> stored;
   inputs_.resize(program_.inputs.size());

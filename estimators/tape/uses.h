@@ -1,0 +1,39 @@
+// The values that calls read, lists included: one walk for all who ask or replace.
+#pragma once
+
+#include <utility>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Calls `f(ValueId)` for every value in an argument, in order.
+template <class F>
+void for_each_value(const Arg& arg, F&& f) {
+  if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
+  else if (const auto* list = std::get_if<Arg::List>(&arg.value))
+    for (const Arg& item : *list) for_each_value(item, f);
+}
+
+/// The same for all arguments of a call, positional ones first.
+template <class F>
+void for_each_value(const Call& call, F&& f) {
+  for (const Arg& arg : call.args) for_each_value(arg, f);
+  for (const auto& [name, arg] : call.kwargs) for_each_value(arg, f);
+}
+
+/// Puts the Arg that `f(ValueId)` returns in the place of every value.
+template <class F>
+void replace_values(Arg& arg, F&& f) {
+  if (const auto* id = std::get_if<ValueId>(&arg.value)) arg = f(*id);
+  else if (auto* list = std::get_if<Arg::List>(&arg.value))
+    for (Arg& item : *list) replace_values(item, f);
+}
+
+template <class F>
+void replace_values(Call& call, F&& f) {
+  for (Arg& arg : call.args) replace_values(arg, f);
+  for (auto& [name, arg] : call.kwargs) replace_values(arg, f);
+}
+
+}  // namespace memplan
