@@ -61,8 +61,8 @@ constexpr std::array flag_table{
     Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain, false, false},
     Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops, false, false},
 
-    Flag{"help", "h", "", "", "General", "this text", 255, false, false},
-    Flag{"version", "V", "", "", "General", "print the version", 255, false, false},
+    Flag{"help", "h", "", "", "General", "this text", in_all, false, false},
+    Flag{"version", "V", "", "", "General", "print the version", in_all, false, false},
 };
 
 }  // namespace
@@ -82,7 +82,7 @@ const Flag* find_flag(std::string_view name) {
   return nullptr;
 }
 
-std::string_view nearest_flag(std::string_view name, std::uint8_t commands) {
+std::string_view nearest_flag(std::string_view name, std::uint32_t commands) {
   std::string_view best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const Flag& f : flag_table) {

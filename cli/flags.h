@@ -7,8 +7,10 @@
 
 namespace memplan::cli {
 
-enum CommandSet : std::uint8_t {
+enum CommandSet : std::uint32_t {
   in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
+  in_suggest = 64, in_size = 128, in_sweep = 256,
+  in_all = ~0U,
   in_setup = in_estimate | in_explain,
   in_reports = in_estimate | in_explain | in_devices | in_ops,
 };
@@ -27,7 +29,7 @@ struct Flag {
   std::string_view choices;  ///< "a|b|c" where the values are fixed
   std::string_view group;
   std::string_view help;
-  std::uint8_t commands;     ///< which commands take it
+  std::uint32_t commands;     ///< which commands take it
   bool repeatable = false;
   bool from_environment = true;  ///< MEMPLAN_<NAME>
 };
@@ -38,6 +40,6 @@ const Command* find_command(std::string_view name);
 const Flag* find_flag(std::string_view name);
 
 /// The known name nearest to a misspelt one, or empty when none is near.
-std::string_view nearest_flag(std::string_view name, std::uint8_t commands);
+std::string_view nearest_flag(std::string_view name, std::uint32_t commands);
 
 }  // namespace memplan::cli
