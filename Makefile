@@ -38,7 +38,7 @@ demo: packages $(BUILD)/build.ninja
 	@echo '$$ memplan data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024'
 	@$(MEMPLAN) data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024 --exit-zero
 
-# PyTorch's own words on an emulated GPU (tests/emulated_gpu): recorded ones always, a sample of them made again where
+# PyTorch's own words on an emulated GPU (emulated_gpu): recorded ones always, a sample of them made again where
 # PyTorch can be installed below build/ (3 GB).
 test: build
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
@@ -53,7 +53,7 @@ live: build $(TORCH)/.ready
 	cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
 	cmake --build $(BUILD) --target emulated_gpu
 test-live: live
-	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/tests/emulated_gpu/libemulated_gpu.so
+	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/emulated_gpu/libemulated_gpu.so
 
 bench: build
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)

@@ -10,6 +10,7 @@ namespace memplan::cli {
 enum CommandSet : std::uint32_t {
   in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
   in_suggest = 64, in_size = 128, in_sweep = 256,
+  in_observe = 1 << 20,
   in_all = ~0U,
   in_setup = in_estimate | in_explain,
   in_reports = in_estimate | in_explain | in_devices | in_ops,

@@ -160,7 +160,7 @@ def report(rows, results, failed, reasons, causes, missing):
     text = ["# How exact the figures are", "",
             "Written by `tests/accuracy/compare.py` from the recordings in `data/measured/emulated/`. Each recording is one process in",
             "which unmodified PyTorch runs the reference program (`tests/accuracy/reference_program.py`) on the emulated GPU",
-            "(`tests/emulated_gpu/`): PyTorch's own autograd engine, optimizers and caching allocator say what they requested,",
+            "(`emulated_gpu/`): PyTorch's own autograd engine, optimizers and caching allocator say what they requested,",
             "allocated and reserved. What the emulation cannot know (the context's bytes, memory that libraries take by themselves) is",
             "not part of these three counters. `data/measured/emulated/truth-2.11.toml` names the versions;",
             "`tests/accuracy/live.py` lets PyTorch make a sample of the recordings again. Beside the peaks compared here,",

@@ -2,7 +2,7 @@
 """Runs a sample of the recorded runs again, through the installed PyTorch on the emulated GPU, and checks that it still
 says what is recorded: the recordings are PyTorch's words and not somebody's.
 
-    python tests/accuracy/live.py --emulated build/release/tests/emulated_gpu/libemulated_gpu.so [--all]
+    python tests/accuracy/live.py --emulated build/release/emulated_gpu/libemulated_gpu.so [--all]
 
 With another version of PyTorch, torchvision or transformers than the recordings were made with there is nothing to
 compare: the test then says so and passes without a count.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the programs that `memplan explain --program` prints, and compares PyTorch's counters with the estimate.
 
-    python tests/accuracy/printed_programs.py --preload build/release/tests/emulated_gpu/libemulated_gpu.so [--runs 20] [--seed 1]
+    python tests/accuracy/printed_programs.py --preload build/release/emulated_gpu/libemulated_gpu.so [--runs 20] [--seed 1]
 
 Setups are drawn at random over torchvision's models of the zoo, so that flags meet in combinations that nobody recorded.
 Needs PyTorch 2.11 with torchvision (the Python that runs this), and the emulated device or, without --preload, a GPU.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the reference program for every run of plan.py on the emulated GPU and keeps what PyTorch says.
 
-    python tests/accuracy/record.py --emulated build/release/tests/emulated_gpu/libemulated_gpu.so [--only 'gpt2|mlp'] [--limit N]
+    python tests/accuracy/record.py --emulated build/release/emulated_gpu/libemulated_gpu.so [--only 'gpt2|mlp'] [--limit N]
 
 appends one JSON row per run to data/measured/emulated/truth-<torch version>.jsonl, and leaves out runs that are there
 already. Every run has a process of its own: a worker per device imports PyTorch and forks for each run before anything

@@ -30,9 +30,9 @@ def parts(build):
     """[(name, command)] and why one is missing, if so."""
     found = [("peaks", [sys.executable, os.path.join(HERE, "compare.py"), "--build", build]),
              ("streams", [sys.executable, os.path.join(HERE, "streams.py"), "--build", build])]
-    python, library = cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "tests", "emulated_gpu", "libemulated_gpu.so")
+    python, library = cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")
     if not python:
-        return found, "live: left out, it needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see tests/emulated_gpu/README.md)"
+        return found, "live: left out, it needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see emulated_gpu/README.md)"
     if not os.path.exists(library):
         return found, f"live: left out, {library} is not built"
     return found + [("live", [python, os.path.join(HERE, "live.py"), "--emulated", library])], None

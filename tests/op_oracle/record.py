@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Records what PyTorch asks the allocator for, for every program of programs.py, into data/op_oracle/<device>.json.gz.
 
-    python tests/op_oracle/record.py --preload build/release/tests/emulated_gpu/libemulated_gpu.so [--devices h100 a100 …] [--only TEXT]
+    python tests/op_oracle/record.py --preload build/release/emulated_gpu/libemulated_gpu.so [--devices h100 a100 …] [--only TEXT]
 
 Needs a CUDA build of PyTorch and a device: a real one (without --preload, one --devices name that says which it is) or
-the emulated one (tests/emulated_gpu), whose preloaded library answers the CUDA calls. Programs that PyTorch refuses on a device are named, and not compared there.
+the emulated one (emulated_gpu), whose preloaded library answers the CUDA calls. Programs that PyTorch refuses on a device are named, and not compared there.
 """
 import argparse
 import gzip

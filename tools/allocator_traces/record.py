@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what PyTorch's caching allocator does with seeded random programs: data/traces/*.txt, for tests/unit/traces.cpp.
 
-    LD_PRELOAD=.../libemulated_gpu.so python tools/allocator_traces/record.py data/traces    (tests/emulated_gpu)
+    LD_PRELOAD=.../libemulated_gpu.so python tools/allocator_traces/record.py data/traces    (emulated_gpu)
 
 Runs on a real device as well, but its addresses and its total then differ. The format is in FORMAT below.
 """

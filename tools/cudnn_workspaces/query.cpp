@@ -6,7 +6,7 @@
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
 //   query version
 //
-// Run it under the emulated GPU (tests/emulated_gpu), one architecture at a time: without any driver cuDNN leaves out the
+// Run it under the emulated GPU (emulated_gpu), one architecture at a time: without any driver cuDNN leaves out the
 // engines that it compiles at run time, and that one describes its card to cuDNN whatever `sm` says here:
 //
 //   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=h100 ./query curves 90 < problems.txt > 90.txt
