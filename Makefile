@@ -51,7 +51,7 @@ $(TORCH)/.ready: tests/requirements-torch.txt | packages
 	@touch $@
 live: build $(TORCH)/.ready
 	cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
-	cmake --build $(BUILD) --target emulated_gpu
+	cmake --build $(BUILD) --target emulated_gpu memplan-torch
 test-live: live
 	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/emulated_gpu/libemulated_gpu.so
 

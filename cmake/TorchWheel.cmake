@@ -4,7 +4,7 @@
 execute_process(COMMAND "${MEMPLAN_TORCH_PYTHON}" -c
                 "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"
                 OUTPUT_VARIABLE _torch_root RESULT_VARIABLE _rc)
-if(NOT _rc EQUAL 0 OR NOT EXISTS "${_torch_root}/include/torch/version.h")
+if(NOT _rc EQUAL 0 OR NOT EXISTS "${_torch_root}/include/torch/script.h")
   message(FATAL_ERROR "MEMPLAN_TORCH_PYTHON=${MEMPLAN_TORCH_PYTHON} has no torch package: ${MEMPLAN_TORCH_PYTHON} -m pip install torch")
 endif()
 set(MEMPLAN_TORCH_LIB_DIR "${_torch_root}/lib")
