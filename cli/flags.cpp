@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "cli/report/formats.h"
 #include "estimators/base/text.h"
 
 namespace memplan::cli {
@@ -13,13 +14,14 @@ namespace {
 constexpr std::array command_table{
     Command{"estimate", "MODEL", "estimate one setup (the default command)", in_estimate},
     Command{"explain", "MODEL", "what lives at the peak and why; print the reference program", in_explain},
+    Command{"report", "REPORT.json", "a saved JSON report in another format", in_report},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
     Command{"man", "", "print the manual page", in_man},
 };
 
-constexpr std::array flag_table{
+const std::array flag_table{
     Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup},
     Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate},
     Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup},
@@ -44,10 +46,11 @@ constexpr std::array flag_table{
     Flag{"steps", "", "N", "", "Training", "simulated steps (default 3)", in_setup},
     Flag{"alloc-conf", "", "CONF", "", "Training", "PYTORCH_ALLOC_CONF, as in expandable_segments:True,max_split_size_mb:128", in_setup},
 
-    Flag{"format", "", "F", "text|json", "Output", "json is versioned: docs/report.schema.json (default text)", in_reports},
+    Flag{"format", "", "F", report_format_names(), "Output", "what goes to stdout (default text); docs/cli.md says what each is for", in_reports},
+    Flag{"export", "", "FORMAT=FILE", "", "Output", "also write the report to a file in this format", in_documents, true, false},
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},
-    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup},
-    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate},
+    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_report},
+    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate | in_report},
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)", in_reports},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports},
     Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports},

@@ -10,10 +10,12 @@ namespace memplan::cli {
 enum CommandSet : std::uint32_t {
   in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
   in_suggest = 64, in_size = 128, in_sweep = 256,
+  in_report = 1 << 10, in_check = 1 << 11, in_diff = 1 << 12, in_baseline = 1 << 13, in_config = 1 << 14,
   in_observe = 1 << 20,
   in_all = ~0U,
   in_setup = in_estimate | in_explain,
-  in_reports = in_estimate | in_explain | in_devices | in_ops,
+  in_documents = in_estimate | in_report,  ///< end with a document that every format shows
+  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report,
 };
 
 struct Command {
@@ -21,6 +23,7 @@ struct Command {
   std::string_view usage;    ///< positional arguments
   std::string_view summary;  ///< one line
   CommandSet id;
+  std::size_t most_arguments = 1;
 };
 
 struct Flag {

@@ -28,6 +28,7 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     case in_ops: return run_ops(options);
     case in_completions: return run_completions(options);
     case in_man: return run_man();
+    case in_report: return run_report(options);
     default: return run_estimate(options);
   }
 }

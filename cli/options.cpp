@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "cli/report/formats.h"
 #include "cli/values.h"
 
 namespace memplan::cli {
@@ -59,14 +60,16 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
 
 /// The flags that say what is estimated, as they would be typed again. The device comes last, so that a command can
 /// leave it out by cutting nothing else.
-std::string words_of_setup(const Parsed& parsed) {
-  std::string words;
+std::vector<std::string> words_of_setup(const Parsed& parsed) {
+  std::vector<std::string> words;
   for (const Flag& flag : flags()) {
     if (!(flag.commands & in_explain) || (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training")) continue;
     const auto it = parsed.values.find(flag.name);
     if (it == parsed.values.end()) continue;
-    for (const std::string& value : it->second)
-      words += flag.value.empty() ? fmt::format(" --{}", flag.name) : fmt::format(" --{} {}", flag.name, shell_word(value));
+    for (const std::string& value : it->second) {
+      words.push_back(fmt::format("--{}", flag.name));
+      if (!flag.value.empty()) words.push_back(value);
+    }
   }
   return words;
 }
@@ -101,11 +104,19 @@ Options make_options(const Parsed& parsed) {
   };
   // First, because errors in the other values are printed in this format.
   if (auto v = text("format")) {
-    if (*v != "text" && *v != "json")
-      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --format", *v), "--format", "use text or json");
-    o.format = *v == "json" ? Format::json : Format::text;
+    o.format_name = report_format(*v, "--format").name;
+    o.format = *v == "json" ? Format::json : *v == "text" ? Format::text : Format::other;
+    if (o.format == Format::other && !(o.command->id & in_documents))
+      fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format", "use text or json");
   }
-  o.setup_words = words_of_setup(parsed);
+  for (const std::string& word : all("export")) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals + 1 == word.size())
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --export", word), "--export", "write FORMAT=FILE, as in --export md=report.md");
+    o.exports.push_back({std::string(report_format(word.substr(0, equals), "--export").name), word.substr(equals + 1)});
+  }
+  o.setup_flags = words_of_setup(parsed);
+  for (const std::string& word : o.setup_flags) o.setup_words += " " + shell_word(word);
   TrainingSetup& s = o.setup;
   if (auto v = text("gpu")) o.gpu = *v;
   if (auto v = text("margin")) o.margin = parse_margin(*v);
@@ -161,14 +172,17 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("tensor")) o.tensor = *v;
   if (auto v = text("module")) o.module = *v;
 
-  if (parsed.positionals.size() > 1)
-    fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[1]), {},
+  if (parsed.positionals.size() > o.command->most_arguments)
+    fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[o.command->most_arguments]), {},
          fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));
   if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
-  const bool wanted = o.command->id & (in_setup | in_completions);
+  o.arguments = parsed.positionals;
+  const bool wanted = o.command->id & (in_setup | in_completions | in_report);
   if (wanted && o.argument.empty() && !o.help && !o.version)
     fail(ErrorKind::usage, fmt::format("{} is missing", o.command->usage), {},
-         o.command->id == in_completions ? "try: memplan completions bash" : "try: memplan model.onnx --gpu 80GB");
+         o.command->id == in_completions ? "try: memplan completions bash"
+         : o.command->id == in_report    ? "try: memplan report saved.json --format md"
+                                         : "try: memplan model.onnx --gpu 80GB");
   return o;
 }
 

@@ -26,7 +26,7 @@ struct Parsed {
 /// Splits the arguments (without the program's name). Failure(usage) on unknown flags and missing values.
 Parsed parse_arguments(const std::vector<std::string>& arguments);
 
-enum class Format { text, json };
+enum class Format { text, json, other };  ///< other: one that only reports have (report/formats.h)
 enum class When { automatic, always, never };
 
 struct Margin {
@@ -35,15 +35,23 @@ struct Margin {
   Bytes of(Bytes total) const;
 };
 
+/// A file to write beside what goes to stdout: --export md=report.md
+struct Export {
+  std::string format, path;
+};
+
 struct Options {
   const Command* command = nullptr;
   std::string argument;  ///< MODEL, device name or shell
+  std::vector<std::string> arguments;  ///< all of them, where a command takes several
   TrainingSetup setup;
   bool mode_given = false;
   std::optional<std::string> gpu;
   std::optional<Margin> margin;
   std::optional<Bytes> reserve;
   Format format = Format::text;
+  std::string format_name = "text";
+  std::vector<Export> exports;
   std::string output;
   std::optional<std::int64_t> top;
   bool quiet = false, ascii = false, search = true;
@@ -55,7 +63,8 @@ struct Options {
   std::string tensor, module;
   bool help = false, version = false;
   std::string alloc_conf;  ///< as typed, for the reference program
-  std::string setup_words; ///< the flags of device, shapes and training as given: " --batch 8 --seq 1024"
+  std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word
+  std::string setup_words; ///< the same as a shell takes them: " --batch 8 --seq 1024"
 };
 
 Options make_options(const Parsed& parsed);

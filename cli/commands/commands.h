@@ -13,6 +13,7 @@ int run_devices(const Options& options);
 int run_ops(const Options& options);
 int run_completions(const Options& options);
 int run_man();
+int run_report(const Options& options);
 
 /// The help of all of memplan, or of one command.
 std::string help_text(const Command& command, bool overview);

@@ -8,6 +8,7 @@
 #include "cli/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/output.h"
+#include "cli/report/document.h"
 #include "cli/report/report.h"
 
 namespace memplan::cli {
@@ -132,7 +133,7 @@ std::string overview(const Study& s, const Options& options, const Style& style)
   std::string out = wrap(fmt::format("At the peak ({}): {} in {} tensors{}.", place, to_human(Bytes(total)), grouped(static_cast<std::int64_t>(tensors.size())),
                                      options.module.empty() ? "" : " of modules with '" + clean(options.module) + "'"), style.width, 0) + "\n\n";
   const std::int64_t rows = options.top.value_or(20);
-  out += tensor_table(tensors, rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
+  out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
   return out + "\n" + style.paint("By module", Paint::bold) + "\n" + by_module(tensors, style);
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/report/document.h"
 #include "cli/report/report.h"
 
 namespace memplan::cli {

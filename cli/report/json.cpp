@@ -1,113 +1,18 @@
 #include <nlohmann/json.hpp>
 
-#include "cli/report/report.h"
-#include "estimators/estimate/assumptions.h"
+#include "cli/report/formats.h"
 
 namespace memplan::cli {
 
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json counters(const Counters& c) {
-  return {{"requested_bytes", c.requested.count}, {"allocated_bytes", c.allocated.count}, {"reserved_bytes", c.reserved.count}, {"process_bytes", c.process.count}};
-}
-
-Json setup(const Answer& a) {
-  const TrainingSetup& s = a.setup;
-  Json dims = Json::array();
-  for (const BoundDim& d : a.dims) dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
-  Json j{{"mode", name_of(s.mode)}, {"precision", name_of(s.precision)}, {"dims", dims}};
-  if (s.mode == Mode::training) {
-    j["loss"] = name_of(s.loss);
-    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum}, {"amsgrad", s.optimizer.amsgrad},
-                      {"weight_decay", s.optimizer.weight_decay}};
-    j["accumulate"] = s.accumulate;
-    j["clip_grad_norm"] = s.clip_grad_norm;
-    j["checkpoint"] = Json::array();
-    for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
-    j["zero_grad"] = name_of(s.zero_grad);
-    j["frozen"] = Json::array();
-    for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
-  }
-  j["attention"] = name_of(s.attention);
-  j["expandable_segments"] = s.allocator.expandable_segments;
-  j["steps"] = s.steps;
-  return j;
-}
-
-Json tensor(const LiveTensor& t, const std::string& id) {
-  return {{"id", id}, {"name", clean(t.name)}, {"shape", t.sizes}, {"dtype", t.dtype.empty() ? Json(nullptr) : Json(t.dtype)},
-          {"bytes", t.requested.count}, {"block_bytes", t.block.count}, {"category", name_of(t.category)}, {"producer", clean(t.op)},
-          {"module", clean(t.module)}, {"reason", clean(t.reason)}, {"born_op", t.born_op}, {"dies_op", t.dies_op < 0 ? Json(nullptr) : Json(t.dies_op)}};
-}
-
-Json alternative(const Alternative& a) {
-  return {{"flags", a.flags}, {"peak_bytes", a.peak.count}, {"verdict", name_of(a.verdict)}, {"headroom_bytes", a.headroom.count}};
-}
-
-}  // namespace
-
-std::string json_report(const Answer& a, const Options& options) {
-  const Estimate& e = a.estimate;
-  const Device& d = a.choice.device;
-  Json j;
-  j["schema_version"] = report_schema_version;
-  j["tool"] = {{"name", "memplan"}, {"version", MEMPLAN_VERSION}};
-  Json inputs = Json::array();
-  for (const Input& i : a.inputs) inputs.push_back({{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}});
-  j["input"] = {{"path", clean(a.path)}, {"format", clean(a.format)}, {"file_bytes", a.file_bytes}, {"parameters", e.parameter_count},
-                {"trainable_parameters", e.trainable_count}, {"inputs", inputs}};
-  j["setup"] = setup(a);
-  j["device"] = {{"key", d.key}, {"name", d.name}, {"given", a.device_given}, {"usable_bytes", a.judgement.usable.count}, {"context_bytes", d.context.count},
-                 {"explanation", clean(a.choice.explanation)}, {"source", clean(d.source)}};
-  Json summary;
-  summary["verdict"] = a.device_given ? Json(name_of(a.judgement.verdict)) : Json(nullptr);
-  summary["peak_bytes"] = e.peak.process.count;
-  summary["low_bytes"] = e.low.count;
-  summary["high_bytes"] = e.high.count;
-  summary["limit_bytes"] = a.device_given ? Json(a.judgement.usable.count) : Json(nullptr);
-  summary["margin_bytes"] = a.device_given ? Json(a.margin.count) : Json(nullptr);
-  summary["headroom_bytes"] = a.device_given ? Json(a.judgement.headroom.count) : Json(nullptr);
-  summary["why"] = a.device_given ? Json(clean(a.judgement.why)) : Json(nullptr);
-  summary["out_of_memory_at"] = e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr);
-  j["summary"] = summary;
-  j["counters"] = counters(e.peak);
-  j["steps"] = Json::array();
-  for (const StepSummary& s : e.steps)
-    j["steps"].push_back({{"step", s.step}, {"peak", counters(s.peak)}, {"allocated_after_bytes", s.allocated_after.count}, {"requested_after_bytes", s.requested_after.count}});
-  j["phases"] = Json::array();
-  for (const PhasePeak& p : e.phases)
-    j["phases"].push_back({{"phase", name_of(p.phase)}, {"requested_bytes", p.requested.count}, {"allocated_bytes", p.allocated.count}, {"reserved_bytes", p.reserved.count}});
-  j["breakdown"] = Json::array();
-  for (const CategoryPart& p : e.parts) j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
-  j["peak"] = {{"step", e.peak_step}, {"phase", name_of(e.peak_phase)}, {"op", clean(e.peak_op)}, {"module", clean(e.peak_module)}};
-  j["tensors_at_peak"] = Json::array();
+std::string render_json(const Json& document, const View& view) {
   // Everything unless asked otherwise: programs filter, people scroll.
-  const std::size_t rows = options.top && *options.top > 0 ? static_cast<std::size_t>(*options.top) : e.live_at_peak.size();
-  for (std::size_t i = 0; i < e.live_at_peak.size() && i < rows; ++i) j["tensors_at_peak"].push_back(tensor(e.live_at_peak[i], std::to_string(i)));
-  j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
-  Json also;
-  also["inference"] = a.inference ? alternative(*a.inference) : Json(nullptr);
-  also["largest_batch"] = a.largest ? Json{{"batch", a.largest->batch}, {"peak_bytes", a.largest->peak.count}, {"at_least", a.largest->at_least}} : Json(nullptr);
-  also["changes"] = Json::array();
-  for (const Alternative& c : a.changes) also["changes"].push_back(alternative(c));
-  also["cards"] = Json::array();
-  for (const Card& c : a.cards) also["cards"].push_back({{"key", c.device.key}, {"usable_bytes", c.device.total.count}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)}});
-  j["alternatives"] = also;
-  j["assumptions"] = Json::array();
-  for (const std::string& s : e.assumptions) j["assumptions"].push_back(clean(s));
-  j["unmodelled"] = Json::array();
-  for (const Unmodelled& u : e.unmodelled)
-    j["unmodelled"].push_back({{"op", clean(u.op)}, {"count", u.count}, {"handling", clean(u.handling)}, {"widened_by_bytes", u.widened_by.count}});
-  j["recovered"] = Json::array();
-  for (const Recovery& r : e.recovered) j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
-  j["warnings"] = Json::array();
-  for (const Note& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
-  Json fail_on = Json::array();
-  for (Verdict v : options.fail_on) fail_on.push_back(name_of(v));
-  j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};
-  return j.dump(2) + "\n";
+  if (view.top && *view.top > 0 && document.contains("tensors_at_peak") && document["tensors_at_peak"].size() > static_cast<std::size_t>(*view.top)) {
+    Json shorter = document;
+    auto& rows = shorter["tensors_at_peak"].get_ref<Json::array_t&>();
+    rows.resize(static_cast<std::size_t>(*view.top));
+    return shorter.dump(2) + "\n";
+  }
+  return document.dump(2) + "\n";
 }
 
 }  // namespace memplan::cli

@@ -1,32 +1,38 @@
-// Reports: an answer as text for people or as versioned JSON for programs.
+// What the formats share: errors, the table of tensors, words.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/answer.h"
+#include "cli/report/formats.h"
 #include "cli/report/style.h"
+#include "cli/report/words.h"
 
 namespace memplan::cli {
-
-inline constexpr const char* report_schema_version = "1.0";
-
-std::string text_report(const Answer& answer, const Options& options, const Style& style);
-
-/// One line: verdict, peak, limit. What --quiet prints, and what stderr gets beside a report that went elsewhere.
-std::string one_line(const Answer& answer);
-
-/// docs/report.schema.json
-std::string json_report(const Answer& answer, const Options& options);
 
 /// An error as people (stderr) or programs (stdout, with --format json) read it. `code` is the exit code.
 std::string text_error(const Error& error, const Style& style);
 std::string json_error(const Error& error, int code);
 int exit_code_of(ErrorKind kind);
 
-/// The table of tensors alive at the peak, largest first; equal ones of repeated layers share a row.
-std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t rows, const Style& style);
+/// A tensor as tables show it.
+struct TensorRow {
+  std::string name, dtype, category, module, reason;
+  std::vector<std::int64_t> sizes;
+  std::int64_t bytes = 0;
+};
+std::vector<TensorRow> rows_of(const std::vector<LiveTensor>& tensors);
+std::vector<TensorRow> rows_of(const Json& tensors_at_peak);
 
-/// "8x1024x768": the sizes of a tensor.
-std::string shape_text(const std::vector<std::int64_t>& sizes);
+/// Tensors that share a row: equal ones of repeated layers, largest first. `name` has '*' for the number of the layer.
+struct TensorGroup {
+  std::int64_t count = 0, bytes = 0;
+  std::string category, name, shape, dtype, reason;
+};
+std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors);
+
+/// The table of tensors alive at the peak.
+std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t rows, const Style& style);
 
 }  // namespace memplan::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/report/report.h"
@@ -26,72 +27,98 @@ std::string without_numbers(std::string_view name) {
 }
 
 struct Row {
-  const LiveTensor* first = nullptr;
+  const TensorRow* first = nullptr;
   std::int64_t count = 0;
   std::int64_t bytes = 0;
   std::set<std::string> names;
 };
 
-std::string label_of(const LiveTensor& t) {
+std::string label_of(const TensorRow& t) {
   const std::string name = t.name.starts_with("aten::") ? t.name.substr(6) : t.name;  // an op's result without a name of its own
   // A parameter's name holds its module; what an op made is told by module and name.
-  if (t.module.empty() || t.category == Category::workspace || name.find('.') != std::string::npos || t.category == Category::parameter || t.category == Category::optimizer_state)
+  if (t.module.empty() || t.category == "workspaces" || name.find('.') != std::string::npos || t.category == "parameters" || t.category == "optimizer state")
     return name;
   return t.module + " " + name;
 }
 
 /// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is narrow.
-std::string common_root(const std::vector<LiveTensor>& tensors) {
+std::string common_root(const std::vector<TensorRow>& tensors) {
   const std::string root = "model.";
   const auto below = [&](const std::string& path) { return path.empty() || path.starts_with(root); };
-  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const LiveTensor& t) { return below(t.module) && (t.category != Category::parameter || below(t.name)); });
+  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const TensorRow& t) { return below(t.module) && (t.category != "parameters" || below(t.name)); });
   return all ? root : std::string();
 }
 
 /// In the words of a narrow column: the kind of the tensor stands beside it.
-std::string reason_text(const LiveTensor& t) {
+std::string reason_text(const TensorRow& t) {
   if (t.reason.starts_with("aten::")) return "backward of " + t.reason.substr(6);
-  if (t.category == Category::parameter || t.category == Category::buffer || t.category == Category::optimizer_state) return "the whole run";
+  if (t.category == "parameters" || t.category == "buffers" || t.category == "optimizer state") return "the whole run";
   static constexpr std::pair<std::string_view, const char*> shorter[] = {{"in use by the running op", "the running op"},
                                                                          {"the name of the model's output", "the model's output"},
                                                                          {"kept by PyTorch for every thread and stream", "kept for the thread"},
                                                                          {"kept by PyTorch until the process ends", "the whole run"}};
   for (const auto& [reason, words] : shorter)
     if (t.reason == reason) return words;
-  if (t.category == Category::gradient && t.reason.starts_with("gradient, ")) return t.reason.substr(10);
+  if (t.category == "gradients" && t.reason.starts_with("gradient, ")) return t.reason.substr(10);
   return t.reason;
 }
 
 }  // namespace
 
-std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t limit, const Style& style) {
+std::vector<TensorRow> rows_of(const std::vector<LiveTensor>& tensors) {
+  std::vector<TensorRow> rows;
+  rows.reserve(tensors.size());
+  for (const LiveTensor& t : tensors) rows.push_back({t.name, t.dtype, name_of(t.category), t.module, t.reason, t.sizes, t.requested.count});
+  return rows;
+}
+
+std::vector<TensorRow> rows_of(const Json& tensors_at_peak) {
+  std::vector<TensorRow> rows;
+  rows.reserve(tensors_at_peak.size());
+  for (const Json& t : tensors_at_peak)
+    rows.push_back({t.at("name"), t.at("dtype").is_null() ? std::string() : t.at("dtype").get<std::string>(), t.at("category"), t.at("module"), t.at("reason"),
+                    t.at("shape"), t.at("bytes")});
+  return rows;
+}
+
+std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors) {
   std::map<std::string, Row> groups;
   std::vector<std::string> order;
   const std::string root = common_root(tensors);
-  for (const LiveTensor& t : tensors) {
+  for (const TensorRow& t : tensors) {
     const std::string label = label_of(t);
-    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, static_cast<int>(t.category), t.reason);
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, t.category, t.reason);
     Row& row = groups[key];
     if (!row.first) {
       row.first = &t;
       order.push_back(key);
     }
     ++row.count;
-    row.bytes += t.requested.count;
+    row.bytes += t.bytes;
     row.names.insert(label);
   }
   std::stable_sort(order.begin(), order.end(), [&](const std::string& x, const std::string& y) { return groups[x].bytes > groups[y].bytes; });
+  std::vector<TensorGroup> out;
+  for (const std::string& key : order) {
+    const Row& row = groups[key];
+    const TensorRow& t = *row.first;
+    const std::string label = label_of(t);
+    out.push_back({row.count, row.bytes, t.category, clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
+                   t.dtype.empty() ? "" : shape_text(t.sizes), t.dtype, clean(reason_text(t))});
+  }
+  return out;
+}
+
+std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t limit, const Style& style) {
+  const std::vector<TensorGroup> groups = groups_of(tensors);
   Table table;
   table.head = {"SIZE", "COUNT", "KIND", "TENSOR", "SHAPE", "WHY ALIVE"};
   table.right = {true, true, false, false, false, false};
   table.flexible = {3, 5};
-  for (std::size_t i = 0; i < order.size() && i < limit; ++i) {
-    const Row& row = groups[order[i]];
-    const LiveTensor& t = *row.first;
-    const std::string label = label_of(t);
-    table.rows.push_back({to_human(Bytes(row.bytes)), row.count > 1 ? fmt::format("{}{}", style.times(), row.count) : "", name_of(t.category),
-                          clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
-                          t.dtype.empty() ? "" : shape_text(t.sizes) + " " + t.dtype, clean(reason_text(t))});
+  for (std::size_t i = 0; i < groups.size() && i < limit; ++i) {
+    const TensorGroup& g = groups[i];
+    table.rows.push_back({to_human(Bytes(g.bytes)), g.count > 1 ? fmt::format("{}{}", style.times(), g.count) : "", g.category, g.name,
+                          g.dtype.empty() ? "" : g.shape + " " + g.dtype, g.reason});
   }
   if (style.width < 80) {  // no room for shapes
     constexpr int shape = 4;
@@ -101,10 +128,10 @@ std::string tensor_table(const std::vector<LiveTensor>& tensors, std::size_t lim
     table.flexible = {3, 4};
   }
   std::string out = table.print(style);
-  if (order.size() > limit) {
+  if (groups.size() > limit) {
     std::int64_t rest = 0;
-    for (std::size_t i = limit; i < order.size(); ++i) rest += groups[order[i]].bytes;
-    out += style.paint(fmt::format("  {} {} more rows, {} (--top 0 shows all)", style.ellipsis(), order.size() - limit, to_human(Bytes(rest))), Paint::dim) + "\n";
+    for (std::size_t i = limit; i < groups.size(); ++i) rest += groups[i].bytes;
+    out += style.paint(fmt::format("  {} {} more rows, {} (--top 0 shows all)", style.ellipsis(), groups.size() - limit, to_human(Bytes(rest))), Paint::dim) + "\n";
   }
   return out;
 }

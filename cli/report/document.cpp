@@ -1,0 +1,170 @@
+#include "cli/report/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/report/report.h"
+#include "estimators/estimate/assumptions.h"
+
+namespace memplan::cli {
+
+namespace {
+
+Json counters(const Counters& c) {
+  return {{"requested_bytes", c.requested.count}, {"allocated_bytes", c.allocated.count}, {"reserved_bytes", c.reserved.count}, {"process_bytes", c.process.count}};
+}
+
+Json setup(const Answer& a) {
+  const TrainingSetup& s = a.setup;
+  Json dims = Json::array();
+  for (const BoundDim& d : a.dims) dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
+  Json j{{"mode", name_of(s.mode)}, {"precision", name_of(s.precision)}, {"dims", dims}};
+  if (s.mode == Mode::training) {
+    j["loss"] = name_of(s.loss);
+    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum}, {"amsgrad", s.optimizer.amsgrad},
+                      {"weight_decay", s.optimizer.weight_decay}};
+    j["accumulate"] = s.accumulate;
+    j["clip_grad_norm"] = s.clip_grad_norm;
+    j["checkpoint"] = Json::array();
+    for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
+    j["zero_grad"] = name_of(s.zero_grad);
+    j["frozen"] = Json::array();
+    for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
+  }
+  j["attention"] = name_of(s.attention);
+  j["expandable_segments"] = s.allocator.expandable_segments;
+  j["steps"] = s.steps;
+  return j;
+}
+
+Json tensor(const LiveTensor& t, const std::string& id) {
+  return {{"id", id}, {"name", clean(t.name)}, {"shape", t.sizes}, {"dtype", t.dtype.empty() ? Json(nullptr) : Json(t.dtype)},
+          {"bytes", t.requested.count}, {"block_bytes", t.block.count}, {"category", name_of(t.category)}, {"producer", clean(t.op)},
+          {"module", clean(t.module)}, {"reason", clean(t.reason)}, {"born_op", t.born_op}, {"dies_op", t.dies_op < 0 ? Json(nullptr) : Json(t.dies_op)}};
+}
+
+Json alternative(const Alternative& a) {
+  return {{"flags", a.flags}, {"peak_bytes", a.peak.count}, {"verdict", name_of(a.verdict)}, {"headroom_bytes", a.headroom.count}};
+}
+
+struct Sum {
+  std::int64_t bytes = 0, tensors = 0;
+};
+
+Json sums(const std::map<std::string, Sum>& by_name, const char* member) {
+  std::vector<std::pair<std::string, Sum>> order(by_name.begin(), by_name.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& x, const auto& y) { return x.second.bytes > y.second.bytes; });
+  Json list = Json::array();
+  for (const auto& [name, sum] : order) list.push_back({{member, name}, {"bytes", sum.bytes}, {"tensors", sum.tensors}});
+  return list;
+}
+
+}  // namespace
+
+std::string owner_of(const Json& tensor) {
+  const auto& module = tensor.at("module").get_ref<const std::string&>();
+  if (!module.empty()) return module;
+  const auto& name = tensor.at("name").get_ref<const std::string&>();
+  const std::size_t dot = name.find_last_of('.');
+  const std::string category = tensor.at("category");
+  if (dot == std::string::npos || (category != "parameters" && category != "buffers" && category != "gradients" && category != "optimizer state")) return {};
+  std::string path = name.substr(0, dot);
+  // "layer1.0.conv1.weight.exp_avg" is of the module layer1.0.conv1
+  if (category == "optimizer state")
+    if (const std::size_t parent = path.find_last_of('.'); parent != std::string::npos) path.resize(parent);
+  return path;
+}
+
+void add_sums(Json& document) {
+  std::map<std::string, Sum> modules, ops, dtypes;
+  for (const Json& t : document.at("tensors_at_peak")) {
+    const std::int64_t bytes = t.at("bytes");
+    for (Sum* sum : {&modules[owner_of(t)], &ops[t.at("producer").get_ref<const std::string&>()],
+                     &dtypes[t.at("dtype").is_null() ? std::string() : t.at("dtype").get<std::string>()]}) {
+      sum->bytes += bytes;
+      ++sum->tensors;
+    }
+  }
+  document["at_peak_by_module"] = sums(modules, "module");
+  document["at_peak_by_op"] = sums(ops, "op");
+  document["at_peak_by_dtype"] = sums(dtypes, "dtype");
+}
+
+Json document_of(const Answer& a, const Options& options) {
+  const Estimate& e = a.estimate;
+  const Device& d = a.choice.device;
+  Json j;
+  j["schema_version"] = report_schema_version;
+  j["kind"] = "report";
+  j["tool"] = {{"name", "memplan"}, {"version", MEMPLAN_VERSION}};
+  Json flags = Json::array();
+  for (const std::string& word : options.setup_flags) flags.push_back(clean(word));
+  j["command"] = {{"model", clean(a.path)}, {"flags", flags}};
+  Json inputs = Json::array();
+  for (const Input& i : a.inputs) inputs.push_back({{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}});
+  j["input"] = {{"path", clean(a.path)}, {"format", clean(a.format)}, {"file_bytes", a.file_bytes}, {"parameters", e.parameter_count},
+                {"trainable_parameters", e.trainable_count}, {"inputs", inputs}};
+  j["setup"] = setup(a);
+  j["device"] = {{"key", d.key}, {"name", d.name}, {"given", a.device_given}, {"usable_bytes", a.judgement.usable.count}, {"context_bytes", d.context.count},
+                 {"explanation", clean(a.choice.explanation)}, {"source", clean(d.source)}};
+  Json summary;
+  summary["verdict"] = a.device_given ? Json(name_of(a.judgement.verdict)) : Json(nullptr);
+  summary["peak_bytes"] = e.peak.process.count;
+  summary["low_bytes"] = e.low.count;
+  summary["high_bytes"] = e.high.count;
+  summary["limit_bytes"] = a.device_given ? Json(a.judgement.usable.count) : Json(nullptr);
+  summary["margin_bytes"] = a.device_given ? Json(a.margin.count) : Json(nullptr);
+  summary["headroom_bytes"] = a.device_given ? Json(a.judgement.headroom.count) : Json(nullptr);
+  summary["why"] = a.device_given ? Json(clean(a.judgement.why)) : Json(nullptr);
+  summary["out_of_memory_at"] = e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr);
+  j["summary"] = summary;
+  j["counters"] = counters(e.peak);
+  j["steps"] = Json::array();
+  for (const StepSummary& s : e.steps)
+    j["steps"].push_back({{"step", s.step}, {"peak", counters(s.peak)}, {"allocated_after_bytes", s.allocated_after.count}, {"requested_after_bytes", s.requested_after.count}});
+  j["phases"] = Json::array();
+  for (const PhasePeak& p : e.phases)
+    j["phases"].push_back({{"phase", name_of(p.phase)}, {"requested_bytes", p.requested.count}, {"allocated_bytes", p.allocated.count}, {"reserved_bytes", p.reserved.count}});
+  j["breakdown"] = Json::array();
+  for (const CategoryPart& p : e.parts) j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+  j["peak"] = {{"step", e.peak_step}, {"phase", name_of(e.peak_phase)}, {"op", clean(e.peak_op)}, {"module", clean(e.peak_module)}};
+  Json& tensors = j["tensors_at_peak"] = Json::array();
+  for (std::size_t i = 0; i < e.live_at_peak.size(); ++i) tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
+  add_sums(j);
+  j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
+  Json also;
+  also["inference"] = a.inference ? alternative(*a.inference) : Json(nullptr);
+  also["largest_batch"] = a.largest ? Json{{"batch", a.largest->batch}, {"peak_bytes", a.largest->peak.count}, {"at_least", a.largest->at_least}} : Json(nullptr);
+  also["changes"] = Json::array();
+  for (const Alternative& c : a.changes) also["changes"].push_back(alternative(c));
+  also["cards"] = Json::array();
+  for (const Card& c : a.cards) also["cards"].push_back({{"key", c.device.key}, {"usable_bytes", c.device.total.count}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)}});
+  j["alternatives"] = also;
+  j["assumptions"] = Json::array();
+  for (const std::string& s : e.assumptions) j["assumptions"].push_back(clean(s));
+  j["unmodelled"] = Json::array();
+  for (const Unmodelled& u : e.unmodelled)
+    j["unmodelled"].push_back({{"op", clean(u.op)}, {"count", u.count}, {"handling", clean(u.handling)}, {"widened_by_bytes", u.widened_by.count}});
+  j["recovered"] = Json::array();
+  for (const Recovery& r : e.recovered) j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
+  j["warnings"] = Json::array();
+  for (const Note& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
+  Json fail_on = Json::array();
+  for (Verdict v : options.fail_on) fail_on.push_back(name_of(v));
+  j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};
+  return j;
+}
+
+std::string one_line(const Json& document) {
+  const Json& s = document.at("summary");
+  if (kind_of(document) == check_document) return fmt::format("verdict={}", s.at("status").get<std::string>());
+  if (kind_of(document) == diff_document) return fmt::format("delta={}", s.at("delta_bytes").get<std::int64_t>());
+  const std::int64_t peak = s.at("peak_bytes");
+  if (s.at("verdict").is_null()) return fmt::format("peak={} limit=none", peak);
+  return fmt::format("verdict={} peak={} limit={}", s.at("verdict").get<std::string>(), peak, s.at("limit_bytes").get<std::int64_t>());
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,36 @@
+// The one JSON document that every format is made from (docs/report.schema.json).
+#pragma once
+
+#include <string>
+
+#include "cli/answer.h"
+#include "cli/report/formats.h"
+
+namespace memplan::cli {
+
+/// Minor versions only add members; readers take any version with the same major one.
+inline constexpr const char* report_schema_version = "1.1";
+
+/// An answer as a document of the kind "report". All sizes in bytes; all strings are clean (style.h).
+Json document_of(const Answer& answer, const Options& options);
+
+/// Reads a saved document of schema version 1.x and completes what earlier minor versions did not have. Failure of
+/// `kind` (input, or baseline where it serves as one) when it cannot be read or is of another major version.
+Json load_document(const std::string& path, ErrorKind kind);
+
+/// True when the file begins like a JSON object: a saved report rather than a model.
+bool is_document(const std::string& path);
+
+DocumentKind kind_of(const Json& document);
+
+/// One line: verdict, peak, limit. What stderr gets beside a report that went elsewhere.
+std::string one_line(const Json& document);
+
+/// The module that a tensor of "tensors_at_peak" belongs to: where it was made, or whose parameter it is (or whose
+/// gradient or optimizer state it is); empty outside of modules.
+std::string owner_of(const Json& tensor);
+
+/// Sections that follow from "tensors_at_peak": bytes by module, by the op that made them, and by dtype, largest first.
+void add_sums(Json& document);
+
+}  // namespace memplan::cli

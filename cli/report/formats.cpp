@@ -1,0 +1,84 @@
+#include "cli/report/formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "cli/output.h"
+#include "cli/report/document.h"
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr std::uint8_t every_document = report_document | check_document | diff_document;
+
+constexpr std::array format_table{
+    ReportFormat{"text", ".txt", "for people, in a terminal", every_document, false, render_text},
+    ReportFormat{"json", ".json", "for programs: everything, versioned", every_document, false, render_json},
+};
+
+const char* words_of(DocumentKind kind) {
+  switch (kind) {
+    case report_document: return "a report of one model";
+    case check_document: return "the result of a gate";
+    case diff_document: return "a comparison";
+  }
+  return "this document";
+}
+
+}  // namespace
+
+std::span<const ReportFormat> report_formats() { return format_table; }
+
+std::string_view report_format_names() {
+  static const std::string names = [] {
+    std::string all;
+    for (const ReportFormat& f : format_table) all += (all.empty() ? "" : "|") + std::string(f.name);
+    return all;
+  }();
+  return names;
+}
+
+const ReportFormat& report_format(std::string_view name, std::string_view flag) {
+  for (const ReportFormat& f : format_table)
+    if (f.name == name) return f;
+  std::string names(report_format_names());
+  for (std::size_t at = names.find('|'); at != std::string::npos; at = names.find('|', at)) names.replace(at, 1, ", ");
+  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", name, flag), std::string(flag), "use one of " + names);
+}
+
+bool timeline_wanted(const Options& options) {
+  return report_format(options.format_name, "--format").timeline ||
+         std::any_of(options.exports.begin(), options.exports.end(), [](const Export& e) { return report_format(e.format, "--export").timeline; });
+}
+
+std::string render(const Json& document, const ReportFormat& format, const View& view) {
+  const DocumentKind kind = kind_of(document);
+  if (!(format.documents & kind))
+    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json or md");
+  try {
+    return format.render(document, view);
+  } catch (const nlohmann::json::exception& error) {
+    fail_input(fmt::format("the report lacks something or is damaged: {}", error.what()), {}, "make the report again with --format json");
+  }
+}
+
+void deliver(const Json& document, const Options& options) {
+  const View view{make_style(options), options.top, options.quiet};
+  View file = view;  // what a file holds must not depend on the terminal
+  file.style.colour = false;
+  file.style.ascii = options.ascii;
+  file.style.width = options.width ? static_cast<std::size_t>(*options.width) : 100;
+  file.quiet = false;
+  // All of it is rendered before anything is written, so that an error leaves no half of a set behind.
+  std::vector<std::string> texts;
+  for (const Export& e : options.exports) texts.push_back(render(document, report_format(e.format, "--export"), file));
+  const std::string shown = render(document, report_format(options.format_name, "--format"), view);
+  for (std::size_t i = 0; i < texts.size(); ++i) write_out(texts[i], options.exports[i].path);
+  write_out(shown, options.output);
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,65 @@
+// The formats of a report: each is a free function from the one JSON document to text or bytes, in a file of its own,
+// and one row of the table in formats.cpp. A format computes nothing about memory; what it needs is in the document.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/options.h"
+#include "cli/report/style.h"
+
+namespace memplan::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// The kinds of documents, told by the member "kind" (docs/report.schema.json); a document without it is a report.
+enum DocumentKind : std::uint8_t {
+  report_document = 1,  ///< one model, one setup
+  check_document = 2,   ///< the targets of a memplan.toml, each with its report and its rules
+  diff_document = 4,    ///< two reports and what moved between them
+};
+
+/// How it is to look. Formats for programs ignore all of it.
+struct View {
+  Style style;
+  std::optional<std::int64_t> top;  ///< rows of tables; 0: all
+  bool quiet = false;
+};
+
+struct ReportFormat {
+  std::string_view name;       ///< of --format and --export
+  std::string_view extension;  ///< of files that hold it, with the dot
+  std::string_view summary;    ///< what it is for, a few words
+  std::uint8_t documents;      ///< DocumentKinds that it can show
+  bool timeline;               ///< wants the section "timeline", which is left out of documents that nobody asked it for
+  std::string (*render)(const Json& document, const View& view);
+};
+
+std::span<const ReportFormat> report_formats();
+
+/// Failure(usage) with the known names when there is none of this name; `flag` is named in it.
+const ReportFormat& report_format(std::string_view name, std::string_view flag);
+
+/// "text|json|md|…"
+std::string_view report_format_names();
+
+/// True where the format on stdout or one of the exports wants the timeline.
+bool timeline_wanted(const Options& options);
+
+/// The document in a format. Failure(usage) when the format cannot show this kind of document; Failure(input) when
+/// members of the document are not of the type that they must have.
+std::string render(const Json& document, const ReportFormat& format, const View& view);
+
+/// Writes the document to stdout (or -o) in --format and to every file of --export; each file appears only when it is
+/// complete.
+void deliver(const Json& document, const Options& options);
+
+// The renderers.
+std::string render_text(const Json& document, const View& view);
+std::string render_json(const Json& document, const View& view);
+
+}  // namespace memplan::cli

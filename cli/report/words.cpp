@@ -1,0 +1,100 @@
+#include "cli/report/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "estimators/base/bytes.h"
+
+namespace memplan::cli {
+
+std::string text_of(const Json& object, std::string_view member) { return object.at(std::string(member)).get<std::string>(); }
+
+std::string human(std::int64_t bytes) { return to_human(Bytes(bytes)); }
+
+std::string human_change(std::int64_t bytes) {
+  if (bytes == 0) return "0 B";
+  return (bytes > 0 ? "+" : "-") + to_human(Bytes(bytes > 0 ? bytes : -bytes));
+}
+
+const char* headline_of(std::string_view verdict) {
+  if (verdict == "fits") return "FITS";
+  if (verdict == "tight") return "TIGHT";
+  if (verdict == "no-fit") return "DOES NOT FIT";
+  return "UNKNOWN";
+}
+
+std::string part_name(const std::string& category) {
+  static constexpr std::pair<std::string_view, const char*> names[] = {
+      {"buffers", "buffers of the modules"}, {"workspaces", "library workspaces"}, {"batch", "input batch"}, {"outputs", "model outputs"},
+      {"rounding", "rounding of blocks"}, {"cached", "cached by the allocator"}, {"context", "CUDA context and libraries"}};
+  for (const auto& [name, words] : names)
+    if (name == category) return words;
+  return category;
+}
+
+std::string setup_words(const Json& s) {
+  std::string words = fmt::format("{}  {}", text_of(s, "mode"), text_of(s, "precision"));
+  if (text_of(s, "mode") == "inference") return words;
+  const Json& o = s.at("optimizer");
+  std::string optimizer = text_of(o, "kind");
+  if (optimizer == "none") optimizer = "no optimizer";
+  if (o.at("amsgrad").get<bool>()) optimizer += " amsgrad";
+  if (o.at("momentum").get<double>() > 0) optimizer += fmt::format(" momentum {:g}", o.at("momentum").get<double>());
+  if (text_of(o, "implementation") != "auto") optimizer += fmt::format(" ({})", text_of(o, "implementation"));
+  words += "  " + optimizer;
+  if (const std::int64_t parts = s.at("accumulate"); parts > 1) words += fmt::format("  {} micro-batches", parts);
+  if (s.at("clip_grad_norm").get<bool>()) words += "  clipping";
+  if (!s.at("checkpoint").empty()) words += "  checkpointing";
+  if (!s.at("frozen").empty()) words += "  partly frozen";
+  return words;
+}
+
+std::string peak_place(const Json& document) {
+  const Json& peak = document.at("peak");
+  const Json& steps = document.at("steps");
+  std::string text = fmt::format("step {} of {}, {}", peak.at("step").get<std::int64_t>(), steps.empty() ? 0 : steps.back().at("step").get<std::int64_t>(), text_of(peak, "phase"));
+  if (const std::string op = text_of(peak, "op"); !op.empty()) text += ", " + op;
+  if (const std::string module = text_of(peak, "module"); !module.empty()) text += " in " + module;
+  return text;
+}
+
+std::string file_name(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& sizes) {
+  std::string text;
+  for (std::int64_t s : sizes) text += fmt::format("{}{}", text.empty() ? "" : "x", s);
+  return text.empty() ? "scalar" : text;
+}
+
+std::string command_of(const Json& document, const std::vector<std::string_view>& without, const std::string& with) {
+  const Json& command = document.at("command");
+  std::string words = "memplan " + shell_word(text_of(command, "model"));
+  bool skips = false;
+  for (const Json& word : command.at("flags")) {
+    const auto& text = word.get_ref<const std::string&>();
+    const bool flag = text.starts_with("--");
+    if (flag) skips = std::find(without.begin(), without.end(), text) != without.end();
+    if (!skips) words += " " + shell_word(text);
+  }
+  return with.empty() ? words : words + " " + with;
+}
+
+std::string next_command(const Json& document) {
+  const Json& summary = document.at("summary");
+  const Json& also = document.at("alternatives");
+  const Json& cards = also.at("cards");
+  if (summary.at("verdict").is_null()) return command_of(document, {}, fmt::format("--gpu {}", cards.empty() ? "80GB" : text_of(cards.front(), "key")));
+  const std::string verdict = text_of(summary, "verdict");
+  if (verdict == "unknown") return fmt::format("memplan ops {} --unsupported", shell_word(text_of(document.at("command"), "model")));
+  const Json& largest = also.at("largest_batch");
+  if (verdict == "no-fit" && !largest.is_null() && largest.at("batch").get<std::int64_t>() > 0)
+    return command_of(document, {"--batch"}, fmt::format("--batch {}", largest.at("batch").get<std::int64_t>()));
+  return "memplan explain " + command_of(document).substr(std::string_view("memplan ").size());
+}
+
+}  // namespace memplan::cli

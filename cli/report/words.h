@@ -1,0 +1,44 @@
+// Phrases about a report that every format for people shares, so that all of them say the same.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/report/formats.h"
+
+namespace memplan::cli {
+
+/// A member that must be a string.
+std::string text_of(const Json& object, std::string_view member);
+
+/// A size as people read it: "1.50 GiB".
+std::string human(std::int64_t bytes);
+/// "+1.50 GiB", "-12 B", "0 B"
+std::string human_change(std::int64_t bytes);
+
+/// "DOES NOT FIT" of "no-fit"
+const char* headline_of(std::string_view verdict);
+
+/// "library workspaces" of the part "workspaces"
+std::string part_name(const std::string& category);
+
+/// "training  fp32  adamw  4 micro-batches" of the member "setup"
+std::string setup_words(const Json& setup);
+
+/// "step 2 of 3, backward, aten::mm in lm_head" of a report
+std::string peak_place(const Json& document);
+
+/// "gpt2.onnx" of a path
+std::string file_name(const std::string& path);
+
+/// "8x1024x768": the sizes of a tensor.
+std::string shape_text(const std::vector<std::int64_t>& sizes);
+
+/// The command that made a report, as a shell takes it, with some flags left out (--batch) and words added.
+std::string command_of(const Json& document, const std::vector<std::string_view>& without = {}, const std::string& with = {});
+
+/// The command that a reader of a report is likely to want next.
+std::string next_command(const Json& document);
+
+}  // namespace memplan::cli
