@@ -15,6 +15,7 @@ constexpr std::array command_table{
     Command{"estimate", "MODEL", "estimate one setup (the default command)", in_estimate},
     Command{"explain", "MODEL", "what lives at the peak and why; print the reference program", in_explain},
     Command{"report", "REPORT.json", "a saved JSON report in another format", in_report},
+    Command{"suggest", "MODEL", "what must change so that it fits, fastest first, with settings to paste", in_suggest},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
@@ -23,7 +24,7 @@ constexpr std::array command_table{
 
 const std::array flag_table{
     Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup},
-    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate},
+    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate | in_planner},
     Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup},
 
     Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops},
@@ -48,6 +49,13 @@ const std::array flag_table{
 
     Flag{"format", "", "F", report_format_names(), "Output", "what goes to stdout (default text); docs/cli.md says what each is for", in_reports},
     Flag{"export", "", "FORMAT=FILE", "", "Output", "also write the report to a file in this format", in_documents, true, false},
+    Flag{"allow", "", "KNOBS", "", "Planner", "knobs that may be turned besides the usual ones: weights, optimizer, or all", in_suggest, true},
+    Flag{"keep", "", "KNOBS", "", "Planner", "knobs that stay: allocator, implementation, batch, checkpoint, precision, parallel, offload, or all", in_suggest, true},
+    Flag{"keep-global-batch", "", "YES", "yes|no", "Planner", "samples per optimizer step stay (default yes: smaller micro-batches are accumulated)", in_suggest},
+    Flag{"for", "", "FRAMEWORK", "pytorch|hf|accelerate|deepspeed|torchtitan|lightning", "Planner", "settings to paste into (default pytorch)", in_suggest},
+    Flag{"emit-flags", "", "", "", "Planner", "print only the flags of the first recommendation", in_suggest, false, false},
+    Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest},
+
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},
     Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_report},
     Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate | in_report},
@@ -57,7 +65,7 @@ const std::array flag_table{
     Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch and the other cards", in_estimate},
 
     Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|never", "Gate", "verdicts that end with exit code 1 (default no-fit,unknown)", in_estimate, true},
-    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate},
+    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_planner},
 
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain, false, false},
     Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain, false, false},

@@ -13,9 +13,10 @@ enum CommandSet : std::uint32_t {
   in_report = 1 << 10, in_check = 1 << 11, in_diff = 1 << 12, in_baseline = 1 << 13, in_config = 1 << 14,
   in_observe = 1 << 20,
   in_all = ~0U,
-  in_setup = in_estimate | in_explain,
+  in_setup = in_estimate | in_explain | in_suggest | in_size | in_sweep,
   in_documents = in_estimate | in_report,  ///< end with a document that every format shows
-  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report,
+  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report | in_suggest | in_size | in_sweep,
+  in_planner = in_suggest | in_size | in_sweep,
 };
 
 struct Command {

@@ -169,6 +169,12 @@ Options make_options(const Parsed& parsed) {
   o.exit_zero = parsed.has("exit-zero");
   o.program = parsed.has("program");
   o.unsupported = parsed.has("unsupported");
+  o.allow = split_commas(all("allow"));
+  o.keep = split_commas(all("keep"));
+  if (auto v = text("keep-global-batch")) o.keep_samples = parse_yes_no(*v, "--keep-global-batch");
+  o.emit_flags = parsed.has("emit-flags");
+  if (auto v = text("for")) o.framework = parse_framework(*v);
+  if (auto v = text("wanted")) o.wanted = parse_count(*v, "--wanted");
   if (auto v = text("tensor")) o.tensor = *v;
   if (auto v = text("module")) o.module = *v;
 

@@ -61,6 +61,10 @@ struct Options {
   bool exit_zero = false;
   bool program = false, unsupported = false;
   std::string tensor, module;
+  std::vector<std::string> allow, keep;  ///< names of knobs (suggest)
+  bool keep_samples = true, emit_flags = false;
+  std::string framework = "pytorch";
+  std::int64_t wanted = 3;
   bool help = false, version = false;
   std::string alloc_conf;  ///< as typed, for the reference program
   std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word

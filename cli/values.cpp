@@ -191,6 +191,15 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   return setup;
 }
 
+bool parse_yes_no(std::string_view text, std::string_view flag) {
+  return choose(text, flag, std::array<std::pair<std::string_view, bool>, 2>{{{"yes", true}, {"no", false}}});
+}
+
+std::string parse_framework(std::string_view text) {
+  return std::string(choose(text, "--for", std::array<std::pair<std::string_view, std::string_view>, 6>{
+      {{"pytorch", "pytorch"}, {"hf", "hf"}, {"accelerate", "accelerate"}, {"deepspeed", "deepspeed"}, {"torchtitan", "torchtitan"}, {"lightning", "lightning"}}}));
+}
+
 Mode parse_mode(std::string_view text) {
   return choose(text, "--mode", std::array<std::pair<std::string_view, Mode>, 4>{
       {{"training", Mode::training}, {"inference", Mode::inference}, {"train", Mode::training}, {"infer", Mode::inference}}});

@@ -19,6 +19,9 @@ double parse_number(std::string_view text, std::string_view flag);
 /// PYTORCH_ALLOC_CONF, with PyTorch's own limits (c10/core/AllocatorConfig.cpp of 2.11).
 AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag);
 
+bool parse_yes_no(std::string_view text, std::string_view flag);
+/// A name of --for.
+std::string parse_framework(std::string_view text);
 Mode parse_mode(std::string_view text);
 Precision parse_precision(std::string_view text);
 OptimizerSetup parse_optimizer(std::string_view text);

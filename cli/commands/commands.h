@@ -9,6 +9,7 @@ namespace memplan::cli {
 
 int run_estimate(const Options& options);
 int run_explain(const Options& options);
+int run_suggest(const Options& options);
 int run_devices(const Options& options);
 int run_ops(const Options& options);
 int run_completions(const Options& options);

@@ -31,6 +31,9 @@ Style make_style(const Options& options);
 /// marks that turn the writing direction are replaced by '?'.
 std::string clean(std::string_view text);
 
+/// `clean` that keeps line breaks.
+std::string clean_lines(std::string_view text);
+
 /// Columns on a terminal, one per code point (names of models are not in wide scripts often enough to matter).
 std::size_t columns(std::string_view text);
 

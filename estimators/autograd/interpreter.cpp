@@ -77,6 +77,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     kwargs.clear();
     for (const Arg& a : call.args) args.push_back(resolve(env, a));
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
+    if (names.observer) names.observer->before(r, i, args, kwargs);
     const Row* row = call.unknown ? nullptr : table.find(call.op);
     ValueList results;
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
@@ -90,6 +91,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     }
     args.clear();
     kwargs.clear();
+    if (names.observer) names.observer->after(r, i, results);
     // An op that returns one list (split, unbind, chunk) may be bound to several names.
     if (results.size() == 1 && results[0].is_list() && call.outputs.size() != 1) {
       ValueList inner = results[0].list();

@@ -6,11 +6,20 @@
 
 namespace memplan {
 
+/// Looks on while calls run: what they were given and what they returned, also while a checkpointed stretch runs again.
+struct CallObserver {
+  virtual ~CallObserver() = default;
+  /// `args` and `kwargs` as the tape has them, before autocast; `call` is the index in the tape.
+  virtual void before(Run& run, std::size_t call, const std::vector<Value>& args, const std::vector<std::pair<std::string, Value>>& kwargs) = 0;
+  virtual void after(Run& run, std::size_t call, const ValueList& results) = 0;
+};
+
 /// The Python names of a forward pass: one value per tape value, empty once the name is gone.
 struct Environment {
   std::vector<Value> values;
   /// Schedule::names of calls and values, looked up in the first pass: later steps run the same calls.
   std::vector<std::int32_t> call_names, value_names;
+  CallObserver* observer = nullptr;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.

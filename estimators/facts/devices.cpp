@@ -10,6 +10,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/facts/device.h"
+#include "estimators/facts/rates.h"
 #include "estimators/base/text.h"
 
 namespace memplan {
@@ -42,6 +43,7 @@ std::vector<std::string> cells_of(std::string_view line) {
 
 struct Card {
   Device device;
+  DeviceRates rates;
   std::int64_t label_gb = 0;  ///< the size it is sold under
 };
 
@@ -60,6 +62,26 @@ int threads_per_multiprocessor(int sm) {
 /// from A100s leave (502 MiB less 108 SMs x 2048 x 1 KiB); the one from an L40 leaves 294 MiB.
 Bytes derived_context(const Device& d) {
   return Bytes::mib(287) + Bytes::kib(1) * d.multiprocessors * d.threads_per_multiprocessor;
+}
+
+/// GB/s and direction of the generation of PCI Express that the architecture has, x16.
+double pcie_of(int sm) { return sm >= 90 ? 63 : sm >= 80 ? 31.5 : 15.75; }
+
+/// Figures of the table; an empty cell is 0. GeForce boards without NVLink carry their own (perhaps x8) PCIe figure.
+DeviceRates rates_in(const std::vector<std::string>& cells, const std::map<std::string, std::size_t>& column, int sm) {
+  const auto number = [&](const char* name) {
+    const std::string& cell = cells.at(column.at(name));
+    return cell.empty() ? 0.0 : std::stod(cell);
+  };
+  DeviceRates r;
+  r.fp32 = number("fp32_TFLOPS") * 1e12;
+  r.tf32 = number("tf32_TFLOPS") * 1e12;
+  r.half = number("fp16_dense_TFLOPS") * 1e12;
+  r.bf16 = number("bf16_dense_TFLOPS") * 1e12;
+  r.memory = number("hbm_GBps") * 1e9;
+  r.link = number("link_GBps") * 1e9;
+  r.pcie = std::min(pcie_of(sm) * 1e9, r.link > 0 ? r.link : pcie_of(sm) * 1e9);
+  return r;
 }
 
 std::vector<Card> read_cards() {
@@ -86,6 +108,7 @@ std::vector<Card> read_cards() {
     d.multiprocessors = std::stoi(at("multiprocessors"));
     d.threads_per_multiprocessor = threads_per_multiprocessor(sm);
     card.label_gb = std::stoll(at("memory_advertised_GB"));
+    card.rates = rates_in(cells, column, sm);
     if (!at("cuda_total_GiB").empty()) {
       d.total = Bytes(static_cast<std::int64_t>(std::stod(at("cuda_total_GiB")) * (1LL << 30)));
       d.source = "total that CUDA reported in " + at("cuda_total_source");
@@ -184,6 +207,15 @@ const std::vector<Device>& devices() {
     return out;
   }();
   return all;
+}
+
+DeviceRates rates_of(const Device& device) {
+  const Card* like = nullptr;
+  for (const Card& card : cards()) {
+    if (card.device.key == device.key) return card.rates;
+    if (card.device.key == "h100-80gb") like = &card;
+  }
+  return like ? like->rates : DeviceRates{};
 }
 
 DeviceChoice choose_device(std::string_view text) {

@@ -14,6 +14,7 @@
 #include "estimators/step/module_order.h"
 #include "estimators/step/optimizer.h"
 #include "estimators/step/scaler.h"
+#include "estimators/step/steps.h"
 
 namespace memplan {
 
@@ -42,8 +43,9 @@ class Program {
     return target_shape(output_, setup_);
   }
 
-  void run(const TargetShape* target) {
+  void run(const TargetShape* target, CallObserver* observer) {
     target_shape_ = target;
+    env_.observer = observer;
     move_model();
     const bool training = setup_.mode == Mode::training;
     if (training) optimizer_ = make_optimizer(r_, setup_.optimizer, trainable_);
@@ -226,6 +228,10 @@ class Program {
 }  // namespace
 
 Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return run_steps_observed(tape, setup, device, nullptr);
+}
+
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device, CallObserver* observer) {
   return catching([&] {
     std::optional<TargetShape> target;
     if (setup.mode == Mode::training) {
@@ -234,7 +240,7 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
     }
     Run run(setup, device);
     Program program(run, tape, setup);
-    program.run(target ? &*target : nullptr);
+    program.run(target ? &*target : nullptr, observer);
     // The program's names are still bound: their memory stays taken in the schedule.
     return run.close();
   });

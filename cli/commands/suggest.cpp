@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/report/suggestion.h"
+
+namespace memplan::cli {
+
+namespace {
+
+Knobs parse_knobs(const Options& options) {
+  const auto each = [](const std::string& name, std::string_view flag, auto&& turn) {
+    bool known = name == "all";
+    std::string names = "all";
+    for (int i = 0; i < knob_count; ++i) {
+      const Knob k = static_cast<Knob>(i);
+      names += fmt::format(", {}", name_of(k));
+      if (name == "all" || name == name_of(k)) turn(k), known = true;
+    }
+    if (!known) fail(ErrorKind::usage, fmt::format("'{}' is no knob", name), std::string(flag), "use some of " + names);
+  };
+  Knobs knobs = Knobs::usual();
+  for (const std::string& name : options.keep) each(name, "--keep", [&](Knob k) { knobs.keep(k); });
+  // What is allowed by name wins over --keep all.
+  for (const std::string& name : options.allow) each(name, "--allow", [&](Knob k) { knobs.allow(k); });
+  return knobs;
+}
+
+}  // namespace
+
+int run_suggest(const Options& options) {
+  if (!options.gpu) fail(ErrorKind::usage, "suggest needs to know the card", "--gpu", fmt::format("memplan suggest {} --gpu 80GB{}", shell_word(options.argument), options.setup_words));
+  SuggestAnswer a;
+  a.path = options.argument;
+  a.choice = device_of(options);
+  a.margin = margin_on(options, a.choice.device);
+  Progress progress;
+  SuggestOptions search;
+  search.knobs = parse_knobs(options);
+  search.keep_samples = options.keep_samples;
+  search.wanted = static_cast<std::size_t>(options.wanted);
+  search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
+    progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, what));
+  };
+  const Model model = take(load_model(options.argument));
+  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
+  progress.clear();
+  a.parameters = a.suggestion.parameters;
+  a.time = search.time;
+  a.exit_code = a.suggestion.fitting.empty() && !options.exit_zero ? 1 : 0;
+  std::string text;
+  if (options.emit_flags) text = a.suggestion.fitting.empty() ? "" : a.suggestion.fitting.front().flags + "\n";
+  else text = options.format == Format::json ? suggest_json(a, options) : suggest_text(a, options, make_style(options));
+  write_out(text, options.output);
+  return a.exit_code;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,32 @@
+// Reports of memplan suggest.
+#pragma once
+
+#include <string>
+
+#include "cli/answer.h"
+#include "cli/report/style.h"
+#include "planner/suggest.h"
+
+namespace memplan::cli {
+
+inline constexpr const char* planner_schema_version = "1.0";  ///< docs/planner.schema.json
+
+struct SuggestAnswer {
+  std::string path;
+  DeviceChoice choice;
+  Bytes margin;
+  std::int64_t parameters = 0;
+  Suggestion suggestion;
+  TimeAssumptions time;
+  int exit_code = 0;
+};
+
+std::string suggest_text(const SuggestAnswer& answer, const Options& options, const Style& style);
+/// docs/planner.schema.json
+std::string suggest_json(const SuggestAnswer& answer, const Options& options);
+/// The command that estimates a candidate.
+std::string command_of(const SuggestAnswer& answer, const Options& options, const Candidate& candidate);
+/// "812 ms", "1.42 s".
+std::string time_text(double seconds);
+
+}  // namespace memplan::cli

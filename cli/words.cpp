@@ -1,0 +1,52 @@
+#include "cli/words.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace memplan::cli {
+
+namespace {
+
+struct Word {
+  std::string name, rest;  ///< "--batch", " 64"
+};
+
+/// Values never hold " --": shell_word quotes what has a space, and no value of memplan starts with dashes.
+std::vector<Word> split(std::string_view words) {
+  std::vector<Word> out;
+  std::size_t at = words.find("--");
+  while (at != std::string_view::npos) {
+    const std::size_t next = words.find(" --", at);
+    const std::string_view piece = words.substr(at, next == std::string_view::npos ? next : next - at);
+    const std::size_t space = piece.find(' ');
+    out.push_back({std::string(piece.substr(0, space)), space == std::string_view::npos ? "" : std::string(piece.substr(space))});
+    at = next == std::string_view::npos ? next : next + 1;
+  }
+  return out;
+}
+
+bool replaces(const std::string& now, const std::string& earlier) {
+  const auto precision = [](const std::string& n) { return n == "--amp" || n == "--precision"; };
+  return now == earlier || (precision(now) && precision(earlier));
+}
+
+}  // namespace
+
+std::string merged_words(std::string_view words, std::string_view change) {
+  std::vector<Word> all = split(words);
+  for (Word& w : split(change)) {
+    const auto earlier = std::find_if(all.begin(), all.end(), [&](const Word& a) { return replaces(w.name, a.name); });
+    if (earlier == all.end()) {
+      all.push_back(std::move(w));
+    } else if (w.name == "--alloc-conf") {
+      earlier->rest += "," + w.rest.substr(1);
+    } else {
+      *earlier = std::move(w);
+    }
+  }
+  std::string out;
+  for (const Word& w : all) out += (out.empty() ? "" : " ") + w.name + w.rest;
+  return out;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,13 @@
+// Command lines that memplan prints for pasting.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace memplan::cli {
+
+/// The flags `words` (" --batch 64 --seq 128") with those of `change` put in: a flag given again replaces the earlier one,
+/// --amp and --precision replace each other, and settings of --alloc-conf are joined. No leading space.
+std::string merged_words(std::string_view words, std::string_view change);
+
+}  // namespace memplan::cli

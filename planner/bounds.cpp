@@ -1,0 +1,93 @@
+#include "planner/bounds.h"
+
+#include <algorithm>
+
+namespace memplan {
+
+namespace {
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+/// The line through two points, beyond them; between them (where a convex curve lies below it) the lower end.
+double beyond(const double (&at)[2], const std::int64_t (&batch)[2], std::int64_t b) {
+  if (batch[0] == batch[1]) return at[0];
+  if (b > batch[0] && b < batch[1]) return std::min(at[0], at[1]);
+  const double slope = (at[1] - at[0]) / static_cast<double>(batch[1] - batch[0]);
+  return at[0] + slope * static_cast<double>(b - batch[0]);
+}
+
+int bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
+
+}  // namespace
+
+double Rehearsal::peak_at(std::int64_t b) const { return std::max(beyond(peak, batch, b), parameters); }
+double Rehearsal::forward_peak_at(std::int64_t b) const { return std::max(beyond(forward_peak, batch, b), parameters); }
+
+Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::int64_t small, std::int64_t large, const Device& device) {
+  return catching([&] {
+    Rehearsal r;
+    Profile p[2];
+    r.batch[0] = small, r.batch[1] = large;
+    for (int i = 0; i < 2; ++i) {
+      TrainingSetup setup = given;
+      if (small != large) setup.batch = r.batch[i];
+      else if (i == 1) p[1] = p[0];
+      if (i == 0 || small != large) p[i] = take(profile(take(lower(model, setup)), setup, device));
+      r.peak[i] = static_cast<double>(p[i].peak.count);
+      r.forward_peak[i] = static_cast<double>(p[i].forward_peak.count);
+    }
+    r.parameters = static_cast<double>(p[0].parameters.count);
+    r.gradients = static_cast<double>(p[0].gradients.count);
+    r.work = work_line(p[0], small, p[1], large);
+    return r;
+  });
+}
+
+OptimizerNeeds optimizer_needs(const OptimizerSetup& o, double trained_bytes, std::int64_t elements) {
+  const auto states = [&](double count) { return count * trained_bytes; };
+  // The foreach implementations of Adam and RMSprop take the square root of all second moments at once.
+  const bool foreach = o.impl == OptimizerImpl::automatic || o.impl == OptimizerImpl::foreach;
+  switch (o.kind) {
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw: return {states(o.amsgrad ? 3 : 2), foreach ? trained_bytes : 0};
+    case OptimizerKind::sgd: return {states(o.momentum > 0 ? 1 : 0), 0};
+    case OptimizerKind::adagrad: return {states(1), foreach ? trained_bytes : 0};
+    case OptimizerKind::rmsprop: return {states(o.momentum > 0 ? 2 : 1), foreach ? trained_bytes : 0};
+    case OptimizerKind::lion: return {states(1), 0};
+    case OptimizerKind::adamw8bit: return {2.0 * static_cast<double>(elements), 0};
+    default: return {};  // Adafactor's factored moments are small; nothing is a bound as well
+  }
+}
+
+Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const Device& device) {
+  double bytes = r.peak_at(batch);
+  if (setup.mode == Mode::training) {
+    const OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
+    // From the second step on the state is there all the time; from the second micro-batch on the gradients are.
+    bytes += optimizer.state;
+    const bool gradients_stay = setup.accumulate > 1 || setup.zero_grad == ZeroGrad::begin_keep;
+    if (gradients_stay) bytes = std::max(bytes, r.forward_peak_at(batch) + optimizer.state + r.gradients);
+    bytes = std::max(bytes, r.parameters + r.gradients + optimizer.state + optimizer.temporary);
+  }
+  return Bytes(static_cast<std::int64_t>(bytes)) + device.context;
+}
+
+StepTime step_time(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& a) {
+  StepTime t = micro_batch_time(r.work, batch, Share{}, rates, a);
+  if (setup.mode == Mode::inference) {
+    t.backward = t.again = 0;
+    return t;
+  }
+  const double times = static_cast<double>(setup.accumulate);
+  t.forward *= times, t.backward *= times, t.again *= times;
+  const int bytes = bytes_per_weight(setup.precision);
+  t.optimizer = optimizer_time(setup.optimizer, r.work.trained_elements, r.work.trained_tensors, bytes, rates, a) +
+                gradient_time(setup, r.work.trained_elements, bytes, rates, a);
+  return t;
+}
+
+}  // namespace memplan

@@ -1,0 +1,204 @@
+#include "planner/space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan {
+
+namespace {
+
+bool half_weights(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
+bool is_fp32(Precision p) { return p == Precision::fp32; }
+
+Option present_choice() {
+  return {"", "", [](TrainingSetup&) {}};
+}
+
+void add(Space& space, Axis axis) {
+  if (axis.options.size() > 1) space.axes.push_back(std::move(axis));
+}
+
+Axis allocator_axis(const TrainingSetup& s) {
+  Axis axis{Knob::allocator, {present_choice()}};
+  if (!s.allocator.expandable_segments)
+    axis.options.push_back({"--alloc-conf expandable_segments:True", "", [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
+  return axis;
+}
+
+/// Foreach needs temporaries as large as the parameters; the fused kernels and the loop do without.
+Axis implementation_axis(const TrainingSetup& s) {
+  Axis axis{Knob::implementation, {present_choice()}};
+  const OptimizerKind k = s.optimizer.kind;
+  const bool has_fused = k == OptimizerKind::sgd || k == OptimizerKind::adam || k == OptimizerKind::adamw || k == OptimizerKind::adagrad;
+  const bool has_foreach = has_fused || k == OptimizerKind::rmsprop;
+  if (has_fused && s.optimizer.impl != OptimizerImpl::fused)
+    axis.options.push_back({"--optimizer-impl fused", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
+  if (has_foreach && s.optimizer.impl != OptimizerImpl::loop)
+    axis.options.push_back({"--optimizer-impl loop", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
+  return axis;
+}
+
+Axis checkpoint_axis(const Model& model, const TrainingSetup& s, Space& space) {
+  Axis axis{Knob::checkpoint, {present_choice()}};
+  if (!s.checkpoint.empty()) return axis;
+  TrainingSetup blocks = s;
+  blocks.checkpoint = {"blocks"};
+  const Result<Tape> tape = lower(model, blocks);
+  if (tape) axis.options.push_back({"--checkpoint blocks", "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
+  else space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
+  return axis;
+}
+
+Axis precision_axis(const TrainingSetup& s, const Device& device, const Knobs& knobs, Space& space) {
+  Axis axis{Knob::precision, {present_choice()}};
+  const bool training = s.mode == Mode::training;
+  const bool bf16 = device.sm_major >= 8;
+  if (is_fp32(s.precision) && knobs.has(Knob::precision)) {
+    if (bf16) axis.options.push_back({"--amp bf16", "products in bfloat16 (weights stay fp32)", [](TrainingSetup& t) { t.precision = Precision::amp_bf16; }});
+    else space.unavailable.push_back({"--amp bf16", fmt::format("{} has no bfloat16 units (compute capability {}.{})", device.key, device.sm_major, device.sm_minor)});
+    // float16 needs loss scaling and gains nothing over bfloat16 where there is one.
+    if (!bf16) axis.options.push_back({"--amp fp16", "products in float16 with loss scaling (weights stay fp32)", [](TrainingSetup& t) { t.precision = Precision::amp_fp16; }});
+  }
+  // Weights of 16 bits lose small updates in training; a forward pass only rounds them.
+  const bool weights = knobs.has(Knob::weights) || (!training && knobs.has(Knob::precision));
+  if (!half_weights(s.precision) && bf16 && weights)
+    axis.options.push_back({"--precision bf16", training ? "weights, gradients and optimizer state in bfloat16: small updates are lost" : "weights rounded to bfloat16",
+                            [](TrainingSetup& t) { t.precision = Precision::bf16; }});
+  if (!half_weights(s.precision) && !training && weights)
+    axis.options.push_back({"--precision fp16", "weights rounded to float16", [](TrainingSetup& t) { t.precision = Precision::fp16; }});
+  return axis;
+}
+
+Axis optimizer_axis(const TrainingSetup& s) {
+  Axis axis{Knob::optimizer, {present_choice()}};
+  const auto offer = [&](OptimizerKind kind, const char* flags, const char* caution) {
+    if (s.optimizer.kind == kind) return;
+    axis.options.push_back({flags, caution, [kind](TrainingSetup& t) {
+                              t.optimizer = OptimizerSetup{};
+                              t.optimizer.kind = kind;
+                              if (kind != OptimizerKind::adamw && kind != OptimizerKind::adamw8bit) t.optimizer.weight_decay = 0;
+                            }});
+  };
+  if (s.optimizer.kind == OptimizerKind::none) return axis;
+  offer(OptimizerKind::adamw8bit, "--optimizer adamw8bit", "optimizer state in 8 bits per value");
+  offer(OptimizerKind::lion, "--optimizer lion", "another optimizer: half of Adam's state, other learning rates");
+  offer(OptimizerKind::adafactor, "--optimizer adafactor", "another optimizer: factored second moments");
+  offer(OptimizerKind::sgd, "--optimizer sgd", "another optimizer: no state, seldom fit for transformers");
+  return axis;
+}
+
+std::vector<std::int64_t> divisors_descending(std::int64_t n) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) {
+      out.push_back(d);
+      if (d != n / d) out.push_back(n / d);
+    }
+  std::sort(out.rbegin(), out.rend());
+  return out;
+}
+
+}  // namespace
+
+const char* name_of(Knob knob) {
+  switch (knob) {
+    case Knob::allocator: return "allocator";
+    case Knob::implementation: return "implementation";
+    case Knob::batch: return "batch";
+    case Knob::checkpoint: return "checkpoint";
+    case Knob::precision: return "precision";
+    case Knob::attention: return "attention";
+    case Knob::parallel: return "parallel";
+    case Knob::offload: return "offload";
+    case Knob::weights: return "weights";
+    case Knob::optimizer: return "optimizer";
+    case Knob::adapters: return "adapters";
+  }
+  return "?";
+}
+
+Knobs Knobs::usual() {
+  Knobs k;
+  for (Knob each : {Knob::allocator, Knob::implementation, Knob::batch, Knob::checkpoint, Knob::precision, Knob::parallel, Knob::offload}) k.allow(each);
+  return k;
+}
+
+Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& knobs, bool keep_samples) {
+  Space space;
+  space.present = present;
+  const bool training = present.mode == Mode::training;
+  if (knobs.has(Knob::allocator)) add(space, allocator_axis(present));
+  if (knobs.has(Knob::implementation) && training) add(space, implementation_axis(present));
+  if (knobs.has(Knob::checkpoint) && training) add(space, checkpoint_axis(model, present, space));
+  add(space, precision_axis(present, device, knobs, space));
+  if (knobs.has(Knob::optimizer) && training) add(space, optimizer_axis(present));
+  const auto dims = onnx_format::open_dims(model.graphs.front());
+  space.open = std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
+  space.keeps_samples = keep_samples;
+  space.replica_batch = batch * present.accumulate;
+  space.batches = {batch};
+  if (knobs.has(Knob::batch) && space.open && training) {
+    if (keep_samples) {
+      space.batches = divisors_descending(space.replica_batch);
+    } else {
+      for (std::int64_t b = batch; b <= batch * 8; b *= 2) space.batches.insert(space.batches.begin(), b);
+      for (std::int64_t b = batch; b > 1; b /= 2) space.batches.push_back(b / 2);
+      space.batches.erase(std::unique(space.batches.begin(), space.batches.end()), space.batches.end());
+    }
+    space.splits = space.batches.size() > 1;
+  }
+  return space;
+}
+
+namespace {
+
+std::int64_t accumulation_at(const Space& space, const Point& point) {
+  return space.splits && space.keeps_samples ? space.replica_batch / point.batch : space.present.accumulate;
+}
+
+}  // namespace
+
+std::int64_t samples_at(const Space& space, const Point& point) { return point.batch * accumulation_at(space, point); }
+
+TrainingSetup setup_at(const Space& space, const Point& point) {
+  TrainingSetup s = space.present;
+  for (std::size_t i = 0; i < space.axes.size(); ++i)
+    if (point.choice[i] > 0) space.axes[i].options[point.choice[i]].apply(s);
+  if (space.splits) s.batch = point.batch;
+  s.accumulate = accumulation_at(space, point);
+  return s;
+}
+
+std::string flags_at(const Space& space, const Point& point) {
+  std::string flags;
+  const auto append = [&](const std::string& more) { flags += (flags.empty() ? "" : " ") + more; };
+  if (space.splits && point.batch != space.present.batch.value_or(1)) {
+    append(fmt::format("--batch {}", point.batch));
+    if (space.keeps_samples) append(fmt::format("--accumulate {}", accumulation_at(space, point)));
+  }
+  for (std::size_t i = 0; i < space.axes.size(); ++i)
+    if (point.choice[i] > 0) append(space.axes[i].options[point.choice[i]].flags);
+  return flags;
+}
+
+std::vector<std::string> cautions_at(const Space& space, const Point& point) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < space.axes.size(); ++i)
+    if (const Option& o = space.axes[i].options[point.choice[i]]; point.choice[i] > 0 && !o.caution.empty()) out.push_back(o.caution);
+  return out;
+}
+
+bool is_minor(Knob knob) { return knob == Knob::allocator || knob == Knob::implementation; }
+
+int distance(const Space& space, const Point& point) {
+  int sum = 0;
+  for (std::size_t i = 0; i < space.axes.size(); ++i)
+    if (point.choice[i] > 0) sum += static_cast<int>(space.axes[i].knob) + 1;
+  if (space.splits && point.batch != space.present.batch.value_or(1)) sum += static_cast<int>(Knob::batch) + 1;
+  return sum;
+}
+
+}  // namespace memplan

@@ -1,0 +1,362 @@
+#include "planner/suggest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan {
+
+namespace {
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+/// The setup with its batch in `batch`, wherever it was given.
+TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+    if (const auto named = setup.dims.find(dim.name); dim.batch && named != setup.dims.end()) {
+      setup.batch = named->second;
+      setup.dims.erase(named);
+    }
+  return setup;
+}
+
+double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
+
+/// Knobs that change the tape: setups that agree in them share a rehearsal.
+bool shapes_tape(Knob k) { return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters || k == Knob::offload; }
+
+/// All micro-batches of one choice of knobs, the largest first.
+struct Family {
+  std::vector<std::uint8_t> choice;
+  std::size_t next = 0;        ///< index into Space::batches: larger ones are ruled out
+  double seconds = 0;          ///< per sample, at that micro-batch
+  Bytes bound;                 ///< likewise
+  int changed = 0;             ///< distance()
+};
+
+class Search {
+ public:
+  Search(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin, const SuggestOptions& options)
+      : model_(model), device_(device), margin_(margin), options_(options), rates_(rates_of(device)) {
+    const TrainingSetup plain = with_plain_batch(model, present);
+    space_ = make_space(model, plain, plain.batch.value_or(1), device, options.knobs, options.keep_samples);
+    home_.choice.assign(space_.axes.size(), 0);
+    home_.batch = plain.batch.value_or(1);
+  }
+
+  Suggestion run() {
+    out_.present = take_candidate(home_);
+    find_families();
+    find_fastest();
+    find_smallest();
+    find_front();
+    collect();
+    return std::move(out_);
+  }
+
+ private:
+  Bytes limit() const { return device_.total - margin_; }
+  bool budget_left(std::size_t spare = 0) const { return replayed_ + spare < options_.replays; }
+
+  // --- shared runs ------------------------------------------------------------------------------------------------
+
+  std::vector<std::uint8_t> key_of(const std::vector<std::uint8_t>& choice, bool (*matters)(Knob)) const {
+    std::vector<std::uint8_t> key;
+    for (std::size_t i = 0; i < choice.size(); ++i) key.push_back(matters(space_.axes[i].knob) ? choice[i] : 0);
+    return key;
+  }
+
+  TrainingSetup setup_of(const std::vector<std::uint8_t>& choice, std::int64_t batch) const { return setup_at(space_, Point{choice, batch}); }
+
+  const Result<Rehearsal>& rehearsal_of(const std::vector<std::uint8_t>& choice) {
+    const auto key = key_of(choice, shapes_tape);
+    auto it = rehearsals_.find(key);
+    if (it == rehearsals_.end()) {
+      const std::int64_t largest = space_.batches.front();
+      const std::int64_t large = std::max<std::int64_t>(2, largest), small = std::max<std::int64_t>(1, large / 2);
+      // A batch that the file fixes cannot be varied: both ends of the line are the same run.
+      it = rehearsals_.emplace(key, rehearse(model_, setup_of(choice, home_.batch), space_.open ? small : home_.batch, space_.open ? large : home_.batch, device_)).first;
+    }
+    return it->second;
+  }
+
+  // --- one setup --------------------------------------------------------------------------------------------------
+
+  /// Estimated once; the error of a setup that PyTorch or the model does not allow.
+  const Result<Candidate>& candidate(const Point& point) {
+    auto it = known_.find(point);
+    if (it != known_.end()) return it->second;
+    if (options_.progress) options_.progress(replayed_, options_.replays, flags_at(space_, point));
+    ++replayed_;
+    return known_.emplace(point, catching([&] { return judged(point); })).first->second;
+  }
+
+  Candidate judged(const Point& point) {
+    Candidate c;
+    c.setup = setup_at(space_, point);
+    c.flags = flags_at(space_, point);
+    c.cautions = cautions_at(space_, point);
+    const Estimate e = take(estimate(model_, c.setup, device_));
+    const Judgement j = judge(e, device_, margin_);
+    out_.parameters = e.parameter_count;
+    c.peak = e.peak.process;
+    c.verdict = j.verdict;
+    c.headroom = j.headroom;
+    c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
+    for (std::uint8_t chosen : point.choice) c.changes += chosen > 0;
+    c.changes += point.batch != home_.batch;
+    c.samples = samples_at(space_, point);
+    return c;
+  }
+
+  Candidate take_candidate(const Point& point) {
+    const Result<Candidate>& c = candidate(point);
+    if (!c) throw Failure(c.error());
+    return *c;
+  }
+
+  const Rehearsal& take_rehearsal(const std::vector<std::uint8_t>& choice) {
+    const Result<Rehearsal>& r = rehearsal_of(choice);
+    if (!r) throw Failure(r.error());
+    return *r;
+  }
+
+  bool fits(const Point& point) {
+    const Result<Candidate>& c = candidate(point);
+    return c && c->verdict == Verdict::fits;
+  }
+
+  // --- the search -------------------------------------------------------------------------------------------------
+
+  /// Moves the family to its largest micro-batch whose bound is below the limit; false when none is.
+  bool settle(Family& f, const Rehearsal& r) {
+    for (; f.next < space_.batches.size(); ++f.next) {
+      const std::int64_t batch = space_.batches[f.next];
+      const TrainingSetup setup = setup_of(f.choice, batch);
+      f.bound = least(r, setup, batch, device_);
+      if (f.bound <= limit()) {
+        f.seconds = step_time(r, setup, batch, rates_, options_.time).total() / static_cast<double>(samples_at(space_, Point{f.choice, batch}));
+        return true;
+      }
+      ++out_.count.bounded;
+    }
+    return false;
+  }
+
+  void find_families() {
+    std::vector<std::uint8_t> choice(space_.axes.size(), 0);
+    for (bool more = true; more;) {
+      out_.count.setups += static_cast<std::int64_t>(space_.batches.size());
+      consider(choice);
+      more = false;
+      for (std::size_t i = 0; i < choice.size() && !more; ++i) {
+        choice[i] = static_cast<std::uint8_t>((choice[i] + 1) % space_.axes[i].options.size());
+        more = choice[i] != 0;
+      }
+    }
+  }
+
+  void consider(const std::vector<std::uint8_t>& choice) {
+    const Result<Rehearsal>& r = rehearsal_of(choice);
+    const std::string flags = flags_at(space_, Point{choice, home_.batch});
+    if (!r) {
+      if (turned_once(choice)) out_.rejected.push_back({flags, r.error().what, {}, false});
+      return;
+    }
+    Family f{choice, 0, 0, {}, distance(space_, Point{choice, home_.batch})};
+    if (settle(f, *r)) {
+      const Bytes alone = least(*r, setup_of(choice, home_.batch), home_.batch, device_);
+      if (turned_once(choice) && alone > limit()) out_.rejected.push_back({flags, "is not enough alone", alone, true});
+      families_.push_back(std::move(f));
+    } else if (turned_once(choice)) {
+      out_.rejected.push_back({flags, space_.splits ? "needs more even with one sample per micro-batch" : "needs more", f.bound, true});
+    }
+  }
+
+  /// What a family is expected to need beyond its bound, from replays of the same kind of tape.
+  void learn(const Family& f, const Candidate& c) {
+    const auto key = key_of(f.choice, shapes_tape);
+    excess_[key] = static_cast<double>((c.peak - f.bound).count);
+  }
+
+  bool expected_to_fit(const Family& f) const {
+    const auto it = excess_.find(key_of(f.choice, shapes_tape));
+    // A fiftieth of the device in doubt: then the replay decides.
+    return it == excess_.end() || static_cast<double>(f.bound.count) + it->second < static_cast<double>(limit().count) + static_cast<double>(device_.total.count) / 50;
+  }
+
+  /// Fastest first; a family that fails comes back with its next smaller micro-batch. Times within two percent count as
+  /// equal, because the model of time is not finer: then the smaller change comes first, and the smaller need.
+  void find_fastest() {
+    const auto grade = [](const Family& f) { return std::floor(std::log(std::max(f.seconds, 1e-9)) / std::log(1.02)); };
+    const auto later = [&](const Family& a, const Family& b) {
+      if (const double x = grade(a), y = grade(b); x != y) return x > y;
+      if (a.changed != b.changed) return a.changed > b.changed;
+      return a.bound > b.bound;
+    };
+    std::vector<Family> heap = families_;
+    std::make_heap(heap.begin(), heap.end(), later);
+    while (!heap.empty() && out_.fitting.size() < options_.wanted && budget_left(options_.replays / 3)) {
+      std::pop_heap(heap.begin(), heap.end(), later);
+      Family f = std::move(heap.back());
+      heap.pop_back();
+      if (needless(f)) {
+        ++out_.count.slower;
+        continue;
+      }
+      const Point point{f.choice, space_.batches[f.next]};
+      bool good = false;
+      if (expected_to_fit(f)) {
+        const Result<Candidate>& c = candidate(point);
+        if (!c) {
+          out_.rejected.push_back({flags_at(space_, point), c.error().what, {}, false});
+          continue;
+        }
+        learn(f, *c);
+        good = c->verdict == Verdict::fits;
+        if (good) out_.fitting.push_back(*c), taken_.push_back(f);
+        else note_failure(point, *c);
+      } else {
+        ++out_.count.implied;
+      }
+      if (good) continue;
+      ++f.next;
+      const Result<Rehearsal>& r = rehearsal_of(f.choice);
+      if (settle(f, *r)) {
+        heap.push_back(std::move(f));
+        std::push_heap(heap.begin(), heap.end(), later);
+      }
+    }
+    out_.count.slower += static_cast<std::int64_t>(heap.size());
+  }
+
+  /// The same idea as one that was taken: it differs in minor knobs only, or turns more of them for no less time.
+  bool needless(const Family& f) const {
+    return std::any_of(taken_.begin(), taken_.end(), [&](const Family& t) {
+      bool same = true, more = true;
+      for (std::size_t i = 0; i < f.choice.size(); ++i) {
+        if (is_minor(space_.axes[i].knob)) continue;
+        same = same && t.choice[i] == f.choice[i];
+        more = more && (t.choice[i] == 0 || t.choice[i] == f.choice[i]);
+      }
+      return same || (more && t.next <= f.next);
+    });
+  }
+
+  /// One knob turned: what is worth a line among the rejections. Two are worth it only when they were estimated.
+  static bool turned_once(const std::vector<std::uint8_t>& choice) {
+    return std::count_if(choice.begin(), choice.end(), [](std::uint8_t c) { return c > 0; }) == 1;
+  }
+
+  void note_failure(const Point& point, const Candidate& c) {
+    // The largest micro-batch of each choice is enough to say why.
+    if (!failed_.insert(point.choice).second) return;
+    out_.rejected.push_back({flags_at(space_, point), c.verdict == Verdict::no_fit ? "does not fit" : c.verdict == Verdict::tight ? "leaves less than the margin" : "cannot be told", c.peak, false});
+  }
+
+  /// Fewest and mildest changes: one knob at a time, then two.
+  void find_smallest() {
+    if (out_.present.verdict == Verdict::fits) return;
+    std::vector<Family> order;
+    for (Family f : families_) {
+      int turned = 0;
+      for (std::uint8_t chosen : f.choice) turned += chosen > 0;
+      if (turned <= 2) order.push_back(std::move(f));
+    }
+    // The batch as it is, then split, for every choice of the other knobs.
+    struct Step { int cost; Point point; bool split; const Family* family; };
+    std::vector<Step> steps;
+    for (const Family& f : order) {
+      const std::size_t home = static_cast<std::size_t>(std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
+      if (f.next <= home && f.changed > 0) steps.push_back({f.changed, Point{f.choice, home_.batch}, false, &f});
+      if (space_.splits && space_.batches.size() > home + 1) steps.push_back({f.changed + static_cast<int>(Knob::batch) + 1, Point{f.choice, home_.batch}, true, &f});
+    }
+    std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.cost < b.cost; });
+    for (const Step& s : steps) {
+      if (!budget_left(options_.replays / 6)) return;
+      const std::optional<Point> found = s.split ? largest_split(*s.family) : fits(s.point) ? std::optional(s.point) : std::nullopt;
+      if (!found) continue;
+      out_.smallest = *candidate(*found);
+      return;
+    }
+  }
+
+  /// The largest smaller micro-batch that fits.
+  std::optional<Point> largest_split(const Family& family) {
+    const std::size_t home = static_cast<std::size_t>(std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
+    std::size_t low = std::max(home + 1, family.next), high = space_.batches.size();
+    if (low >= high || !budget_left() || !fits(Point{family.choice, space_.batches.back()})) return std::nullopt;
+    --high;  // fits
+    while (low < high && budget_left()) {
+      const std::size_t middle = (low + high) / 2;
+      if (fits(Point{family.choice, space_.batches[middle]})) high = middle;
+      else low = middle + 1;
+    }
+    return Point{family.choice, space_.batches[high]};
+  }
+
+  /// A few more estimates where the bounds promise less memory for more time.
+  void find_front() {
+    std::vector<Family> order = families_;
+    std::stable_sort(order.begin(), order.end(), [](const Family& a, const Family& b) { return a.seconds < b.seconds; });
+    Bytes smallest(INT64_MAX);
+    for (const Family& f : order) {
+      if (!budget_left()) break;
+      if (f.bound >= smallest) continue;
+      smallest = f.bound;
+      candidate(Point{f.choice, space_.batches[f.next]});
+    }
+    std::vector<Candidate> all;
+    for (const auto& [point, c] : known_)
+      if (c && c->verdict == Verdict::fits) all.push_back(*c);
+    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+      return a.peak != b.peak ? a.peak < b.peak : per_sample(a) < per_sample(b);
+    });
+    double fastest = 1e300;
+    for (Candidate& c : all) {
+      if (per_sample(c) >= fastest) continue;
+      fastest = per_sample(c);
+      out_.front.push_back(std::move(c));
+    }
+  }
+
+  void collect() {
+    out_.count.replayed = static_cast<std::int64_t>(replayed_);
+    std::stable_sort(out_.fitting.begin(), out_.fitting.end(), [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
+    for (const Unavailable& u : space_.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
+    for (const auto& [point, c] : known_)
+      if (c && c->verdict != Verdict::fits && point != home_) note_failure(point, *c);
+  }
+
+  const Model& model_;
+  const Device& device_;
+  const Bytes margin_;
+  const SuggestOptions& options_;
+  const DeviceRates rates_;
+  Space space_;
+  Point home_;
+  Suggestion out_;
+  std::size_t replayed_ = 0;
+  std::map<std::vector<std::uint8_t>, Result<Rehearsal>> rehearsals_;
+  std::map<std::vector<std::uint8_t>, double> excess_;
+  std::map<Point, Result<Candidate>> known_;
+  std::set<std::vector<std::uint8_t>> failed_;
+  std::vector<Family> families_, taken_;
+};
+
+}  // namespace
+
+Suggestion suggest(const Model& model, const TrainingSetup& present, const Device& device, const MarginOf& margin, const SuggestOptions& options) {
+  return Search(model, present, device, margin(device), options).run();
+}
+
+}  // namespace memplan
