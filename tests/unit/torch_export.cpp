@@ -140,6 +140,11 @@ TEST_CASE("parameters stored as one tensor are tied") {
   const json one = {{"path_name", "weight_0"}};
   members["net/data/weights/model_weights_config.json"] = json{{"config", {{"a.weight", one}, {"b.weight", one}}}}.dump();
   CHECK(tape_of(members, batch(2)).parameters.size() == 1);
+  members["net/data/weights/weight_0"] = "48 bytes of one weight, which both names stand for";
+  CHECK(tape_of(members, batch(2)).parameters.size() == 1);
+  // torch.export.save writes the weights of a program without memory (FakeTensorMode) as one empty member.
+  members["net/data/weights/weight_0"] = "";
+  CHECK(tape_of(members, batch(2)).parameters.size() == 2);
 }
 
 TEST_CASE("regions without gradients are inlined on detached values") {

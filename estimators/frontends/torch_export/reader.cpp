@@ -137,6 +137,13 @@ Graph dims_graph(const Program& p) {
   return g;
 }
 
+/// A program that was saved from fake tensors has one empty member that all weights point to, so it tells no ties.
+void forget_empty_members(const Archive& archive, const std::string& folder, Program& p) {
+  for (InputSpec& spec : p.inputs)
+    if (!spec.stored.empty())
+      if (const auto* m = archive.find(folder + spec.stored); m && m->bytes == 0) spec.stored.clear();
+}
+
 }  // namespace
 
 Program parse_program(std::string text, std::string_view stored, const std::string& where) {
@@ -152,7 +159,7 @@ Program parse_program(std::string text, std::string_view stored, const std::stri
 
 Model read_archive(const Archive& archive, const std::string& path) {
   const Archive::Member* found = archive.find("serialized_exported_program.json");
-  std::string stored;
+  std::string stored, weights;
   if (!found) {
     std::string others;
     for (const auto& m : archive.members()) {
@@ -168,12 +175,14 @@ Model read_archive(const Archive& archive, const std::string& path) {
       fail_input(fmt::format("the archive holds several models: {}, {}", found->name, others), path, "save each with torch.export.save and estimate one at a time");
     const std::size_t at = found->name.find("models/");
     const std::string root = found->name.substr(0, at), name = found->name.substr(at + 7, found->name.size() - at - 12);
+    weights = root + "data/weights/";
     for (const char* suffix : {"_weights_config.json", "_model_param_config.json"})
-      if (const auto* m = archive.find(root + "data/weights/" + name + suffix); m && m->bytes <= max_json_bytes) stored = archive.read(*m, max_json_bytes);
+      if (const auto* m = archive.find(weights + name + suffix); m && m->bytes <= max_json_bytes) stored = archive.read(*m, max_json_bytes);
     if (!stored.empty()) tame_json(stored, 16, path);
   }
   Model model;
   auto program = std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
+  forget_empty_members(archive, weights, *program);
   model.graphs.push_back(dims_graph(*program));
   model.format = fmt::format("PyTorch export {}.{}, torch {}{}", program->schema_major, program->schema_minor, program->torch_version, program->decomposed ? ", core ATen" : "");
   model.producer = "pytorch";

@@ -1,0 +1,64 @@
+"""Finding and calling the program that comes with this module."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from typing import Any, Optional, Sequence
+
+from ._errors import Error, InputError, UsageError
+
+NAME = "memplan.exe" if os.name == "nt" else "memplan"
+
+
+def program() -> str:
+    """The path of the memplan program. The environment variable MEMPLAN_PROGRAM names another one."""
+    named = os.environ.get("MEMPLAN_PROGRAM")
+    if named:
+        return named
+    here = os.path.dirname(os.path.abspath(__file__))
+    folders = [
+        sysconfig.get_path("scripts"),
+        # pip install --user
+        sysconfig.get_path("scripts", scheme=f"{os.name}_user"),
+        # pip install --target, and --prefix with the module found by PYTHONPATH
+        os.path.join(here, os.pardir, "bin"),
+        os.path.join(here, os.pardir, os.pardir, os.pardir, os.pardir, "bin"),
+        os.path.dirname(sys.executable),
+    ]
+    for folder in folders:
+        path = os.path.normpath(os.path.join(folder, NAME))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    found = shutil.which(NAME)
+    if found:
+        return found
+    raise Error("the memplan program is not where pip puts it", hint="install the package again, or set MEMPLAN_PROGRAM to its path")
+
+
+def call(words: Sequence[str], folder: Optional[str], timeout: Optional[float]) -> tuple[int, str]:
+    """Exit code and standard output. Raises Error when the program dies or `timeout` (seconds) has passed."""
+    try:
+        done = subprocess.run([program(), *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise Error(f"memplan gave no answer within {timeout} s") from None
+    if done.returncode < 0:
+        raise Error(f"memplan was ended by signal {-done.returncode}", hint=done.stderr.decode(errors="replace").strip())
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def call_json(words: Sequence[str], folder: Optional[str], timeout: Optional[float]) -> Any:
+    """The report. Raises what its error says."""
+    code, out = call([*words, "--format", "json"], folder, timeout)
+    try:
+        answer = json.loads(out)
+    except json.JSONDecodeError:
+        raise Error(f"memplan ended with exit code {code} and no report", code=code) from None
+    if "error" in answer:
+        e = answer["error"]
+        kind = {2: UsageError, 3: InputError}.get(e["code"], Error)
+        raise kind(e["message"], e["where"], e["hint"], e["code"])
+    return answer
