@@ -133,6 +133,16 @@ Tensor Run::host(const Dims& sizes, DType dtype) {
   return t;
 }
 
+void Run::resize(const Tensor& t, const Dims& sizes, DType dtype) {
+  t->sizes = sizes;
+  t->strides = contiguous_strides(sizes);
+  t->dtype = dtype;
+  t->storage->bytes = bytes_of(dtype, t->numel()).count;
+  Allocation& a = schedule.allocations[t->storage->allocation];
+  a.size = Bytes(t->storage->bytes);
+  schedule.shapes[a.shape_at] = {static_cast<std::uint8_t>(dtype), sizes.vector()};
+}
+
 Tensor Run::scratch(Bytes bytes, Category category) { return empty({bytes.count}, DType::uint8, category); }
 
 // --- autograd -------------------------------------------------------------------------------------------------------

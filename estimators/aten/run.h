@@ -7,11 +7,12 @@
 #include <unordered_map>
 
 #include "estimators/aten/node.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
 #include "estimators/schedule/schedule.h"
 
 namespace memplan {
+
+struct TrainingSetup;
 
 /// torch.autograd.graph.saved_tensors_hooks: gets every tensor that an op saves instead of its node.
 struct SaveHook {
@@ -38,6 +39,8 @@ class Run {
   Tensor detach(const Tensor& t);
   /// A CPU tensor: no device memory.
   Tensor host(const Dims& sizes, DType dtype);
+  /// Gives a contiguous tensor, made before its shape was known, that shape; its place in the order of events stays.
+  void resize(const Tensor& t, const Dims& sizes, DType dtype);
   /// A buffer of raw bytes that a kernel needs while it runs; freed when the handle goes.
   Tensor scratch(Bytes bytes, Category category = Category::temporary);
 

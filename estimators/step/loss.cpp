@@ -35,6 +35,10 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
   return s;
 }
 
+bool has_target(const TargetShape& s) {
+  return s.loss != Loss::sum && std::find(s.sizes.begin(), s.sizes.end(), 0) == s.sizes.end();
+}
+
 Tensor make_target(Run& r, const TargetShape& s) {
   if (s.loss == Loss::sum) return {};
   r.begin_op("target.to");

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "estimators/aten/run.h"
+#include "estimators/estimate/setup.h"
 
 namespace memplan {
 

@@ -34,17 +34,10 @@ class Program {
     env_.values.resize(tape.values.size());
   }
 
-  /// One forward pass without autograd, to learn the shape of the target before the first batch is made.
-  TargetShape rehearse() {
-    move_model();
-    move_batch();
-    Restore<bool> no_grad(r_.grad_mode, false);
-    forward();
-    return target_shape(output_, setup_);
-  }
-
-  void run(const TargetShape* target, CallObserver* observer) {
-    target_shape_ = target;
+  /// All steps. The first batch carries a target whose shape only the first forward pass tells: its place in the order
+  /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run again).
+  bool run(std::optional<TargetShape>& target, CallObserver* observer) {
+    target_shape_ = &target;
     env_.observer = observer;
     move_model();
     const bool training = setup_.mode == Mode::training;
@@ -52,9 +45,10 @@ class Program {
     for (std::int64_t s = 1; s <= setup_.steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
-      if (training) train();
-      else infer();
+      if (training && !train()) return false;
+      if (!training) infer();
     }
+    return true;
   }
 
  private:
@@ -174,15 +168,21 @@ class Program {
     r_.cast_cache.clear();
   }
 
-  void train() {
+  bool train() {
     for (std::int64_t k = 0; k < setup_.accumulate; ++k) {
       move_batch();
-      target_ = make_target(r_, *target_shape_);
+      const bool known = target_shape_->has_value();
+      target_ = known ? make_target(r_, **target_shape_) : make_target(r_, TargetShape{.sizes = {1}});
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
       forward();
+      if (!known) {
+        *target_shape_ = target_shape(output_, setup_);
+        if (!has_target(**target_shape_)) return false;
+        r_.resize(target_, (*target_shape_)->sizes, (*target_shape_)->dtype);
+      }
       r_.phase = Phase::loss;
       r_.begin_op("loss");
-      Tensor fresh = compute_loss(r_, output_, target_, *target_shape_);
+      Tensor fresh = compute_loss(r_, output_, target_, **target_shape_);
       if (setup_.accumulate > 1) fresh = op::div_number(r_, fresh);
       loss_ = std::move(fresh);
       end_autocast();
@@ -198,6 +198,7 @@ class Program {
     if (optimizer_) optimizer_->step(r_);
     if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
+    return true;
   }
 
   void infer() {
@@ -219,7 +220,7 @@ class Program {
   TensorList trainable_;
   TensorList batch_;
   std::vector<Value> output_;
-  const TargetShape* target_shape_ = nullptr;
+  std::optional<TargetShape>* target_shape_ = nullptr;
   Tensor target_, loss_;
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
@@ -234,15 +235,12 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device, CallObserver* observer) {
   return catching([&] {
     std::optional<TargetShape> target;
-    if (setup.mode == Mode::training) {
-      Run rehearsal(setup, device);
-      target = Program(rehearsal, tape, setup).rehearse();
+    for (;;) {
+      Run run(setup, device);
+      Program program(run, tape, setup);
+      // The program's names are still bound when the record closes: their memory stays taken in the schedule.
+      if (program.run(target, observer)) return run.close();
     }
-    Run run(setup, device);
-    Program program(run, tape, setup);
-    program.run(target ? &*target : nullptr, observer);
-    // The program's names are still bound: their memory stays taken in the schedule.
-    return run.close();
   });
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
+
+enum class Precision : std::uint8_t;
 
 /// `x.to(torch.float32)` on an fp32 tensor is no call, so a graph exported in fp32 lacks the casts that the module
 /// makes when it runs in half precision or under autocast. Puts back those of well-known modules, by the module's

@@ -2,6 +2,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/passes.h"
 #include "estimators/tape/uses.h"
 

@@ -1,15 +1,17 @@
 // Passes over a tape that every frontend shares.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
+
+enum class Precision : std::uint8_t;
 
 /// Shell globs over whole names: '*' any run, '?' one character.
 bool matches_glob(std::string_view text, std::string_view glob);

@@ -9,6 +9,7 @@
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
 #include "estimators/autograd/engine.h"
+#include "estimators/estimate/setup.h"
 
 using namespace memplan;
 using nlohmann::json;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "estimators/aten/registry.h"
+#include "estimators/estimate/setup.h"
 
 using namespace memplan;
 

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
 #include "estimators/tape/statement.h"

@@ -5,6 +5,7 @@
 
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
+#include "estimators/estimate/setup.h"
 
 namespace memplan {
 

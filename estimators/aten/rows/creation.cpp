@@ -3,6 +3,7 @@
 
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
+#include "estimators/estimate/setup.h"
 
 namespace memplan {
 namespace op {

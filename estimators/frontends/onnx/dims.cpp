@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/position_table.h"
 
 namespace memplan::onnx_format {

@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::onnx_format {
 

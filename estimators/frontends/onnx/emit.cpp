@@ -1,5 +1,6 @@
 #include "estimators/frontends/onnx/emit.h"
 
+#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/foreign.h"
 #include "estimators/frontends/onnx/table.h"
 
@@ -34,6 +35,8 @@ bool is_python_number(const Facts& facts, GraphValueId id) {
   const auto it = facts.graph().initializers.find(id);
   return it == facts.graph().initializers.end() || !is_floating(it->second.dtype) || !is_parameter_name(it->second.name);
 }
+
+bool Emit::training() const { return setup.mode == Mode::training; }
 
 std::string Emit::name_of(GraphValueId id) const { return id < 0 ? std::string() : facts.graph().values[static_cast<std::size_t>(id)].name; }
 

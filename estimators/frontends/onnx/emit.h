@@ -7,11 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/facts.h"
 #include "estimators/frontends/onnx/own_casts.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::onnx_format {
 
@@ -24,7 +27,7 @@ class Emit {
   Emit(const Facts& facts, const TrainingSetup& setup, Values& values, Tape& tape)
       : facts(facts), setup(setup), values(values), tape(tape) {}
 
-  bool training() const { return setup.mode == Mode::training; }
+  bool training() const;
 
   /// The tensor behind a value; contents that no call makes become a constant of the tape.
   ValueId tensor(GraphValueId id);

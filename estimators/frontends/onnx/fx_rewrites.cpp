@@ -1,5 +1,7 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 
+#include "estimators/estimate/setup.h"
+
 #include <algorithm>
 #include <iterator>
 

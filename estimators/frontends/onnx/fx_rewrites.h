@@ -6,8 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::onnx_format {
 

@@ -2,10 +2,13 @@
 // ATen call; nodes without (an optimizer made them) are lowered by their ONNX op.
 #pragma once
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::onnx_format {
 

@@ -1,10 +1,13 @@
 // The route for files that carry nothing but ONNX ops: patterns first, then op by op.
 #pragma once
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::onnx_format {
 

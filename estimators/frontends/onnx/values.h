@@ -9,7 +9,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/facts.h"
 #include "estimators/frontends/onnx/signature.h"

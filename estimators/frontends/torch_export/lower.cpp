@@ -7,6 +7,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/scopes.h"

@@ -1,10 +1,13 @@
 // From the graph of a .pt2 archive to ATen calls.
 #pragma once
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::torch_export {
 

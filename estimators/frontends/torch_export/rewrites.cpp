@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "estimators/estimate/setup.h"
 #include "estimators/tape/casts.h"
 
 namespace memplan::torch_export {

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <optional>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan {
+struct TrainingSetup;
+}
 
 namespace memplan::torch_export {
 
