@@ -18,14 +18,15 @@ constexpr std::array command_table{
     Command{"suggest", "MODEL", "what must change so that it fits, fastest first, with settings to paste", in_suggest},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
+    Command{"observe", "-- COMMAND …", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
     Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
     Command{"man", "", "print the manual page", in_man},
 };
 
 const std::array flag_table{
-    Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup},
-    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate | in_planner},
-    Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup},
+    Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup | in_observe},
+    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate | in_planner | in_observe},
+    Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup | in_observe},
 
     Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops},
     Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops},
@@ -57,20 +58,27 @@ const std::array flag_table{
     Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest},
 
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},
-    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_report},
+    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_report | in_observe},
     Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate | in_report},
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)", in_reports},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports},
     Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports},
     Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch and the other cards", in_estimate},
 
-    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|never", "Gate", "verdicts that end with exit code 1 (default no-fit,unknown)", in_estimate, true},
-    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_planner},
+    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|never", "Gate", "verdicts that end with exit code 1 (default no-fit,unknown)", in_estimate | in_observe, true},
+    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_planner | in_observe},
 
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain, false, false},
     Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain, false, false},
     Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain, false, false},
     Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops, false, false},
+
+    Flag{"world", "", "N", "", "Script", "ranks of the job; each runs by itself, with RANK, LOCAL_RANK and WORLD_SIZE set", in_observe},
+    Flag{"ranks", "", "N,N", "", "Script", "only these ranks of --world", in_observe},
+    Flag{"devices", "", "N", "", "Script", "GPUs that a process sees (default: as --world, at most 8)", in_observe},
+    Flag{"stop-after", "", "N", "", "Script", "end the script after N optimizer steps", in_observe},
+    Flag{"no-limit", "", "", "", "Script", "never run out of memory: how much would it need?", in_observe},
+    Flag{"jobs", "", "N", "", "Script", "ranks that run at once (default: one per core)", in_observe},
 
     Flag{"help", "h", "", "", "General", "this text", in_all, false, false},
     Flag{"version", "V", "", "", "General", "print the version", in_all, false, false},

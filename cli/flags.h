@@ -15,7 +15,7 @@ enum CommandSet : std::uint32_t {
   in_all = ~0U,
   in_setup = in_estimate | in_explain | in_suggest | in_size | in_sweep,
   in_documents = in_estimate | in_report,  ///< end with a document that every format shows
-  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report | in_suggest | in_size | in_sweep,
+  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report | in_suggest | in_size | in_sweep | in_observe,
   in_planner = in_suggest | in_size | in_sweep,
 };
 

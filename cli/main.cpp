@@ -27,6 +27,7 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     case in_suggest: return run_suggest(options);
     case in_devices: return run_devices(options);
     case in_ops: return run_ops(options);
+    case in_observe: return run_observe(options);
     case in_completions: return run_completions(options);
     case in_man: return run_man();
     case in_report: return run_report(options);

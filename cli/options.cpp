@@ -178,6 +178,7 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("tensor")) o.tensor = *v;
   if (auto v = text("module")) o.module = *v;
 
+  if (o.command->id == in_observe) o.observe = observe_options(parsed, o.help || o.version);
   if (parsed.positionals.size() > o.command->most_arguments)
     fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[o.command->most_arguments]), {},
          fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));

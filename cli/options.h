@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/observe/options.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/estimate/setup.h"
 
@@ -18,6 +19,7 @@ namespace memplan::cli {
 struct Parsed {
   const Command* command = nullptr;
   std::vector<std::string> positionals;
+  std::vector<std::string> command_line;  ///< what stands after --: another program and its arguments
   std::map<std::string, std::vector<std::string>, std::less<>> values;  ///< "" for switches
   std::map<std::string, std::string, std::less<>> origin;               ///< "--gpu" or "MEMPLAN_GPU"
   bool has(std::string_view flag) const { return values.find(flag) != values.end(); }
@@ -65,6 +67,7 @@ struct Options {
   bool keep_samples = true, emit_flags = false;
   std::string framework = "pytorch";
   std::int64_t wanted = 3;
+  ObserveOptions observe;
   bool help = false, version = false;
   std::string alloc_conf;  ///< as typed, for the reference program
   std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word

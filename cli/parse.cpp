@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 
 #include "cli/options.h"
@@ -49,6 +50,13 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
     if (const Command* named = find_command(words.front())) {
       parsed.command = named;
       words.erase(words.begin());
+    }
+
+  // Behind -- stands the command line of another program, whose flags are none of ours.
+  if (parsed.command->id == in_observe)
+    if (const auto at = std::find(words.begin(), words.end(), "--"); at != words.end()) {
+      parsed.command_line.assign(at + 1, words.end());
+      words.erase(at, words.end());
     }
 
   CLI::App app;

@@ -1,14 +1,23 @@
-# Turns the text files of data/ that the binary needs into one C++ source: memplan::embedded::<name>().
-set(MEMPLAN_EMBEDDED_SOURCES "")
-set(_files devices/gpus.csv cudnn/workspaces.txt aten/inplace_modules.json)
-foreach(_file IN LISTS _files)
-  set(_in "${CMAKE_SOURCE_DIR}/data/${_file}")
-  if(EXISTS "${_in}")
+# Turns text files into C++ sources: memplan::embedded::<name>() for data/<name> and for emulated_gpu/<name>.
+function(memplan_embed sources folder)
+  set(made ${${sources}})
+  foreach(_file IN LISTS ARGN)
+    set(_in "${CMAKE_SOURCE_DIR}/${folder}/${_file}")
     string(REGEX REPLACE "[^A-Za-z0-9]" "_" _id "${_file}")
     set(_out "${CMAKE_BINARY_DIR}/generated/embedded/${_id}.cpp")
     add_custom_command(OUTPUT "${_out}"
       COMMAND "${CMAKE_COMMAND}" -DIN=${_in} -DOUT=${_out} -DID=${_id} -P "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake"
       DEPENDS "${_in}" "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake" VERBATIM)
-    list(APPEND MEMPLAN_EMBEDDED_SOURCES "${_out}")
-  endif()
-endforeach()
+    list(APPEND made "${_out}")
+  endforeach()
+  set(${sources} "${made}" PARENT_SCOPE)
+endfunction()
+
+set(MEMPLAN_EMBEDDED_SOURCES "")
+memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv cudnn/workspaces.txt aten/inplace_modules.json)
+
+# What memplan observe puts before a script.
+set(MEMPLAN_OBSERVER_SOURCES "")
+set(_package observer/memplan_observer)
+memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/frames.py ${_package}/groups.py
+              ${_package}/history.py ${_package}/hooks.py ${_package}/names.py ${_package}/reads.py ${_package}/record.py)

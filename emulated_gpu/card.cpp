@@ -62,11 +62,25 @@ std::uint64_t context_bytes() {
 }
 
 int device_count() {
-  static const int n = [] {
-    const int wanted = static_cast<int>(bytes_from_environment("EMULATED_GPU_COUNT", 1));
+  // Of a job that a launcher started, every process sees as many devices as there are processes.
+  static const int made = [] {
+    const int wanted = static_cast<int>(bytes_from_environment("EMULATED_GPU_COUNT", bytes_from_environment("LOCAL_WORLD_SIZE", 1)));
     return wanted < 1 ? 1 : wanted > 16 ? 16 : wanted;
   }();
-  return n;
+  // Read each time: scripts set it before their first use of CUDA.
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible) return made;
+  int n = 0;
+  for (const char* at = visible; *at; ++n) {
+    if (*at == '-') break;
+    at = std::strchr(at, ',');
+    if (!at) {
+      ++n;
+      break;
+    }
+    ++at;
+  }
+  return n < made ? n : made;
 }
 
 int& current_device() {

@@ -1,6 +1,7 @@
 // Copies. The device holds no data, so what comes back from it are zeros, with two exceptions that keep programs on
 // the path that they take with ordinary data.
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -40,7 +41,19 @@ bool recall(void* to, const void* from, std::size_t size) {
   return false;
 }
 
-void copy(void* to, const void* from, std::size_t size) {
+std::atomic<void (*)(std::uint64_t)> on_read{nullptr};
+
+/// EMULATED_GPU_SIZES=empty: results whose size depends on values are empty. Otherwise the call fails, with words that
+/// cudaGetErrorString has for this code.
+bool sizes_are_refused() {
+  static const bool refused = [] {
+    const char* how = std::getenv("EMULATED_GPU_SIZES");
+    return !how || std::strcmp(how, "empty");
+  }();
+  return refused;
+}
+
+cudaError_t copy(void* to, const void* from, std::size_t size) {
   const bool to_device = is_device(to), from_device = is_device(from);
   if (!to_device && !from_device) {
     std::memmove(to, from, size);
@@ -50,9 +63,12 @@ void copy(void* to, const void* from, std::size_t size) {
   } else if (to_device) {
     remember(to, from, size);
   } else if (!recall(to, from, size)) {
+    if (size <= 16 && next_is_a_size() && sizes_are_refused()) return failed(cudaErrorNotSupported);
     // "if mask.all(): leave the mask out" asks for one byte right after the reduction, and the usual answer is yes.
     std::memset(to, size == 1 && next_byte_is_true() ? 1 : 0, size);
+    if (const auto notice = on_read.load()) notice(size);
   }
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -61,10 +77,11 @@ void copy(void* to, const void* from, std::size_t size) {
 
 using namespace emulated;
 
-EMULATED cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) {
-  copy(to, from, size);
-  return cudaSuccess;
-}
+/// Calls `notice` with the number of bytes whenever computed values are read from a device, on the reading thread; null for
+/// none. What is read is zero (or the true of an all()), so a program that decides by it may take another way here.
+EMULATED void emulated_gpu_on_read(void (*notice)(std::uint64_t)) { on_read = notice; }
+
+EMULATED cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) { return copy(to, from, size); }
 
 EMULATED cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t) {
   return cudaMemcpy(to, from, size, kind);

@@ -32,7 +32,7 @@ struct Card {
 /// The card of EMULATED_GPU (default "h100"); ends the process when there is no such card, because figures of
 /// another card would be taken for the wanted ones.
 const Card& card();
-int device_count();             ///< EMULATED_GPU_COUNT, default 1
+int device_count();             ///< EMULATED_GPU_COUNT (default LOCAL_WORLD_SIZE, else 1), or fewer by CUDA_VISIBLE_DEVICES
 std::uint64_t total_bytes();    ///< EMULATED_GPU_TOTAL, default the card's
 std::uint64_t context_bytes();  ///< EMULATED_GPU_CONTEXT: what the CUDA context takes off the free memory
 
@@ -53,10 +53,16 @@ std::uint64_t peak_bytes(int device);
 std::uint64_t launches();
 void count_launch();
 
+/// The mangled name of the calling thread's last kernel, "" before the first one.
+const char* last_kernel_name();
+
 /// Whether a byte that is read from the device now is the answer of an all(): what the thread's last kernel was tells it,
 /// and that one byte was copied from device to device after it.
 bool next_byte_is_true();
 void byte_was_copied();
+
+/// Whether what is read from the device now says how large a result will be (nonzero, unique, a mask as an index).
+bool next_is_a_size();
 
 /// The driver's function of this name; for names that have no meaning here one that succeeds and does nothing.
 void* driver_function(const char* name);

@@ -126,6 +126,11 @@ def stub(name, arguments):
     return f"API int {name}({parameters or 'void'}) {{ {body}return {result}; }}"
 
 
+def torch_version(packages):
+    with open(os.path.join(packages, "torch", "version.py")) as f:
+        return re.search(r"""__version__\s*=\s*['"]([^'"]+)""", f.read())[1]
+
+
 def stubs(packages, out, includes, objects):
     names = wanted_symbols(packages, includes)
     have = {row[-1] for o in objects for row in nm(o, "--defined-only")}
@@ -135,6 +140,7 @@ def stubs(packages, out, includes, objects):
              '#define API __attribute__((visibility("default")))']
     todo = sorted(names - have)
     lines += [stub(n, declared.get(n, [])) for n in todo]
+    lines.append(f'API const char* emulated_gpu_built_for(void) {{ return "{torch_version(packages)}"; }}')
     with open(out, "w") as f:
         f.write("\n".join(lines) + "\n")
     print(f"emulated GPU: {len(names)} symbols, {len(names & have)} written by hand, {len(todo)} generated")

@@ -13,6 +13,7 @@ namespace {
 std::mutex lock;
 std::atomic<std::uint64_t> launched{0};
 thread_local const void* last_kernel = nullptr;
+thread_local bool last_is_not_equal = false;
 thread_local bool byte_copied = false;  // device to device, since then
 
 /// Host stub -> mangled name, as PyTorch's fat binaries register them when they are loaded.
@@ -27,8 +28,20 @@ thread_local struct {
   cudaStream_t stream = nullptr;
 } pushed;
 
-cudaError_t launch(const void* kernel) {
+/// Kernels that compare elements: at::native::CompareEqFunctor does == and !=, and its only member says which.
+std::unordered_map<const void*, bool>& comparisons() {
+  static auto& map = *new std::unordered_map<const void*, bool>;
+  return map;
+}
+
+cudaError_t launch(const void* kernel, void** arguments) {
   last_kernel = kernel;
+  last_is_not_equal = false;
+  if (arguments) {
+    const std::lock_guard guard(lock);
+    // (number of elements, functor, …): at::native::EqOpType is EQ or NE.
+    if (comparisons().contains(kernel)) last_is_not_equal = *static_cast<const int*>(arguments[1]) == 1;
+  }
   byte_copied = false;
   count_launch();
   return cudaSuccess;
@@ -46,18 +59,35 @@ void count_launch() { ++launched; }
 
 void byte_was_copied() { byte_copied = true; }
 
-bool next_byte_is_true() {
-  if (!last_kernel) return false;
+const char* last_kernel_name() {
+  if (!last_kernel) return "";
   const std::lock_guard guard(lock);
   const auto i = names().find(last_kernel);
-  if (i == names().end()) return false;
+  return i == names().end() ? "" : i->second;
+}
+
+bool next_is_a_size() {
+  // Counts that decide the size of a result: of non-zero elements (a sum of int over one block), of what cub's selections
+  // and run-length encodings keep.
+  const char* name = last_kernel_name();
+  if (std::strstr(name, "DeviceReduceSingleTileKernel") || std::strstr(name, "DeviceSelectSweepKernel") || std::strstr(name, "DeviceReduceByKeyKernel") ||
+      std::strstr(name, "DeviceUniqueByKeySweepKernel") || std::strstr(name, "UniqueAgent"))
+    return true;
+  return false;
+}
+
+bool next_byte_is_true() {
   // at::native::and_kernel_cuda; of one element all() is a copy of it, and zeros compare equal.
-  return std::strstr(i->second, "and_kernel") || (byte_copied && std::strstr(i->second, "CompareEq"));
+  const char* name = last_kernel_name();
+  return std::strstr(name, "and_kernel") || (byte_copied && !last_is_not_equal && std::strstr(name, "CompareEq"));
 }
 
 }  // namespace emulated
 
 using namespace emulated;
+
+/// For tests: the mangled name of the kernel that the calling thread launched last.
+EMULATED const char* emulated_gpu_last_kernel() { return last_kernel_name(); }
 
 EMULATED void** __cudaRegisterFatBinary(void*) {
   static void* handle;
@@ -68,6 +98,7 @@ EMULATED void __cudaUnregisterFatBinary(void**) {}
 EMULATED void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
   const std::lock_guard guard(lock);
   names()[host] = name;
+  if (std::strstr(name, "elementwise_kernel") && std::strstr(name, "CompareEqFunctor")) comparisons()[host] = true;
 }
 EMULATED void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
 EMULATED char __cudaInitModule(void**) { return 1; }
@@ -90,10 +121,10 @@ EMULATED cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function)
   return cudaSuccess;
 }
 
-EMULATED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, std::size_t, cudaStream_t) { return launch(kernel); }
-EMULATED cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, std::size_t, cudaStream_t) { return launch(kernel); }
-EMULATED cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* kernel, void**) { return launch(kernel); }
-EMULATED cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3, dim3, void**, std::size_t, cudaStream_t) { return launch(kernel); }
+EMULATED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
+EMULATED cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
+EMULATED cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* kernel, void** arguments) { return launch(kernel, arguments); }
+EMULATED cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
 
 EMULATED cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) {
   std::memset(a, 0, sizeof *a);

@@ -21,6 +21,7 @@ __attribute__((noinline)) const char* redirected(const char* file, const void* c
   if (!file) return file;
   const char* slash = std::strrchr(file, '/');
   const char* name = slash ? slash + 1 : file;
+  if (!std::strncmp(name, "libnvidia-ml.so", 15)) return "libcuda.so.1";
   const bool compiler = !std::strncmp(name, "libnvrtc.so", 11), driver = !std::strncmp(name, "libcuda.so", 10);
   if (!compiler && !driver) return file;
   Dl_info from;

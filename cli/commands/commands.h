@@ -12,6 +12,7 @@ int run_explain(const Options& options);
 int run_suggest(const Options& options);
 int run_devices(const Options& options);
 int run_ops(const Options& options);
+int run_observe(const Options& options);
 int run_completions(const Options& options);
 int run_man();
 int run_report(const Options& options);

@@ -1,0 +1,196 @@
+// memplan observe -- python train.py: a user's script, unmodified, on the emulated GPU (docs/observe.md).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <thread>
+
+#include "cli/answer.h"
+#include "cli/commands/commands.h"
+#include "cli/observe/launch.h"
+#include "cli/observe/observation.h"
+#include "cli/observe/text.h"
+#include "cli/output.h"
+#include "cli/report/report.h"
+
+namespace memplan::embedded {
+std::string_view observer_sitecustomize_py();
+std::string_view observer_memplan_observer___init___py();
+std::string_view observer_memplan_observer_frames_py();
+std::string_view observer_memplan_observer_groups_py();
+std::string_view observer_memplan_observer_history_py();
+std::string_view observer_memplan_observer_hooks_py();
+std::string_view observer_memplan_observer_names_py();
+std::string_view observer_memplan_observer_reads_py();
+std::string_view observer_memplan_observer_record_py();
+}  // namespace memplan::embedded
+
+namespace memplan::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int devices_of_a_node = 8;
+constexpr std::int64_t no_limit = std::int64_t{1} << 40;  // the emulated GPU has addresses for twice as much
+
+/// MEMPLAN_EMULATED_GPU, or where the build and the installation put it.
+std::string emulated_gpu() {
+  const char* file = "libemulated_gpu.so";
+  if (const char* given = std::getenv("MEMPLAN_EMULATED_GPU"); given && *given) {
+    if (!fs::exists(given)) fail(ErrorKind::usage, "the library of the emulated GPU is not there", given, "correct or unset MEMPLAN_EMULATED_GPU");
+    return fs::absolute(given).string();
+  }
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& place : {here / "emulated_gpu" / file, here / file, here / ".." / "lib" / "memplan" / file, here / ".." / "lib64" / "memplan" / file,
+                                here / ".." / "lib" / "x86_64-linux-gnu" / "memplan" / file})
+    if (fs::exists(place)) return fs::canonical(place).string();
+  fail(ErrorKind::input, "the emulated GPU is not built", {},
+       "it is made for one PyTorch: cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python) && cmake --build build/release --target emulated_gpu");
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.flush()) fail_input("a temporary file cannot be written", path.string(), "is there room on the disk?");
+}
+
+void write_observer(const fs::path& folder) {
+  namespace e = embedded;
+  write_file(folder / "sitecustomize.py", e::observer_sitecustomize_py());
+  const fs::path package = folder / "memplan_observer";
+  write_file(package / "__init__.py", e::observer_memplan_observer___init___py());
+  write_file(package / "frames.py", e::observer_memplan_observer_frames_py());
+  write_file(package / "groups.py", e::observer_memplan_observer_groups_py());
+  write_file(package / "history.py", e::observer_memplan_observer_history_py());
+  write_file(package / "hooks.py", e::observer_memplan_observer_hooks_py());
+  write_file(package / "names.py", e::observer_memplan_observer_names_py());
+  write_file(package / "reads.py", e::observer_memplan_observer_reads_py());
+  write_file(package / "record.py", e::observer_memplan_observer_record_py());
+}
+
+std::string before(const std::string& first, const char* variable, char separator) {
+  const char* rest = std::getenv(variable);
+  return rest && *rest ? first + separator + rest : first;
+}
+
+/// The emulated GPU knows cards by name; one given by its size is an H100 with that many bytes.
+bool is_card(const Device& device) {
+  return std::any_of(devices().begin(), devices().end(), [&](const Device& d) { return d.key == device.key; });
+}
+
+struct Run {
+  std::vector<Process> processes;
+  std::vector<std::int64_t> ranks;
+};
+
+Run plan(const Options& options, const Observation& o, const std::string& folder) {
+  const ObserveOptions& w = options.observe;
+  std::map<std::string, std::string> shared = {
+      {"LD_PRELOAD", before(emulated_gpu(), "LD_PRELOAD", ':')},
+      {"PYTHONPATH", before(folder + "/python", "PYTHONPATH", ':')},
+      {"MEMPLAN_OBSERVE_TO", folder + "/found"},
+      {"MEMPLAN_OBSERVE_STEPS", std::to_string(w.stop_after)},
+      {"EMULATED_GPU", is_card(o.choice.device) ? o.choice.device.key : "h100-80gb"},
+      {"EMULATED_GPU_TOTAL", std::to_string(o.limited ? o.choice.device.total.count : no_limit)},
+      {"EMULATED_GPU_CONTEXT", std::to_string(o.context.count)},
+      // Frames of the script, not of a byte-code cache of the folder that goes.
+      {"PYTHONDONTWRITEBYTECODE", "1"},
+      {"PYTHONUNBUFFERED", "1"},
+  };
+  const std::int64_t per_node = w.devices ? w.devices : std::min<std::int64_t>(w.world, devices_of_a_node);
+  if (w.world_given || w.devices) shared["EMULATED_GPU_COUNT"] = std::to_string(per_node);
+  Run run;
+  run.ranks = w.ranks;
+  if (run.ranks.empty())
+    for (std::int64_t rank = 0; rank < w.world; ++rank) run.ranks.push_back(rank);
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    Process p{w.command, shared, i ? fmt::format("{}/log-{}", folder, run.ranks[i]) : ""};
+    if (w.world_given) {
+      const std::int64_t rank = run.ranks[i];
+      for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+               {"RANK", rank}, {"WORLD_SIZE", w.world}, {"LOCAL_RANK", rank % per_node}, {"LOCAL_WORLD_SIZE", std::min(per_node, w.world)}, {"GROUP_RANK", rank / per_node}})
+        p.environment[name] = std::to_string(value);
+      p.environment["MASTER_ADDR"] = "127.0.0.1";
+      p.environment["MASTER_PORT"] = "29500";
+    }
+    run.processes.push_back(std::move(p));
+  }
+  return run;
+}
+
+std::string last_lines(const std::string& path, std::size_t most) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > most) lines.erase(lines.begin());
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+/// A script that failed of itself has its own code; a verdict of --fail-on is 1.
+int exit_code_for(const Options& options, const Observation& o) {
+  const bool ran_out = !o.out_of_memory.empty();
+  for (int code : o.exit_codes)
+    if (code != 0 && !ran_out) return code;
+  const bool gated = std::find(options.fail_on.begin(), options.fail_on.end(), o.verdict) != options.fail_on.end();
+  return gated && !options.exit_zero ? 1 : 0;
+}
+
+}  // namespace
+
+int run_observe(const Options& options) {
+  const ObserveOptions& w = options.observe;
+  Observation o;
+  o.command = w.command;
+  o.choice = device_of(options);
+  o.device_given = options.gpu.has_value();
+  o.limited = !w.no_limit;
+  o.context = o.choice.device.context;
+  o.margin = margin_on(options, o.choice.device);
+  int interrupted = 0;
+  {
+    const TemporaryFolder folder;
+    write_observer(folder.path() + "/python");
+    fs::create_directory(folder.path() + "/found");
+    const Run run = plan(options, o, folder.path());
+    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
+    if (!interrupted) {
+      for (std::size_t i = 0; i < ended.size(); ++i) {
+        o.exit_codes.push_back(ended[i].code);
+        if (ended[i].code != 0 && i && ended.front().code == 0)
+          fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code, last_lines(run.processes[i].log, 20));
+      }
+      try {
+        read_processes(folder.path() + "/found", o);
+      } catch (const Failure&) {
+        // Its own traceback is on stderr and says more.
+        const auto code = std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
+        if (code != o.exit_codes.end()) {
+          fmt::print(stderr, "memplan: the script ended with exit code {} before it used a GPU\n", *code);
+          return *code;
+        }
+        throw;
+      }
+    }
+  }
+  if (interrupted) return 128 + interrupted;
+  judge_observation(o);
+  o.exit_code = exit_code_for(options, o);
+  const bool text = options.format == Format::text;
+  if (text) write_out(observation_text(o, options.top ? static_cast<std::size_t>(*options.top) : 15, make_style(options)), options.output);
+  else write_out(observation_json(o).dump(2) + "\n", options.output);
+  if (!text || !options.output.empty())
+    fmt::print(stderr, "memplan: verdict={} peak={} limit={}\n", name_of(o.verdict), o.peak.count, o.choice.device.total.count);
+  return o.exit_code;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,189 @@
+#include "cli/observe/observation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "cli/report/report.h"
+
+namespace memplan::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+Bytes bytes_at(const json& j, const char* key) { return Bytes(j.value(key, std::int64_t{0})); }
+
+Place place_of(const json& j) {
+  return {j.value("script", ""), j.value("code", ""), j.value("text", ""), j.value("op", "")};
+}
+
+std::vector<json> files_of(const std::string& folder, std::string_view prefix) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(".json")) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<json> found;
+  for (const fs::path& path : paths) {
+    std::ifstream file(path);
+    json j = json::parse(file, nullptr, false);
+    if (!j.is_discarded()) found.push_back(std::move(j));
+  }
+  return found;
+}
+
+Observed observed_of(const json& process, const json& device) {
+  Observed r;
+  r.pid = process.value("pid", std::int64_t{0});
+  r.ranked = process["rank"].is_number();
+  r.rank = r.ranked ? process["rank"].get<std::int64_t>() : 0;
+  r.world = process.value("world", std::int64_t{1});
+  r.steps = process.value("steps", std::int64_t{0});
+  r.finished = process.value("complete", false);
+  r.stopped = process.value("stopped", false);
+  r.torch = process.value("torch", "");
+  r.device = device.value("index", std::int64_t{0});
+  r.requested = bytes_at(device, "requested_bytes");
+  r.allocated = bytes_at(device, "allocated_bytes");
+  r.reserved = bytes_at(device, "reserved_bytes");
+  r.driver = bytes_at(device, "driver_bytes");
+  r.retries = device.value("retries", std::int64_t{0});
+  if (const auto peak = device.find("peak"); peak != device.end()) {
+    r.peak_requested = bytes_at(*peak, "requested_bytes");
+    r.phase = peak->value("phase", "");
+    r.peak_at = place_of((*peak)["at"]);
+    r.history_complete = peak->value("complete", true);
+    for (const auto& [kind, n] : (*peak)["by_kind"].items()) r.by_kind.emplace_back(kind, Bytes(n.get<std::int64_t>()));
+    std::stable_sort(r.by_kind.begin(), r.by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    for (const json& b : (*peak)["blocks"])
+      r.blocks.push_back({bytes_at(b, "bytes"), b.value("count", std::int64_t{0}), b.value("kind", ""), b.value("names", std::vector<std::string>()), place_of(b)});
+  }
+  return r;
+}
+
+void refuse(const json& j) { fail_input(j.value("what", ""), {}, j.value("hint", "")); }
+
+}  // namespace
+
+void read_processes(const std::string& folder, Observation& o) {
+  for (const json& refused : files_of(folder, "refused-")) refuse(refused);
+  std::map<std::tuple<std::string, std::string, std::string>, std::size_t> sites;
+  for (const json& process : files_of(folder, "process-")) {
+    for (const json& device : process["devices"]) o.ranks.push_back(observed_of(process, device));
+    const std::int64_t rank = process["rank"].is_number() ? process["rank"].get<std::int64_t>() : 0;
+    for (const json& x : process["out_of_memory"])
+      o.out_of_memory.push_back({rank, x.value("device", std::int64_t{0}), bytes_at(x, "wanted_bytes"), bytes_at(x, "allocated_bytes"), bytes_at(x, "reserved_bytes"), place_of(x)});
+    if (process["exception"].is_object())
+      o.exception = fmt::format("{}: {}", process["exception"].value("type", ""), process["exception"].value("text", ""));
+    if (process["history_error"].is_string()) o.notes.push_back(fmt::format("the record of allocations could not be read: {}", process["history_error"].get<std::string>()));
+    for (const json& x : process["reads"]) {
+      const Place place = place_of(x);
+      const auto [it, fresh] = sites.try_emplace({place.script, place.code, place.op}, o.reads.size());
+      if (fresh) o.reads.push_back({0, 0, place});
+      o.reads[it->second].count += x.value("count", std::int64_t{0});
+      o.reads[it->second].bytes += x.value("bytes", std::int64_t{0});
+    }
+  }
+  std::stable_sort(o.reads.begin(), o.reads.end(), [](const Read& a, const Read& b) { return a.count > b.count; });
+  std::stable_sort(o.ranks.begin(), o.ranks.end(), [](const Observed& a, const Observed& b) { return std::tie(a.rank, a.device) < std::tie(b.rank, b.device); });
+  if (!o.ranks.empty()) return;
+  for (const json& missing : files_of(folder, "missing-"))
+    fail_input("PyTorch is not installed for the script's Python", missing.value("executable", ""), "pip install torch, the CUDA build");
+  fail_input("the script ended without having used a GPU", fmt::format("{}", fmt::join(o.command, " ")),
+             "it must move its model to 'cuda'; Python's -I, -S and -E keep memplan out");
+}
+
+void judge_observation(Observation& o) {
+  const Bytes usable = o.choice.device.total;
+  const auto worse = [](Verdict a, Verdict b) {
+    const auto rank = [](Verdict v) { return v == Verdict::no_fit ? 3 : v == Verdict::unknown ? 2 : v == Verdict::tight ? 1 : 0; };
+    return rank(a) >= rank(b) ? a : b;
+  };
+  o.verdict = Verdict::fits;
+  const bool failed = std::any_of(o.exit_codes.begin(), o.exit_codes.end(), [](int code) { return code != 0; });
+  for (Observed& r : o.ranks) {
+    r.process = r.driver + o.context;
+    o.peak = std::max(o.peak, r.process);
+    r.verdict = r.process > usable ? Verdict::no_fit : r.process + o.margin > usable || r.retries > 0 ? Verdict::tight : Verdict::fits;
+    for (const OutOfMemory& x : o.out_of_memory)
+      if (x.rank == r.rank && x.device == r.device) r.verdict = failed ? Verdict::no_fit : worse(r.verdict, Verdict::tight);
+    if (failed && o.out_of_memory.empty()) r.verdict = worse(r.verdict, Verdict::unknown);  // nobody knows what would have come
+    o.verdict = worse(r.verdict, o.verdict);
+  }
+}
+
+namespace {
+
+void add_place(nlohmann::ordered_json& j, const Place& p) {
+  if (!p.script.empty()) j["script"] = clean(p.script);
+  if (!p.code.empty()) j["code"] = clean(p.code);
+  if (!p.text.empty()) j["text"] = clean(p.text);
+  if (!p.op.empty()) j["op"] = clean(p.op);
+}
+
+nlohmann::ordered_json rank_json(const Observed& r) {
+  nlohmann::ordered_json j = {{"rank", r.rank}, {"world", r.world}, {"device", r.device}, {"steps", r.steps}, {"finished", r.finished}, {"verdict", name_of(r.verdict)},
+                              {"requested_bytes", r.requested.count}, {"allocated_bytes", r.allocated.count}, {"reserved_bytes", r.reserved.count},
+                              {"driver_bytes", r.driver.count}, {"process_bytes", r.process.count}, {"retries", r.retries}};
+  nlohmann::ordered_json peak = {{"requested_bytes", r.peak_requested.count}, {"phase", r.phase}, {"history_complete", r.history_complete}};
+  peak["at"] = nlohmann::ordered_json::object();
+  add_place(peak["at"], r.peak_at);
+  peak["by_kind"] = nlohmann::ordered_json::object();
+  for (const auto& [kind, n] : r.by_kind) peak["by_kind"][kind] = n.count;
+  peak["blocks"] = nlohmann::ordered_json::array();
+  for (const BlockRow& b : r.blocks) {
+    nlohmann::ordered_json row = {{"bytes", b.bytes.count}, {"count", b.count}, {"kind", b.kind}};
+    if (!b.names.empty()) {
+      row["names"] = nlohmann::ordered_json::array();
+      for (const std::string& name : b.names) row["names"].push_back(clean(name));
+    }
+    add_place(row, b.place);
+    peak["blocks"].push_back(std::move(row));
+  }
+  j["peak"] = std::move(peak);
+  return j;
+}
+
+}  // namespace
+
+nlohmann::ordered_json observation_json(const Observation& o) {
+  nlohmann::ordered_json j;
+  j["schema_version"] = report_schema_version;
+  j["kind"] = "observation";
+  j["command"] = nlohmann::ordered_json::array();
+  for (const std::string& word : o.command) j["command"].push_back(clean(word));
+  j["device"] = {{"key", o.choice.device.key}, {"name", o.choice.device.name}, {"usable_bytes", o.choice.device.total.count}, {"given", o.device_given}, {"limited", o.limited},
+                 {"emulated", true}};
+  j["context_bytes"] = o.context.count;
+  j["margin_bytes"] = o.margin.count;
+  j["torch"] = o.ranks.front().torch;
+  j["verdict"] = name_of(o.verdict);
+  j["peak_bytes"] = o.peak.count;
+  j["ranks"] = nlohmann::ordered_json::array();
+  for (const Observed& r : o.ranks) j["ranks"].push_back(rank_json(r));
+  j["out_of_memory"] = nlohmann::ordered_json::array();
+  for (const OutOfMemory& x : o.out_of_memory) {
+    nlohmann::ordered_json row = {{"rank", x.rank}, {"device", x.device}, {"wanted_bytes", x.wanted.count}, {"allocated_bytes", x.allocated.count}, {"reserved_bytes", x.reserved.count}};
+    add_place(row, x.place);
+    j["out_of_memory"].push_back(std::move(row));
+  }
+  j["values_read"] = nlohmann::ordered_json::array();
+  for (const Read& r : o.reads) {
+    nlohmann::ordered_json row = {{"count", r.count}, {"bytes", r.bytes}};
+    add_place(row, r.place);
+    j["values_read"].push_back(std::move(row));
+  }
+  j["script_exit_codes"] = o.exit_codes;
+  j["exception"] = o.exception.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean(o.exception));
+  j["notes"] = o.notes;
+  j["exit_code"] = o.exit_code;
+  return j;
+}
+
+}  // namespace memplan::cli

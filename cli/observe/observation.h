@@ -1,0 +1,80 @@
+// What the processes of an observed script wrote about themselves (emulated_gpu/observer), and what follows from it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/observe/options.h"
+#include "estimators/estimate/estimate.h"
+#include "estimators/facts/device.h"
+
+namespace memplan::cli {
+
+/// Lines that share where they come from.
+struct Place {
+  std::string script, code, text, op;
+};
+
+struct BlockRow {
+  Bytes bytes;
+  std::int64_t count = 0;
+  std::string kind;  ///< parameters, gradients, buffers, optimizer, step (ends with the step), other
+  std::vector<std::string> names;
+  Place place;
+};
+
+/// One process on one device.
+struct Observed {
+  std::int64_t rank = 0, world = 1, device = 0, pid = 0, steps = 0, retries = 0;
+  bool ranked = false, finished = false, stopped = false;
+  Bytes requested, allocated, reserved;
+  Bytes driver;   ///< largest sum of what the driver handed out: reserved, and what others took
+  Bytes process;  ///< driver and the CUDA context: what nvidia-smi shows
+  Verdict verdict = Verdict::unknown;
+  std::string torch, phase;
+  Bytes peak_requested;
+  Place peak_at;
+  bool history_complete = true;
+  std::vector<std::pair<std::string, Bytes>> by_kind;
+  std::vector<BlockRow> blocks;
+};
+
+struct OutOfMemory {
+  std::int64_t rank = 0, device = 0;
+  Bytes wanted, allocated, reserved;
+  Place place;
+};
+
+struct Read {
+  std::int64_t count = 0, bytes = 0;
+  Place place;
+};
+
+struct Observation {
+  std::vector<std::string> command;
+  DeviceChoice choice;
+  bool device_given = false, limited = true;
+  Bytes context, margin;
+  std::vector<Observed> ranks;
+  std::vector<OutOfMemory> out_of_memory;
+  std::vector<Read> reads;           ///< of all ranks, by place
+  std::vector<std::string> notes;
+  std::vector<int> exit_codes;       ///< of the processes that memplan started, in order
+  std::string exception;             ///< the last uncaught one
+  Verdict verdict = Verdict::unknown;
+  Bytes peak;                        ///< largest process
+  int exit_code = 0;
+};
+
+/// Reads the files of `folder`. Failure(input) when the script did not use a GPU, or was refused.
+void read_processes(const std::string& folder, Observation& o);
+
+/// Verdicts of the ranks and of all; the exit codes must be there.
+void judge_observation(Observation& o);
+
+nlohmann::ordered_json observation_json(const Observation& o);
+
+}  // namespace memplan::cli

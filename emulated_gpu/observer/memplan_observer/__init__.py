@@ -1,0 +1,1 @@
+"""What `memplan observe` does inside of the processes of a script."""

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Tests of `memplan observe`: python tests/observe/run.py [--build build/release] [--only TEXT]
+
+The scripts of scripts/ run on the emulated GPU and print PyTorch's own counters; the report must say the same. Where the
+build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…) only what needs none is tested, and that is said. The last
+line is "N passed, N failed".
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+SCRIPTS = os.path.join(HERE, "scripts")
+settings = argparse.Namespace()
+
+
+def observe(*words, env=None):
+    """(exit code, stdout, stderr)"""
+    run = subprocess.run([os.path.join(settings.build, "memplan"), "observe", *words], capture_output=True, text=True, timeout=900,
+                         env={**os.environ, **(env or {})}, cwd=ROOT)
+    return run.returncode, run.stdout, run.stderr
+
+
+def script(name, *arguments):
+    return ["--", settings.python, os.path.join(SCRIPTS, name + ".py"), *arguments]
+
+
+def report(*words, code=0):
+    got, out, err = observe("--format", "json", *words)
+    assert got == code, f"exit code {got} instead of {code}:\n{err[-2000:]}"
+    return json.loads(out), err
+
+
+def own_counters(text):
+    """What the scripts print of torch.cuda.memory_stats()."""
+    return [tuple(map(int, m.groups())) for m in re.finditer(r"own counters: (\d+) (\d+) (\d+)", text)]
+
+
+def counters(rank):
+    return rank["requested_bytes"], rank["allocated_bytes"], rank["reserved_bytes"]
+
+
+# ---- without PyTorch
+
+def test_usage():
+    for words, said in ([], "behind two dashes"), (["--world", "2", "--ranks", "2", "--", "true"], "rank 2 is not one of 2"), \
+                       (["--devices", "99", "--", "true"], "at most 16"), (["--gpu", "h1000", "--", "true"], "unknown GPU"):
+        code, _, err = observe(*words)
+        assert code == 2 and said in err, (words, code, err)
+
+
+def test_library_is_missing():
+    code, _, err = observe("--", "true", env={"MEMPLAN_EMULATED_GPU": "/nowhere/lib.so"})
+    assert code == 2 and "MEMPLAN_EMULATED_GPU" in err, (code, err)
+
+
+# ---- with it
+
+def test_live_counters_are_the_scripts_own():
+    r, err = report("--gpu", "a100-80gb", *script("plain"))
+    (rank,) = r["ranks"]
+    assert own_counters(err) == [counters(rank)], (own_counters(err), rank)
+    assert rank["driver_bytes"] == rank["reserved_bytes"]
+    assert rank["process_bytes"] == rank["reserved_bytes"] + r["context_bytes"] == r["peak_bytes"]
+    assert rank["peak"]["requested_bytes"] == rank["requested_bytes"], "the history's peak is the counter's"
+    assert sum(b["bytes"] for b in rank["peak"]["blocks"]) == sum(rank["peak"]["by_kind"].values()) == rank["requested_bytes"]
+    assert r["verdict"] == "fits" and rank["steps"] == 4 and rank["finished"]
+    # 4 layers of GPT-2 in fp32: 4·7,087,872 + 50,257·768 + 1,024·768 + 2·768 parameters, and AdamW's two moments with a step each.
+    parameters = 4 * 7_087_872 + 50_257 * 768 + 1024 * 768 + 2 * 768
+    assert rank["peak"]["by_kind"]["parameters"] == 4 * parameters
+    assert rank["peak"]["by_kind"]["optimizer"] == 8 * parameters
+    assert any("cross_entropy" in b.get("text", "") for b in rank["peak"]["blocks"][:5])
+    reads = {x["script"]: x["count"] for x in r["values_read"] if "loss.item()" in x.get("text", "")}
+    assert list(reads.values()) == [4], r["values_read"]
+
+
+def test_live_text():
+    code, out, err = observe("--gpu", "l4", *script("plain", "--layers", "2", "--steps", "3"))
+    assert code == 0 and out.startswith("observed: ") and "fits on l4" in out and "values read from the device" in out, (code, out)
+    assert "step 2" in err and "step 2" not in out, "the script's own words go to stderr"
+
+
+def test_live_stop_after():
+    r, err = report("--stop-after", "2", *script("plain", "--layers", "1", "--steps", "50"))
+    assert r["ranks"][0]["steps"] == 2 and "step 3" not in err
+
+
+def test_live_out_of_memory():
+    r, err = report("--gpu", "2GiB", *script("oom"), code=1)
+    assert r["verdict"] == "no-fit" and "CUDA out of memory. Tried to allocate 300.00 MiB" in err, err
+    assert "this process has" in err, "NVML says what the process uses"
+    (x,) = r["out_of_memory"]
+    assert x["wanted_bytes"] == 300 << 20 and x["script"].endswith("oom.py:3")
+    r, err = report("--gpu", "2GiB", "--no-limit", *script("oom"), code=1)
+    assert r["verdict"] == "no-fit" and r["ranks"][0]["requested_bytes"] == 8 * 300 << 20 and "has" in err
+
+
+def test_live_ddp_world_of_8():
+    r, err = report("--world", "8", *script("ddp"))
+    assert [x["rank"] for x in r["ranks"]] == list(range(8)) and {x["device"] for x in r["ranks"]} == set(range(8))
+    assert own_counters(err) == [counters(r["ranks"][0])]
+    assert len({counters(x) for x in r["ranks"]}) == 1, "ranks of a data-parallel job need the same"
+    # Gradients lie in DDP's buckets, so parameters are there at least twice; SGD's momentum is the third.
+    assert r["ranks"][0]["requested_bytes"] > 3 * 4 * 11_689_512
+
+
+def test_live_fsdp2_world_of_8():
+    r, err = report("--world", "8", "--ranks", "0,3,7", *script("fsdp2"))
+    assert [x["rank"] for x in r["ranks"]] == [0, 3, 7]
+    assert own_counters(err) == [counters(r["ranks"][0])]
+    # Shards of an eighth: (32,000·512·2 + 4·(4·512·512 + 3·512·1,376 + 2·512) + 512)/8 fp32 parameters.
+    shard = (32_000 * 512 * 2 + 4 * (4 * 512 * 512 + 3 * 512 * 1376 + 2 * 512) + 512) // 8
+    for x in r["ranks"]:
+        assert x["peak"]["by_kind"]["parameters"] == 4 * shard, x["peak"]["by_kind"]
+        assert x["peak"]["by_kind"]["optimizer"] == 8 * shard
+
+
+def test_live_torchrun():
+    r, _ = report("--devices", "2", "--", settings.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", os.path.join(SCRIPTS, "ddp.py"))
+    assert [x["rank"] for x in r["ranks"]] == [0, 1], r["ranks"]
+
+
+def test_live_exit_codes():
+    report(*script("ends", "--gpu"))
+    r, _ = report(*script("ends", "--gpu", "--fail"), code=7)
+    assert r["verdict"] == "unknown" and r["script_exit_codes"] == [7]
+    code, _, err = observe(*script("ends"))
+    assert code == 3 and "without having used a GPU" in err, (code, err)
+    code, _, err = observe(*script("ends", "--fail"))
+    assert code == 7, (code, err)
+    code, _, err = observe("--", "no-such-command-of-anybody")
+    assert code == 2 and "cannot be started" in err, (code, err)
+
+
+def test_live_decisions_are_named():
+    r, _ = report(*script("decides"))
+    assert any("widths.tolist()" in x.get("text", "") for x in r["values_read"]), r["values_read"]
+
+
+def test_live_sizes_that_depend_on_values():
+    r, err = report(*script("masked"), code=1)
+    assert "the size of this result depends on values on the device" in err, err
+    assert r["verdict"] == "unknown"
+    got, _, err = observe(*script("masked"), env={"EMULATED_GPU_SIZES": "empty"})
+    assert got == 0 and "kept 0" in err
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_live_killed():
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        with tempfile.TemporaryDirectory() as folder:
+            note, out = os.path.join(folder, "pids"), os.path.join(folder, "report.json")
+            temporary = os.path.join(folder, "tmp")
+            os.mkdir(temporary)
+            p = subprocess.Popen([os.path.join(settings.build, "memplan"), "observe", "--format", "json", "-o", out, *script("waits", note)], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": temporary})
+            until = time.monotonic() + 300
+            while not os.path.exists(note) and time.monotonic() < until:
+                time.sleep(0.1)
+            with open(note) as f:
+                pids = [int(x) for x in f.read().split()]
+            assert all(map(_alive, pids))
+            p.send_signal(number)
+            assert p.wait(30) == code
+            assert not any(map(_alive, pids)), "processes are left"
+            assert not os.path.exists(out) and not glob.glob(out + "*") and not os.listdir(temporary), "files are left"
+
+
+def cached(name):
+    try:
+        with open(os.path.join(settings.build, "CMakeCache.txt")) as f:
+            found = re.search(rf"^{name}:[A-Z]+=(.+)$", f.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    p.add_argument("--only", default="")
+    p.add_argument("--python", help="a Python with PyTorch (default: the one of the build)")
+    a = p.parse_args()
+    settings.build = os.path.abspath(a.build)
+    settings.python = a.python or cached("MEMPLAN_TORCH_PYTHON")
+    live = settings.python and os.path.exists(os.path.join(settings.build, "emulated_gpu", "libemulated_gpu.so"))
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or a.only not in name or (name.startswith("test_live") and not live):
+            continue
+        try:
+            test()
+            passed += 1
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}")
+            traceback.print_exc(limit=-2, file=sys.stdout)
+    if not live:
+        print("live: left out, it needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see emulated_gpu/README.md)")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,4 @@
+import torch
+
+x = torch.randn(1000, device="cuda")
+print("kept", x[x > 0].numel())
