@@ -7,7 +7,7 @@
 #include <fstream>
 #include <map>
 
-#include "cli/report/report.h"
+#include "cli/report/style.h"
 
 namespace memplan::cli {
 
@@ -154,7 +154,7 @@ nlohmann::ordered_json rank_json(const Observed& r) {
 
 nlohmann::ordered_json observation_json(const Observation& o) {
   nlohmann::ordered_json j;
-  j["schema_version"] = report_schema_version;
+  j["schema_version"] = observation_schema_version;
   j["kind"] = "observation";
   j["command"] = nlohmann::ordered_json::array();
   for (const std::string& word : o.command) j["command"].push_back(clean(word));

@@ -14,6 +14,8 @@
 namespace memplan::cli {
 
 /// Lines that share where they come from.
+inline constexpr const char* observation_schema_version = "1.0";
+
 struct Place {
   std::string script, code, text, op;
 };
