@@ -13,9 +13,9 @@
 
 namespace memplan::cli {
 
-/// Lines that share where they come from.
 inline constexpr const char* observation_schema_version = "1.0";
 
+/// Where in a script something happened; what is not known is empty.
 struct Place {
   std::string script, code, text, op;
 };
