@@ -18,7 +18,7 @@ constexpr std::array command_table{
     Command{"suggest", "MODEL", "what must change so that it fits, fastest first, with settings to paste", in_suggest},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
-    Command{"observe", "-- COMMAND …", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
+    Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
     Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
     Command{"man", "", "print the manual page", in_man},
 };
