@@ -114,18 +114,26 @@ EMULATED cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t 
   return done;
 }
 
-// Batch norm: the true sizes need a handle. Contiguous input takes the spatial mode, which needs next to nothing.
-EMULATED cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t, cudnnBatchNormOps_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnActivationDescriptor_t, std::size_t* bytes) {
+// Batch norm: the true sizes need a handle. Contiguous input takes the spatial mode, which needs next to nothing; the
+// persistent mode, of input in channels-last, may keep a reserve per layer.
+namespace {
+
+cudnnStatus_t batch_norm_bytes(cudnnBatchNormMode_t mode, std::size_t* bytes) {
+  if (mode == CUDNN_BATCHNORM_SPATIAL_PERSISTENT) emulated_gpu_unknown("cuDNN batch norm in channels-last: workspace and reserve");
   *bytes = 0;
   return done;
 }
-EMULATED cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t, cudnnBatchNormOps_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnActivationDescriptor_t, std::size_t* bytes) {
-  *bytes = 0;
-  return done;
+
+}  // namespace
+
+EMULATED cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnActivationDescriptor_t, std::size_t* bytes) {
+  return batch_norm_bytes(mode, bytes);
 }
-EMULATED cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t, cudnnBatchNormMode_t, cudnnBatchNormOps_t, const cudnnActivationDescriptor_t, const cudnnTensorDescriptor_t, std::size_t* bytes) {
-  *bytes = 0;
-  return done;
+EMULATED cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t, const cudnnActivationDescriptor_t, std::size_t* bytes) {
+  return batch_norm_bytes(mode, bytes);
+}
+EMULATED cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t, const cudnnActivationDescriptor_t, const cudnnTensorDescriptor_t, std::size_t* bytes) {
+  return batch_norm_bytes(mode, bytes);
 }
 /// One 16-byte generator state per resident thread.
 EMULATED cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t, std::size_t* bytes) {
@@ -237,6 +245,7 @@ EMULATED cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor
 /// The true sizes are internal to cuDNN. What the data needs at least: for the workspace the gates of one layer, forward and
 /// recomputed; for the reserve every layer's gates, its output and, of an LSTM, its cell.
 EMULATED cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x, std::size_t* workspace, std::size_t* reserve) {
+  emulated_gpu_unknown("cuDNN recurrent layers: workspace and reserve (counted by the data, a lower bound)");
   const Recurrent& r = recurrent(d);
   const auto& s = *reinterpret_cast<const Sequence*>(x);
   const std::uint64_t state = static_cast<std::uint64_t>(s.length) * static_cast<std::uint64_t>(s.batch) * r.hidden * static_cast<std::uint64_t>(r.directions()) * bytes_of(r.type);

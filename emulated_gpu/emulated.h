@@ -14,6 +14,9 @@
 /// Fresh, never null, never a valid address: whatever is "created" and only passed around.
 EMULATED void* emulated_gpu_handle();
 
+/// Notes that a size was asked for which only a device knows; what is answered is too little. `what` must live on.
+EMULATED void emulated_gpu_unknown(const char* what);
+
 namespace emulated {
 
 /// The properties that PyTorch's kernels, its backend selection and cuDNN's heuristics look at.

@@ -103,6 +103,11 @@ def prototypes(names, includes):
     return found
 
 
+def unknown(name):
+    """Sizes of buffers that a library would compute on a device: that they are missing is noted."""
+    return f'emulated_gpu_unknown("{name}"); ' if re.match(r"cusolver|cusparse|cufft|cudnn", name) else ""
+
+
 def stub(name, arguments):
     if name.endswith(("ErrorString", "ErrorName")):
         return f'API const char* {name}(void) {{ return "error of the emulated GPU"; }}'
@@ -119,9 +124,9 @@ def stub(name, arguments):
         if registers == 1 and re.search(r"Create|descriptorInit", name):
             body += f"if ({v}) *(void**){v} = emulated_gpu_handle(); "
         elif SIZE_QUERY.search(name) and re.match(r"^(size_t|int64_t)\s*\*", a):
-            body += f"if ({v}) *(size_t*){v} = 0; "
+            body += f"if ({v}) *(size_t*){v} = 0; " + unknown(name)
         elif SIZE_QUERY.search(name) and re.match(r"^int\s*\*", a) and re.search(r"work|size|buffer", a.split()[-1], re.I):
-            body += f"if ({v}) *(int*){v} = 0; "
+            body += f"if ({v}) *(int*){v} = 0; " + unknown(name)
     parameters = ", ".join(f"size_t a{i}" for i in range(registers)) if body else ""
     return f"API int {name}({parameters or 'void'}) {{ {body}return {result}; }}"
 
@@ -136,7 +141,7 @@ def stubs(packages, out, includes, objects):
     have = {row[-1] for o in objects for row in nm(o, "--defined-only")}
     # cuda.h renames functions to versioned symbols: the plain name and the versioned one are the same function.
     declared = prototypes(names, includes)
-    lines = ["/* Written by generate.py. */", "#include <stddef.h>", "void* emulated_gpu_handle(void);",
+    lines = ["/* Written by generate.py. */", "#include <stddef.h>", "void* emulated_gpu_handle(void);", "void emulated_gpu_unknown(const char*);",
              '#define API __attribute__((visibility("default")))']
     todo = sorted(names - have)
     lines += [stub(n, declared.get(n, [])) for n in todo]

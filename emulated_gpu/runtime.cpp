@@ -71,6 +71,7 @@ EMULATED const char* cudaGetErrorString(cudaError_t e) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorNotReady: return "device not ready";
     case cudaErrorNotSupported:
       return "emulated GPU: the size of this result depends on values on the device, and there are none (nonzero, unique, masked_select, a mask as "
              "an index). EMULATED_GPU_SIZES=empty goes on with an empty result";

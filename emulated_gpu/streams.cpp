@@ -1,5 +1,9 @@
-// Streams, events and graphs: everything is finished at once. Captures are tracked, because PyTorch's allocator
+// Streams, events and graphs. Everything is finished at once, unless EMULATED_GPU_EVENTS=late asks for the other extreme: a
+// device so slow that nothing is finished before somebody waits for it. What a real device does lies between the two; memory
+// that is used on another stream (record_stream) is free at once in the first case and only after a wait in the second. Captures are tracked, because PyTorch's allocator
 // behaves differently inside of one.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -21,6 +25,39 @@ cudaError_t create(T* out) {
   return cudaSuccess;
 }
 
+bool late() {
+  static const bool wanted = [] {
+    const char* how = std::getenv("EMULATED_GPU_EVENTS");
+    return how && !std::strcmp(how, "late");
+  }();
+  return wanted;
+}
+
+/// Work is numbered as it is recorded; a stream has finished everything up to a number.
+struct Recorded {
+  cudaStream_t stream = nullptr;
+  std::uint64_t number = 0;
+};
+std::mutex order_lock;
+std::uint64_t last_number = 0;
+std::map<cudaEvent_t, Recorded> events;
+std::map<cudaStream_t, std::uint64_t> finished;
+std::map<cudaStream_t, std::map<cudaStream_t, std::uint64_t>> waited_for;  // stream -> what it waits for on others
+
+/// With the lock held: the stream has done its work up to `number`, so what it had waited for is done, too.
+void finish(cudaStream_t stream, std::uint64_t number) {
+  std::uint64_t& done = finished[stream];
+  if (done >= number) return;
+  done = number;
+  const auto others = waited_for[stream];
+  for (const auto& [other, until] : others) finish(other, std::min(until, number));
+}
+
+void finish_all() {
+  for (auto& [stream, done] : finished) done = last_number;
+  for (auto& [event, r] : events) finished[r.stream] = last_number;
+}
+
 }  // namespace
 
 }  // namespace emulated
@@ -31,6 +68,54 @@ EMULATED cudaError_t cudaEventCreate(cudaEvent_t* e) { return create(e); }
 EMULATED cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return create(e); }
 EMULATED cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   *ms = 0.1f;
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  events[event] = {stream, ++last_number};
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+EMULATED cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  events.erase(event);
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaEventQuery(cudaEvent_t event) {
+  // A thread that launches nothing only watches: NCCL's watchdog would wait for ever.
+  if (!late() || !*last_kernel_name()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  const auto i = events.find(event);
+  if (i == events.end() || finished[i->second.stream] >= i->second.number) return cudaSuccess;
+  return failed(cudaErrorNotReady);
+}
+EMULATED cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  if (const auto i = events.find(event); i != events.end()) finish(i->second.stream, i->second.number);
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  if (const auto i = events.find(event); i != events.end() && i->second.stream != stream) {
+    std::uint64_t& until = waited_for[stream][i->second.stream];
+    until = std::max(until, i->second.number);
+  }
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  finish(stream, last_number);
+  return cudaSuccess;
+}
+EMULATED cudaError_t cudaDeviceSynchronize() {
+  if (!late()) return cudaSuccess;
+  const std::lock_guard guard(order_lock);
+  finish_all();
   return cudaSuccess;
 }
 EMULATED cudaError_t cudaStreamCreate(cudaStream_t* s) { return create(s); }

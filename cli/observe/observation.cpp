@@ -82,6 +82,12 @@ void read_processes(const std::string& folder, Observation& o) {
     if (process["exception"].is_object())
       o.exception = fmt::format("{}: {}", process["exception"].value("type", ""), process["exception"].value("text", ""));
     if (process["history_error"].is_string()) o.notes.push_back(fmt::format("the record of allocations could not be read: {}", process["history_error"].get<std::string>()));
+    for (const json& x : process.value("unknown", json::array())) {
+      const std::string what = x.at(0).get<std::string>();
+      auto it = std::find_if(o.unknown.begin(), o.unknown.end(), [&](const auto& u) { return u.first == what; });
+      if (it == o.unknown.end()) it = o.unknown.insert(o.unknown.end(), {what, 0});
+      it->second += x.at(1).get<std::int64_t>();
+    }
     for (const json& x : process["reads"]) {
       const Place place = place_of(x);
       const auto [it, fresh] = sites.try_emplace({place.script, place.code, place.op}, o.reads.size());
@@ -179,6 +185,8 @@ nlohmann::ordered_json observation_json(const Observation& o) {
     add_place(row, r.place);
     j["values_read"].push_back(std::move(row));
   }
+  j["not_known"] = nlohmann::ordered_json::array();
+  for (const auto& [what, count] : o.unknown) j["not_known"].push_back({{"what", clean(what)}, {"count", count}});
   j["script_exit_codes"] = o.exit_codes;
   j["exception"] = o.exception.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean(o.exception));
   j["notes"] = o.notes;

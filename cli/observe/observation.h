@@ -63,6 +63,7 @@ struct Observation {
   std::vector<Observed> ranks;
   std::vector<OutOfMemory> out_of_memory;
   std::vector<Read> reads;           ///< of all ranks, by place
+  std::vector<std::pair<std::string, std::int64_t>> unknown;  ///< sizes that only a device knows, and how often one was asked for
   std::vector<std::string> notes;
   std::vector<int> exit_codes;       ///< of the processes that memplan started, in order
   std::string exception;             ///< the last uncaught one

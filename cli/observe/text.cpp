@@ -101,6 +101,10 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
     }
     if (o.reads.size() > 10) out += fmt::format("  and {} more places\n", o.reads.size() - 10);
   }
+  if (!o.unknown.empty()) {
+    out += "\nnot known without a device, so not (or not fully) in the figures:\n";
+    for (const auto& [what, count] : o.unknown) out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(what), style.width - 12, style));
+  }
   for (const std::string& note : o.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;
 }

@@ -34,8 +34,8 @@ def script(name, *arguments):
     return ["--", settings.python, os.path.join(SCRIPTS, name + ".py"), *arguments]
 
 
-def report(*words, code=0):
-    got, out, err = observe("--format", "json", *words)
+def report(*words, code=0, env=None):
+    got, out, err = observe("--format", "json", *words, env=env)
     assert got == code, f"exit code {got} instead of {code}:\n{err[-2000:]}"
     return json.loads(out), err
 
@@ -152,6 +152,20 @@ def test_live_sizes_that_depend_on_values():
     assert r["verdict"] == "unknown"
     got, _, err = observe(*script("masked"), env={"EMULATED_GPU_SIZES": "empty"})
     assert got == 0 and "kept 0" in err
+
+
+def test_live_what_a_device_would_know():
+    r, _ = report(*script("unknown"))
+    names = [x["what"] for x in r["not_known"]]
+    assert "cufftXtMakePlanMany" in names and any("recurrent" in x for x in names) and any("channels-last" in x for x in names), names
+
+
+def test_live_events():
+    """Memory that another stream uses (record_stream) is free at once, or only after somebody waits."""
+    at_once, _ = report(*script("streams"))
+    late, _ = report(*script("streams"), code=0, env={"EMULATED_GPU_EVENTS": "late"})
+    # Four pairs of 64 MiB, of which each follows the last one; finished work leaves room for the next pair.
+    assert (at_once["ranks"][0]["reserved_bytes"], late["ranks"][0]["reserved_bytes"]) == (128 << 20, 5 * 64 << 20)
 
 
 def _alive(pid):

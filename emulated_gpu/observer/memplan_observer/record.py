@@ -193,8 +193,19 @@ def write(complete):
         devices.append(row)
     hooks.write_json("process", dict(
         pid=os.getpid(), parent=os.getppid(), complete=complete, argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
-        steps=state.steps, devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(),
+        steps=state.steps, devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
         history_error=getattr(state, "history_error", None), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
+
+
+def _unknown(native):
+    """Sizes that only a device knows: [what, how often]."""
+    import ctypes
+
+    found, count = [], ctypes.c_uint64()
+    native.emulated_gpu_unknown_at.restype = ctypes.c_char_p
+    while what := native.emulated_gpu_unknown_at(len(found), ctypes.byref(count)):
+        found.append([what.decode(), count.value])
+    return found
 
 
 def _described(place):
