@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/report/formats.h"
+#include "cli/strategy_values.h"
 #include "cli/values.h"
 
 namespace memplan::cli {
@@ -144,7 +145,7 @@ Options make_options(const Parsed& parsed) {
   }
   if (auto v = text("accumulate")) s.accumulate = parse_count(*v, "--accumulate");
   s.clip_grad_norm = parsed.has("clip");
-  s.checkpoint = split_commas(all("checkpoint"));
+  parse_strategies(parsed, s);
   if (auto v = text("loss")) s.loss = parse_loss(*v);
   if (auto v = text("attention")) s.attention = parse_attention(*v);
   s.frozen = split_commas(all("freeze"));

@@ -215,10 +215,10 @@ OptimizerSetup parse_optimizer(std::string_view text) {
   OptimizerSetup setup;
   const bool momentum = text == "sgd-momentum", amsgrad = text == "adamw-amsgrad";
   setup.amsgrad = amsgrad;
-  setup.kind = choose(momentum ? "sgd" : amsgrad ? "adamw" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 10>{
+  setup.kind = choose(momentum ? "sgd" : amsgrad ? "adamw" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 11>{
       {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}, {"sgd-momentum", OptimizerKind::sgd},
        {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor},
-       {"lion", OptimizerKind::lion}, {"adamw8bit", OptimizerKind::adamw8bit}, {"none", OptimizerKind::none}}});
+       {"lion", OptimizerKind::lion}, {"adamw8bit", OptimizerKind::adamw8bit}, {"muon", OptimizerKind::muon}, {"none", OptimizerKind::none}}});
   if (momentum) setup.momentum = 0.9;
   // torch.optim's defaults: AdamW decays, the others do not.
   if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;

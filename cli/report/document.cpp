@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
+#include "cli/strategy_values.h"
 #include "estimators/estimate/assumptions.h"
 
 namespace memplan::cli {
@@ -30,6 +31,7 @@ Json setup(const Answer& a) {
     j["clip_grad_norm"] = s.clip_grad_norm;
     j["checkpoint"] = Json::array();
     for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
+    if (s.checkpoint_optimal) j["checkpoint"].push_back(s.checkpoint_budget ? fmt::format("optimal:{}", s.checkpoint_budget->count) : "optimal");
     j["zero_grad"] = name_of(s.zero_grad);
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
@@ -37,6 +39,7 @@ Json setup(const Answer& a) {
   j["attention"] = name_of(s.attention);
   j["expandable_segments"] = s.allocator.expandable_segments;
   j["steps"] = s.steps;
+  j["strategies"] = strategy_words(s);
   return j;
 }
 

@@ -36,7 +36,10 @@ std::string part_name(const std::string& category) {
 
 std::string setup_words(const Json& s) {
   std::string words = fmt::format("{}  {}", text_of(s, "mode"), text_of(s, "precision"));
-  if (text_of(s, "mode") == "inference") return words;
+  std::string strategies;
+  if (s.contains("strategies"))
+    for (const Json& word : s.at("strategies")) strategies += "  " + word.get<std::string>();
+  if (text_of(s, "mode") == "inference") return words + strategies;
   const Json& o = s.at("optimizer");
   std::string optimizer = text_of(o, "kind");
   if (optimizer == "none") optimizer = "no optimizer";
@@ -48,7 +51,7 @@ std::string setup_words(const Json& s) {
   if (s.at("clip_grad_norm").get<bool>()) words += "  clipping";
   if (!s.at("checkpoint").empty()) words += "  checkpointing";
   if (!s.at("frozen").empty()) words += "  partly frozen";
-  return words;
+  return words + strategies;
 }
 
 std::string peak_place(const Json& document) {

@@ -70,6 +70,7 @@ const Registry& registry() {
     register_spectral(*r);
     register_recurrent(*r);
     register_symbolic(*r);
+    register_quantized(*r);
     apply_autocast_lists(*r);
     return r;
   }();

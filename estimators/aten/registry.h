@@ -89,5 +89,6 @@ void register_losses(Registry&);
 void register_spectral(Registry&);
 void register_recurrent(Registry&);
 void register_symbolic(Registry&);
+void register_quantized(Registry&);
 
 }  // namespace memplan

@@ -303,6 +303,12 @@ void Run::widen(std::string_view op, std::string_view handling, Bytes bytes) {
   schedule.widenings.push_back({std::string(op), std::string(handling), 1, bytes});
 }
 
+void Run::empty_cache() {
+  scope = call = -1;
+  begin_op("torch.cuda.empty_cache");
+  schedule.events.push_back({Event::Kind::empty_cache, -1});
+}
+
 // --- library state --------------------------------------------------------------------------------------------------
 
 // getChosenWorkspaceSize (aten/src/ATen/cuda/CublasHandlePool.cpp of PyTorch 2.11): 32 MiB on compute capability 9.0,

@@ -13,11 +13,21 @@
 namespace memplan {
 
 struct TrainingSetup;
+class Run;
 
 /// torch.autograd.graph.saved_tensors_hooks: gets every tensor that an op saves instead of its node.
 struct SaveHook {
   virtual ~SaveHook() = default;
   virtual void save(Run&, Node&, const Tensor&, bool output) = 0;
+};
+
+/// Outputs of chosen ops that a checkpointed stretch keeps from its first run for its second one
+/// (torch.utils.checkpoint.create_selective_checkpoint_contexts).
+struct OpCache {
+  virtual ~OpCache() = default;
+  /// What the op made in the first run; an empty list when it has to run.
+  virtual TensorList take(Run&, std::string_view op) = 0;
+  virtual void keep(Run&, std::string_view op, const TensorList& outputs) = 0;
 };
 
 class Run {
@@ -63,6 +73,16 @@ class Run {
   bool recomputing = false;
   /// New tensors take no memory: an op whose outputs are never made (recomputation stops inside of it).
   bool phantom = false;
+  OpCache* op_cache = nullptr;
+  /// An op as the dispatcher sees it below autograd: `make` runs it, unless the cache has its outputs.
+  template <class Make>
+  TensorList dispatched(std::string_view op, Make make) {
+    if (!op_cache) return make();
+    if (TensorList kept = op_cache->take(*this, op); !kept.empty()) return kept;
+    TensorList made = make();
+    op_cache->keep(*this, op, made);
+    return made;
+  }
   /// Gives a phantom tensor its memory after all.
   void materialize(const Tensor& t);
 
@@ -89,6 +109,8 @@ class Run {
   void set_category(const Tensor& t, Category category);
   void set_reason(const Tensor& t, std::string_view reason);
   void widen(std::string_view op, std::string_view handling, Bytes bytes);
+  /// torch.cuda.empty_cache(): the allocator gives back what no tensor lies in.
+  void empty_cache();
 
   // --- library state --------------------------------------------------------------------------------------------
   bool on_engine_thread = false;  ///< backward runs on another host thread with its own library handles

@@ -1,5 +1,7 @@
 #include "estimators/autograd/checkpoint.h"
 
+#include <algorithm>
+
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -15,13 +17,64 @@ struct CheckpointFrame::Recording : SaveHook {
   }
 };
 
-CheckpointFrame::CheckpointFrame(const Run& run, const Tape& tape, const CheckpointRegion& region, const Environment& env, RunCalls run_calls)
-    : tape_(tape), region_(region), run_calls_(std::move(run_calls)), autocast_(run.autocast) {
+std::set<std::string, std::less<>> kept_ops(const std::vector<std::string>& words) {
+  static const std::map<std::string, std::vector<std::string>, std::less<>> families{
+      {"matmul", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}},
+      {"attention", {"aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention"}},
+      {"convolution", {"aten::convolution"}}};
+  std::set<std::string, std::less<>> ops;
+  for (const std::string& word : words) {
+    const auto family = families.find(word);
+    if (family != families.end()) {
+      ops.insert(family->second.begin(), family->second.end());
+      continue;
+    }
+    bool known = false;
+    for (const auto& [name, members] : families) known = known || std::find(members.begin(), members.end(), word) != members.end();
+    if (!known)
+      fail(ErrorKind::usage, "'" + word + "' is no op whose outputs can be kept", "--checkpoint-save", "use matmul, attention, convolution, or one of their ops such as aten::addmm");
+    ops.insert(word);
+  }
+  return ops;
+}
+
+TensorList KeptOutputs::take(Run& run, std::string_view op) {
+  // Outputs of an op that is never finished stay where they are.
+  if (!run.recomputing || run.phantom) return {};
+  const auto it = kept_.find(op);
+  if (it == kept_.end() || it->second.empty()) return {};
+  TensorList outputs = std::move(it->second.front());
+  it->second.pop_front();
+  return outputs;
+}
+
+void KeptOutputs::keep(Run& run, std::string_view op, const TensorList& outputs) {
+  if (run.recomputing || !ops_.count(op)) return;
+  TensorList plain;  // below autograd: without their history
+  for (const Tensor& t : outputs) {
+    plain.push_back(t ? run.detach(t) : Tensor());
+    if (t && t->storage->allocation >= 0) run.set_reason(t, "kept by selective checkpointing");
+  }
+  kept_[std::string(op)].push_back(std::move(plain));
+}
+
+CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, const CheckpointRegion& region, const Environment& env, RunCalls run_calls,
+                                 const std::set<std::string, std::less<>>& keep)
+    : tape_(tape), region_(region), run_calls_(std::move(run_calls)), autocast_(run.autocast), kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
   std::vector<bool> seen(tape.values.size(), false);
   auto take = [&](ValueId id) {
     if (!id.valid() || seen[static_cast<std::size_t>(id.index)]) return;
     seen[static_cast<std::size_t>(id.index)] = true;
-    inputs_.emplace_back(id.index, env.values[static_cast<std::size_t>(id.index)]);
+    const Value& value = env.values[static_cast<std::size_t>(id.index)];
+    const ValueKind kind = tape.values[static_cast<std::size_t>(id.index)].kind;
+    const bool argument = kind == ValueKind::computed || kind == ValueKind::user_input;
+    if (run.save_hook && argument && value.is_tensor() && value.tensor() && !value.tensor()->on_host) {
+      const Tensor& t = value.tensor();
+      if (!is_contiguous(*t)) Tensor dense = run.empty(t->sizes, t->dtype, Category::temporary);
+      on_host_.push_back({id.index, t->sizes, t->dtype, t->grad_fn, t->output_nr});
+    } else {
+      inputs_.emplace_back(id.index, value);
+    }
   };
   for (std::int32_t i = region.first; i <= region.last; ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
@@ -53,10 +106,17 @@ void CheckpointFrame::recompute(Run& run) {
   {
     Recording recording(*this);
     Restore<SaveHook*> hook(run.save_hook, &recording);
+    Restore<OpCache*> kept(run.op_cache, kept_.get());
     Restore<bool> grad(run.grad_mode, true), again(run.recomputing, true), autocast(run.autocast, autocast_);
     Environment env;
     env.values.resize(tape_.values.size());
     for (const auto& [index, value] : inputs_) env.values[static_cast<std::size_t>(index)] = value;
+    for (const OnHost& h : on_host_) {
+      Tensor t = run.empty(h.sizes, h.dtype);
+      t->grad_fn = h.grad_fn;
+      t->output_nr = h.output_nr;
+      env.values[static_cast<std::size_t>(h.index)] = t;
+    }
     if (last_call_ > region_.first) run_calls_(run, env, region_.first, last_call_ - 1);
     if (last_call_ >= region_.first) {
       // The run stops as soon as the last tensor is saved. Inputs are saved before an op's kernel runs, so that the

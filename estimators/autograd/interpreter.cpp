@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimators/autograd/checkpoint.h"
+#include "estimators/estimate/setup.h"
 
 namespace memplan {
 
@@ -118,13 +119,15 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   env.value_names.resize(tape.values.size(), -1);
   std::int32_t at = 0;
   const auto count = static_cast<std::int32_t>(tape.calls.size());
+  if (r.grad_mode && !tape.checkpoints.empty() && env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
   for (const CheckpointRegion& region : tape.checkpoints) {
     if (!r.grad_mode) break;
     if (region.first > at) run_calls(r, tape, env, env, at, region.first - 1);
     const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &env](Run& run, Environment& own, std::int32_t first, std::int32_t last) {
       run_calls(run, tape, own, env, first, last);
-    });
+    }, env.kept_ops);
     Restore<SaveHook*> hook(r.save_hook, frame.get());
+    Restore<OpCache*> cache(r.op_cache, frame->cache());
     run_calls(r, tape, env, env, region.first, region.last);
     at = region.last + 1;
   }

@@ -1,6 +1,8 @@
 // Executes the calls of a tape on paper: the forward pass of the model.
 #pragma once
 
+#include <set>
+
 #include "estimators/aten/registry.h"
 #include "estimators/tape/tape.h"
 
@@ -20,6 +22,8 @@ struct Environment {
   /// Schedule::names of calls and values, looked up in the first pass: later steps run the same calls.
   std::vector<std::int32_t> call_names, value_names;
   CallObserver* observer = nullptr;
+  /// Ops whose outputs checkpointed stretches keep (TrainingSetup::checkpoint_save).
+  std::set<std::string, std::less<>> kept_ops;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.

@@ -30,6 +30,7 @@ const char* name_of(OptimizerKind kind) {
     case OptimizerKind::adafactor: return "adafactor";
     case OptimizerKind::lion: return "lion";
     case OptimizerKind::adamw8bit: return "adamw8bit";
+    case OptimizerKind::muon: return "muon";
   }
   return "?";
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "estimators/estimate/checkpoint_plan.h"
+
 namespace memplan {
 
 namespace {
@@ -20,8 +22,11 @@ T take(Result<T> result) {
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+Result<Estimate> estimate_tape(const Tape& given, const TrainingSetup& setup, const Device& device) {
   return catching([&] {
+    std::optional<Tape> planned;
+    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given, setup, device));
+    const Tape& tape = planned ? *planned : given;
     const Schedule schedule = take(run_steps(tape, setup, device));
     const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
     Estimate need = take(summarize(tape, schedule, unlimited, setup, device));

@@ -14,7 +14,7 @@ namespace memplan {
 
 enum class Mode : std::uint8_t { training, inference };
 enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
-enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit };
+enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit, muon };
 enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
 enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
 enum class Loss : std::uint8_t { automatic, cross_entropy, mse, sum };
@@ -40,6 +40,30 @@ struct AllocatorSetup {
   Bytes large_segment = Bytes::mib(20);
 };
 
+/// What lives in host memory instead of on the device (docs/strategies.md names the program of each).
+struct OffloadSetup {
+  bool activations = false;  ///< the forward pass runs under torch.autograd.graph.save_on_cpu(pin_memory=True)
+  bool optimizer = false;    ///< optimizer, its state and the weights that it updates are on the host
+  bool parameters = false;   ///< the weights of a block are on the device only while the block runs
+  bool any() const { return activations || optimizer || parameters; }
+};
+
+/// Low-rank adapters on a frozen model, as the peft library makes them.
+struct LoraSetup {
+  std::int64_t rank = 8;
+  double dropout = 0;                ///< lora_dropout; 0 is an nn.Identity
+  std::vector<std::string> targets;  ///< globs over module paths; empty: every nn.Linear but the one that makes the logits
+  bool quantized = false;            ///< QLoRA: weights of the adapted Linears as 4-bit NormalFloat with double quantization
+};
+
+/// Keys and values of earlier tokens that inference keeps on the device.
+struct KvCacheSetup {
+  std::int64_t sequences = 1;
+  std::int64_t length = 0;     ///< tokens per sequence
+  std::optional<DType> dtype;  ///< of keys and values; none: the dtype that attention runs in
+  std::int64_t block = 1;      ///< tokens per page: every sequence takes whole pages
+};
+
 struct TrainingSetup {
   Mode mode = Mode::training;
   std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
@@ -55,7 +79,18 @@ struct TrainingSetup {
   bool inplace_activations = true; ///< trust data/aten/inplace_modules for nn.ReLU(inplace=True) and the like
   AttentionBackend attention = AttentionBackend::automatic;
   AllocatorSetup allocator;
-  std::vector<std::string> checkpoint;  ///< globs over module paths, or "blocks": run under torch.utils.checkpoint
+  /// What runs under torch.utils.checkpoint: globs over module paths, "blocks", "every:N" or "groups:N"
+  /// (strategies/checkpointing.h).
+  std::vector<std::string> checkpoint;
+  std::vector<std::string> checkpoint_save;  ///< ops whose outputs checkpointed modules keep: "matmul", "attention", "convolution", "aten::mm"
+  bool checkpoint_optimal = false;           ///< the cheapest recomputation with which the step stays under the budget
+  std::optional<Bytes> checkpoint_budget;    ///< peak of allocated bytes that `checkpoint_optimal` may use; none: what the device has
+  OffloadSetup offload;
+  std::optional<LoraSetup> lora;
+  std::optional<KvCacheSetup> kv_cache;
+  bool channels_last = false;     ///< model and 4-dimensional inputs in torch.channels_last
+  bool keep_loss_history = false; ///< a list holds every step's loss with its graph (losses.append(loss))
+  bool empty_cache = false;       ///< torch.cuda.empty_cache() after every step
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps
 };

@@ -10,6 +10,9 @@
 #include "estimators/frontends/torch_export/lower.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/lora.h"
+#include "estimators/strategies/offload.h"
+#include "estimators/strategies/support.h"
 #include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
@@ -43,6 +46,7 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
 Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
+    check_strategies(setup);
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
@@ -66,8 +70,10 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     }
     restore_casts(tape);
     follow_model_dtype(tape, setup.precision);
+    if (setup.mode == Mode::training && setup.lora) add_adapters(tape, *setup.lora, setup.precision);
     mark_last_uses(tape);
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
+    if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
     return tape;
   });
 }

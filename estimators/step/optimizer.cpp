@@ -234,22 +234,19 @@ struct Adafactor : Base {
   }
 };
 
-/// Lion in the form that its authors published: one moment, update = sign(interpolation), one tensor at a time.
+/// The Lion of the lion_pytorch package (0.2): one tensor at a time, its state made on the way, and
+/// exp_avg.clone().mul_(beta).add(grad).sgn_() beside it.
 struct Lion : Base {
   using Base::Base;
   std::map<std::size_t, Tensor> averages;
-  Tensor update;
-  void init(Run& r, std::size_t i) override {
-    if (!averages.count(i)) averages[i] = state_like(r, parameters[i], "exp_avg");
-  }
   void single(Run& r, std::size_t i) override {
-    Tensor fresh = r.empty_like(parameters[i]);
-    update = std::move(fresh);
+    if (!averages.count(i)) averages[i] = state_like(r, parameters[i], "exp_avg");
+    Tensor scaled = r.empty_like(parameters[i]);
+    Tensor update = r.empty_like(parameters[i]);
+    scaled.reset();
   }
-  void end_loop() override { update.reset(); }
   void foreach(Run& r, const std::vector<std::size_t>& group) override {
     for (std::size_t i : group) single(r, i);
-    end_loop();
   }
 };
 
@@ -297,7 +294,8 @@ std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, c
   }
   r.begin_op("optimizer");
   switch (s.kind) {
-    case OptimizerKind::none: return nullptr;
+    case OptimizerKind::none:
+    case OptimizerKind::muon: return nullptr;  // muon.h
     case OptimizerKind::sgd: return std::make_unique<Sgd>(r, s, parameters);
     case OptimizerKind::adam:
     case OptimizerKind::adamw: {

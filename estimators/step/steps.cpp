@@ -7,12 +7,16 @@
 #include "estimators/aten/autocast.h"
 #include "estimators/aten/ops.h"
 #include "estimators/autograd/engine.h"
+#include "estimators/autograd/host_store.h"
 #include "estimators/autograd/interpreter.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/clip.h"
+#include "estimators/step/kv_cache.h"
 #include "estimators/step/loss.h"
 #include "estimators/step/module_order.h"
+#include "estimators/step/muon.h"
 #include "estimators/step/optimizer.h"
+#include "estimators/step/probe.h"
 #include "estimators/step/scaler.h"
 #include "estimators/step/steps.h"
 
@@ -34,19 +38,32 @@ class Program {
     env_.values.resize(tape.values.size());
   }
 
+  void probe(const std::function<void(const Run&, const Environment&)>& look) {
+    move_model();
+    move_batch();
+    r_.phase = Phase::forward;
+    Restore<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
+    begin_autocast();
+    run_forward(r_, tape_, env_);
+    look(r_, env_);
+  }
+
   /// All steps. The first batch carries a target whose shape only the first forward pass tells: its place in the order
   /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run again).
-  bool run(std::optional<TargetShape>& target, CallObserver* observer) {
+  bool run(std::optional<TargetShape>& target, CallObserver* observer, const std::vector<KvLayer>& kv) {
     target_shape_ = &target;
     env_.observer = observer;
     move_model();
     const bool training = setup_.mode == Mode::training;
-    if (training) optimizer_ = make_optimizer(r_, setup_.optimizer, trainable_);
+    if (setup_.kv_cache) cache_ = make_kv_cache(r_, kv, *setup_.kv_cache);
+    if (training && !setup_.offload.optimizer) make_optimizers();
     for (std::int64_t s = 1; s <= setup_.steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       if (training && !train()) return false;
-      if (!training) infer();
+      if (!training && setup_.keep_loss_history && !evaluate()) return false;
+      if (!training && !setup_.keep_loss_history) infer();
+      if (setup_.empty_cache) r_.empty_cache();
     }
     return true;
   }
@@ -71,9 +88,9 @@ class Program {
         slot = env_.values[v.same_storage_as.index];
         continue;
       }
-      const DType dtype = converted(v.dtype, setup_.precision);
+      const DType dtype = v.keeps_dtype ? v.dtype : converted(v.dtype, setup_.precision);
       Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
-                           : r_.empty(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
+                           : formatted(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
       r_.label(t, v.name);
       r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
       if (v.kind == ValueKind::parameter && v.requires_grad && is_floating(dtype)) {
@@ -94,6 +111,12 @@ class Program {
       if (wanted && !seen) ordered.push_back(v.tensor());
     }
     trainable_ = std::move(ordered);
+  }
+
+  /// With model.to(memory_format=torch.channels_last) tensors of four dimensions lie in that order, batches too.
+  Tensor formatted(const Dims& sizes, DType dtype, Category category) {
+    if (setup_.channels_last && sizes.size() == 4) return r_.empty_strided(sizes, channels_last_strides(sizes), dtype, category);
+    return r_.empty(sizes, dtype, category);
   }
 
   /// RNNBase.flatten_parameters: one buffer for all weights of a recurrent layer, whose parameters become views of it.
@@ -133,7 +156,7 @@ class Program {
         env_.values[tape_.inputs[i].index] = Value(*v.number);
         continue;
       }
-      Tensor fresh = r_.empty(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
+      Tensor fresh = formatted(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
       r_.label(fresh, v.name);
       r_.set_reason(fresh, "batch");
       batch_[i] = fresh;
@@ -150,9 +173,7 @@ class Program {
   /// output = model(x): the name's old value goes when the call has returned.
   void forward() {
     r_.phase = Phase::forward;
-    const bool amp = setup_.precision == Precision::amp_bf16 || setup_.precision == Precision::amp_fp16;
-    r_.autocast_dtype = half_of(setup_.precision);
-    r_.autocast = amp;
+    begin_autocast();
     run_forward(r_, tape_, env_);
     r_.scope = r_.call = -1;
     std::vector<Value> fresh;
@@ -163,6 +184,11 @@ class Program {
       if (v.is_tensor()) r_.set_reason(v.tensor(), "the name of the model's output");
   }
 
+  void begin_autocast() {
+    r_.autocast_dtype = half_of(setup_.precision);
+    r_.autocast = setup_.precision == Precision::amp_bf16 || setup_.precision == Precision::amp_fp16;
+  }
+
   void end_autocast() {
     r_.autocast = false;
     r_.cast_cache.clear();
@@ -171,20 +197,14 @@ class Program {
   bool train() {
     for (std::int64_t k = 0; k < setup_.accumulate; ++k) {
       move_batch();
-      const bool known = target_shape_->has_value();
-      target_ = known ? make_target(r_, **target_shape_) : make_target(r_, TargetShape{.sizes = {1}});
+      move_target();
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
-      forward();
-      if (!known) {
-        *target_shape_ = target_shape(output_, setup_);
-        if (!has_target(**target_shape_)) return false;
-        r_.resize(target_, (*target_shape_)->sizes, (*target_shape_)->dtype);
+      {
+        const auto store = std::make_shared<HostStore>();
+        Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
+        forward();
+        if (!take_loss(setup_.accumulate > 1)) return false;
       }
-      r_.phase = Phase::loss;
-      r_.begin_op("loss");
-      Tensor fresh = compute_loss(r_, output_, target_, **target_shape_);
-      if (setup_.accumulate > 1) fresh = op::div_number(r_, fresh);
-      loss_ = std::move(fresh);
       end_autocast();
       if (setup_.precision == Precision::amp_fp16) {
         Tensor scaled = scaler_.scale(r_, loss_);
@@ -196,8 +216,67 @@ class Program {
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
     if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable_);
     if (optimizer_) optimizer_->step(r_);
+    if (setup_.offload.optimizer) step_on_host();
     if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
+    return true;
+  }
+
+  void make_optimizers() {
+    if (setup_.optimizer.kind != OptimizerKind::muon) {
+      optimizer_ = make_optimizer(r_, setup_.optimizer, trainable_);
+      return;
+    }
+    TensorList hidden, others;
+    const std::vector<ValueId> chosen = hidden_matrices(tape_);
+    for (const Tensor& p : trainable_) {
+      const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) {
+        const Value& v = env_.values[static_cast<std::size_t>(id.index)];
+        return v.is_tensor() && v.tensor().get() == p.get();
+      });
+      (takes ? hidden : others).push_back(p);
+    }
+    optimizer_ = make_muon(r_, setup_.optimizer, hidden, others);
+  }
+
+  /// y = host_y.to("cuda"). Before the first forward pass its shape is not known.
+  void move_target() {
+    target_known_ = target_shape_->has_value();
+    target_ = target_known_ ? make_target(r_, **target_shape_) : make_target(r_, TargetShape{.sizes = {1}});
+  }
+
+  /// False when the program must begin anew without a target.
+  bool take_loss(bool mean) {
+    if (!target_known_) {
+      *target_shape_ = target_shape(output_, setup_);
+      if (!has_target(**target_shape_)) return false;
+      r_.resize(target_, (*target_shape_)->sizes, (*target_shape_)->dtype);
+    }
+    r_.phase = Phase::loss;
+    r_.begin_op("loss");
+    Tensor fresh = compute_loss(r_, output_, target_, **target_shape_);
+    if (mean) fresh = op::div_number(r_, fresh);
+    loss_ = std::move(fresh);
+    if (setup_.keep_loss_history) losses_.push_back(loss_);
+    return true;
+  }
+
+  /// The optimizer works on copies in host memory: gradients go there one after the other, and the new weights are
+  /// copied into the old ones.
+  void step_on_host() {
+    r_.phase = Phase::optimizer;
+    r_.scope = r_.call = -1;
+    r_.begin_op("gradients to the host");
+    for (const Tensor& p : trainable_) p->grad.reset();
+  }
+
+  /// An evaluation that forgets torch.no_grad() and keeps every loss: losses.append(loss).
+  bool evaluate() {
+    move_batch();
+    move_target();
+    forward();
+    if (!take_loss(false)) return false;
+    end_autocast();
     return true;
   }
 
@@ -221,12 +300,23 @@ class Program {
   TensorList batch_;
   std::vector<Value> output_;
   std::optional<TargetShape>* target_shape_ = nullptr;
+  bool target_known_ = false;
   Tensor target_, loss_;
+  TensorList losses_;
+  TensorList cache_;
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
 };
 
 }  // namespace
+
+void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device, const std::function<void(const Run&, const Environment&)>& look) {
+  Tape kept = tape;
+  kept.checkpoints.clear();
+  for (Call& call : kept.calls) call.last_uses.clear();
+  Run run(setup, device);
+  Program(run, kept, setup).probe(look);
+}
 
 Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   return run_steps_observed(tape, setup, device, nullptr);
@@ -235,11 +325,13 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device, CallObserver* observer) {
   return catching([&] {
     std::optional<TargetShape> target;
+    std::vector<KvLayer> kv;
+    if (setup.kv_cache) probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
     for (;;) {
       Run run(setup, device);
       Program program(run, tape, setup);
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
-      if (program.run(target, observer)) return run.close();
+      if (program.run(target, observer, kv)) return run.close();
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string_view>
@@ -21,7 +22,7 @@ std::string_view without_number(std::string_view path) {
 
 class Marker {
  public:
-  explicit Marker(Tape& tape) : tape_(tape), first_(tape.scopes.size(), -1), last_(tape.scopes.size(), -1) {
+  explicit Marker(const Tape& tape) : tape_(tape), first_(tape.scopes.size(), -1), last_(tape.scopes.size(), -1) {
     for (std::size_t i = 0; i < tape.calls.size(); ++i)
       for (std::int32_t s = tape.calls[i].scope; s >= 0; s = scope(s).parent) {
         auto& first = first_[static_cast<std::size_t>(s)];
@@ -57,22 +58,111 @@ class Marker {
     return out;
   }
 
-  void mark(const std::set<std::int32_t>& scopes) {
+  /// Calls of the outermost of these modules, in the order of the forward pass.
+  std::vector<CheckpointRegion> regions(const std::set<std::int32_t>& scopes) const {
+    std::vector<CheckpointRegion> out;
     for (std::int32_t s : scopes) {
       bool inside = false;
       for (std::int32_t p = scope(s).parent; p >= 0; p = scope(p).parent) inside = inside || scopes.count(p);
-      if (!inside && first_[static_cast<std::size_t>(s)] >= 0)
-        tape_.checkpoints.push_back({first_[static_cast<std::size_t>(s)], last_[static_cast<std::size_t>(s)], s});
+      if (!inside && first_[static_cast<std::size_t>(s)] >= 0) out.push_back({first_[static_cast<std::size_t>(s)], last_[static_cast<std::size_t>(s)], s, {}});
     }
-    std::sort(tape_.checkpoints.begin(), tape_.checkpoints.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return out;
+  }
+
+  /// Neighbours of one list of modules, n at a time, as one stretch each.
+  std::vector<CheckpointRegion> groups(std::int64_t n) const {
+    std::vector<CheckpointRegion> out;
+    std::string_view list;
+    for (const CheckpointRegion& r : regions(blocks())) {
+      const std::string_view owner = without_number(scope(r.scope).path);
+      const bool joins = !out.empty() && owner == list && out.back().last + 1 == r.first && static_cast<std::int64_t>(out.back().others.size()) + 1 < n;
+      if (joins) {
+        out.back().others.push_back(r.scope);
+        out.back().last = r.last;
+      } else {
+        out.push_back(r);
+      }
+      list = owner;
+    }
+    return out;
+  }
+
+  std::vector<CheckpointRegion> possible() const {
+    std::map<std::string_view, int> calls;
+    for (const Scope& s : tape_.scopes) ++calls[s.path];
+    std::vector<CheckpointRegion> out;
+    std::map<std::int32_t, std::vector<CheckpointRegion>> sequences;  // children of each nn.Sequential
+    for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
+      const Scope& s = tape_.scopes[i];
+      const auto id = static_cast<std::int32_t>(i);
+      if (s.path.empty() || s.parent < 0 || first_[i] < 0 || calls[s.path] != 1 || !together(id)) continue;
+      out.push_back({first_[i], last_[i], id, {}});
+      if (scope(s.parent).module_class == "torch.nn.modules.container.Sequential") sequences[s.parent].push_back(out.back());
+    }
+    for (auto& [parent, members] : sequences) {
+      std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        CheckpointRegion run = members[i];
+        // All of them are the nn.Sequential itself.
+        for (std::size_t k = i + 1; k < members.size() && !(i == 0 && k + 1 == members.size()); ++k) {
+          if (members[k].first != run.last + 1) break;
+          run.last = members[k].last;
+          run.others.push_back(members[k].scope);
+          out.push_back(run);
+        }
+      }
+    }
+    return out;
+  }
+
+  /// Of the repeated blocks every nth.
+  std::set<std::int32_t> every(std::int64_t n) const {
+    std::set<std::int32_t> out;
+    std::int64_t count = 0;
+    for (const CheckpointRegion& r : regions(blocks()))
+      if (++count % n == 0) out.insert(r.scope);
+    return out;
   }
 
  private:
+  /// No call of another module stands between those of `s`.
+  bool together(std::int32_t s) const {
+    for (std::int32_t i = first_[static_cast<std::size_t>(s)]; i <= last_[static_cast<std::size_t>(s)]; ++i) {
+      std::int32_t p = tape_.calls[static_cast<std::size_t>(i)].scope;
+      while (p >= 0 && p != s) p = scope(p).parent;
+      if (p != s) return false;
+    }
+    return true;
+  }
+
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }
 
-  Tape& tape_;
+  const Tape& tape_;
   std::vector<std::int32_t> first_, last_;
 };
+
+}  // namespace
+
+namespace {
+
+[[noreturn]] void nothing_found(const Tape& tape, const std::string& glob, bool repeated) {
+  std::string example;
+  for (const Scope& s : tape.scopes)
+    if (example.empty() && !s.path.empty()) example = s.path;
+  fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), "--checkpoint " + glob,
+       example.empty() ? "the file does not say which modules its nodes came from"
+                       : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
+}
+
+/// The N of "every:N" and "groups:N".
+std::int64_t number_of(const std::string& word, std::size_t blocks) {
+  const std::int64_t n = std::strtoll(word.c_str() + word.find(':') + 1, nullptr, 10);
+  if (n < 1) fail(ErrorKind::usage, fmt::format("'{}' does not say how many blocks", word), "--checkpoint " + word, "write every:2 or groups:2");
+  if (static_cast<std::size_t>(n) > blocks)
+    fail(ErrorKind::usage, fmt::format("the model has {} repeated blocks", blocks), "--checkpoint " + word, "give a smaller number");
+  return n;
+}
 
 }  // namespace
 
@@ -82,18 +172,21 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
   Marker marker(tape);
   std::set<std::int32_t> wanted;
   for (const std::string& glob : globs) {
-    const auto found = glob == "blocks" ? marker.blocks() : marker.matching(glob);
-    if (found.empty()) {
-      std::string example;
-      for (const Scope& s : tape.scopes)
-        if (example.empty() && !s.path.empty()) example = s.path;
-      fail(ErrorKind::usage, glob == "blocks" ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), "--checkpoint " + glob,
-           example.empty() ? "the file does not say which modules its nodes came from"
-                           : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
+    const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"), repeated = every || groups || glob == "blocks";
+    if (repeated && marker.blocks().empty()) nothing_found(tape, glob, true);
+    const std::int64_t n = every || groups ? number_of(glob, marker.regions(marker.blocks()).size()) : 1;
+    if (groups) {
+      if (globs.size() > 1) fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob), "--checkpoint " + glob, "give it alone");
+      tape.checkpoints = marker.groups(n);
+      return;
     }
+    const auto found = every ? marker.every(n) : repeated ? marker.blocks() : marker.matching(glob);
+    if (found.empty()) nothing_found(tape, glob, false);
     wanted.insert(found.begin(), found.end());
   }
-  marker.mark(wanted);
+  tape.checkpoints = marker.regions(wanted);
 }
+
+std::vector<CheckpointRegion> possible_regions(const Tape& tape) { return Marker(tape).possible(); }
 
 }  // namespace memplan

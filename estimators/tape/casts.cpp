@@ -104,7 +104,11 @@ class Pass {
     for (Call& c : body) {
       if (c.op == "aten::pow.Tensor_Scalar" && !x.valid()) {
         x = value_at(c, 0);
-        if (x.valid()) wide = cast(c, x, {DType::float32}, "aten::to.dtype");
+        if (x.valid()) {
+          wide = cast(c, x, {DType::float32}, "aten::to.dtype");
+          // A line of its own, whose name the product's line binds again.
+          if (product_in_fp32 && !c.source.empty()) tape_.calls.back().source = " hidden_states = hidden_states.to(torch.float32)";
+        }
         replace(c, x, wide);
       } else if (x.valid() && product_in_fp32) {
         replace(c, x, wide);

@@ -52,6 +52,7 @@ struct TapeValue {
   ValueId same_storage_as;               ///< tied parameters: the first one of the group
   std::optional<std::int64_t> number;    ///< a scalar integer input or constant whose value is known
   bool on_host = false;                  ///< 0-dim constants that PyTorch keeps on the CPU
+  bool keeps_dtype = false;              ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
 };
 
 /// One level of nn.Module nesting around a call: its path ("layer1.0.conv1") and class ("torch.nn.Conv2d").
@@ -90,10 +91,11 @@ struct Note {
   std::string text;
 };
 
-/// A stretch of calls that runs under torch.utils.checkpoint: one call of a module.
+/// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of modules.
 struct CheckpointRegion {
   std::int32_t first = 0, last = 0;  ///< calls, both inside
   std::int32_t scope = -1;
+  std::vector<std::int32_t> others;  ///< scopes of the modules that follow in the same stretch
 };
 
 struct Tape {

@@ -125,10 +125,12 @@ def main():
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--clip", action="store_true")
     p.add_argument("--zero-grad", default="begin")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of reference_program.py, as in checkpoint=every:2")
     p.add_argument("--hunks", type=int, default=0)
     p.add_argument("--fresh", action="store_true")
     a = vars(p.parse_args())
     library, build, count, fresh = (a.pop(k) for k in ("emulated", "build", "hunks", "fresh"))
+    a |= {k: True if v == "True" else v for k, v in (pair.split("=", 1) for pair in a.pop("set"))}
     spec = zoo.index()[a["model"]]
     a["batch"] = a["batch"] or spec["batch"]
     a["seq"] = (a["seq"] or spec["seq"]) if spec["seq"] else None

@@ -43,6 +43,39 @@ VARIANTS = [
     ("vit_b_16", dict(optimizer="rmsprop")),
 ]
 
+# The memory strategies of docs/strategies.md.
+LAYERS = {"llama-tiny": "model.model.layers.*", "gpt2": "model.transformer.h.*", "vit_b_16": "encoder.layers.*", "resnet18": "layer?.*", "resnet50": "layer?.*"}
+STRATEGIES = [
+    ("llama-tiny", dict(checkpoint=LAYERS["llama-tiny"], precision="bf16")),
+    ("llama-tiny", dict(checkpoint="every:2")),
+    ("llama-tiny", dict(checkpoint="groups:2", precision="amp-bf16")),
+    ("llama-tiny", dict(checkpoint=LAYERS["llama-tiny"], checkpoint_save="matmul,attention", precision="bf16")),
+    ("llama-tiny", dict(checkpoint=LAYERS["llama-tiny"], checkpoint_save="attention")),
+    ("gpt2", dict(checkpoint=LAYERS["gpt2"], precision="amp-bf16")),
+    ("gpt2", dict(checkpoint=LAYERS["gpt2"], checkpoint_save="matmul")),
+    ("resnet18", dict(checkpoint=LAYERS["resnet18"])),
+    ("resnet18", dict(checkpoint=LAYERS["resnet18"], checkpoint_save="convolution")),
+    ("resnet50", dict(checkpoint=LAYERS["resnet50"], optimizer="sgd-momentum")),
+    ("vit_b_16", dict(checkpoint=LAYERS["vit_b_16"], precision="bf16")),
+    ("llama-tiny", dict(offload="activations")),
+    ("llama-tiny", dict(offload="activations", checkpoint=LAYERS["llama-tiny"], precision="bf16")),
+    ("resnet18", dict(offload="activations", precision="amp-bf16")),
+    ("llama-tiny", dict(offload="optimizer")),
+    ("llama-tiny", dict(offload="parameters", mode="inference", precision="bf16")),
+    ("llama-tiny", dict(lora="r=16", precision="bf16")),
+    ("llama-tiny", dict(lora="r=8,dropout=0.1,targets=q_proj|v_proj", precision="amp-bf16")),
+    ("gpt2", dict(lora="r=8")),
+    ("llama-tiny", dict(lora="r=8", checkpoint=LAYERS["llama-tiny"], precision="bf16")),
+    ("llama-tiny", dict(optimizer="muon")),
+    ("mlp", dict(optimizer="lion")),
+    ("llama-tiny", dict(kv_cache="sequences=4,length=500,block=16", mode="inference", precision="bf16")),
+    ("resnet18", dict(channels_last=True)),
+    ("resnet50", dict(channels_last=True, precision="amp-bf16")),
+    ("mlp", dict(loss_history=True)),
+    ("resnet18", dict(loss_history=True, mode="inference")),
+    ("resnet18", dict(empty_cache=True)),
+]
+
 
 def _matrix(device, name, sizes):
     for precision in PRECISIONS:
@@ -78,3 +111,10 @@ def runs():
                 yield from _other_sizes("h100", s.name, resized(s, s.batch * 3, s.seq and min(s.seq * 2, s.longest or s.seq * 2)))
     for name, settings in VARIANTS:
         yield dict(device="h100", model=name, mode="train", **{"precision": "fp32", "optimizer": "adamw", **settings}, **usual[name])
+
+
+def strategies():
+    for name, settings in STRATEGIES:
+        spec = models.REGISTRY[name]
+        sizes = dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)
+        yield dict(device="h100", model=name, **{"mode": "train", "precision": "fp32", "optimizer": "adamw", **settings}, **sizes)

@@ -8,7 +8,6 @@ running op of each (from the profiler, which does not allocate on the device).
 """
 import argparse
 import contextlib
-import functools
 import gzip
 import json
 import os
@@ -19,10 +18,12 @@ import torch
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models
 import recording
+import strategies
 
 HALF = {"amp-bf16": torch.bfloat16, "bf16": torch.bfloat16, "amp-fp16": torch.float16, "fp16": torch.float16}
 DEFAULTS = dict(model=None, batch=None, seq=None, mode="train", precision="fp32", optimizer="adamw", impl="default", steps=3,
-                accumulate=1, clip=False, checkpoint="", zero_grad="begin", alloc_conf="", fill=False)
+                accumulate=1, clip=False, checkpoint="", checkpoint_save="", offload="", lora="", kv_cache="",
+                channels_last=False, loss_history=False, empty_cache=False, zero_grad="begin", alloc_conf="", fill=False)
 
 
 def make_optimizer(name, impl, parameters):
@@ -37,20 +38,8 @@ def make_optimizer(name, impl, parameters):
         "adagrad": lambda: o.Adagrad(parameters, **kw),
         "rmsprop": lambda: o.RMSprop(parameters, **kw),
         "adafactor": lambda: o.Adafactor(parameters, **kw),
+        "lion": lambda: __import__("lion_pytorch").Lion(parameters),
     }[name]()
-
-
-def checkpoint_modules(model, glob):
-    """Runs the outermost modules whose path matches under torch.utils.checkpoint."""
-    import fnmatch
-    from torch.utils.checkpoint import checkpoint
-
-    chosen = [n for n, _ in model.named_modules() if n and fnmatch.fnmatchcase(n, glob)]
-    for name in chosen:
-        if any(name.startswith(other + ".") for other in chosen):
-            continue
-        module = model.get_submodule(name)
-        module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)
 
 
 def loss_fn(output, y):
@@ -79,11 +68,20 @@ def run(config, events=None, ops=False):
     model.train(training)
     if half and not amp:
         model.to(half)
+    if c["channels_last"]:
+        model.to(memory_format=torch.channels_last)
+    if c["lora"]:
+        model = strategies.adapters(model, c["lora"])
     if c["checkpoint"]:
-        checkpoint_modules(model, c["checkpoint"])
+        strategies.checkpoint(model.get_base_model() if c["lora"] else model, c["checkpoint"], c["checkpoint_save"])
     host_x = [host_tensor(i) for i in spec.inputs]
-    host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long) if training else None
+    host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long) if training or c["loss_history"] else None
 
+    if c["channels_last"]:
+        host_x = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in host_x]
+    host_optimizer = c["offload"] and "optimizer" in c["offload"].split(",")
+    offload = lambda: torch.autograd.graph.save_on_cpu(pin_memory=True) if "activations" in c["offload"].split(",") else contextlib.nullcontext()
+    losses = []
     log = recording.Recorder(events is not None, ops)
     error = None
     optimizer = output = loss = y = None
@@ -91,10 +89,21 @@ def run(config, events=None, ops=False):
     autocast = lambda: torch.autocast("cuda", dtype=half, enabled=True) if amp else contextlib.nullcontext()
     try:
         with log:
-            model.to("cuda")
+            if "parameters" in c["offload"].split(","):
+                __import__("accelerate").cpu_offload(model, torch.device("cuda", 0))
+            else:
+                model.to("cuda")
+            cache = strategies.kv_cache(model, c["kv_cache"], half or torch.float32) if c["kv_cache"] else None
             log.setup_done()
+            parameters = [p for p in model.parameters() if p.requires_grad]
             if training:
-                optimizer = make_optimizer(c["optimizer"], c["impl"], list(model.parameters())) if c["optimizer"] != "none" else None
+                make = lambda chosen: make_optimizer(c["optimizer"], c["impl"], chosen)
+                if c["optimizer"] == "none":
+                    optimizer = None
+                elif host_optimizer:
+                    optimizer = strategies.HostOptimizer(make, parameters)
+                else:
+                    optimizer = strategies.Muon(model) if c["optimizer"] == "muon" else make(parameters)
                 scaler = torch.amp.GradScaler("cuda", enabled=c["precision"] == "amp-fp16")
                 for _ in range(c["steps"]):
                     log.step_begins()
@@ -105,34 +114,48 @@ def run(config, events=None, ops=False):
                         if k == 0 and c["zero_grad"] == "begin":
                             (optimizer or model).zero_grad(set_to_none=True)
                         log.mark("forward")
-                        with autocast():
+                        with autocast(), offload():
                             output = model(*x)
                             log.mark("loss")
                             loss = loss_fn(output, y)
                             if c["accumulate"] > 1:
                                 loss = loss / c["accumulate"]
+                            if c["loss_history"]:
+                                losses.append(loss)
                         log.mark("backward")
                         scaler.scale(loss).backward()
                     log.mark("optimizer")
                     if c["clip"]:
-                        if optimizer:
+                        if optimizer and scaler.is_enabled():
                             scaler.unscale_(optimizer)
                         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    if optimizer:
+                    if optimizer and not scaler.is_enabled():
+                        optimizer.step()
+                    elif optimizer:
                         scaler.step(optimizer)
                         scaler.update()
                     if c["zero_grad"] == "end":
                         (optimizer or model).zero_grad(set_to_none=True)
+                    if c["empty_cache"]:
+                        torch.cuda.empty_cache()
                     log.step_ends()
             else:
-                with torch.no_grad():
+                # An evaluation that forgets no_grad and keeps its losses is what --loss-history shows in inference.
+                with contextlib.nullcontext() if c["loss_history"] else torch.no_grad():
                     for _ in range(c["steps"]):
                         log.step_begins()
                         for i in range(len(x)):
                             x[i] = host_x[i].to("cuda")
+                        if c["loss_history"]:
+                            y = host_y.to("cuda")
                         log.mark("forward")
                         with autocast():
                             output = model(*x)
+                            if c["loss_history"]:
+                                loss = loss_fn(output, y)
+                                losses.append(loss)
+                        if c["empty_cache"]:
+                            torch.cuda.empty_cache()
                         log.step_ends()
     except torch.OutOfMemoryError as e:
         error = str(e).split(". ")[0]
@@ -160,7 +183,14 @@ def main():
     p.add_argument("--steps", type=int, default=3)
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--clip", action="store_true")
-    p.add_argument("--checkpoint", default="", metavar="GLOB", help="modules that run under torch.utils.checkpoint")
+    p.add_argument("--checkpoint", default="", metavar="GLOB|every:N|groups:N", help="modules that run under torch.utils.checkpoint")
+    p.add_argument("--checkpoint-save", default="", metavar="OPS", help="ops whose outputs they keep: matmul, attention, convolution")
+    p.add_argument("--offload", default="", help="activations, optimizer")
+    p.add_argument("--lora", default="", metavar="r=N,...")
+    p.add_argument("--kv-cache", default="", metavar="sequences=N,length=N,...")
+    p.add_argument("--channels-last", action="store_true")
+    p.add_argument("--loss-history", action="store_true")
+    p.add_argument("--empty-cache", action="store_true")
     p.add_argument("--zero-grad", default="begin", choices=["begin", "end", "never"])
     p.add_argument("--alloc-conf", default="", help="value of PYTORCH_ALLOC_CONF")
     p.add_argument("--fill", action="store_true", help="initialise the weights (only their sizes count here)")

@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 
 using namespace memplan;
@@ -40,16 +42,49 @@ OptimizerSetup optimizer_named(const std::string& name, const std::string& impl)
   static const std::map<std::string, OptimizerKind> all = {
       {"none", OptimizerKind::none},   {"sgd", OptimizerKind::sgd},         {"sgd-momentum", OptimizerKind::sgd},
       {"adam", OptimizerKind::adam},   {"adamw", OptimizerKind::adamw},     {"adamw-amsgrad", OptimizerKind::adamw},
-      {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor}};
+      {"lion", OptimizerKind::lion}, {"muon", OptimizerKind::muon}, {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor}};
   const auto it = all.find(name);
   if (it == all.end()) fail(ErrorKind::usage, "no such optimizer: " + name);
   OptimizerSetup o;
   o.kind = it->second;
   o.momentum = name == "sgd-momentum" ? 0.9 : 0.0;
   o.amsgrad = name == "adamw-amsgrad";
-  o.weight_decay = o.kind == OptimizerKind::adamw ? 0.01 : 0.0;
+  o.weight_decay = o.kind == OptimizerKind::adamw || o.kind == OptimizerKind::muon ? 0.01 : 0.0;
   o.impl = impl == "fused" ? OptimizerImpl::fused : impl == "loop" ? OptimizerImpl::loop : impl == "foreach" ? OptimizerImpl::foreach : OptimizerImpl::automatic;
   return o;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::stringstream stream(text);
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  return words;
+}
+
+std::map<std::string, std::string> pairs_of(const std::string& text) {
+  std::map<std::string, std::string> pairs;
+  for (const std::string& word : words_of(text)) pairs[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  return pairs;
+}
+
+LoraSetup lora_of(const std::string& text) {
+  LoraSetup lora;
+  auto pairs = pairs_of(text);
+  if (pairs.count("r")) lora.rank = std::stoll(pairs["r"]);
+  if (pairs.count("dropout")) lora.dropout = std::stod(pairs["dropout"]);
+  std::stringstream targets(pairs["targets"]);
+  for (std::string target; std::getline(targets, target, '|');) lora.targets.push_back(target);
+  return lora;
+}
+
+KvCacheSetup kv_cache_of(const std::string& text) {
+  KvCacheSetup cache;
+  auto pairs = pairs_of(text);
+  cache.length = std::stoll(pairs["length"]);
+  if (pairs.count("sequences")) cache.sequences = std::stoll(pairs["sequences"]);
+  if (pairs.count("block")) cache.block = std::stoll(pairs["block"]);
+  if (pairs.count("dtype")) cache.dtype = pairs["dtype"] == "fp8" ? DType::float8_e4m3fn : pairs["dtype"] == "bf16" ? DType::bfloat16 : DType::float32;
+  return cache;
 }
 
 TrainingSetup setup_of(const json& run) {
@@ -65,6 +100,18 @@ TrainingSetup setup_of(const json& run) {
   s.zero_grad = zero == "end" ? ZeroGrad::end_set_none : zero == "never" ? ZeroGrad::begin_keep : ZeroGrad::begin_set_none;
   s.allocator.expandable_segments = run.value("alloc_conf", "").find("expandable_segments:True") != std::string::npos;
   s.steps = run.value("repeat", 3);
+  s.checkpoint = words_of(run.value("checkpoint", ""));
+  if (run.contains("checkpoint_optimal")) {
+    s.checkpoint_optimal = true;
+    s.checkpoint_budget = Bytes(run["checkpoint_optimal"].get<std::int64_t>());
+  }
+  s.checkpoint_save = words_of(run.value("checkpoint_save", ""));
+  for (const std::string& word : words_of(run.value("offload", ""))) (word == "activations" ? s.offload.activations : word == "optimizer" ? s.offload.optimizer : s.offload.parameters) = true;
+  if (run.contains("lora")) s.lora = lora_of(run["lora"].get<std::string>());
+  if (run.contains("kv_cache")) s.kv_cache = kv_cache_of(run["kv_cache"].get<std::string>());
+  s.channels_last = run.value("channels_last", false);
+  s.keep_loss_history = run.value("loss_history", false);
+  s.empty_cache = run.value("empty_cache", false);
   return s;
 }
 
@@ -84,12 +131,27 @@ json peaks_of(const Estimate& e) {
   return steps;
 }
 
+/// What runs twice: the modules, and their share of the forward pass.
+json recomputed(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  json modules = json::array();
+  for (const CheckpointRegion& r : tape.checkpoints) {
+    std::string paths = tape.scopes[static_cast<std::size_t>(r.scope)].path;
+    for (std::int32_t other : r.others) paths += "+" + tape.scopes[static_cast<std::size_t>(other)].path;
+    modules.push_back(paths);
+  }
+  const std::vector<double> seconds = take(call_seconds(tape, setup, device));
+  double forward = 0;
+  for (double s : seconds) forward += s;
+  return {{"modules", modules}, {"share", recompute_seconds(tape, seconds) / forward}, {"calls", tape.calls.size()}};
+}
+
 json events_of(const Schedule& schedule, const Tape& tape) {
   json events = json::array();
   std::size_t op = 0;
   for (std::size_t i = 0; i < schedule.events.size(); ++i) {
     while (op + 1 < schedule.ops.size() && schedule.ops[op + 1].first_event <= static_cast<std::int32_t>(i)) ++op;
     const Event& e = schedule.events[i];
+    if (e.kind == Event::Kind::empty_cache) continue;
     const Allocation& a = schedule.allocations[static_cast<std::size_t>(e.allocation)];
     const OpRecord& o = schedule.ops[op];
     std::string text = std::string(name_of(o.phase)) + " " + schedule.names[static_cast<std::size_t>(o.name)];
@@ -117,7 +179,11 @@ int main() {
         const Tape tape = take(lower(*model, setup));
         answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);
       } else {
-        const Estimate e = take(estimate(*model, setup, device));
+        Tape tape = take(with_planned_checkpoints(take(lower(*model, setup)), setup, device));
+        TrainingSetup planned = setup;
+        planned.checkpoint_optimal = false;
+        const Estimate e = take(estimate_tape(tape, planned, device));
+        if (run.value("recompute", false)) answer["recompute"] = recomputed(tape, setup, device);
         answer["steps"] = peaks_of(e);
         answer["parameters"] = e.parameter_count;
         for (const Unmodelled& u : e.unmodelled) answer["unmodelled"].push_back(u.op);

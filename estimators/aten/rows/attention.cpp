@@ -87,10 +87,14 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
     a.mask.reset();
   }
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
-  Tensor out = op::transpose(r, r.empty({b, s, h, dv}, a.q->dtype), 1, 2);
-  Tensor lse = r.empty({b, h, grad ? up(s, 32) : 0}, DType::float32);
-  // Half outputs wider than one tile are summed in fp32.
-  if (half(a.q->dtype) && dv > 128) Tensor sums = r.empty({b, s, h, dv}, DType::float32);
+  const TensorList made = r.dispatched("aten::_scaled_dot_product_efficient_attention", [&] {
+    Tensor out = op::transpose(r, r.empty({b, s, h, dv}, a.q->dtype), 1, 2);
+    Tensor lse = r.empty({b, h, grad ? up(s, 32) : 0}, DType::float32);
+    // Half outputs wider than one tile are summed in fp32.
+    if (half(a.q->dtype) && dv > 128) Tensor sums = r.empty({b, s, h, dv}, DType::float32);
+    return TensorList{out, lse};
+  });
+  const Tensor out = made[0], lse = made[1];
   const int sm = r.device.sm();
   Node* node = r.record({a.q, a.k, a.v, a.mask}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const DType dt = nd.inputs[0].dtype;
@@ -146,10 +150,15 @@ Tensor like_query(Run& r, const Tensor& q, std::int64_t dv) {
 Tensor cudnn(Run& r, const Attention& a) {
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
-  Tensor seed = r.empty({}, DType::int64), offset = r.empty({}, DType::int64);
-  Tensor out = like_query(r, a.q, a.v->sizes[3]);
-  Tensor lse = grad ? r.empty({b, h, s, 1}, DType::float32) : Tensor();
-  if (s > 1) Tensor workspace = r.scratch(Bytes(256), Category::workspace);
+  TensorList made = r.dispatched("aten::_scaled_dot_product_cudnn_attention", [&] {
+    Tensor seed = r.empty({}, DType::int64), offset = r.empty({}, DType::int64);
+    Tensor out = like_query(r, a.q, a.v->sizes[3]);
+    Tensor lse = grad ? r.empty({b, h, s, 1}, DType::float32) : Tensor();
+    if (s > 1) Tensor workspace = r.scratch(Bytes(256), Category::workspace);
+    return TensorList{out, lse, seed, offset};
+  });
+  Tensor out = made[0], lse = made[1], seed = made[2], offset = made[3];
+  made.clear();
   const std::size_t at = a.mask ? 1 : 0;
   Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList&) {
     Tensor dq = r.empty_like(nd.saved[at + 1]), dk = r.empty_like(nd.saved[at]), dv = r.empty_like(nd.saved[at + 2]);
@@ -190,28 +199,33 @@ std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t 
 Tensor flash(Run& r, const Attention& a) {
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
   const std::int64_t rounded = up(d, d <= 128 ? 32 : 64);
-  Tensor out = r.empty_like(a.q);
-  Tensor lse = r.empty({b, h, s}, DType::float32);
-  Tensor rng, unused;
-  {
-    Tensor lse_parts, out_parts;
-    if (a.p == 0) {
-      const std::int64_t block = d <= 64 ? 256 : d <= 128 ? 128 : 64;
-      const std::int64_t splits = flash_splits(b * h * ((s + 63) / 64), r.device.multiprocessors * 2, (n + block - 1) / block);
-      if (splits > 1) {
-        lse_parts = r.empty({splits, b, h, s}, DType::float32);
-        out_parts = r.empty({splits, b, h, s, rounded}, DType::float32);
+  TensorList made = r.dispatched("aten::_scaled_dot_product_flash_attention", [&] {
+    Tensor out = r.empty_like(a.q);
+    Tensor lse = r.empty({b, h, s}, DType::float32);
+    Tensor rng, unused;
+    {
+      Tensor lse_parts, out_parts;
+      if (a.p == 0) {
+        const std::int64_t block = d <= 64 ? 256 : d <= 128 ? 128 : 64;
+        const std::int64_t splits = flash_splits(b * h * ((s + 63) / 64), r.device.multiprocessors * 2, (n + block - 1) / block);
+        if (splits > 1) {
+          lse_parts = r.empty({splits, b, h, s}, DType::float32);
+          out_parts = r.empty({splits, b, h, s, rounded}, DType::float32);
+        }
       }
+      rng = r.empty({2}, DType::int64);
+      unused = r.empty({}, DType::int64);
+      if (a.p > 0) {
+        Tensor state = r.empty({2}, DType::int64);
+        rng = std::move(state);
+      }
+      lse_parts.reset();
+      out_parts.reset();
     }
-    rng = r.empty({2}, DType::int64);
-    unused = r.empty({}, DType::int64);
-    if (a.p > 0) {
-      Tensor state = r.empty({2}, DType::int64);
-      rng = std::move(state);
-    }
-    lse_parts.reset();
-    out_parts.reset();
-  }
+    return TensorList{out, lse, rng, unused};
+  });
+  Tensor out = made[0], lse = made[1], rng = made[2], unused = made[3];
+  made.clear();
   Node* node = r.record({a.q, a.k, a.v}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const Tensor& q = nd.saved[1];
     // The kernel reads [B, S, H, D]: other layouts of the gradient and the output are copied.

@@ -92,14 +92,14 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   const bool depthwise = native_depthwise(x, w, g, channels_last);
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
-  Tensor y;
-  {
+  Tensor y = r.dispatched("aten::convolution", [&] {
     Restore<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, x, format);
-    y = channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
+    Tensor y = channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
     Tensor dense_w = op::contiguous(r, w, format);
     if (!depthwise) workspace(r, problem_of(x, w, sizes, g, channels_last), g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
-  }
+    return TensorList{y};
+  })[0];
   Node* node = r.record({x, w, bias}, {y}, [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
     const Tensor &x = n.saved[0], &w = n.saved[1];
     TensorList out(3);

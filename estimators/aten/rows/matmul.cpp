@@ -64,11 +64,12 @@ void record_mm(Run& r, const TensorList& inputs, const Tensor& y, int first) {
 Tensor mm(Run& r, const Tensor& a, const Tensor& b) {
   if (a->rank() != 2 || b->rank() != 2) fail_input("a matrix product of tensors that are not matrices");
   check_product(a->sizes[1], b->sizes[0]);
-  Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
-  {
+  Tensor y = r.dispatched("aten::mm", [&] {
+    Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
     Tensor pa = prepared(r, a), pb = prepared(r, b);
     r.use_cublas();
-  }
+    return TensorList{y};
+  })[0];
   record_mm(r, {a, b}, y, 0);
   return y;
 }
@@ -77,12 +78,13 @@ Tensor addmm(Run& r, const Tensor& bias, const Tensor& a, const Tensor& b) {
   check_product(a->sizes[1], b->sizes[0]);
   const bool lt = bias->rank() == 1 && is_contiguous(*bias) && bias->sizes[0] == b->sizes[1] && is_floating(a->dtype) &&
                   b->sizes[0] > 1 && b->sizes[1] > 1;
-  Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
-  {
+  Tensor y = r.dispatched("aten::addmm", [&] {
+    Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
     Tensor pa = prepared(r, a), pb = prepared(r, b);
     if (lt) r.use_cublas_lt();
     else r.use_cublas();
-  }
+    return TensorList{y};
+  })[0];
   record_mm(r, {bias, a, b}, y, 1);
   return y;
 }
@@ -90,11 +92,12 @@ Tensor addmm(Run& r, const Tensor& bias, const Tensor& a, const Tensor& b) {
 Tensor bmm(Run& r, const Tensor& a, const Tensor& b) {
   if (a->rank() != 3 || b->rank() != 3) fail_input("a batched matrix product of tensors that are not 3-dimensional");
   check_product(a->sizes[2], b->sizes[1]);
-  Tensor y = r.empty({a->sizes[0], a->sizes[1], b->sizes[2]}, a->dtype);
-  {
+  Tensor y = r.dispatched("aten::bmm", [&] {
+    Tensor y = r.empty({a->sizes[0], a->sizes[1], b->sizes[2]}, a->dtype);
     Tensor pa = prepared(r, a), pb = prepared(r, b);
     r.use_cublas();
-  }
+    return TensorList{y};
+  })[0];
   Node* node = r.record({a, b}, {y}, [](Run& r, Node& n, TensorList& g) {
     TensorList out(2);
     if (n.wants(1)) out[1] = bmm(r, transpose(r, n.saved.back(), 1, 2), g[0]);
@@ -219,8 +222,11 @@ namespace {
 
 ValueList run_baddbmm(Run& r, Args& a) {
   Tensor self = a.tensor(0), x = a.tensor(1), y = a.tensor(2);
-  Tensor out = r.empty({x->sizes[0], x->sizes[1], y->sizes[2]}, x->dtype);
-  r.use_cublas();
+  Tensor out = r.dispatched("aten::baddbmm", [&] {
+    Tensor out = r.empty({x->sizes[0], x->sizes[1], y->sizes[2]}, x->dtype);
+    r.use_cublas();
+    return TensorList{out};
+  })[0];
   Node* node = r.record({self, x, y}, {out}, [](Run& r, Node& n, TensorList& g) {
     TensorList out(3);
     if (n.wants(1)) out[1] = op::bmm(r, g[0], op::transpose(r, n.saved.back(), 1, 2));

@@ -1,0 +1,322 @@
+#include "estimators/estimate/checkpoint_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "estimators/pipeline.h"
+#include "estimators/step/probe.h"
+#include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/optimal_checkpointing.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+/// What the last step of a run without checkpoints did, by the calls of the tape.
+struct Profile {
+  std::vector<std::int64_t> kept;      ///< per call: bytes made by it in the forward pass that wait for the backward pass
+  std::vector<std::int64_t> forward;   ///< per call: most that is alive while it runs forward
+  std::vector<std::int64_t> before;    ///< per call: what is alive where it begins
+  std::vector<std::int64_t> backward;  ///< per call: most that is alive while its nodes run backward
+  std::vector<std::int64_t> entry;     ///< per call: what is alive where its first node begins; 0 without nodes
+  std::set<std::pair<std::int32_t, std::int32_t>> waiting;  ///< allocations (call, nth of that call) that wait for the backward pass
+  std::int64_t rest = 0;               ///< most that is alive in the other phases
+  std::int64_t loss = 0;               ///< most that is alive in the loss and its backward pass
+};
+
+Profile profile_of(const Tape& tape, const Schedule& s) {
+  const std::size_t n = tape.calls.size();
+  Profile p;
+  p.kept.assign(n, 0), p.forward.assign(n, 0), p.before.assign(n, 0), p.backward.assign(n, 0), p.entry.assign(n, 0);
+  const auto last_step = static_cast<std::int32_t>(s.step_begins.size());
+  std::vector<std::int32_t> order(s.allocations.size(), -1);
+  std::vector<std::int32_t> made(n, 0);
+  std::int64_t level = 0;
+  std::size_t op = 0;
+  std::int32_t unit = -1;
+  for (std::size_t i = 0; i < s.events.size(); ++i) {
+    const Event& e = s.events[i];
+    while (op + 1 < s.ops.size() && static_cast<std::size_t>(s.ops[op + 1].first_event) <= i) ++op;
+    const OpRecord& o = s.ops[op];
+    const bool here = o.step == last_step, in_model = here && o.call >= 0;
+    const auto at = static_cast<std::size_t>(o.call);
+    if (here && o.phase == Phase::forward && in_model) {
+      if (unit != o.call) p.before[at] = level, unit = o.call;
+    } else if (here && o.phase == Phase::backward) {
+      if (in_model && p.entry[at] == 0) p.entry[at] = level;
+    }
+    if (e.kind != Event::Kind::empty_cache) {
+      const auto id = static_cast<std::size_t>(e.allocation);
+      const std::int64_t size = s.allocations[id].size.count;
+      level += e.kind == Event::Kind::alloc ? size : -size;
+      if (e.kind == Event::Kind::alloc && in_model && o.phase == Phase::forward) {
+        order[id] = o.call;
+        const Allocation& a = s.allocations[id];
+        const std::int32_t nth = made[at]++;
+        // It waits where it is freed in the backward pass, or later.
+        const bool outlives = a.died < 0 || [&] {
+          const auto after = std::upper_bound(s.ops.begin(), s.ops.end(), a.died, [](std::int32_t x, const OpRecord& r) { return x < r.first_event; });
+          return after == s.ops.begin() ? false : (after - 1)->phase != Phase::forward || (after - 1)->step != o.step;
+        }();
+        if (outlives) {
+          p.kept[at] += size;
+          p.waiting.insert({o.call, nth});
+        }
+      }
+    }
+    if (!here) continue;
+    if (o.phase == Phase::forward && in_model) p.forward[at] = std::max(p.forward[at], level);
+    else if (o.phase == Phase::backward && in_model) p.backward[at] = std::max(p.backward[at], level);
+    else if (o.phase == Phase::backward || o.phase == Phase::loss) p.loss = std::max(p.loss, o.call < 0 && o.phase == Phase::loss ? level : p.loss);
+    else p.rest = std::max(p.rest, level);
+  }
+  return p;
+}
+
+struct Candidate {
+  CheckpointRegion region;
+  std::int64_t crossing = 0;  ///< bytes made inside that later calls read, and bytes read that nothing else keeps
+};
+
+class Planner {
+ public:
+  Planner(const Tape& tape, const TrainingSetup& setup, const Device& device) : tape_(tape), setup_(setup), device_(device) {
+    tape_.checkpoints.clear();
+    setup_.checkpoint_optimal = false;
+    setup_.checkpoint.clear();
+    setup_.steps = 2;  // the second step has all there is
+  }
+
+  CheckpointPlan run() {
+    CheckpointPlan plan;
+    plan.budget = setup_.checkpoint_budget.value_or(device_.total - default_margin(device_));
+    seconds_ = take(call_seconds(tape_, setup_, device_));
+    plan.forward = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+    const Schedule plain = take(run_steps(tape_, setup_, device_));
+    if (Bytes peak = peak_of(plain); peak <= plan.budget) {
+      plan.peak = peak;
+      return plan;
+    }
+    build(profile_of(tape_, plain));
+    search(plan);
+    return plan;
+  }
+
+ private:
+  /// What the budget bounds, on a device that never refuses.
+  Bytes peak_of(const Schedule& schedule) const {
+    Device unlimited = device_;
+    unlimited.total = Bytes::gib(1LL << 30);
+    const Timeline t = take(replay(schedule, setup_.allocator, unlimited));
+    std::int64_t peak = 0;
+    for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
+    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + device_.context;
+  }
+
+  Bytes peak_with(const std::vector<std::int32_t>& options) {
+    const auto known = peaks_.find(options);
+    if (known != peaks_.end()) return known->second;
+    Tape tape = tape_;
+    for (std::int32_t o : options) tape.checkpoints.push_back(candidates_[static_cast<std::size_t>(o)].region);
+    return peaks_[options] = peak_of(take(run_steps(tape, setup_, device_)));
+  }
+
+  void build(const Profile& p) {
+    candidates_.clear();
+    for (CheckpointRegion& r : possible_regions(tape_)) candidates_.push_back({std::move(r), 0});
+    measure_crossings(p);
+    const auto sum = [](const std::vector<std::int64_t>& v) {
+      std::vector<std::int64_t> s(v.size() + 1, 0);
+      std::partial_sum(v.begin(), v.end(), s.begin() + 1);
+      return s;
+    };
+    const std::vector<std::int64_t> kept = sum(p.kept);
+    const auto n = static_cast<std::int32_t>(tape_.calls.size());
+    // A stretch that keeps no less than it drops is none; the others' ends are the cuts.
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.crossing >= kept[static_cast<std::size_t>(c.region.last) + 1] - kept[static_cast<std::size_t>(c.region.first)]; });
+    std::set<std::int32_t> cuts{0, n};
+    for (const Candidate& c : candidates_) cuts.insert({c.region.first, c.region.last + 1});
+    std::map<std::int32_t, std::int32_t> unit_at;
+    for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+      const auto begin = static_cast<std::size_t>(*cut), end = static_cast<std::size_t>(*std::next(cut));
+      unit_at[*cut] = static_cast<std::int32_t>(problem_.units.size());
+      ChainUnit unit;
+      unit.kept = kept[end] - kept[begin];
+      for (std::size_t i = begin; i < end; ++i) unit.need = std::max({unit.need, p.backward[i] - kept[begin], p.forward[i] - kept[begin]});
+      problem_.units.push_back(unit);
+    }
+    unit_at[n] = static_cast<std::int32_t>(problem_.units.size());
+    problem_.units.push_back({0, p.loss - kept.back()});
+    for (const Candidate& c : candidates_) {
+      const auto begin = static_cast<std::size_t>(c.region.first), end = static_cast<std::size_t>(c.region.last) + 1;
+      ChainOption o;
+      o.first = unit_at.at(c.region.first);
+      o.last = unit_at.at(c.region.last + 1) - 1;
+      o.kept = c.crossing;
+      std::int64_t entry = 0, forward = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        o.need = std::max(o.need, p.backward[i] - kept[begin]);
+        entry = std::max(entry, p.entry[i] - kept[i + 1]);
+        forward = std::max(forward, p.forward[i] - p.before[begin]);
+        o.cost += seconds_[i];
+      }
+      o.need = std::max(o.need, entry + forward);
+      problem_.options.push_back(o);
+    }
+  }
+
+  /// What each candidate hands on or holds on to: values that cross its border, by the storages of a forward pass.
+  void measure_crossings(const Profile& p) {
+    probe_forward(tape_, setup_, device_, [&](const Run& run, const Environment& env) {
+      const auto storage_of = [&](ValueId id) -> const Storage* {
+        if (!id.valid() || tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed) return nullptr;
+        const Value& v = env.values[static_cast<std::size_t>(id.index)];
+        return v.is_tensor() && v.tensor() && v.tensor()->storage->allocation >= 0 ? v.tensor()->storage.get() : nullptr;
+      };
+      struct Use {
+        std::int32_t born = 0, last = 0;
+        bool waits = false;
+      };
+      std::map<const Storage*, Use> uses;
+      std::map<std::int32_t, std::int32_t> nth;  // allocation -> its number within its call
+      std::vector<std::int32_t> made(tape_.calls.size(), 0);
+      for (std::size_t a = 0; a < run.schedule.allocations.size(); ++a) {
+        const std::int32_t op = run.schedule.allocations[a].op;
+        const std::int32_t call = op < 0 ? -1 : run.schedule.ops[static_cast<std::size_t>(op)].call;
+        if (call >= 0) nth[static_cast<std::int32_t>(a)] = made[static_cast<std::size_t>(call)]++;
+      }
+      std::vector<std::vector<const Storage*>> read(tape_.calls.size());
+      for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
+        const auto at = static_cast<std::int32_t>(i);
+        for_each_value(tape_.calls[i], [&](ValueId id) {
+          if (const Storage* s = storage_of(id)) uses[s].last = at, read[i].push_back(s);
+        });
+        for (ValueId id : tape_.calls[i].outputs)
+          if (const Storage* s = storage_of(id); s && !uses.count(s)) {
+            const auto number = nth.find(s->allocation);
+            uses[s] = {at, at, number != nth.end() && p.waiting.count({at, number->second}) > 0};
+          }
+      }
+      for (ValueId id : tape_.outputs)
+        if (const Storage* s = storage_of(id)) uses[s].last = static_cast<std::int32_t>(tape_.calls.size());
+      for (Candidate& c : candidates_) {
+        std::set<const Storage*> counted;
+        for (std::int32_t i = c.region.first; i <= c.region.last; ++i) {
+          for (const Storage* s : read[static_cast<std::size_t>(i)]) {
+            const Use& u = uses.at(s);
+            const bool inside = u.born >= c.region.first, handed_on = inside && u.last > c.region.last, held = !inside && !u.waits;
+            if ((handed_on || held) && counted.insert(s).second) c.crossing += s->bytes;
+          }
+          for (ValueId id : tape_.calls[static_cast<std::size_t>(i)].outputs)
+            if (const Storage* s = storage_of(id))
+              if (uses.at(s).born >= c.region.first && uses.at(s).last > c.region.last && counted.insert(s).second) c.crossing += s->bytes;
+        }
+      }
+    });
+  }
+
+  /// The chain's budget is moved until the replay of its choice is just under the real one.
+  void search(CheckpointPlan& plan) {
+    const std::int64_t least = least_budget(problem_);
+    std::int64_t budget = plan.budget.count, low = -1, high = -1;  // low: replay stays under; high: it does not
+    std::vector<std::int32_t> best;
+    double best_cost = 0;
+    bool found = false;
+    Bytes smallest;
+    for (int round = 0; round < 12; ++round) {
+      const ChainChoice choice = choose_stretches(problem_, std::max(budget, least));
+      const Bytes peak = peak_with(choice.options);
+      if (smallest.count == 0 || peak < smallest) smallest = peak;
+      if (round == 0) plan.lower_bound = choice.lower_bound;
+      const bool fits = peak <= plan.budget;
+      if (fits && (!found || choice.cost < best_cost)) {
+        found = true;
+        best = choice.options;
+        best_cost = choice.cost;
+        plan.peak = peak;
+      }
+      (fits ? low : high) = std::max(budget, least);
+      if (fits && high < 0) budget += std::max<std::int64_t>((plan.budget - peak).count, plan.budget.count / 200);
+      else if (!fits && low < 0) budget -= std::max<std::int64_t>((peak - plan.budget).count, plan.budget.count / 200);
+      else budget = low + (high - low) / 2;
+      if (!fits && low < 0 && budget < least && high <= least) break;
+      if (low >= 0 && high >= 0 && high - low <= std::max<std::int64_t>(1, plan.budget.count / 2000)) break;
+      if (fits && choice.options.empty()) break;
+    }
+    if (!found)
+      fail(ErrorKind::usage, fmt::format("no choice of modules brings the step under {}; the smallest found needs {}", to_human(plan.budget), to_human(smallest)),
+           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(smallest)));
+    improve(plan, best, best_cost);
+    plan.cost = best_cost;
+    plan.lower_bound = std::min(plan.lower_bound, best_cost);
+    for (std::int32_t o : best) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
+  }
+
+  /// The figures of the chain are bounds: what the replay has room for is kept after all, the dearest stretches first.
+  void improve(CheckpointPlan& plan, std::vector<std::int32_t>& best, double& cost) {
+    std::vector<std::int32_t> order = best;
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return problem_.options[static_cast<std::size_t>(a)].cost > problem_.options[static_cast<std::size_t>(b)].cost; });
+    std::int64_t tries = tape_.calls.size() > 4000 ? 2 : 8;
+    double failed = -1;
+    for (std::int32_t o : order) {
+      const double price = problem_.options[static_cast<std::size_t>(o)].cost;
+      if (price == failed) continue;  // one of the same kind did not fit
+      if (tries-- == 0) break;
+      std::vector<std::int32_t> fewer = best;
+      std::erase(fewer, o);
+      const Bytes peak = peak_with(fewer);
+      if (peak > plan.budget) {
+        failed = price;
+        continue;
+      }
+      best = std::move(fewer);
+      cost -= price;
+      plan.peak = peak;
+    }
+  }
+
+  Tape tape_;
+  TrainingSetup setup_;
+  Device device_;
+  std::vector<double> seconds_;
+  std::vector<Candidate> candidates_;
+  ChainProblem problem_;
+  std::map<std::vector<std::int32_t>, Bytes> peaks_;
+};
+
+}  // namespace
+
+Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return Planner(tape, setup, device).run(); });
+}
+
+Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] {
+    Tape planned = tape;
+    if (!setup.checkpoint_optimal || setup.mode != Mode::training) return planned;
+    const CheckpointPlan plan = take(plan_checkpoints(tape, setup, device));
+    planned.checkpoints = plan.regions;
+    std::string modules;
+    for (const CheckpointRegion& r : plan.regions) {
+      modules += (modules.empty() ? "" : ",") + tape.scopes[static_cast<std::size_t>(r.scope)].path;
+      for (std::int32_t other : r.others) modules += "+" + tape.scopes[static_cast<std::size_t>(other)].path;
+    }
+    planned.notes.push_back({"MP050 checkpoint-plan", plan.regions.empty()
+        ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
+        : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules, 100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+    return planned;
+  });
+}
+
+}  // namespace memplan
