@@ -209,6 +209,7 @@ constexpr FunctionName function_names[] = {
     {"shifted_window_attention(", "aten::linear"},
     {"shifted_window_attention(", "aten::mul.Tensor"},
     {"shifted_window_attention(", "aten::softmax.int"},
+    {"F.multi_head_attention_forward(", "aten::contiguous"},  // torch/nn/functional.py: q, k and v, views of one projection
 };
 
 bool held_by_function(std::string_view source, std::string_view op) {
