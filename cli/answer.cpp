@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/progress.h"
 #include "estimators/frontends/onnx/dims.h"
 
 namespace memplan::cli {
@@ -34,13 +35,34 @@ std::vector<Input> inputs_of(const Tape& tape) {
   return out;
 }
 
+/// Two files with the same hash hold the same calls in the same modules with the same parameters. FNV-1a: nobody has a
+/// reason to forge it, and it is only told, never trusted.
+std::string hash_of(const Tape& tape) {
+  std::uint64_t h = 14695981039346656037ULL;
+  const auto add = [&](std::string_view text) {
+    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    h = (h ^ 0xFF) * 1099511628211ULL;
+  };
+  for (const auto* list : {&tape.parameters, &tape.buffers})
+    for (const ValueId id : *list) {
+      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+      add(v.name), add(name_of(v.dtype));
+      for (const std::int64_t s : v.sizes) add(std::to_string(s));
+    }
+  for (const Call& call : tape.calls) {
+    add(call.op);
+    if (call.scope >= 0) add(tape.scopes[static_cast<std::size_t>(call.scope)].path);
+  }
+  return fmt::format("{:016x}", h);
+}
+
 Alternative alternative(std::string flags, const Estimate& e, const Device& device, Bytes margin) {
   const Judgement j = judge(e, device, margin);
   return {std::move(flags), e.peak.process, j.verdict, j.headroom};
 }
 
 /// What is tried when the setup does not fit: each changes one thing that leaves the training itself nearly as it is.
-void try_changes(const Model& model, const Tape& tape, Answer& a) {
+void try_changes(const Model& model, const Tape& tape, Answer& a, std::optional<Bytes> limit) {
   const auto attempt = [&](std::string flags, const TrainingSetup& setup, bool lower_again) {
     const Result<Estimate> e = lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
     if (e && e->peak.process < a.estimate.peak.process) a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
@@ -68,7 +90,7 @@ void try_changes(const Model& model, const Tape& tape, Answer& a) {
       smaller.batch = *a.setup.batch / parts;
       smaller.accumulate = a.setup.accumulate * parts;
       attempt(fmt::format("--batch {} --accumulate {}", *smaller.batch, smaller.accumulate), smaller, true);
-      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits) break;
+      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits && (!limit || a.changes.back().peak <= *limit)) break;
     }
   if (!a.setup.allocator.expandable_segments) {
     TrainingSetup expandable = a.setup;
@@ -99,17 +121,20 @@ Answer compute(const Options& options) {
   a.choice = device_of(options);
   a.device_given = options.gpu.has_value();
   a.margin = margin_on(options, a.choice.device);
+  Progress progress;
   const Model model = take(load_model(options.argument));
   a.path = options.argument;
   a.format = model.format;
   a.file_bytes = model.file_bytes;
   const Tape tape = take(lower(model, a.setup));
+  a.graph_hash = hash_of(tape);
   a.dims = bound_dims(model, a.setup);
   a.inputs = inputs_of(tape);
+  progress.show("replaying the steps");
   a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
-  if (options.search && !options.quiet) {
+  if (options.search && (!options.quiet || !options.exports.empty())) {
     const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
     if (a.setup.mode == Mode::training && !options.mode_given) {
       TrainingSetup forward = a.setup;
@@ -117,10 +142,14 @@ Answer compute(const Options& options) {
       const Result<Estimate> e = estimate(model, forward, a.choice.device);
       if (e) a.inference = alternative("--mode inference", *e, a.choice.device, a.margin);
     }
+    progress.show("looking for the largest batch");
     if (a.device_given) a.largest = largest_batch(model, a.setup, a.choice.device, margin, a.estimate);
     const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
+    progress.show("looking for cards that fit");
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
-    if (a.device_given && tight) try_changes(model, tape, a);
+    const bool over = options.limit && a.estimate.high > *options.limit;
+    progress.show("trying smaller changes");
+    if ((a.device_given && tight) || over) try_changes(model, tape, a, options.limit);
   }
   if (a.device_given && !options.exit_zero &&
       std::find(options.fail_on.begin(), options.fail_on.end(), a.judgement.verdict) != options.fail_on.end())

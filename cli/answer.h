@@ -32,6 +32,7 @@ struct Alternative {
 
 struct Answer {
   std::string path, format;
+  std::string graph_hash;  ///< of parameters, calls and modules
   std::int64_t file_bytes = 0;
   std::vector<BoundDim> dims;
   std::vector<Input> inputs;

@@ -108,7 +108,7 @@ Json document_of(const Answer& a, const Options& options) {
   j["command"] = {{"model", clean(a.path)}, {"flags", flags}};
   Json inputs = Json::array();
   for (const Input& i : a.inputs) inputs.push_back({{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}});
-  j["input"] = {{"path", clean(a.path)}, {"format", clean(a.format)}, {"file_bytes", a.file_bytes}, {"parameters", e.parameter_count},
+  j["input"] = {{"path", clean(a.path)}, {"format", clean(a.format)}, {"graph_hash", a.graph_hash}, {"file_bytes", a.file_bytes}, {"parameters", e.parameter_count},
                 {"trainable_parameters", e.trainable_count}, {"inputs", inputs}};
   j["setup"] = setup(a);
   j["device"] = {{"key", d.key}, {"name", d.name}, {"given", a.device_given}, {"usable_bytes", a.judgement.usable.count}, {"context_bytes", d.context.count},
@@ -163,7 +163,7 @@ Json document_of(const Answer& a, const Options& options) {
 
 std::string one_line(const Json& document) {
   const Json& s = document.at("summary");
-  if (kind_of(document) == check_document) return fmt::format("verdict={}", s.at("status").get<std::string>());
+  if (kind_of(document) == check_document) return fmt::format("verdict={} failed={} targets={}", text_of(s, "status"), s.at("failed").get<std::int64_t>(), s.at("targets").get<std::int64_t>());
   if (kind_of(document) == diff_document) return fmt::format("delta={}", s.at("delta_bytes").get<std::int64_t>());
   const std::int64_t peak = s.at("peak_bytes");
   if (s.at("verdict").is_null()) return fmt::format("peak={} limit=none", peak);

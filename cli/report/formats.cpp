@@ -18,6 +18,12 @@ constexpr std::uint8_t every_document = report_document | check_document | diff_
 constexpr std::array format_table{
     ReportFormat{"text", ".txt", "for people, in a terminal", every_document, false, render_text},
     ReportFormat{"json", ".json", "for programs: everything, versioned", every_document, false, render_json},
+    ReportFormat{"md", ".md", "Markdown: pull requests, step summaries, wikis", every_document, false, render_markdown},
+    ReportFormat{"csv", ".csv", "spreadsheets and scripts", every_document, false, render_csv},
+    ReportFormat{"sarif", ".sarif", "SARIF 2.1.0: code scanning services", report_document | check_document, false, render_sarif},
+    ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false, render_junit},
+    ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false, render_github},
+    ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, false, render_gitlab},
 };
 
 const char* words_of(DocumentKind kind) {
@@ -58,7 +64,7 @@ bool timeline_wanted(const Options& options) {
 std::string render(const Json& document, const ReportFormat& format, const View& view) {
   const DocumentKind kind = kind_of(document);
   if (!(format.documents & kind))
-    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json or md");
+    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json, md or csv");
   try {
     return format.render(document, view);
   } catch (const nlohmann::json::exception& error) {

@@ -61,5 +61,15 @@ void deliver(const Json& document, const Options& options);
 // The renderers.
 std::string render_text(const Json& document, const View& view);
 std::string render_json(const Json& document, const View& view);
+std::string render_markdown(const Json& document, const View& view);
+std::string render_csv(const Json& document, const View& view);
+std::string render_sarif(const Json& document, const View& view);
+std::string render_junit(const Json& document, const View& view);
+std::string render_github(const Json& document, const View& view);
+std::string render_gitlab(const Json& document, const View& view);
+
+// Parts of render_text.
+std::string check_text(const Json& document, const View& view);
+std::string diff_text(const Json& document, const View& view);
 
 }  // namespace memplan::cli

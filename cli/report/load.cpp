@@ -28,10 +28,34 @@ void clean_strings(Json& value) {
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& what, const std::string& path, const char* hint) { fail(kind, what, path, hint); }
 
+/// Looks at what readers rely on, so that a damaged report is told here and not half-way through a comparison. Throws what
+/// nlohmann throws.
+void check_shape(const Json& report) {
+  const auto text = [](const Json& value) { (void)value.get_ref<const std::string&>(); };
+  const auto number = [](const Json& value) {
+    if (!value.is_number_integer()) throw Json::type_error::create(302, "a size is not a whole number", &value);
+  };
+  text(report.at("tool").at("version")), text(report.at("input").at("path"));
+  text(report.at("device").at("key")), number(report.at("device").at("context_bytes")), (void)report.at("device").at("given").get<bool>();
+  text(report.at("setup").at("mode"));
+  for (const char* name : {"peak_bytes", "low_bytes", "high_bytes"}) number(report.at("summary").at(name));
+  for (const char* name : {"verdict", "limit_bytes", "headroom_bytes"}) (void)report.at("summary").at(name);
+  for (const char* name : {"requested_bytes", "allocated_bytes", "reserved_bytes", "process_bytes"}) number(report.at("counters").at(name));
+  for (const Json& part : report.at("breakdown")) text(part.at("category")), number(part.at("bytes"));
+  for (const Json& t : report.at("tensors_at_peak")) {
+    for (const char* name : {"name", "module", "category", "producer", "reason"}) text(t.at(name));
+    number(t.at("bytes")), (void)t.at("shape").get<std::vector<std::int64_t>>(), (void)t.at("dtype");
+  }
+}
+
 /// What 1.0 did not have yet.
 void complete(Json& document) {
   if (!document.contains("kind")) document["kind"] = "report";
+  if (kind_of(document) == check_document)
+    for (Json& target : document.at("targets"))
+      if (!target.at("report").is_null()) complete(target.at("report"));
   if (kind_of(document) != report_document) return;
+  check_shape(document);
   if (!document.contains("command")) {
     Json flags = Json::array();
     if (const Json& device = document.at("device"); device.at("given").get<bool>()) flags = {"--gpu", device.at("key")};

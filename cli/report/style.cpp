@@ -103,7 +103,10 @@ std::string clean(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     std::uint32_t point = 0;
     const std::size_t length = decode(text, at, point);
-    if (length == 0 || harmful(point)) out += '?';
+    // Logs of CI services run what stands at the start of a line as "::command::" or anywhere as "##[command]".
+    const bool starts = at == 0 || text[at - 1] == ' ';
+    if (length == 0 || harmful(point) || (starts && text.substr(at, 2) == "::")) out += '?';
+    else if (text.substr(at, 3) == "##[") out += "#?";
     else out.append(text.substr(at, length));
     at += std::max<std::size_t>(length, 1);
   }

@@ -12,20 +12,6 @@ namespace memplan::cli {
 
 namespace {
 
-/// "transformer.h.11.mlp" -> "transformer.h.*.mlp": repeated layers look alike but for their numbers.
-std::string without_numbers(std::string_view name) {
-  std::string out;
-  for (std::size_t at = 0; at < name.size();) {
-    if (!std::isdigit(static_cast<unsigned char>(name[at]))) {
-      out += name[at++];
-      continue;
-    }
-    while (at < name.size() && std::isdigit(static_cast<unsigned char>(name[at]))) ++at;
-    out += '*';
-  }
-  return out;
-}
-
 struct Row {
   const TensorRow* first = nullptr;
   std::int64_t count = 0;

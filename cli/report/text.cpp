@@ -187,7 +187,11 @@ std::string report_text(const Json& document, const View& view) {
 }  // namespace
 
 std::string render_text(const Json& document, const View& view) {
-  return report_text(document, view);
+  switch (kind_of(document)) {
+    case check_document: return check_text(document, view);
+    case diff_document: return diff_text(document, view);
+    default: return report_text(document, view);
+  }
 }
 
 }  // namespace memplan::cli

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/bytes.h"
@@ -74,14 +76,60 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
   return text.empty() ? "scalar" : text;
 }
 
+std::string without_numbers(std::string_view name) {
+  std::string out;
+  for (std::size_t at = 0; at < name.size();) {
+    if (!std::isdigit(static_cast<unsigned char>(name[at]))) {
+      out += name[at++];
+      continue;
+    }
+    while (at < name.size() && std::isdigit(static_cast<unsigned char>(name[at]))) ++at;
+    out += '*';
+  }
+  return out;
+}
+
+std::vector<NamedRow> merged_rows(const Json& list, const char* member) {
+  std::map<std::string, NamedRow> groups;
+  for (const Json& r : list) {
+    const std::string name = text_of(r, member), category = r.value("category", "");
+    // "layer1.conv" and "layer2.conv" may differ; only an index between dots names one layer of many.
+    std::string key;
+    for (std::size_t begin = 0; begin <= name.size();) {
+      const std::size_t end = std::min(name.find('.', begin), name.size());
+      const std::string part = name.substr(begin, end - begin);
+      key += (begin ? "." : "") + (!part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); }) ? std::string("*") : part);
+      begin = end + 1;
+    }
+    NamedRow& g = groups[key + "\n" + category];
+    g.name = g.count == 0 ? name : key;
+    g.state = g.count == 0 || g.state == r.value("state", "") ? r.value("state", "") : "changed";
+    ++g.count;
+    g.bytes += r.value("bytes", std::int64_t{0});
+    g.base += r.value("base_bytes", std::int64_t{0}), g.head += r.value("head_bytes", std::int64_t{0});
+    g.delta += r.value("delta_bytes", std::int64_t{0});
+  }
+  std::vector<NamedRow> rows;
+  for (auto& [key, g] : groups) rows.push_back(std::move(g));
+  std::stable_sort(rows.begin(), rows.end(), [](const NamedRow& a, const NamedRow& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : std::abs(a.delta) > std::abs(b.delta);
+  });
+  return rows;
+}
+
 std::string command_of(const Json& document, const std::vector<std::string_view>& without, const std::string& with) {
+  const auto replaced = [&](const std::string& flag) {
+    if (std::find(without.begin(), without.end(), flag) != without.end()) return true;
+    if ((flag == "--amp" || flag == "--precision") && (with.find("--amp ") != std::string::npos || with.find("--precision ") != std::string::npos)) return true;
+    return (" " + with + " ").find(" " + flag + " ") != std::string::npos;
+  };
   const Json& command = document.at("command");
   std::string words = "memplan " + shell_word(text_of(command, "model"));
   bool skips = false;
   for (const Json& word : command.at("flags")) {
     const auto& text = word.get_ref<const std::string&>();
     const bool flag = text.starts_with("--");
-    if (flag) skips = std::find(without.begin(), without.end(), text) != without.end();
+    if (flag) skips = replaced(text);
     if (!skips) words += " " + shell_word(text);
   }
   return with.empty() ? words : words + " " + with;

@@ -1,0 +1,93 @@
+#include "cli/report/findings.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/report/words.h"
+
+namespace memplan::cli {
+
+namespace {
+
+std::string advice_of(const Json& fix, const std::string& message) {
+  std::string advice;
+  if (!fix.is_null()) advice = fmt::format("smallest change that passes: {} (peak {})", text_of(fix, "flags"), human(fix.at("peak_bytes")));
+  if (!message.empty()) advice += (advice.empty() ? "" : "; ") + message;
+  return advice;
+}
+
+void of_report(const Json& document, std::vector<Finding>& out) {
+  const std::string file = text_of(document.at("input"), "path"), module = text_of(document.at("peak"), "module");
+  const Json& s = document.at("summary");
+  const std::string name = file_name(file);
+  if (!s.at("verdict").is_null()) {
+    const std::string verdict = text_of(s, "verdict");
+    const std::string message = fmt::format("peak {} of {}", human(s.at("peak_bytes")), human(s.at("limit_bytes")));
+    Json fix = nullptr;
+    for (const Json& c : document.at("alternatives").at("changes"))
+      if (fix.is_null() && text_of(c, "verdict") == "fits") fix = c;
+    const std::string advice = advice_of(fix, {});
+    if (verdict == "no-fit")
+      out.push_back({"no-fit", "MP101", "error", name, fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())), advice, file, 1, module, {}});
+    if (verdict == "tight") out.push_back({"tight", "MP102", "warning", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+    if (verdict == "unknown") out.push_back({"unknown", "MP103", "error", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+  }
+  for (const Json& u : document.at("unmodelled"))
+    out.push_back({"unknown-op", "MP104", "warning", name, fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")), {}, file, 1, {}, {}});
+}
+
+void of_check(const Json& document, std::vector<Finding>& out) {
+  const std::string file = text_of(document, "config");
+  for (const Json& t : document.at("targets")) {
+    const std::string name = text_of(t, "name");
+    if (const Json& e = t.at("error"); !e.is_null()) {
+      const std::string where = text_of(e, "where");
+      out.push_back({"error", "MP190", "error", name, (where.empty() ? "" : where + ": ") + text_of(e, "message"), text_of(e, "hint"), file, t.at("line"), {}, {}});
+      continue;
+    }
+    const std::string module = text_of(t.at("report").at("peak"), "module"), advice = advice_of(t.at("fix"), text_of(t, "message"));
+    for (const Json& r : t.at("rules")) {
+      const std::string status = text_of(r, "status");
+      if (status == "passed" || status == "new") continue;
+      out.push_back({text_of(r, "rule"), text_of(r, "code"), status == "failed" ? "error" : status == "warned" ? "warning" : "note", name, text_of(r, "message"),
+                     status == "ignored" ? std::string() : advice, file, r.at("line"), module, status == "ignored" ? text_of(r, "reason") : std::string()});
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<RuleText>& rule_texts() {
+  static const std::vector<RuleText> texts{
+      {"no-fit", "MP101", "The step does not fit the card."},
+      {"tight", "MP102", "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache."},
+      {"unknown", "MP103", "Whether the step fits depends on something that is not modelled."},
+      {"unknown-op", "MP104", "The model has ops that are not modelled, only bounded."},
+      {"over-limit", "MP110", "The peak is over the limit of the target."},
+      {"near-limit", "MP111", "The peak is over the warning level of the target."},
+      {"regression", "MP120", "The peak grew by more than max_increase over the baseline."},
+      {"increase", "MP121", "The peak grew by more than warn_increase over the baseline."},
+      {"ratchet", "MP122", "The peak fell, and the baseline was not updated to keep it there."},
+      {"error", "MP190", "The target could not be checked."},
+  };
+  return texts;
+}
+
+std::vector<Finding> findings_of(const Json& document) {
+  std::vector<Finding> out;
+  if (document.value("kind", "report") == "check") of_check(document, out);
+  else of_report(document, out);
+  return out;
+}
+
+std::string fingerprint_of(const Finding& f) {
+  std::uint64_t h = 14695981039346656037ULL;
+  for (const std::string* part : {&f.code, &f.target, &f.module}) {
+    for (const char c : *part) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    h = (h ^ 0xFF) * 1099511628211ULL;
+  }
+  return fmt::format("{:016x}", h);
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,162 @@
+// Gates and comparisons as text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/report/report.h"
+
+namespace memplan::cli {
+
+namespace {
+
+struct Word {
+  const char* text;
+  Paint paint;
+};
+Word word_of(std::string_view status) {
+  if (status == "passed") return {"PASS", Paint::green};
+  if (status == "warned") return {"WARN", Paint::yellow};
+  if (status == "failed") return {"FAIL", Paint::red};
+  if (status == "ignored") return {"IGNORED", Paint::dim};
+  if (status == "new") return {"NEW", Paint::cyan};
+  return {"ERROR", Paint::red};
+}
+
+std::string moved(const Json& diff, const Style& style, std::size_t rows) {
+  Table table;
+  table.right = {true, false, false};
+  table.flexible = {1};
+  const std::vector<NamedRow> modules = merged_rows(diff.at("modules"), "module");
+  for (std::size_t i = 0; i < modules.size() && i < rows; ++i) {
+    const NamedRow& m = modules[i];
+    table.rows.push_back({human_change(m.delta), (m.name.empty() ? "(outside modules)" : m.name) + (m.count > 1 ? fmt::format(" {}{}", style.times(), m.count) : ""), m.state});
+  }
+  if (table.rows.empty()) return {};
+  std::string out = table.print(style);
+  if (modules.size() > rows) out += style.paint(fmt::format("  {} {} more rows (memplan diff shows all)", style.ellipsis(), modules.size() - rows), Paint::dim) + "\n";
+  return out;
+}
+
+std::string setup_line(const Json& changes) {
+  std::string out;
+  const auto value = [](const Json& v) { return v.is_null() ? std::string("not set") : v.get<std::string>(); };
+  for (const Json& c : changes) out += fmt::format("{}{} {} -> {}", out.empty() ? "" : ", ", text_of(c, "name"), value(c.at("base")), value(c.at("head")));
+  return out;
+}
+
+std::string target_text(const Json& t, const Style& style) {
+  const Word status = word_of(text_of(t, "status"));
+  std::string line = style.paint(fmt::format("{:<6}", status.text), status.paint) + text_of(t, "name");
+  const auto detail = [&](const std::string& text) { return "        " + wrap(text, style.width, 10, 8) + "\n"; };
+  if (const Json& e = t.at("error"); !e.is_null()) {
+    const std::string where = text_of(e, "where");
+    return line + "\n" + detail(fmt::format("{}{}. {}", where.empty() ? "" : where + ": ", text_of(e, "message"), text_of(e, "hint")));
+  }
+  const Json& s = t.at("report").at("summary");
+  line += fmt::format("  {}", human(s.at("peak_bytes")));
+  if (!s.at("limit_bytes").is_null()) line += fmt::format(" of {} ({})", human(s.at("limit_bytes")), text_of(t.at("report").at("device"), "key"));
+  const Json& diff = t.at("diff");
+  if (!diff.is_null()) {
+    const Json& d = diff.at("summary");
+    line += "  " + human_change(d.at("delta_bytes"));
+    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0) line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
+  }
+  std::string out = line + "\n";
+  const bool quiet = t.at("status") == "passed";
+  for (const Json& r : t.at("rules")) {
+    const std::string state = text_of(r, "status");
+    if (state == "passed" || (quiet && state == "new")) continue;
+    std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"), text_of(r, "origin"));
+    if (state == "ignored") text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
+    const Word w = word_of(state);
+    out += "      " + style.paint(w.text, w.paint) + " " + wrap(text, style.width, 10, 7 + columns(w.text)) + "\n";
+  }
+  if (quiet) return out;
+  if (!diff.is_null()) {
+    if (const std::string setup = setup_line(diff.at("setup")); !setup.empty()) out += detail("setup: " + setup);
+    if (const std::string rows = moved(diff, style, 5); !rows.empty()) out += detail("what moved at the peak:") + rows;
+  }
+  if (const Json& fix = t.at("fix"); !fix.is_null())
+    out += detail(fmt::format("smallest change that passes: {} (peak {}{})", text_of(fix, "flags"), human(fix.at("peak_bytes")),
+                              s.at("limit_bytes").is_null() ? "" : ", " + text_of(fix, "verdict")));
+  else out += detail("no single change that was tried passes");
+  if (const std::string message = text_of(t, "message"); !message.empty()) out += detail(message);
+  return out;
+}
+
+}  // namespace
+
+std::string check_text(const Json& document, const View& view) {
+  const Style& style = view.style;
+  const Json& s = document.at("summary");
+  const std::int64_t targets = s.at("targets"), failed = s.at("failed"), errors = s.at("errors"), warned = s.at("warned");
+  std::string verdict;
+  if (errors) verdict += fmt::format("{} of {} targets cannot be checked", errors, targets);
+  if (failed) verdict += fmt::format("{}{} of {} targets {}", verdict.empty() ? "" : ", ", failed, targets, failed == 1 ? "fails" : "fail");
+  if (verdict.empty()) verdict = fmt::format("all {} targets pass", targets);
+  if (warned) verdict += fmt::format(", {} with a warning", warned);
+  const Word word = word_of(text_of(s, "status"));
+  const std::string last = style.paint(word.text, word.paint) + "  " + verdict + "\n";
+  if (view.quiet) return last;
+  std::string head = text_of(document, "config");
+  if (const auto baseline = document.find("baseline"); baseline != document.end())
+    head += baseline->at("present").get<bool>() ? fmt::format("  baseline {}", text_of(*baseline, "path")) : std::string("  no baseline");
+  std::string out = wrap(head, style.width, 2) + "\n\n";
+  for (const Json& t : document.at("targets")) out += target_text(t, style);
+  return out + "\n" + last;
+}
+
+std::string diff_text(const Json& document, const View& view) {
+  const Style& style = view.style;
+  const Json& s = document.at("summary");
+  std::string line = fmt::format("peak {} -> {}, {}", human(s.at("base_bytes")), human(s.at("head_bytes")), human_change(s.at("delta_bytes")));
+  if (text_of(s, "state") == "new") line += " (new)";
+  else if (!s.at("change_percent").is_null() && s.at("delta_bytes") != 0) line += fmt::format(" ({:+.2f} %)", s.at("change_percent").get<double>());
+  if (view.quiet) return line + "\n";
+  const auto side = [&](const char* name) {
+    const Json& d = document.at(name);
+    std::string text = fmt::format("{}  {}", name, file_name(text_of(d, "model")));
+    for (const Json& f : d.at("flags")) text += " " + f.get<std::string>();
+    if (!d.at("verdict").is_null()) text += fmt::format("  ({} of {})", text_of(d, "verdict"), human(d.at("limit_bytes")));
+    return wrap(text, style.width, 6) + "\n";
+  };
+  std::string out = side("base") + side("head");
+  if (text_of(s, "model") == "another graph") out += "The models differ in their calls or parameters.\n";
+  if (const std::string setup = setup_line(document.at("setup")); !setup.empty()) out += wrap("setup: " + setup, style.width, 7) + "\n";
+  out += "\n" + style.paint(line, Paint::bold) + "\n";
+  const std::size_t limit = view.top ? (*view.top == 0 ? std::string::npos : static_cast<std::size_t>(*view.top)) : 10;
+  const auto table = [&](const char* title, const char* list, const char* member) {
+    Table t;
+    t.head = {"CHANGE", "BASE", "HEAD", "", title};
+    t.right = {true, true, true, false, false};
+    t.flexible = {4};
+    std::size_t left = 0;
+    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, const std::string& state, std::string name) {
+      if (t.rows.size() >= limit) ++left;
+      else t.rows.push_back({human_change(delta), human(base), human(head), state == "new" || state == "gone" ? state : "", std::move(name)});
+    };
+    if (std::string_view(member) == "name")
+      for (const Json& r : document.at(list)) {
+        const std::string name = text_of(r, "name"), module = text_of(r, "module");
+        add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), text_of(r, "state"),
+            (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " + text_of(r, "category"));
+      }
+    else
+      for (const NamedRow& r : merged_rows(document.at(list), member))
+        if (r.delta != 0 || r.state != "same")
+          add(r.delta, r.base, r.head, r.state,
+              (std::string_view(member) == "category" ? part_name(r.name) : r.name.empty() ? "(outside modules)" : r.name) + (r.count > 1 ? fmt::format(" {}{}", style.times(), r.count) : ""));
+    if (t.rows.empty()) return;
+    out += "\n" + t.print(style);
+    if (left) out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
+  };
+  table("PART", "parts", "category");
+  table("MODULE", "modules", "module");
+  table("TENSOR", "tensors", "name");
+  if (s.at("delta_bytes") == 0 && document.at("tensors").empty()) out += "\nNothing moved.\n";
+  else out += fmt::format("\n{} tensors did not change.\n", grouped(document.at("tensors_unchanged")));
+  return out;
+}
+
+}  // namespace memplan::cli
