@@ -11,11 +11,17 @@ namespace memplan::cli {
 
 namespace {
 
+constexpr std::size_t many = 1000;
+
 constexpr std::array command_table{
     Command{"estimate", "MODEL", "estimate one setup (the default command)", in_estimate},
     Command{"explain", "MODEL", "what lives at the peak and why; print the reference program", in_explain},
     Command{"report", "REPORT.json", "a saved JSON report in another format", in_report},
     Command{"suggest", "MODEL", "what must change so that it fits, fastest first, with settings to paste", in_suggest},
+    Command{"check", "[TARGET...]", "the gate: every target of memplan.toml against its limits and the baseline", in_check, many},
+    Command{"diff", "A [B]", "what moved between two reports, models or setups (--to)", in_diff, 2},
+    Command{"baseline", "write|update|show [TARGET...]", "the peaks that memplan check compares with", in_baseline, many},
+    Command{"config", "show [TARGET...]", "memplan.toml as it is understood; --effective: every value with its origin", in_config, many},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
@@ -25,7 +31,7 @@ constexpr std::array command_table{
 
 const std::array flag_table{
     Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)", in_setup | in_observe},
-    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate | in_planner | in_observe},
+    Flag{"margin", "", "SIZE|P%", "", "Device", "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)", in_estimate | in_diff | in_planner | in_observe},
     Flag{"reserve", "", "SIZE", "", "Device", "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup | in_observe},
 
     Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops},
@@ -66,15 +72,20 @@ const std::array flag_table{
     Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest},
 
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},
-    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_report | in_observe},
-    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_estimate | in_report},
+    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_documents | in_observe},
+    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_documents},
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)", in_reports},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports},
     Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports},
     Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch and the other cards", in_estimate},
 
-    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|never", "Gate", "verdicts that end with exit code 1 (default no-fit,unknown)", in_estimate | in_observe, true},
-    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_planner | in_observe},
+    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|regression|warning|never", "Gate", "what ends with exit code 1 (default no-fit,unknown; in a gate also regression)", in_estimate | in_gate | in_observe, true},
+    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_check | in_planner | in_observe},
+    Flag{"config", "", "FILE", "", "Gate", "the configuration (default: the nearest memplan.toml from here upward)", in_gate},
+    Flag{"baseline", "", "FILE", "", "Gate", "the baseline: any earlier JSON report (default .memplan/baseline.json)", in_gate},
+    Flag{"force", "f", "", "", "Gate", "replace a baseline that is there", in_baseline, false, false},
+    Flag{"effective", "", "", "", "Gate", "every value with its origin: flag, environment, file or default", in_config, false, false},
+    Flag{"to", "", "FLAGS", "", "Compare", "the flags of the other setup, as in --to '--batch 16 --amp bf16'", in_diff, false, false},
 
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain, false, false},
     Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain, false, false},

@@ -13,10 +13,11 @@ enum CommandSet : std::uint32_t {
   in_report = 1 << 10, in_check = 1 << 11, in_diff = 1 << 12, in_baseline = 1 << 13, in_config = 1 << 14,
   in_observe = 1 << 20,
   in_all = ~0U,
-  in_setup = in_estimate | in_explain | in_suggest | in_size | in_sweep,
-  in_documents = in_estimate | in_report,  ///< end with a document that every format shows
-  in_reports = in_estimate | in_explain | in_devices | in_ops | in_report | in_suggest | in_size | in_sweep | in_observe,
   in_planner = in_suggest | in_size | in_sweep,
+  in_setup = in_estimate | in_explain | in_diff | in_planner,
+  in_gate = in_check | in_baseline | in_config,  ///< read memplan.toml
+  in_documents = in_estimate | in_report | in_check | in_diff | in_baseline,  ///< end with a document that every format shows
+  in_reports = in_estimate | in_explain | in_devices | in_ops | in_documents | in_config | in_planner | in_observe,
 };
 
 struct Command {

@@ -31,6 +31,10 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     case in_completions: return run_completions(options);
     case in_man: return run_man();
     case in_report: return run_report(options);
+    case in_check: return run_check(options);
+    case in_diff: return run_diff(options);
+    case in_baseline: return run_baseline(options);
+    case in_config: return run_config(options);
     default: return run_estimate(options);
   }
 }

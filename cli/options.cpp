@@ -39,6 +39,15 @@ std::vector<Verdict> parse_gate(const std::vector<std::string>& values) {
   return gate;
 }
 
+/// The words of memplan check, which judges more than the card.
+std::vector<std::string> parse_gate_words(const std::vector<std::string>& values) {
+  const std::vector<std::string> words = split_commas(values);
+  for (const std::string& word : words)
+    if (word != "no-fit" && word != "tight" && word != "unknown" && word != "regression" && word != "warning" && word != "never")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on", "use no-fit, tight, unknown, regression, warning or never");
+  return words;
+}
+
 Margin parse_margin(const std::string& text) {
   Margin margin;
   if (!text.empty() && text.back() == '%') {
@@ -166,7 +175,21 @@ Options make_options(const Parsed& parsed) {
     else if (*v != "auto") fail(ErrorKind::usage, fmt::format("'{}' is not a value for --color", *v), "--color", "use auto, always or never");
   }
   if (auto v = text("width")) o.width = parse_count(*v, "--width", 40);
-  if (parsed.has("fail-on")) o.fail_on = parse_gate(all("fail-on"));
+  const auto origin = [&](std::string_view flag) {
+    const auto it = parsed.origin.find(flag);
+    return it == parsed.origin.end() ? std::string() : it->second;
+  };
+  if (parsed.has("fail-on")) {
+    o.fail_on_given = true;
+    o.fail_on_origin = origin("fail-on");
+    if (o.command->id & in_gate) o.fail_on_words = parse_gate_words(all("fail-on"));
+    else o.fail_on = parse_gate(all("fail-on"));
+  }
+  if (auto v = text("config")) o.config = *v;
+  if (auto v = text("baseline")) o.baseline = *v, o.baseline_origin = origin("baseline");
+  if (auto v = text("to")) o.to = *v;
+  o.force = parsed.has("force");
+  o.effective = parsed.has("effective");
   o.exit_zero = parsed.has("exit-zero");
   o.program = parsed.has("program");
   o.unsupported = parsed.has("unsupported");
@@ -185,11 +208,14 @@ Options make_options(const Parsed& parsed) {
          fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));
   if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
   o.arguments = parsed.positionals;
-  const bool wanted = o.command->id & (in_setup | in_completions | in_report);
+  const bool wanted = o.command->id & (in_setup | in_completions | in_report | in_diff | in_baseline | in_config);
   if (wanted && o.argument.empty() && !o.help && !o.version)
     fail(ErrorKind::usage, fmt::format("{} is missing", o.command->usage), {},
          o.command->id == in_completions ? "try: memplan completions bash"
          : o.command->id == in_report    ? "try: memplan report saved.json --format md"
+         : o.command->id == in_diff      ? "try: memplan diff before.json after.json"
+         : o.command->id == in_baseline  ? "try: memplan baseline write"
+         : o.command->id == in_config    ? "try: memplan config show --effective"
                                          : "try: memplan model.onnx --gpu 80GB");
   return o;
 }

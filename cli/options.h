@@ -60,6 +60,13 @@ struct Options {
   When color = When::automatic;
   std::optional<std::int64_t> width;
   std::vector<Verdict> fail_on{Verdict::no_fit, Verdict::unknown};
+  bool fail_on_given = false;
+  std::string fail_on_origin;              ///< "--fail-on" or "MEMPLAN_FAIL_ON"
+  std::vector<std::string> fail_on_words;  ///< of memplan check, which knows more of them
+  std::string config, baseline, baseline_origin;
+  std::string to;                          ///< of memplan diff: the flags of the other setup
+  std::optional<Bytes> limit;              ///< a peak above it asks for changes as one that does not fit does
+  bool force = false, effective = false;
   bool exit_zero = false;
   bool program = false, unsupported = false;
   std::string tensor, module;

@@ -1,5 +1,5 @@
 # Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
-# libzip-dev pkg-config.
+# libzip-dev libtomlplusplus-dev pkg-config.
 # onnx-ml.proto comes from the pinned onnx package of PyPI (cmake/Onnx.cmake).
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -8,4 +8,6 @@ find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 add_library(libzip::zip ALIAS PkgConfig::LIBZIP)
+# toml++ serves as headers only, so that the binary needs no further library: one file includes it (cli/gate/config.cpp).
+find_path(TOMLPLUSPLUS toml++/toml.h REQUIRED)
 include(Onnx)

@@ -16,6 +16,10 @@ int run_observe(const Options& options);
 int run_completions(const Options& options);
 int run_man();
 int run_report(const Options& options);
+int run_check(const Options& options);
+int run_diff(const Options& options);
+int run_baseline(const Options& options);
+int run_config(const Options& options);
 
 /// The help of all of memplan, or of one command.
 std::string help_text(const Command& command, bool overview);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of the command line: python tests/cli/run.py [--build build/release] [--only TEXT] [--write]
 
-Cases are the functions test_* of cases_*.py, and the commands in golden/*.txt: a line "$ memplan …", then what it
+Cases are the functions test_* of cases_*.py and acceptance.py, and the commands in golden/*.txt: a line "$ memplan …", then what it
 prints (stdout and stderr), then "[exit N]" where the exit code is not 0. --write replaces the expected texts; read the
 difference before you keep it: every figure in them must have a source outside memplan (docs/accuracy.md, the device
 table). The example of README.md is checked (and written) in the same way. The last line is "N passed, N failed".
@@ -94,7 +94,7 @@ def readme(only, write):
 
 def run_cases(only):
     passed = failed = 0
-    for path in sorted(glob.glob(os.path.join(HERE, "cases_*.py"))):
+    for path in [*sorted(glob.glob(os.path.join(HERE, "cases_*.py"))), os.path.join(HERE, "acceptance.py")]:
         module = importlib.import_module(os.path.basename(path)[:-3])
         for name, function in list(vars(module).items()):
             if not name.startswith("test_") or (only and only not in name):
