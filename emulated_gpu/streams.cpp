@@ -126,13 +126,14 @@ EMULATED cudaError_t cudaStreamGetPriority(cudaStream_t, int* p) {
   return cudaSuccess;
 }
 
-EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                              const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+namespace {
+
+cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t** nodes,
+                       std::size_t* count) {
   *status = cudaStreamCaptureStatusNone;
   if (id) *id = 0;
   if (graph) *graph = reinterpret_cast<cudaGraph_t>(0x2000);
   if (nodes) *nodes = nullptr;
-  if (edges) *edges = nullptr;
   if (count) *count = 0;
   if (!capturing) return cudaSuccess;
   const std::lock_guard guard(lock);
@@ -142,8 +143,30 @@ EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCap
   }
   return cudaSuccess;
 }
+
+}  // namespace
+
+// Its header gives CUDA 12 the name without a version to its second version.
+#if CUDART_VERSION < 13000
+#undef cudaStreamGetCaptureInfo
+EMULATED cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** nodes, std::size_t* count) {
+  return capture_of(stream, status, id, graph, nodes, count);
+}
+EMULATED cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+  if (edges) *edges = nullptr;
+  return capture_of(stream, status, id, graph, nodes, count);
+}
+#else
+EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+                                              const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+  if (edges) *edges = nullptr;
+  return capture_of(stream, status, id, graph, nodes, count);
+}
+#endif
 EMULATED cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return cudaStreamGetCaptureInfo(stream, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+  return capture_of(stream, status, nullptr, nullptr, nullptr, nullptr);
 }
 EMULATED cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard guard(lock);

@@ -158,7 +158,7 @@ def aims(results):
     return ["| aim | bound | found | met |", "|---|---|---|---|", *lines]
 
 
-def report(rows, results, failed, reasons, causes, missing):
+def report(rows, results, failed, reasons, causes, missing, more):
     text = ["# How exact the figures are", "",
             "Written by `tests/accuracy/compare.py` from the recordings in `data/measured/emulated/`. Each recording is one process in",
             "which unmodified PyTorch runs the reference program (`tests/accuracy/reference_program.py`) on the emulated GPU",
@@ -188,6 +188,7 @@ def report(rows, results, failed, reasons, causes, missing):
             text.append(f"| `{name(r)}` | | | | {why} |")
     text += ["", "Causes (`data/measured/causes.toml`):", ""]
     text += [f"* **{c['id']}**: {c['why']}" for c in causes]
+    text += ["", *more]
     return "\n".join(text) + "\n"
 
 
@@ -222,8 +223,14 @@ def main():
     for row, why in failed:
         print(f"FAILED {name(row)}: {why}")
     if a.write:
+        import campaigns
+        folder = os.path.dirname(os.path.abspath(a.write))
+        plain = [(r, d) for r, d in results if r["group"] in ("tuning", "held-out")]
+        more = ["## Emulated GPU against estimate, as a picture", "",
+                campaigns.picture(folder, "accuracy-emulated.svg", f"Estimate against PyTorch on the emulated GPU, {len(plain)} runs", plain), "",
+                *campaigns.sections(a.build, folder)]
         with open(a.write, "w") as f:
-            f.write(report(rows, results, failed, reasons, causes, len(rows) - len(there)))
+            f.write(report(rows, results, failed, reasons, causes, len(rows) - len(there), more))
     print(f"{len(there) - len(failed)} passed, {len(failed)} failed")
     return 1 if failed or not there else 0
 
