@@ -80,7 +80,7 @@ def sections(build, folder):
     text = ["## Real GPUs against the estimates and against the emulated GPU", ""]
     if not real:
         text += ["No GPU has been measured yet. On a machine with one,", "", "    python tools/measure.py", "",
-                 "takes under 25 minutes, goes on where it was stopped, and writes `data/measured/real-*.json`; this section then holds the tables and",
+                 "stops by itself after 25 minutes (`--minutes`), goes on when it is called again, and writes `data/measured/real-*.json`; this section then holds the tables and",
                  "histograms of real against estimate and of real against emulated, and the growth of the process per library.", ""]
     for path, about, results in real:
         text += [f"### {about['device']}, driver {about['driver']}, PyTorch {about['torch']}", "", f"`{path}`, {about['date']}, `{about['command']}`.", ""]
