@@ -50,7 +50,7 @@ std::vector<Value> target_values(const Config& config, const Target& t, bool eff
   // What nobody set, as the command line would take it.
   options_of(config, t);
   for (const Flag& f : flags()) {
-    if (!(f.commands & in_estimate) || (f.group != "Device" && f.group != "Shapes" && f.group != "Training") || t.setup.contains(std::string(f.name))) continue;
+    if (!is_setup_flag(f) || t.setup.contains(std::string(f.name))) continue;
     std::string_view text = f.help;
     const std::size_t open = text.find("(default ");
     std::string value = f.value.empty() ? "false" : "not set";

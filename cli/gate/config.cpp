@@ -45,11 +45,10 @@ std::string joined(const Names& names) {
   return all;
 }
 
-/// The flags that a target may set: everything that says what is estimated, nothing about looks or the gate.
 std::set<std::string> setup_keys() {
   std::set<std::string> keys;
   for (const Flag& f : flags())
-    if ((f.commands & in_estimate) && f.group != "Output" && f.group != "Gate" && f.group != "General" && f.group != "Explain") keys.insert(std::string(f.name));
+    if (is_setup_flag(f)) keys.insert(std::string(f.name));
   return keys;
 }
 
@@ -301,6 +300,10 @@ std::string confined(const Config& config, const std::string& path, std::int64_t
   const fs::path relative = full.lexically_relative(root);
   if (error || relative.empty() || *relative.begin() == "..") outside("leads out of the configuration's folder");
   return (fs::path(config.folder) / path).lexically_normal();
+}
+
+bool is_setup_flag(const Flag& f) {
+  return (f.commands & in_estimate) && f.group != "Output" && f.group != "Gate" && f.group != "General" && f.group != "Explain";
 }
 
 bool matches(std::string_view glob, std::string_view text) {

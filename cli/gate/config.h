@@ -71,6 +71,9 @@ Options options_of(const Config& config, const Target& target);
 /// A path of the configuration as this process can open it. Failure(usage) when it leads out of the folder.
 std::string confined(const Config& config, const std::string& path, std::int64_t line, std::string_view what);
 
+/// True of the flags that a target may set: those that say what is estimated, not those about looks or the gate.
+bool is_setup_flag(const Flag& flag);
+
 /// "*" any text, "?" any character.
 bool matches(std::string_view glob, std::string_view text);
 

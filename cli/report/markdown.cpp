@@ -97,6 +97,9 @@ std::string sentence_of(const std::string& flags) {
   if (flags.find("--amp") != std::string::npos) add("mixed precision (autocast)");
   if (flags.find("--checkpoint") != std::string::npos) add("recompute the blocks in the backward pass (activation checkpointing)");
   if (flags.find("--accumulate") != std::string::npos) add("smaller portions of the same batch (gradient accumulation)");
+  if (flags.find("--offload") != std::string::npos) add("part of it in the host's memory");
+  if (flags.find("--optimizer") != std::string::npos) add("another optimizer");
+  if (flags.find("--fsdp") != std::string::npos || flags.find("--zero ") != std::string::npos) add("shards over several GPUs");
   if (flags.find("expandable_segments") != std::string::npos) add("let the allocator grow its segments");
   return text;
 }
