@@ -27,4 +27,8 @@ struct SubCommand {
 /// {"torch": version built for, "libraries": version found at run time, "cuda": whether libtorch_cuda opens}
 nlohmann::json run_version(const nlohmann::json& request);
 
+/// Request: estimators/dryrun/request.h, and "device", the index of the CUDA device. Reply: what Recorder::report says,
+/// "device", "torch", and "out_of_memory", the allocator's message or null.
+nlohmann::json run_execute(const nlohmann::json& request);
+
 }  // namespace memplan::torch_side

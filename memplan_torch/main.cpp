@@ -10,6 +10,7 @@ namespace {
 
 // One line per sub-command.
 constexpr SubCommand sub_commands[] = {
+    {"execute", "run a tape's training or inference steps on a CUDA device and say what its allocator did", run_execute},
     {"version", "the versions of PyTorch that this was built for and that it runs with", run_version},
 };
 

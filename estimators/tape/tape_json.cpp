@@ -125,6 +125,7 @@ json to_json(const Tape& tape) {
     if (c.scope >= 0) j["scope"] = c.scope;
     if (!c.source.empty()) j["source"] = c.source;
     if (c.unknown) j["unknown"] = true;
+    if (c.no_autocast) j["no_autocast"] = true;
     if (!c.known_shapes.empty()) {
       json shapes = json::array();
       for (const auto& [dtype, sizes] : c.known_shapes) shapes.push_back({name_of(dtype), sizes});
@@ -141,6 +142,8 @@ json to_json(const Tape& tape) {
   json recovered = json::array(), notes = json::array();
   for (const Recovery& r : tape.recovered) recovered.push_back({{"op", r.op}, {"from", r.from}, {"count", r.count}});
   for (const Note& n : tape.notes) notes.push_back({{"code", n.code}, {"text", n.text}});
+  json checkpoints = json::array();
+  for (const CheckpointRegion& r : tape.checkpoints) checkpoints.push_back({r.first, r.last, r.scope});
   return json{{"values", values},
               {"calls", calls},
               {"scopes", scopes},
@@ -148,6 +151,7 @@ json to_json(const Tape& tape) {
               {"parameters", ids_to_json(tape.parameters)},
               {"buffers", ids_to_json(tape.buffers)},
               {"outputs", ids_to_json(tape.outputs)},
+              {"checkpoints", checkpoints},
               {"recovered", recovered},
               {"notes", notes}};
 }
@@ -184,6 +188,7 @@ Tape tape_from_json(const json& root) try {
     if (c.scope >= static_cast<std::int64_t>(tape.scopes.size())) fail_input("a call of a tape is in a scope that it does not have");
     c.source = j.value("source", "");
     c.unknown = j.value("unknown", false);
+    c.no_autocast = j.value("no_autocast", false);
     for (const json& s : j.value("known_shapes", json::array())) c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
     c.last_uses = ids_from_json(j.value("last_uses", json::array()), n);
     tape.calls.push_back(std::move(c));
@@ -192,6 +197,11 @@ Tape tape_from_json(const json& root) try {
   tape.parameters = ids_from_json(root.at("parameters"), n);
   tape.buffers = ids_from_json(root.at("buffers"), n);
   tape.outputs = ids_from_json(root.at("outputs"), n);
+  for (const json& j : root.value("checkpoints", json::array())) {
+    const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>()};
+    if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(tape.calls.size())) fail_input("a tape checkpoints calls that it does not have");
+    tape.checkpoints.push_back(r);
+  }
   for (const json& j : root.value("recovered", json::array()))
     tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(), j.at("count").get<std::int64_t>()});
   for (const json& j : root.value("notes", json::array())) tape.notes.push_back({j.at("code").get<std::string>(), j.at("text").get<std::string>()});

@@ -1,0 +1,33 @@
+// What memplan asks memplan-torch to run: a tape and a setup as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "estimators/estimate/setup.h"
+#include "estimators/schedule/schedule.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// The target of the loss, which the program makes before it knows the output.
+struct DryRunTarget {
+  DType dtype = DType::int64;
+  std::vector<std::int64_t> sizes;
+};
+
+struct DryRunRequest {
+  Tape tape;
+  TrainingSetup setup;
+  std::optional<DryRunTarget> target;  ///< none where the loss needs none
+  bool events = true;                  ///< report every allocation and free, not only the counters
+};
+
+/// `predicted` is the schedule of the same tape and setup: it knows the shape of the target.
+DryRunRequest make_request(const Tape& tape, const TrainingSetup& setup, const Schedule& predicted);
+
+nlohmann::json to_json(const DryRunRequest& request);
+DryRunRequest request_from_json(const nlohmann::json& json);
+
+}  // namespace memplan
