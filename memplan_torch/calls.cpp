@@ -190,7 +190,10 @@ std::vector<IValue> dispatch(const Call& call, const Names& names, const CallSet
     if (!want.kwarg_only() && i < call.args.size()) given = &call.args[i];
     if (!given) given = argument(call, want.name(), SIZE_MAX);
     if (given) {
-      stack.push_back(typed(plain(*given, names), want.type(), want.N(), settings));
+      IValue value = plain(*given, names);
+      // dtype=x.dtype
+      if (want.name() == "dtype" && value.isTensor()) value = static_cast<std::int64_t>(value.toTensor().scalar_type());
+      stack.push_back(typed(value, want.type(), want.N(), settings));
     } else if (want.name() == "device" && !any_tensor) {
       // Factories make their tensor where the model is.
       stack.emplace_back(settings.device);

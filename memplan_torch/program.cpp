@@ -50,7 +50,7 @@ class Program {
 
   void run() {
     choose_attention(setup_.attention);
-    log_.enter(0, "setup");
+    log_.enter(0, "set-up");
     move_model();
     const bool training = setup_.mode == Mode::training;
     if (training) optimizer_ = make_optimizer(setup_.optimizer, trainable_);
@@ -194,15 +194,17 @@ class Program {
       if (setup_.accumulate > 1) fresh = fresh / static_cast<double>(setup_.accumulate);
       loss_ = std::move(fresh);
       end_autocast();
-      log_.enter(step, "backward");
       const at::Tensor scaled = scaled_loss ? scaler_.scale(loss_) : loss_;
+      log_.enter(step, "backward");
       torch::autograd::backward({scaled}, {});
     }
-    if (setup_.clip_grad_norm) log_.enter(step, "clip");
-    if (scaled_loss && setup_.clip_grad_norm) scaler_.unscale(trainable_);
-    if (setup_.clip_grad_norm) clip_grad_norm(trainable_);
     log_.enter(step, "optimizer");
-    if (scaled_loss && !setup_.clip_grad_norm) scaler_.unscale(trainable_);
+    if (scaled_loss && optimizer_) scaler_.unscale(trainable_);
+    if (setup_.clip_grad_norm) {
+      log_.enter(step, "clipping");
+      clip_grad_norm(trainable_);
+      log_.enter(step, "optimizer");
+    }
     if (optimizer_ && (!scaled_loss || scaler_.all_finite())) optimizer_->step();
     if (scaled_loss) scaler_.update();
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();

@@ -23,6 +23,10 @@ struct CompanionCall {
 /// the reply's own error; Failure(internal) when it crashes, or goes over a limit.
 nlohmann::json ask_companion(const CompanionCall& call, const nlohmann::json& request);
 
+/// The preloadable library of the emulated GPU (emulated_gpu/): $MEMPLAN_EMULATED_GPU, or where the build and the
+/// installation put it. Failure(usage) with how to build it when it is nowhere.
+std::string emulated_gpu_library();
+
 /// Folder of the running program, without a slash at the end; empty when it cannot be told.
 std::string program_folder();
 

@@ -14,7 +14,7 @@ ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 # A folder may include what stands before it. Those in one set may include each other: an op's row and the autograd node
 # that it records know of each other.
 ORDER = [{"base"}, {"companion"}, {"facts"}, {"estimate/setup.h"}, {"graph"}, {"tape"}, {"frontends"}, {"schedule"}, {"aten", "autograd"}, {"step"}, {"allocator"},
-         {"replay"}, {"estimate"}, {"dryrun"}]
+         {"replay"}, {"estimate"}, {"measured"}, {"dryrun"}]
 LONGEST = 450
 # A table of one row per op, cut by family. It may shrink, not grow.
 LONGER = {"estimators/aten/rows/pointwise.cpp": 560}

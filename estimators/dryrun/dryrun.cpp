@@ -1,0 +1,106 @@
+#include "estimators/dryrun/dryrun.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "estimators/companion/companion.h"
+
+namespace memplan {
+
+using nlohmann::json;
+
+namespace {
+
+MeasuredCounters counters(const json& j) {
+  return {Bytes(j.at("requested").get<std::int64_t>()), Bytes(j.at("allocated").get<std::int64_t>()), Bytes(j.at("reserved").get<std::int64_t>()), std::nullopt};
+}
+
+bool is_card(const Device& device) {
+  return std::any_of(devices().begin(), devices().end(), [&](const Device& d) { return d.key == device.key; });
+}
+
+void refuse_unsupported(const TrainingSetup& s) {
+  if (s.optimizer.kind == OptimizerKind::lion || s.optimizer.kind == OptimizerKind::adamw8bit)
+    fail(ErrorKind::usage, "a dry run has only the optimizers that PyTorch brings itself", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor or none");
+  if (s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16)
+    fail(ErrorKind::usage, "a dry run does not have fused optimizers under a gradient scaler", "--optimizer-impl fused", "leave it out, or use --amp bf16");
+}
+
+CompanionCall call_for(const DryRunPlace& place) {
+  CompanionCall call{"execute", {}, {}};
+  call.limits.time = place.time_limit;
+  if (!place.allocator_settings.empty()) {
+    call.environment.emplace_back("PYTORCH_ALLOC_CONF", place.allocator_settings);
+    // The older name would win.
+    call.environment.emplace_back("PYTORCH_CUDA_ALLOC_CONF", place.allocator_settings);
+  }
+  if (!place.emulated) return call;
+  const char* preload = std::getenv("LD_PRELOAD");
+  const std::string library = emulated_gpu_library();
+  call.environment.emplace_back("LD_PRELOAD", preload && *preload ? library + ":" + preload : library);
+  // One given by its size is an H100 with that many bytes, here as in facts/devices.cpp.
+  call.environment.emplace_back("EMULATED_GPU", is_card(place.card) ? place.card.key : "h100-80gb");
+  call.environment.emplace_back("EMULATED_GPU_TOTAL", std::to_string(place.card.total.count));
+  call.environment.emplace_back("EMULATED_GPU_CONTEXT", std::to_string(place.card.context.count));
+  call.environment.emplace_back("EMULATED_GPU_COUNT", "1");
+  return call;
+}
+
+}  // namespace
+
+DryRun dry_run_from_reply(const json& reply) try {
+  DryRun run;
+  Measurement& m = run.measured;
+  for (const json& j : reply.at("steps")) {
+    m.steps.push_back({j.at("step").get<std::int64_t>(), counters(j.at("peak")), counters(j.at("after"))});
+    const MeasuredCounters& p = m.steps.back().peak;
+    m.peak.requested = std::max(m.peak.requested, p.requested);
+    m.peak.allocated = std::max(m.peak.allocated, p.allocated);
+    m.peak.reserved = std::max(m.peak.reserved, p.reserved);
+  }
+  for (const json& j : reply.at("phases")) m.phases.push_back({j.at("step").get<std::int64_t>(), j.at("phase").get<std::string>(), counters(j.at("peak"))});
+  m.names = reply.value("names", std::vector<std::string>());
+  const auto name = [&](const json& j) {
+    const auto i = j.get<std::int32_t>();
+    if (i < -1 || i >= static_cast<std::int64_t>(m.names.size())) fail(ErrorKind::internal, "memplan-torch names something that it did not send");
+    return i;
+  };
+  for (const json& j : reply.value("ops", json::array())) m.ops.push_back({name(j.at(0)), name(j.at(4)), j.at(1).get<std::int32_t>(), name(j.at(2)), j.at(3).get<std::int64_t>()});
+  for (const json& j : reply.value("events", json::array())) {
+    const auto op = j.at(3).get<std::int32_t>();
+    const int kind = j.at(0).get<int>();
+    if (op < -1 || op >= static_cast<std::int64_t>(m.ops.size()) || kind < 0 || kind > 4) fail(ErrorKind::internal, "memplan-torch sent an event of no known kind or op");
+    m.events.push_back({static_cast<MeasuredEvent::Kind>(kind), j.at(1).get<std::int64_t>(), j.at(2).get<std::uint64_t>(), op});
+  }
+  if (reply.at("out_of_memory").is_string()) m.out_of_memory = reply.at("out_of_memory").get<std::string>();
+  const json& d = reply.at("device");
+  run.device.name = m.device = d.value("name", "");
+  run.device.total = Bytes(d.value("usable_bytes", std::int64_t{0}));
+  run.device.multiprocessors = d.value("multiprocessors", 0);
+  const std::string capability = d.value("compute_capability", "0.0");
+  run.device.sm_major = std::atoi(capability.c_str());
+  run.device.sm_minor = std::atoi(capability.c_str() + std::min(capability.size(), capability.find('.') + 1));
+  // The context and libraries: what is in use without the allocator's own.
+  const std::int64_t reserved = m.steps.empty() ? 0 : m.steps.back().after.reserved->count;
+  run.device.context = Bytes(std::max<std::int64_t>(0, d.value("used_bytes", std::int64_t{0}) - reserved));
+  m.source = "PyTorch " + reply.value("torch", "");
+  return run;
+} catch (const json::exception& e) {
+  fail(ErrorKind::internal, std::string("the reply of memplan-torch is not as expected: ") + e.what());
+}
+
+DryRun dry_run(const DryRunRequest& request, const DryRunPlace& place) {
+  refuse_unsupported(request.setup);
+  const CompanionCall call = call_for(place);
+  DryRun run = dry_run_from_reply(ask_companion(call, {{"request", to_json(request)}, {"device", place.index}}));
+  run.measured.source += std::string(place.emulated ? " on an emulated " : " on the ") + run.measured.device;
+  if (!place.emulated) {
+    // What nvidia-smi shows at the peak, if nothing else uses the card.
+    run.measured.peak.process = run.device.context + *run.measured.peak.reserved;
+    run.measured.notes.push_back("process bytes are those of the whole device: they are right only where nothing else uses it");
+  }
+  return run;
+}
+
+}  // namespace memplan
