@@ -22,6 +22,7 @@ constexpr std::array command_table{
     Command{"diff", "A [B]", "what moved between two reports, models or setups (--to)", in_diff, 2},
     Command{"baseline", "write|update|show [TARGET...]", "the peaks that memplan check compares with", in_baseline, many},
     Command{"config", "show [TARGET...]", "memplan.toml as it is understood; --effective: every value with its origin", in_config, many},
+    Command{"validate", "MODEL", "the estimate against PyTorch itself, on the emulated GPU or a real one", in_validate},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
@@ -86,6 +87,12 @@ const std::array flag_table{
     Flag{"force", "f", "", "", "Gate", "replace a baseline that is there", in_baseline, false, false},
     Flag{"effective", "", "", "", "Gate", "every value with its origin: flag, environment, file or default", in_config, false, false},
     Flag{"to", "", "FLAGS", "", "Compare", "the flags of the other setup, as in --to '--batch 16 --amp bf16'", in_diff, false, false},
+
+    Flag{"on", "", "WHERE", "", "Validate", "emulated[:CARD] (no GPU needed) or cuda[:N]: where PyTorch runs the steps", in_validate},
+    Flag{"measured", "", "FILE|SIZE", "", "Validate", "compare with a memory snapshot, a memory_stats() JSON, or a figure such as 11.3GiB", in_validate, false, false},
+    Flag{"counter", "", "NAME", "requested|allocated|reserved|process", "Validate", "what a figure of --measured is (default allocated; process: nvidia-smi)", in_validate},
+    Flag{"tolerance", "", "P%", "", "Validate", "difference of the peak above which the exit code is 1 (default 2 %)", in_validate},
+    Flag{"timeout", "", "SECONDS", "", "Validate", "time that PyTorch may take (default 600)", in_validate},
 
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain, false, false},
     Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain, false, false},

@@ -25,6 +25,7 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
   switch (options.command->id) {
     case in_explain: return run_explain(options);
     case in_suggest: return run_suggest(options);
+    case in_validate: return run_validate(options);
     case in_devices: return run_devices(options);
     case in_ops: return run_ops(options);
     case in_observe: return run_observe(options);

@@ -94,6 +94,25 @@ std::string shell_word(std::string_view word) {
   return quoted + "'";
 }
 
+static ValidateOptions validate_options(const Parsed& parsed) {
+  ValidateOptions v;
+  const auto text = [&](std::string_view flag) { return parsed.has(flag) ? parsed.values.find(flag)->second.back() : std::string(); };
+  v.on = text("on");
+  v.measured = text("measured");
+  if (parsed.has("counter")) v.counter = text("counter");
+  if (v.counter != "requested" && v.counter != "allocated" && v.counter != "reserved" && v.counter != "process")
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --counter", v.counter), "--counter", "use requested, allocated, reserved or process");
+  if (std::string t = text("tolerance"); !t.empty()) {
+    if (t.back() == '%') t.pop_back();
+    v.tolerance = parse_number(t, "--tolerance");
+  }
+  if (parsed.has("timeout")) v.seconds = parse_count(text("timeout"), "--timeout");
+  if (!v.measured.empty() && parsed.has("on") && parsed.origin.find("on")->second == "--on")
+    fail(ErrorKind::usage, "--on and --measured are two sources of the same figures", "--measured", "give one of them");
+  if (v.measured.empty() && v.on.empty()) v.on = "emulated";
+  return v;
+}
+
 Bytes Margin::of(Bytes total) const {
   if (bytes) return *bytes;
   return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
@@ -201,6 +220,7 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("wanted")) o.wanted = parse_count(*v, "--wanted");
   if (auto v = text("tensor")) o.tensor = *v;
   if (auto v = text("module")) o.module = *v;
+  if (o.command->id == in_validate) o.validate = validate_options(parsed);
 
   if (o.command->id == in_observe) o.observe = observe_options(parsed, o.help || o.version);
   if (parsed.positionals.size() > o.command->most_arguments)

@@ -42,6 +42,15 @@ struct Export {
   std::string format, path;
 };
 
+/// Of memplan validate.
+struct ValidateOptions {
+  std::string on;        ///< "emulated", "emulated:l4", "cuda", "cuda:1"; empty where --measured is given
+  std::string measured;  ///< file or figure
+  std::string counter = "allocated";
+  double tolerance = 2;  ///< percent
+  std::int64_t seconds = 600;
+};
+
 struct Options {
   const Command* command = nullptr;
   std::string argument;  ///< MODEL, device name or shell
@@ -75,6 +84,7 @@ struct Options {
   std::string framework = "pytorch";
   std::int64_t wanted = 3;
   ObserveOptions observe;
+  ValidateOptions validate;
   bool help = false, version = false;
   std::string alloc_conf;  ///< as typed, for the reference program
   std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word

@@ -179,7 +179,14 @@ c10::OperatorHandle find_op(const std::string& text) {
   refuse("PyTorch has no op " + text);
 }
 
-std::vector<IValue> dispatch(const Call& call, const Names& names, const CallSettings& settings) {
+/// The initial state of a recurrent layer: torch.zeros(…, dtype=input.dtype), of which a file of fp32 keeps float32.
+bool initial_state(const Tape& tape, const Call& call) {
+  if (call.op != "aten::zeros" || call.scope < 0) return false;
+  const std::string& name = tape.scopes[static_cast<std::size_t>(call.scope)].module_class;
+  return name.find("modules.rnn.") != std::string::npos;
+}
+
+std::vector<IValue> dispatch(const Tape& tape, const Call& call, const Names& names, const CallSettings& settings) {
   const c10::OperatorHandle op = find_op(call.op);
   const auto& arguments = op.schema().arguments();
   torch::jit::Stack stack;
@@ -192,8 +199,11 @@ std::vector<IValue> dispatch(const Call& call, const Names& names, const CallSet
     if (given) {
       IValue value = plain(*given, names);
       // dtype=x.dtype
+      if (want.name() == "dtype" && initial_state(tape, call)) value = static_cast<std::int64_t>(settings.model_dtype);
       if (want.name() == "dtype" && value.isTensor()) value = static_cast<std::int64_t>(value.toTensor().scalar_type());
       stack.push_back(typed(value, want.type(), want.N(), settings));
+    } else if (want.name() == "dtype" && initial_state(tape, call)) {
+      stack.emplace_back(static_cast<std::int64_t>(settings.model_dtype));
     } else if (want.name() == "device" && !any_tensor) {
       // Factories make their tensor where the model is.
       stack.emplace_back(settings.device);
@@ -245,7 +255,7 @@ void run_call(const Tape& tape, const Call& call, Names& names, const CallSettin
     std::vector<IValue> results;
     if (auto number = symbolic(call, names)) results.push_back(std::move(*number));
     else if (auto value = python_only(call, names, settings)) results.push_back(std::move(*value));
-    else results = dispatch(call, names, settings);
+    else results = dispatch(tape, call, names, settings);
     bind(call, std::move(results), names);
     for (ValueId id : call.last_uses)
       if (id.valid()) names[static_cast<std::size_t>(id.index)] = IValue();

@@ -10,6 +10,7 @@ namespace memplan::cli {
 int run_estimate(const Options& options);
 int run_explain(const Options& options);
 int run_suggest(const Options& options);
+int run_validate(const Options& options);
 int run_devices(const Options& options);
 int run_ops(const Options& options);
 int run_observe(const Options& options);

@@ -1,0 +1,159 @@
+// memplan validate MODEL --on emulated[:CARD] | cuda[:N] | --measured FILE|SIZE: the estimate against PyTorch itself.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/answer.h"
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/report/report.h"
+#include "cli/report/validation.h"
+#include "cli/values.h"
+#include "estimators/dryrun/dryrun.h"
+#include "estimators/measured/sources.h"
+
+namespace memplan::cli {
+
+namespace {
+
+struct Place {
+  DryRunPlace run;
+  Options options;  ///< with the card of --on as --gpu
+};
+
+Place place_of(const Options& given) {
+  Place p{{}, given};
+  const std::string& on = given.validate.on;
+  const std::size_t colon = on.find(':');
+  const std::string kind = on.substr(0, colon), rest = colon == std::string::npos ? "" : on.substr(colon + 1);
+  p.run.emulated = kind == "emulated";
+  if (kind == "emulated") {
+    if (!rest.empty()) {
+      if (given.gpu && *given.gpu != rest) fail(ErrorKind::usage, "--on and --gpu name different cards", "--gpu " + *given.gpu, "leave --gpu out");
+      p.options.gpu = rest;
+    }
+  } else if (kind == "cuda") {
+    if (colon != std::string::npos) p.run.index = parse_count(rest, "--on", 0);
+  } else {
+    fail(ErrorKind::usage, fmt::format("'{}' is not a place to run", on), "--on", "use emulated, emulated:CARD, cuda or cuda:N");
+  }
+  p.run.card = device_of(p.options).device;
+  p.run.allocator_settings = given.alloc_conf;
+  p.run.time_limit = std::chrono::seconds(given.validate.seconds);
+  return p;
+}
+
+/// The card that PyTorch found: the row of that name, else one like the default with what PyTorch says of it.
+Device found_device(const Options& options, const Device& found) {
+  if (options.gpu) return device_of(options).device;
+  Device device = device_of(options).device;
+  const auto& all = devices();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const Device& d) { return d.name == found.name; });
+  if (it != all.end()) {
+    device = *it;
+  } else {
+    device.key = "cuda";
+    device.name = found.name;
+    device.sm_major = found.sm_major;
+    device.sm_minor = found.sm_minor;
+    device.multiprocessors = found.multiprocessors;
+  }
+  if (options.reserve) device.context = *options.reserve;
+  device.total = found.total;
+  return device;
+}
+
+struct Prediction {
+  Tape tape;
+  Schedule schedule;
+  Timeline timeline;
+  Estimate estimate;
+};
+
+Prediction predict(Tape tape, const TrainingSetup& setup, const Device& device) {
+  Prediction p;
+  p.tape = std::move(tape);
+  p.schedule = take(run_steps(p.tape, setup, device));
+  p.timeline = take(replay(p.schedule, setup.allocator, device));
+  p.estimate = take(summarize(p.tape, p.schedule, p.timeline, setup, device));
+  return p;
+}
+
+void judge(Validation& v) {
+  const bool here = !v.predicted_out_of_memory.empty(), there = !v.measured.out_of_memory.empty();
+  if (here || there) {
+    v.agrees = here == there;
+    v.why = here && there ? "both run out of memory" : here ? "the prediction runs out of memory, PyTorch does not" : "PyTorch runs out of memory, the prediction does not";
+    return;
+  }
+  const ComparedCounter* worst = v.comparison.worst();
+  if (!worst) {
+    v.agrees = false;
+    v.why = "nothing was measured that could be compared";
+    return;
+  }
+  const double percent = 100 * std::abs(worst->relative());
+  v.agrees = percent <= v.tolerance;
+  if (percent == 0) v.why = "the peak is exact in every counter that was measured";
+  else
+    v.why = fmt::format("the peak of {} bytes differs by {}, {} the tolerance of {:g} %", worst->counter,
+                        percent < 0.005 ? fmt::format("{} B", std::abs(worst->predicted.count - worst->measured.count)) : fmt::format("{:.2f} %", percent),
+                        v.agrees ? "within" : "more than", v.tolerance);
+}
+
+Validation on_device(const Options& given) {
+  const Place place = place_of(given);
+  const Options& options = place.options;
+  Tape tape = take(lower(take(load_model(options.argument)), options.setup));
+  Validation v;
+  v.device = place.run.card;
+  // The request needs the shape of the target, which depends on no device.
+  Prediction p = predict(tape, options.setup, v.device);
+  const DryRun run = dry_run(make_request(p.tape, options.setup, p.schedule), place.run);
+  if (!place.run.emulated) {
+    v.device = found_device(options, run.device);
+    p = predict(std::move(tape), options.setup, v.device);
+  }
+  v.measured = run.measured;
+  v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
+  v.estimate = p.estimate;
+  if (p.timeline.out_of_memory_event) v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
+  return v;
+}
+
+/// A file where there is one of that name, else a figure: "11.3GiB".
+Measurement measured_of(const Options& options) {
+  const ValidateOptions& v = options.validate;
+  if (access(v.measured.c_str(), F_OK) == 0) return measurement_from_file(v.measured);
+  const Result<Bytes> figure = catching([&] { return parse_size(v.measured, "--measured"); });
+  if (!figure)
+    fail(ErrorKind::input, fmt::format("'{}' is neither a file nor a figure", v.measured), "--measured",
+         "give a memory snapshot, a memory_stats() JSON, or a figure such as 11.3GiB");
+  return measurement_from_figure(*figure, v.counter);
+}
+
+Validation of_measurement(const Options& options) {
+  Validation v;
+  v.measured = measured_of(options);
+  v.device = device_of(options).device;
+  const Prediction p = predict(take(lower(take(load_model(options.argument)), options.setup)), options.setup, v.device);
+  v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
+  v.estimate = p.estimate;
+  if (p.timeline.out_of_memory_event) v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
+  return v;
+}
+
+}  // namespace
+
+int run_validate(const Options& options) {
+  Validation v = options.validate.measured.empty() ? on_device(options) : of_measurement(options);
+  v.tolerance = options.validate.tolerance;
+  judge(v);
+  const int code = v.agrees ? 0 : 1;
+  write_out(options.format == Format::json ? json_validation(v, options, code) : text_validation(v, options, make_style(options)), options.output);
+  return code;
+}
+
+}  // namespace memplan::cli

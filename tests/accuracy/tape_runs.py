@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""The tape of a file run by PyTorch's dispatcher (memplan validate --on emulated) against the eager Python model's own
+recorded run: the two programs that an estimate stands for are the same one.
+
+    python tests/accuracy/tape_runs.py                       compares what is recorded, and prints the table
+    python tests/accuracy/tape_runs.py --record [--build build/release]   runs the tapes again (needs memplan-torch)
+
+The last line is "N passed, N failed": a run passes when every counter of every step is PyTorch's, or when what is missing
+is exactly what the file has no trace of (EXPLAINED).
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import zoo
+
+MEASURED = os.path.join(zoo.ROOT, "data", "measured", "emulated")
+RECORDED = os.path.join(MEASURED, "tape-2.11.jsonl")
+TRUTH = os.path.join(MEASURED, "truth-2.11.jsonl")
+COUNTERS = ("requested", "allocated", "reserved")
+CARDS = {"h100": "h100-80gb", "a100": "a100-80gb"}
+FLAGS = {"batch": "--batch", "seq": "--seq", "precision": "--precision", "optimizer": "--optimizer", "mode": "--mode", "accumulate": "--accumulate",
+         "zero_grad": "--zero-grad", "alloc_conf": "--alloc-conf", "impl": "--optimizer-impl"}
+# Buffers that no node reads are not in an ONNX file: RotaryEmbedding.original_inv_freq, a copy of inv_freq. Bytes per
+# counter of the eager run that the tape lacks in every step.
+EXPLAINED = {"llama-tiny": 128, "llama-3.2-1b": 128, "qwen2-0.5b": 128, "pythia-160m": 32}
+
+
+def rows(path):
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+def name(row):
+    return (row["gpu"], row["command"].removeprefix("reference_program.py "))
+
+
+def chosen():
+    """Of every model the first recorded training run on either card, and all the others of four small models."""
+    seen, out = set(), []
+    for row in rows(TRUTH):
+        whole = row["model"] in ("mlp", "resnet18", "lstm_lm", "gpt2")
+        key = (row["model"], row["gpu"], row["precision"], row["mode"])
+        if row["error"] is None and zoo.model_file(row["model"]) and (whole or key not in seen):
+            out.append(row)
+        seen.add(key)
+    return out
+
+
+def words(row):
+    out = ["validate", zoo.model_file(row["model"]), "--on", "emulated:" + CARDS[row["gpu"]], "--format", "json", "--tolerance", "100"]
+    for key, flag in FLAGS.items():
+        if row.get(key) is not None:
+            value = {"train": "training", "never": "keep", "default": "auto"}.get(row[key], row[key])
+            out += [flag, str(value)]
+    return out + (["--clip"] if row.get("clip") else [])
+
+
+def record(build):
+    made = []
+    for row in chosen():
+        done = subprocess.run([os.path.join(build, "memplan"), *words(row)], stdout=subprocess.PIPE, text=True)
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            sys.exit(f"{name(row)}: {answer['error']}")
+        steps = [{c: s["peak"][c]["measured_bytes"] for c in COUNTERS} for s in answer["steps"] if s["step"] > 0]
+        events = answer["events"]
+        made.append({"gpu": row["gpu"], "command": row["command"], "steps": steps, "predicted": [{c: s["peak"][c]["predicted_bytes"] for c in COUNTERS} for s in answer["steps"] if s["step"] > 0],
+                     "allocations": [events["measured_allocations"], events["predicted_allocations"], events["equal_allocations"]],
+                     "first_divergence": answer["first_divergence"] and answer["first_divergence"]["text"]})
+        print(len(made), *name(row), flush=True)
+    with open(RECORDED + ".part", "w") as f:
+        for row in made:
+            f.write(json.dumps(row, separators=(",", ":")) + "\n")
+    os.replace(RECORDED + ".part", RECORDED)
+
+
+def compare():
+    truth = {name(r): r for r in rows(TRUTH)}
+    passed = failed = 0
+    models, table = set(), {}
+    for row in rows(RECORDED):
+        eager = truth.get(name(row))
+        model = eager["model"] if eager else "?"
+        why = "no such recorded run"
+        if eager:
+            apart = [{c: e[c] - t[c] for c in COUNTERS} for t, e in zip(row["steps"], eager["steps"])]
+            missing = EXPLAINED.get(model, 0)
+            good = len(row["steps"]) == len(eager["steps"]) and all(d["requested"] in (0, missing) for d in apart)
+            # What is missing takes a block of its own, at most.
+            good = good and all(d[c] == 0 if d["requested"] == 0 else abs(d[c]) <= (512 if c == "allocated" else 2 << 20) for d in apart for c in ("allocated", "reserved"))
+            why = "" if good else str(apart)
+            entry = table.setdefault(model, [0, 0, 0])
+            entry[0] += 1
+            entry[1] += all(not any(d.values()) for d in apart)
+            entry[2] = max(entry[2], max(abs(d["requested"]) for d in apart))
+            models.add(model)
+        passed += not why
+        failed += bool(why)
+        if why:
+            print("FAILED", *name(row), why)
+    print(f"{'model':20} {'runs':>5} {'equal':>6}  requested bytes that differ")
+    for model, (runs, equal, most) in sorted(table.items()):
+        reason = "a buffer that no node reads is not in the file" if most and most == EXPLAINED.get(model) else ""
+        print(f"{model:20} {runs:5} {equal:6}  {most or 0}  {reason}")
+    if len(models) < 12:
+        print(f"FAILED only {len(models)} models")
+        failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--record", action="store_true")
+    p.add_argument("--build", default=os.path.join(zoo.ROOT, "build", "release"))
+    a = p.parse_args()
+    if a.record:
+        record(os.path.abspath(a.build))
+    return compare()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
