@@ -11,6 +11,7 @@ help:
 	@echo "make demo    build memplan and ask it about a model of data/models"
 	@echo "make build   build memplan ($(MEMPLAN)) and its tests"
 	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
+	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"

@@ -179,8 +179,8 @@ class Comparer {
     for (std::size_t i = 0; i < equal; ++i) {
       if (death(predicted[i]) == death(measured[i])) continue;
       const std::int64_t at = std::min(death(predicted[i]), death(measured[i]));
-      // The run may simply end between the two.
-      if (at > static_cast<std::int64_t>(equal) || (at == static_cast<std::int64_t>(equal) && equal < std::max(predicted.size(), measured.size()))) continue;
+      // Beyond the last equal allocation there is nothing to tell it by, and runs may end with more or fewer names bound.
+      if (at >= static_cast<std::int64_t>(equal)) continue;
       if (other_death == equal || at < earliest) other_death = i, earliest = at;
     }
     if (other_death < equal) return freed_apart(predicted[other_death], measured[other_death], earliest);

@@ -5,6 +5,8 @@ recorded run: the two programs that an estimate stands for are the same one.
     python tests/accuracy/tape_runs.py                       compares what is recorded, and prints the table
     python tests/accuracy/tape_runs.py --record [--build build/release]   runs the tapes again (needs memplan-torch)
 
+    python tests/accuracy/tape_runs.py --repeat 100          one dry run, many times: the reports must be equal byte by byte
+
 The last line is "N passed, N failed": a run passes when every counter of every step is PyTorch's, or when what is missing
 is exactly what the file has no trace of (EXPLAINED).
 """
@@ -113,11 +115,22 @@ def compare():
     return 1 if failed else 0
 
 
+def repeat(build, times):
+    row = next(r for r in chosen() if r["model"] == "resnet18")
+    reports = {subprocess.run([os.path.join(build, "memplan"), *words(row)], stdout=subprocess.PIPE, check=True).stdout for _ in range(times)}
+    print(f"{times} runs of {' '.join(name(row))}: {len(reports)} different reports")
+    print("1 passed, 0 failed" if len(reports) == 1 else "0 passed, 1 failed")
+    return len(reports) != 1
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--record", action="store_true")
     p.add_argument("--build", default=os.path.join(zoo.ROOT, "build", "release"))
+    p.add_argument("--repeat", type=int, metavar="N")
     a = p.parse_args()
+    if a.repeat:
+        return repeat(os.path.abspath(a.build), a.repeat)
     if a.record:
         record(os.path.abspath(a.build))
     return compare()
