@@ -379,7 +379,11 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
 
 void GradScaler::unscale(const Tensors& parameters) {
   c10::NoGradGuard no_grad;
-  at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  // self._scale.double().reciprocal().float(): Python lets go of each when the next is there.
+  at::Tensor wide = scale_.to(at::kDouble);
+  wide = wide.reciprocal();
+  at::Tensor inverse = wide.to(at::kFloat);
+  wide.reset();
   at::Tensor master = at::full({}, 0.0, on(scale_, at::kFloat));
   std::vector<std::pair<c10::ScalarType, Tensors>> groups;
   for (const at::Tensor& p : parameters) {

@@ -15,7 +15,7 @@ namespace {
 
 using End = ProcessResult::End;
 
-constexpr const char* how_to_get = "pip install torch, build with cmake -DMEMPLAN_TORCH_PYTHON=/path/to/python, or name a built one with MEMPLAN_TORCH=/path/to/memplan-torch";
+constexpr const char* how_to_get = "run pip install torch and build with cmake -DMEMPLAN_TORCH_PYTHON=/path/to/python, or name a built one with MEMPLAN_TORCH=/path/to/memplan-torch";
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -72,7 +72,7 @@ ProcessResult start_with_torch(const CompanionCall& call, const std::string& pro
   if (!did_not_load(r)) return r;
   const auto libraries = torch_libraries("python3");
   if (!libraries)
-    fail(ErrorKind::usage, "this needs PyTorch, and python3 has no torch package", {}, "pip install torch, or set MEMPLAN_TORCH_PYTHON=/path/to/python to one that has it");
+    fail(ErrorKind::usage, "this needs PyTorch, and python3 has no torch package", {}, "run pip install torch, or set MEMPLAN_TORCH_PYTHON=/path/to/python to one that has it");
   return start(call, program, text, libraries);
 }
 
@@ -107,7 +107,7 @@ std::string emulated_gpu_library() {
   for (const char* place : {"/emulated_gpu/libemulated_gpu.so", "/libemulated_gpu.so", "/../lib/memplan/libemulated_gpu.so", "/../lib64/memplan/libemulated_gpu.so",
                             "/../lib/x86_64-linux-gnu/memplan/libemulated_gpu.so"})
     if (!here.empty() && access((here + place).c_str(), R_OK) == 0) return here + place;
-  fail(ErrorKind::usage, "the emulated GPU is not built", {}, "pip install torch, then cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python3) and cmake --build build/release");
+  fail(ErrorKind::usage, "the emulated GPU is not built", {}, "run pip install torch, then cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python3) and cmake --build build/release");
 }
 
 nlohmann::json ask_companion(const CompanionCall& call, const nlohmann::json& request) {

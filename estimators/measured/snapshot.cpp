@@ -25,6 +25,8 @@ struct PickleDocument {
   std::string text(Value v) const { return p.text(v); }
   bool is_list(Value v) const { return p.kind(v) == Pickle::Kind::list || p.kind(v) == Pickle::Kind::tuple; }
   std::size_t count(Value v) const { return p.items(v).size(); }
+  /// PyTorch's items are distinct values, and segments are walked twice.
+  std::size_t most_visits() const { return 2 * p.size(); }
   Value item(Value v, std::size_t i) const { return p.items(v)[i]; }
 };
 
@@ -47,6 +49,7 @@ struct JsonDocument {
   }
   bool is_list(Value v) const { return v->is_array(); }
   std::size_t count(Value v) const { return v->size(); }
+  std::size_t most_visits() const { return SIZE_MAX; }  // a tree
   Value item(Value v, std::size_t i) const { return &(*v)[i]; }
 };
 
@@ -54,7 +57,7 @@ template <class D>
 class Reader {
  public:
   using Value = typename D::Value;
-  explicit Reader(D document) : d_(document) {}
+  explicit Reader(D document) : d_(document), most_(document.most_visits()) {}
 
   Snapshot read(Value root) {
     Value segments{}, traces{};
@@ -73,7 +76,7 @@ class Reader {
     if (!d_.is_list(list)) fail_input("the snapshot has something else where a list belongs");
     for (std::size_t i = 0; i < d_.count(list); ++i) {
       // One list may stand in many places, so the work is bounded and not only the file.
-      if (++visited_ > most_visited) fail_input("the snapshot is larger than memplan reads");
+      if (++visited_ > most_) fail_input("the snapshot is larger than memplan reads");
       f(d_.item(list, i));
     }
   }
@@ -165,8 +168,8 @@ class Reader {
     return first;
   }
 
-  static constexpr std::size_t most_visited = std::size_t{1} << 27;
   D d_;
+  std::size_t most_;
   Snapshot s_;
   std::size_t visited_ = 0;
   std::unordered_map<std::string, std::int32_t> place_ids_;

@@ -25,7 +25,10 @@ void GradScaler::unscale(Run& r) {
   wide.reset();
   Tensor inverse = r.empty({}, DType::float32);
   reciprocal.reset();
+  // _MultiDeviceReplicator copies the flag and the factor for every device, their own one, too.
+  Tensor flag = r.empty({}, DType::float32);
   found_inf_ = r.empty({}, DType::float32);
+  Tensor factor = r.empty({}, DType::float32);
 }
 
 void GradScaler::update(Run& r) {

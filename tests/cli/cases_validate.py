@@ -112,7 +112,7 @@ def test_hostile_files():
 
 
 def test_snapshots_of_several_devices_and_frames():
-    frames = [{"filename": "??", "name": "malloc", "line": 0}, {"filename": "/x/torch/nn/functional.py", "name": "linear", "line": 5}, {"filename": "/home/me/train.py", "name": "step", "line": 17}]
+    frames = [{"filename": "??", "name": "malloc", "line": 0}, {"filename": "/x/torch/nn/functional.py", "name": "linear", "line": 5}, {"filename": "/src/train.py", "name": "step", "line": 17}]
     trace = [{"action": "segment_alloc", "size": 2 << 20, "addr": 4096, "stream": 0}, {"action": "alloc", "size": 1 << 20, "addr": 4096, "stream": 0, "frames": frames}]
     segment = {"device": 1, "address": 4096, "total_size": 2 << 20, "allocated_size": 1 << 20, "stream": 0, "segment_type": "small",
                "blocks": [{"address": 4096, "size": 1 << 20, "requested_size": 1 << 20, "state": "active_allocated", "frames": frames}, {"address": 4096 + (1 << 20), "size": 1 << 20, "state": "inactive"}]}
