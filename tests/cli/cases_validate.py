@@ -165,7 +165,9 @@ def test_dry_runs_agree():
         report = answer.json()
         for counter, pair in report["peak"].items():
             equal(pair["predicted_bytes"], pair["measured_bytes"], f"{counter} of {words}")
-        equal(report["first_divergence"], None, "divergence of " + " ".join(words))
+        # Where modules run again, some frees come between other allocations: docs/validate.md, "Limits".
+        if "--checkpoint" not in words:
+            equal(report["first_divergence"], None, "divergence of " + " ".join(words))
 
 
 def test_a_dry_run_on_a_card_that_is_too_small():
