@@ -54,11 +54,18 @@ class Program {
     move_model();
     const bool training = setup_.mode == Mode::training;
     if (training) optimizer_ = make_optimizer(setup_.optimizer, trainable_);
-    for (int s = 1; s <= setup_.steps; ++s) training ? train(s) : infer(s);
+    for (int s = 1; s <= setup_.steps; ++s) {
+      training ? train(s) : infer(s);
+      if (setup_.empty_cache) log_.empty_cache();
+    }
   }
 
  private:
-  at::Tensor on_device(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype) const { return at::zeros(sizes, at::TensorOptions().dtype(dtype).device(settings_.device)); }
+  at::Tensor on_device(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype) const {
+    // With model.to(memory_format=torch.channels_last) tensors of four dimensions lie in that order, batches too.
+    const auto format = setup_.channels_last && sizes.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    return at::empty(sizes, at::TensorOptions().dtype(dtype).device(settings_.device), format).zero_();
+  }
 
   c10::ScalarType converted(DType d) const {
     const c10::ScalarType t = scalar_type(d);
@@ -83,7 +90,7 @@ class Program {
         name(id) = name(v.same_storage_as);
         continue;
       }
-      const c10::ScalarType dtype = converted(v.dtype);
+      const c10::ScalarType dtype = v.keeps_dtype ? scalar_type(v.dtype) : converted(v.dtype);
       at::Tensor t = v.on_host ? at::zeros(v.sizes, at::TensorOptions().dtype(dtype)) : on_device(v.sizes, dtype);
       if (v.on_host && v.number) t.fill_(*v.number);
       if (v.kind == ValueKind::parameter && v.requires_grad && t.is_floating_point()) t.requires_grad_(true);
@@ -193,6 +200,7 @@ class Program {
       at::Tensor fresh = compute_loss();
       if (setup_.accumulate > 1) fresh = fresh / static_cast<double>(setup_.accumulate);
       loss_ = std::move(fresh);
+      if (setup_.keep_loss_history) losses_.push_back(loss_);
       end_autocast();
       const at::Tensor scaled = scaled_loss ? scaler_.scale(loss_) : loss_;
       log_.enter(step, "backward");
@@ -230,6 +238,7 @@ class Program {
   Tensors trainable_, batch_;
   std::vector<c10::IValue> output_;
   at::Tensor target_, loss_;
+  Tensors losses_;
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
 };

@@ -188,6 +188,8 @@ void Recorder::enter(int step, const char* phase) {
   state_->phases.push_back({step, phase, {}, {}, 0, 0});
 }
 
+void Recorder::empty_cache() { state_->allocator->emptyCache(); }
+
 void Recorder::finish() {
   close_phase();
   state_->active = false;

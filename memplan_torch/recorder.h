@@ -31,6 +31,7 @@ class Recorder {
   /// their backward is, too, unless the call only runs again for a checkpoint.
   void begin_call(std::int32_t call);
   void end_call(bool recorded = true);
+  void empty_cache();
   /// Ends the last step and phase.
   void finish();
 

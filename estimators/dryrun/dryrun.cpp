@@ -20,7 +20,17 @@ bool is_card(const Device& device) {
   return std::any_of(devices().begin(), devices().end(), [&](const Device& d) { return d.key == device.key; });
 }
 
+/// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two programs.
 void refuse_unsupported(const TrainingSetup& s) {
+  const auto refuse = [](bool given, const char* what, const char* flag) {
+    if (given) fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what + " yet", flag, "memplan observe runs a script that does");
+  };
+  refuse(!s.checkpoint_save.empty() || s.checkpoint_optimal, "selective checkpointing", "--checkpoint");
+  refuse(s.offload.any(), "offloading", "--offload");
+  refuse(s.lora.has_value(), "LoRA", "--lora");
+  refuse(s.kv_cache.has_value(), "a key-value cache", "--mode inference");
+  refuse(s.keep_loss_history && s.mode == Mode::inference, "an evaluation that keeps its losses", "--mode inference");
+  refuse(s.optimizer.kind == OptimizerKind::muon, "Muon", "--optimizer muon");
   if (s.optimizer.kind == OptimizerKind::lion || s.optimizer.kind == OptimizerKind::adamw8bit)
     fail(ErrorKind::usage, "a dry run has only the optimizers that PyTorch brings itself", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor or none");
   if (s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16)

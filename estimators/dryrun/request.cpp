@@ -23,6 +23,9 @@ json setup_to_json(const TrainingSetup& s) {
           {"clip", s.clip_grad_norm},
           {"zero_grad", static_cast<int>(s.zero_grad)},
           {"attention", static_cast<int>(s.attention)},
+          {"keep_loss_history", s.keep_loss_history},
+          {"empty_cache", s.empty_cache},
+          {"channels_last", s.channels_last},
           {"steps", s.steps}};
 }
 
@@ -42,6 +45,9 @@ TrainingSetup setup_from_json(const json& j) {
   s.clip_grad_norm = j.at("clip").get<bool>();
   s.zero_grad = static_cast<ZeroGrad>(j.at("zero_grad").get<int>());
   s.attention = static_cast<AttentionBackend>(j.at("attention").get<int>());
+  s.keep_loss_history = j.value("keep_loss_history", false);
+  s.empty_cache = j.value("empty_cache", false);
+  s.channels_last = j.value("channels_last", false);
   s.steps = j.at("steps").get<std::int64_t>();
   return s;
 }

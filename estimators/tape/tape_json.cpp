@@ -114,6 +114,7 @@ json to_json(const Tape& tape) {
     if (v.same_storage_as.valid()) j["same_storage_as"] = v.same_storage_as.index;
     if (v.number) j["number"] = *v.number;
     if (v.on_host) j["on_host"] = true;
+    if (v.keeps_dtype) j["keeps_dtype"] = true;
     values.push_back(std::move(j));
   }
   for (const Call& c : tape.calls) {
@@ -174,6 +175,7 @@ Tape tape_from_json(const json& root) try {
     if (v.same_storage_as.index >= static_cast<std::int64_t>(n)) fail_input("a tape ties a value to one that it does not have");
     if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
     v.on_host = j.value("on_host", false);
+    v.keeps_dtype = j.value("keeps_dtype", false);
     tape.values.push_back(std::move(v));
   }
   for (const json& j : root.value("scopes", json::array()))
@@ -198,7 +200,7 @@ Tape tape_from_json(const json& root) try {
   tape.buffers = ids_from_json(root.at("buffers"), n);
   tape.outputs = ids_from_json(root.at("outputs"), n);
   for (const json& j : root.value("checkpoints", json::array())) {
-    const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>()};
+    const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>(), {}};
     if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(tape.calls.size())) fail_input("a tape checkpoints calls that it does not have");
     tape.checkpoints.push_back(r);
   }

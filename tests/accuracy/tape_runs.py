@@ -41,12 +41,14 @@ def name(row):
 
 
 def chosen():
-    """Of every model the first recorded training run on either card, and all the others of four small models."""
+    """The first recorded training run of every model on either card, every precision and mode of three models, and all
+    runs of a small one: each optimizer, clipping, accumulation, allocator settings."""
     seen, out = set(), []
     for row in rows(TRUTH):
-        whole = row["model"] in ("mlp", "resnet18", "lstm_lm", "gpt2")
-        key = (row["model"], row["gpu"], row["precision"], row["mode"])
-        if row["error"] is None and zoo.model_file(row["model"]) and (whole or key not in seen):
+        key = (row["model"], row["gpu"])
+        if row["model"] in ("resnet18", "lstm_lm", "gpt2"):
+            key += (row["precision"], row["mode"])
+        if row["error"] is None and zoo.model_file(row["model"]) and (row["model"] == "mlp" or key not in seen):
             out.append(row)
         seen.add(key)
     return out
