@@ -30,8 +30,9 @@ def cached(build, name):
 def parts(build):
     """[(name, command)] and why one is missing, if so."""
     found = [("peaks", [sys.executable, os.path.join(HERE, "compare.py"), "--build", build]),
-             ("streams", [sys.executable, os.path.join(HERE, "streams.py"), "--build", build]),
-             ("tapes", [sys.executable, os.path.join(HERE, "tape_runs.py")])]
+             ("streams", [sys.executable, os.path.join(HERE, "streams.py"), "--build", build])]
+    if os.path.exists(os.path.join(ROOT, "data", "measured", "emulated", "tape-2.11.jsonl")):
+        found.append(("tapes", [sys.executable, os.path.join(HERE, "tape_runs.py")]))
     python, library = cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")
     if not python:
         return found, "live: left out, it needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see emulated_gpu/README.md)"
