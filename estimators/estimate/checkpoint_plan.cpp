@@ -226,41 +226,59 @@ class Planner {
     });
   }
 
-  /// The chain's budget is moved until the replay of its choice is just under the real one.
-  void search(CheckpointPlan& plan) {
-    const std::int64_t least = least_budget(problem_);
-    std::int64_t budget = plan.budget.count, low = -1, high = -1;  // low: replay stays under; high: it does not
-    std::vector<std::int32_t> best;
-    double best_cost = 0;
+  struct Best {
     bool found = false;
-    Bytes smallest;
-    for (int round = 0; round < 12; ++round) {
-      const ChainChoice choice = choose_stretches(problem_, std::max(budget, least));
-      const Bytes peak = peak_with(choice.options);
-      if (smallest.count == 0 || peak < smallest) smallest = peak;
-      if (round == 0) plan.lower_bound = choice.lower_bound;
-      const bool fits = peak <= plan.budget;
-      if (fits && (!found || choice.cost < best_cost)) {
-        found = true;
-        best = choice.options;
-        best_cost = choice.cost;
-        plan.peak = peak;
-      }
-      (fits ? low : high) = std::max(budget, least);
-      if (fits && high < 0) budget += std::max<std::int64_t>((plan.budget - peak).count, plan.budget.count / 200);
-      else if (!fits && low < 0) budget -= std::max<std::int64_t>((peak - plan.budget).count, plan.budget.count / 200);
-      else budget = low + (high - low) / 2;
-      if (!fits && low < 0 && budget < least && high <= least) break;
-      if (low >= 0 && high >= 0 && high - low <= std::max<std::int64_t>(1, plan.budget.count / 2000)) break;
-      if (fits && choice.options.empty()) break;
+    std::vector<std::int32_t> options;
+    double cost = 0;
+    Bytes peak, smallest;  ///< of the choice; of all choices that were replayed
+  };
+
+  void search(CheckpointPlan& plan) {
+    Best best;
+    plan.lower_bound = move_budget(problem_, plan.budget.count, plan, best);
+    // What a stretch needs while it runs again is a bound that can hide choices: look by what is kept alone as well.
+    if (!best.found || best.peak.count < plan.budget.count / 100 * 97) {
+      ChainProblem kept = problem_;
+      for (ChainUnit& u : kept.units) u.need = 0;
+      for (ChainOption& o : kept.options) o.need = 0;
+      std::int64_t all = 0;
+      for (const ChainUnit& u : kept.units) all += u.kept;
+      const double bound = move_budget(kept, all / 2, plan, best);
+      plan.lower_bound = std::min(plan.lower_bound, bound);
     }
-    if (!found)
-      fail(ErrorKind::usage, fmt::format("no choice of modules brings the step under {}; the smallest found needs {}", to_human(plan.budget), to_human(smallest)),
-           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(smallest)));
-    improve(plan, best, best_cost);
-    plan.cost = best_cost;
-    plan.lower_bound = std::min(plan.lower_bound, best_cost);
-    for (std::int32_t o : best) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
+    if (!best.found)
+      fail(ErrorKind::usage, fmt::format("no choice of modules brings the step under {}; the smallest found needs {}", to_human(plan.budget), to_human(best.smallest)),
+           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
+    plan.peak = best.peak;
+    improve(plan, best.options, best.cost);
+    plan.cost = best.cost;
+    plan.lower_bound = std::min(plan.lower_bound, best.cost);
+    for (std::int32_t o : best.options) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
+  }
+
+  /// The chain's budget is moved until the replay of its choice is just under the real one. Returns the least cost that the
+  /// chain knows at the first budget.
+  double move_budget(const ChainProblem& problem, std::int64_t budget, const CheckpointPlan& plan, Best& best) {
+    const std::int64_t least = least_budget(problem), slack = std::max<std::int64_t>(1, plan.budget.count / 200);
+    std::int64_t low = -1, high = -1;  // low: replay stays under; high: it does not
+    double bound = 0;
+    for (int round = 0; round < 12; ++round) {
+      budget = std::max(budget, least);
+      const ChainChoice choice = choose_stretches(problem, budget);
+      const Bytes peak = peak_with(choice.options);
+      if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
+      if (round == 0) bound = choice.lower_bound;
+      const bool fits = peak <= plan.budget;
+      if (fits && (!best.found || choice.cost < best.cost)) best = {true, choice.options, choice.cost, peak, best.smallest};
+      (fits ? low : high) = budget;
+      if (!fits && budget == least) break;
+      if (fits && choice.options.empty()) break;
+      if (low >= 0 && high >= 0 && high - low <= std::max<std::int64_t>(1, plan.budget.count / 2000)) break;
+      if (low >= 0 && high >= 0) budget = low + (high - low) / 2;
+      else if (fits) budget += std::max((plan.budget - peak).count, slack);
+      else budget -= std::max((peak - plan.budget).count, slack);
+    }
+    return bound;
   }
 
   /// The figures of the chain are bounds: what the replay has room for is kept after all, the dearest stretches first.

@@ -116,6 +116,22 @@ class Marker {
     return out;
   }
 
+  /// "layer1.0+layer1.1": modules that follow each other, as one stretch. Empty where they do not.
+  std::vector<CheckpointRegion> chained(const std::string& paths) const {
+    std::vector<CheckpointRegion> out;
+    for (std::size_t begin = 0; begin <= paths.size();) {
+      const std::size_t end = std::min(paths.find('+', begin), paths.size());
+      const std::set<std::int32_t> found = matching(paths.substr(begin, end - begin));
+      begin = end + 1;
+      if (found.size() != 1) return {};
+      const auto s = static_cast<std::size_t>(*found.begin());
+      if (first_[s] < 0 || (!out.empty() && out[0].last + 1 != first_[s])) return {};
+      if (out.empty()) out.push_back({first_[s], last_[s], *found.begin(), {}});
+      else out[0].others.push_back(*found.begin()), out[0].last = last_[s];
+    }
+    return out;
+  }
+
   /// Of the repeated blocks every nth.
   std::set<std::int32_t> every(std::int64_t n) const {
     std::set<std::int32_t> out;
@@ -171,7 +187,15 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
   if (globs.empty()) return;
   Marker marker(tape);
   std::set<std::int32_t> wanted;
+  std::vector<CheckpointRegion> chains;
   for (const std::string& glob : globs) {
+    if (glob.find('+') != std::string::npos) {
+      const auto chain = marker.chained(glob);
+      if (chain.empty())
+        fail(ErrorKind::usage, fmt::format("'{}' are no modules that run one after the other", glob), "--checkpoint " + glob, "join neighbours of one list, as in layer1.0+layer1.1");
+      chains.push_back(chain.front());
+      continue;
+    }
     const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"), repeated = every || groups || glob == "blocks";
     if (repeated && marker.blocks().empty()) nothing_found(tape, glob, true);
     const std::int64_t n = every || groups ? number_of(glob, marker.regions(marker.blocks()).size()) : 1;
@@ -185,6 +209,11 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
     wanted.insert(found.begin(), found.end());
   }
   tape.checkpoints = marker.regions(wanted);
+  tape.checkpoints.insert(tape.checkpoints.end(), chains.begin(), chains.end());
+  std::sort(tape.checkpoints.begin(), tape.checkpoints.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 1; i < tape.checkpoints.size(); ++i)
+    if (tape.checkpoints[i].first <= tape.checkpoints[i - 1].last)
+      fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", "--checkpoint", "name each module once");
 }
 
 std::vector<CheckpointRegion> possible_regions(const Tape& tape) { return Marker(tape).possible(); }
