@@ -47,8 +47,8 @@ def checkpoint(model, what, save=""):
         for i in range(0, len(blocks), n):
             together(model, blocks[i : i + n], settings)
         return
-    for names in (word.split("+") for word in what.split(",") if "+" in word):
-        together(model, names, settings)
+    for word in (w for w in what.split(",") if "+" in w):
+        together(model, word.split("+"), settings)
     what = ",".join(word for word in what.split(",") if "+" not in word)
     if what.startswith("every:"):
         n = int(what[6:])

@@ -319,7 +319,7 @@ TEST_CASE("a tape of 10,000 calls is planned within five seconds") {
   setup.optimizer.kind = OptimizerKind::sgd;
   const std::int64_t plain = allocated_peak(tape, setup);
   setup.checkpoint_optimal = true;
-  for (const std::int64_t part : {3, 6}) {
+  for (const std::int64_t part : {5, 8}) {
     setup.checkpoint_budget = Bytes(plain / 10 * part);
     const std::clock_t begin = std::clock();
     const auto plan = plan_checkpoints(tape, setup, device());
