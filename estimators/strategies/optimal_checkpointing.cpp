@@ -97,6 +97,8 @@ class Chain {
 }  // namespace
 
 ChainChoice choose_stretches(const ChainProblem& problem, std::int64_t budget, std::size_t most_states) {
+  // A long chain gets fewer states per cut, so that all of them together stay below a million.
+  most_states = std::min(most_states, std::max<std::size_t>(64, 1'000'000 / (problem.units.size() + 1)));
   Chain exact(problem, budget, Rounding::none, 1);
   if (exact.run(most_states)) return exact.best();
   const std::int64_t grid = std::max<std::int64_t>(1, budget / static_cast<std::int64_t>(most_states));

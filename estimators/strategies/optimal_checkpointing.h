@@ -35,7 +35,8 @@ struct ChainChoice {
 
 /// The cheapest set of options that do not overlap with, for every unit or option x, kept(all before x) + need(x) <= budget.
 /// Dynamic programming over the cuts with the undominated pairs of (kept, cost) as states. Exact; only where a cut has more
-/// than `most_states` of them, kept bytes are rounded up to a grid, and a second run that rounds them down gives the bound.
+/// than `most_states` of them (fewer in chains above 244 units), kept bytes are rounded up to a grid, and a second run that
+/// rounds them down gives the bound.
 ChainChoice choose_stretches(const ChainProblem& problem, std::int64_t budget, std::size_t most_states = 4096);
 
 /// The smallest budget with a feasible choice.

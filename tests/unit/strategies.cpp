@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <limits>
 #include <random>
 
@@ -310,23 +309,4 @@ TEST_CASE("offloaded activations are gone from the device until their node runs,
   const Tape wide = with_lifetimes(blocks(4, 8, 1024));
   // AdamW: two moments, and the square roots of a step, for nine matrices of 4 MiB.
   CHECK(allocated_peak(wide, plain) - allocated_peak(wide, optimizer) >= 2 * 9 * 1024 * 1024 * 4);
-}
-
-TEST_CASE("a tape of 10,000 calls is planned within five seconds") {
-  const Tape tape = with_lifetimes(blocks(3333, 4096, 64));
-  REQUIRE(tape.calls.size() == 10000);
-  TrainingSetup setup = summed();
-  setup.optimizer.kind = OptimizerKind::sgd;
-  const std::int64_t plain = allocated_peak(tape, setup);
-  setup.checkpoint_optimal = true;
-  for (const std::int64_t part : {5, 8}) {
-    setup.checkpoint_budget = Bytes(plain / 10 * part);
-    const std::clock_t begin = std::clock();
-    const auto plan = plan_checkpoints(tape, setup, device());
-    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-    REQUIRE(plan.ok());
-    CHECK(plan->peak <= *setup.checkpoint_budget);
-    MESSAGE("planned in " << seconds << " s, " << plan->regions.size() << " modules, " << plan->cost / plan->forward);
-    CHECK(seconds < 5);
-  }
 }
