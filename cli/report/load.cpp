@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/report/document.h"
@@ -24,6 +25,22 @@ void clean_strings(Json& value) {
   } else if (value.is_structured()) {
     for (Json& member : value) clean_strings(member);
   }
+}
+
+bool too_deep(const std::string& json) {
+  int level = 0;
+  bool text = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (text) {
+      if (c == '\\') ++i;
+      else if (c == '"') text = false;
+    } else if (c == '"') text = true;
+    else if (c == '[' || c == '{') {
+      if (++level > deepest) return true;
+    } else if (c == ']' || c == '}') --level;
+  }
+  return false;
 }
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& what, const std::string& path, const char* hint) { fail(kind, what, path, hint); }
@@ -90,13 +107,10 @@ Json load_document(const std::string& path, ErrorKind kind) {
   if (info.st_size > largest_file) refuse(kind, "the file is larger than 1 GiB, which no report is", path, again);
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(kind, fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
-  bool too_deep = false;
-  const auto depth = [&](int level, Json::parse_event_t, Json&) {
-    too_deep = too_deep || level > deepest;
-    return !too_deep;
-  };
-  Json document = Json::parse(file, depth, false);
-  if (too_deep || document.is_discarded() || !document.is_object()) refuse(kind, "this is not a report of memplan: it is not a JSON object", path, again);
+  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  // Looked at before parsing: nlohmann's callback would do it while it parses, in quadratic time.
+  Json document = too_deep(content) ? Json(nullptr) : Json::parse(content, nullptr, false);
+  if (document.is_discarded() || !document.is_object()) refuse(kind, "this is not a report of memplan: it is not a JSON object", path, again);
   const auto version = document.find("schema_version");
   if (version == document.end() || !version->is_string()) refuse(kind, "this is not a report of memplan: it has no schema_version", path, again);
   const std::string text = clean(version->get<std::string>());

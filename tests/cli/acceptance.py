@@ -6,7 +6,7 @@ import subprocess
 
 import onnx
 from cases_ci import Service, repository, run_action
-from cases_formats import TEXTS, rendered
+from cases_formats import FORMATS, TEXTS
 from cases_gate import Repository, unknown_op
 from cases_terminal import EVIL, on_terminal
 from onnx import TensorProto, helper
@@ -186,6 +186,45 @@ def test_14_names_are_neutralised_everywhere():
     for words in (("explain", path), ("explain", path, "--tensor", "w"), ("ops", path)):
         for line in memplan(*words).out.splitlines():
             check(not line.strip().startswith("::"), line)
+
+
+def page_data(page):
+    """The document inside of an HTML report."""
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+
+
+def test_15_a_model_of_very_many_tensors_has_a_page_of_bounded_size():
+    """The browser's side of it (loads, scrolls, no error) is in tests/html."""
+    d = report(model("mlp"), "--gpu", "h100-80gb", "--batch", "64")
+    row = d["tensors_at_peak"][0]
+    d["tensors_at_peak"] = [row | {"id": str(i), "name": f"model.layers.{i // 8}.part{i % 8}.weight", "bytes": 512 * (i % 97 + 1)} for i in range(100_000)]
+    for rows in ("at_peak_by_module", "at_peak_by_op", "at_peak_by_dtype"):
+        del d[rows]
+    saved, page = scratch("many.json"), scratch("many.html")
+    with open(saved, "w") as f:
+        json.dump(d, f)
+    answer = memplan("report", saved, "--format", "html", "-o", page, timeout=300)
+    equal(answer.code, 0, answer.err)
+    size = os.path.getsize(page)
+    check(size < os.path.getsize(saved) / 3, f"{size} bytes of a report of {os.path.getsize(saved)}")
+    with open(page) as f:
+        shown = page_data(f.read())
+    equal(shown["summary"]["peak_bytes"], d["summary"]["peak_bytes"], "the peak is kept")
+
+
+def test_18_a_page_asks_for_nothing():
+    """No address of anything outside, and a policy that would refuse it; the browser counts requests in tests/html."""
+    page = memplan(model("mlp"), "--gpu", "h100-80gb", "--format", "html").out
+    policy = re.search(r'http-equiv="Content-Security-Policy"\s+content="([^"]*)"', page)
+    check(policy and "default-src 'none'" in policy[1], "no policy")
+    markup = re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.S).replace('<link rel="icon" href="data:,">', "")  # an empty icon, or the browser asks for one
+    check(not re.search(r"<(link|img|iframe|object|embed|base)\b|\bsrc=", markup), "something is loaded")
+    check(not re.search(r"@import|url\((?!['\"]?data:|#)", "".join(re.findall(r"<style.*?</style>", page, re.S))), "a style loads something")
+    check(not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|importScripts)\s*\(", page), "a script asks for something")
+
+
+for test in (test_15_a_model_of_very_many_tensors_has_a_page_of_bounded_size, test_18_a_page_asks_for_nothing):
+    test.cases = [()] if "html" in FORMATS else []  # a build without the page has nothing to test
 
 
 def test_16_open_dimensions_are_listed_with_a_command():
