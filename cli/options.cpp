@@ -73,7 +73,7 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
 std::vector<std::string> words_of_setup(const Parsed& parsed) {
   std::vector<std::string> words;
   for (const Flag& flag : flags()) {
-    if (!(flag.commands & in_explain) || (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training")) continue;
+    if (!(flag.commands & in_explain) || (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training" && flag.group != "Parallel")) continue;
     const auto it = parsed.values.find(flag.name);
     if (it == parsed.values.end()) continue;
     for (const std::string& value : it->second) {
@@ -82,6 +82,45 @@ std::vector<std::string> words_of_setup(const Parsed& parsed) {
     }
   }
   return words;
+}
+
+}  // namespace
+
+namespace {
+
+ParallelSetup parallel_of(const Parsed& parsed) {
+  ParallelSetup p;
+  const auto text = [&](std::string_view flag) -> const std::string* {
+    const auto it = parsed.values.find(flag);
+    return it == parsed.values.end() ? nullptr : &it->second.back();
+  };
+  const auto count = [&](std::string_view flag, std::int64_t& into) {
+    if (auto v = text(flag)) into = parse_count(*v, fmt::format("--{}", flag));
+  };
+  count("gpus", p.gpus);
+  count("dp", p.data);
+  count("tp", p.tensor);
+  count("pp", p.pipeline);
+  count("cp", p.context);
+  count("ep", p.expert);
+  count("micro-batches", p.micro_batches);
+  count("bucket-cap", p.bucket_cap_mib);
+  count("hsdp", p.shard_size);
+  p.gradient_as_bucket_view = parsed.has("bucket-view");
+  p.reshard_after_forward = !parsed.has("no-reshard");
+  p.sequence_parallel = parsed.has("sp");
+  const bool fsdp = parsed.has("fsdp") || parsed.has("hsdp");
+  if (parsed.has("ddp") + parsed.has("zero") + fsdp > 1)
+    fail(ErrorKind::usage, "--ddp, --zero and --fsdp contradict each other", "--ddp", "give one of them");
+  if (fsdp) p.sharding = Sharding::fsdp;
+  if (auto v = text("zero")) p.sharding = parse_zero_stage(*v);
+  if (auto v = text("pp-schedule")) parse_pipeline_schedule(*v, p);
+  if (auto v = text("fsdp-dtype")) p.param_dtype = parse_floating(*v, "--fsdp-dtype");
+  if (auto v = text("reduce-dtype")) p.reduce_dtype = parse_floating(*v, "--reduce-dtype");
+  if (const auto it = parsed.values.find("blocks"); it != parsed.values.end()) p.blocks = split_commas(it->second);
+  p = resolve(p);
+  if (parsed.has("ddp") && p.data < 2) fail(ErrorKind::usage, "DDP on one data-parallel rank replicates nothing", "--ddp", "give --gpus N or --dp N with N of at least 2");
+  return p;
 }
 
 }  // namespace
@@ -183,6 +222,7 @@ Options make_options(const Parsed& parsed) {
     s.allocator = parse_alloc_conf(*v, "--alloc-conf");
     o.alloc_conf = *v;
   }
+  s.parallel = parallel_of(parsed);
   if (auto v = text("output")) o.output = *v;
   if (auto v = text("top")) o.top = parse_count(*v, "--top", 0);
   o.quiet = parsed.has("quiet");

@@ -246,4 +246,21 @@ ZeroGrad parse_zero_grad(std::string_view text) {
       {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
 }
 
+Sharding parse_zero_stage(std::string_view text) {
+  return choose(text, "--zero", std::array<std::pair<std::string_view, Sharding>, 3>{{{"1", Sharding::zero1}, {"2", Sharding::zero2}, {"3", Sharding::zero3}}});
+}
+
+DType parse_floating(std::string_view text, std::string_view flag) {
+  return choose(text, flag, std::array<std::pair<std::string_view, DType>, 3>{{{"bf16", DType::bfloat16}, {"fp16", DType::float16}, {"fp32", DType::float32}}});
+}
+
+void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", std::array<std::pair<std::string_view, PipelineSchedule>, 4>{
+      {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}, {"interleaved", PipelineSchedule::interleaved},
+       {"zero-bubble", PipelineSchedule::zero_bubble}}});
+  if (setup.schedule == PipelineSchedule::interleaved) setup.virtual_stages = 2;
+  if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");
+}
+
 }  // namespace memplan::cli

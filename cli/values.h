@@ -29,5 +29,9 @@ OptimizerImpl parse_optimizer_impl(std::string_view text);
 Loss parse_loss(std::string_view text);
 AttentionBackend parse_attention(std::string_view text);
 ZeroGrad parse_zero_grad(std::string_view text);
+Sharding parse_zero_stage(std::string_view text);
+DType parse_floating(std::string_view text, std::string_view flag);
+/// "1f1b", "interleaved:4": sets the schedule and the chunks per rank.
+void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup);
 
 }  // namespace memplan::cli

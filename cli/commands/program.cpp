@@ -6,6 +6,7 @@
 
 #include "cli/answer.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/parallel_program.h"
 #include "cli/report/report.h"
 #include "estimators/autograd/checkpoint.h"
 #include "estimators/estimate/assumptions.h"
@@ -13,6 +14,7 @@
 #include "estimators/step/kv_cache.h"
 #include "estimators/step/probe.h"
 #include "estimators/strategies/lora.h"
+#include "estimators/step/rank_model.h"
 
 namespace memplan::cli {
 
@@ -24,7 +26,7 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
   return "(" + text + (sizes.size() == 1 ? ",)" : ")");
 }
 
-const char* half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? "torch.bfloat16" : "torch.float16"; }
+const char* half_name(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? "torch.bfloat16" : "torch.float16"; }
 
 std::string optimizer_text(const OptimizerSetup& o, const char* over = "parameters") {
   std::string arguments = over;
@@ -211,7 +213,7 @@ std::string reference_program(const Options& options) {
     p += fmt::format("import fnmatch\n\nfor name, parameter in model.named_parameters():\n"
                      "    parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, glob) for glob in [{}]))\n", globs);
   }
-  if (pure) p += fmt::format("model.to({})\n", half_of(s.precision));
+  if (pure) p += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) p += "model.to(memory_format=torch.channels_last)\n";
   if (s.lora && training) p += adapters_text(*s.lora, shapes.adapted);
   if (!shapes.checkpointed.empty()) p += checkpoint_text(s, shapes.checkpointed, s.lora.has_value());
@@ -219,16 +221,16 @@ std::string reference_program(const Options& options) {
   for (const Input& i : shapes.inputs) {
     const auto dtype = dtype_from_name(i.dtype);
     const bool converted = pure && dtype && is_floating(*dtype);
-    p += fmt::format("    torch.zeros({}, dtype={}),  # {}\n", sizes_text(i.sizes), converted ? half_of(s.precision) : "torch." + i.dtype, clean(i.name));
+    p += fmt::format("    torch.zeros({}, dtype={}),  # {}\n", sizes_text(i.sizes), converted ? half_name(s.precision) : "torch." + i.dtype, clean(i.name));
   }
   p += "]\n";
   if (training || s.keep_loss_history) p += shapes.has_target ? fmt::format("host_y = torch.zeros({}, dtype=torch.{})\n", sizes_text(shapes.target), shapes.target_dtype) : "";
   if (s.channels_last) p += "host_x = [t.to(memory_format=torch.channels_last) if t.dim() == 4 else t for t in host_x]\n";
   p += s.offload.parameters ? "\nfrom accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", 0))\nx = [None] * len(host_x)\n"
-                            : "\nmodel.to(\"cuda\")\nx = [None] * len(host_x)\n";
+                            : "\n" + place_on_devices(options) + "x = [None] * len(host_x)\n";
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
   if (s.keep_loss_history) p += "losses = []\n";
-  const std::string with = amp ? fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_of(s.precision)) : std::string();
+  const std::string with = amp ? fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_name(s.precision)) : std::string();
   const std::string report = "torch.cuda.synchronize()\nfor key in (\"requested\", \"allocated\", \"reserved\"):\n"
                              "    print(f\"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes\")\n";
   const std::string empty = s.empty_cache ? "torch.cuda.empty_cache()\n" : "";
@@ -245,7 +247,7 @@ std::string reference_program(const Options& options) {
     return p + report;
   }
   p += "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]\n";
-  if (optimizer) p += optimizer_classes(s) + fmt::format("optimizer = {}\n", s.offload.optimizer ? "HostOptimizer()" : optimizer_text(s.optimizer));
+  if (optimizer) p += optimizer_classes(s) + fmt::format("optimizer = {}\n", s.offload.optimizer ? "HostOptimizer()" : optimizer_text(optimizer_of_rank(s)));
   if (scaler) p += "scaler = torch.amp.GradScaler(\"cuda\")\n";
   const std::string zero = optimizer ? "optimizer" : "model";
   p += fmt::format("for step in range({}):\n", s.steps);
@@ -262,6 +264,10 @@ std::string reference_program(const Options& options) {
     else p += in + zero + ".zero_grad(set_to_none=True)\n";
   }
   if (s.zero_grad == ZeroGrad::begin_keep) p += in + zero + ".zero_grad(set_to_none=False)\n";
+  if (many && is_parallel(s.parallel) && s.parallel.sharding == Sharding::none && s.parallel.data > 1) {
+    p += in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
+    in += "    ";
+  }
   std::string body = in;
   if (s.offload.activations) {
     p += body + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n";

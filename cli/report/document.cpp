@@ -36,6 +36,19 @@ Json setup(const Answer& a) {
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
   }
+  if (const ParallelSetup& p = s.parallel; is_parallel(p)) {
+    j["parallel"] = {{"gpus", p.gpus}, {"data", p.data}, {"sharding", name_of(p.sharding)}, {"tensor", p.tensor}, {"sequence_parallel", p.sequence_parallel},
+                     {"pipeline", p.pipeline}, {"context", p.context}, {"expert", p.expert}, {"description", describe(p)}};
+    if (p.sharding == Sharding::none)
+      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib}, {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
+    if (p.sharding == Sharding::fsdp) {
+      const auto dtype = [](const std::optional<DType>& d) { return d ? Json(std::string(name_of(*d))) : Json(nullptr); };
+      j["parallel"]["fsdp"] = {{"shard_ranks", shard_group(p)}, {"reshard_after_forward", p.reshard_after_forward}, {"param_dtype", dtype(p.param_dtype)},
+                               {"reduce_dtype", dtype(p.reduce_dtype)}};
+    }
+    if (p.pipeline > 1)
+      j["parallel"]["schedule"] = {{"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
+  }
   j["attention"] = name_of(s.attention);
   j["expandable_segments"] = s.allocator.expandable_segments;
   j["steps"] = s.steps;
@@ -134,6 +147,14 @@ Json document_of(const Answer& a, const Options& options) {
   j["breakdown"] = Json::array();
   for (const CategoryPart& p : e.parts) j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
   j["peak"] = {{"step", e.peak_step}, {"phase", name_of(e.peak_phase)}, {"op", clean(e.peak_op)}, {"module", clean(e.peak_module)}};
+  if (!e.ranks.empty()) {
+    j["ranks"] = Json::array();
+    for (const RankClass& c : e.ranks) {
+      Json parts = Json::array();
+      for (const CategoryPart& p : c.parts) parts.push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+      j["ranks"].push_back({{"name", c.name}, {"gpus", c.gpus}, {"blocks", c.blocks}, {"in_flight", c.in_flight}, {"peak", counters(c.peak)}, {"breakdown", parts}});
+    }
+  }
   Json& tensors = j["tensors_at_peak"] = Json::array();
   for (std::size_t i = 0; i < e.live_at_peak.size(); ++i) tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
   add_sums(j);

@@ -23,7 +23,7 @@ Paint paint_of(std::string_view verdict) {
 char letter_of(const std::string& category) {
   static constexpr std::pair<std::string_view, char> letters[] = {
       {"parameters", 'P'}, {"buffers", 'B'}, {"gradients", 'G'}, {"optimizer state", 'O'}, {"activations", 'A'}, {"temporaries", 'T'},
-      {"workspaces", 'W'}, {"batch", 'I'}, {"outputs", 'U'}, {"rounding", 'r'}, {"cached", 'c'}, {"context", 'x'}};
+      {"workspaces", 'W'}, {"batch", 'I'}, {"outputs", 'U'}, {"rounding", 'r'}, {"cached", 'c'}, {"context", 'x'}, {"nccl", 'N'}};
   for (const auto& [name, letter] : letters)
     if (name == category) return letter;
   return '?';
@@ -128,6 +128,19 @@ std::string steps_lines(const Json& document, const Style& style) {
   return table.print(style);
 }
 
+/// Classes of ranks where there are several: the report is that of the heaviest.
+std::string ranks_lines(const Json& document, const Style& style) {
+  const auto ranks = document.find("ranks");
+  if (ranks == document.end() || ranks->size() < 2) return {};
+  Table table;
+  table.head = {"RANKS", "GPUS", "BLOCKS", "IN FLIGHT", "ALLOCATED", "PROCESS"};
+  table.right = {false, true, true, true, true, true};
+  for (const Json& r : *ranks)
+    table.rows.push_back({text_of(r, "name"), grouped(r.at("gpus")), grouped(r.at("blocks")), grouped(r.at("in_flight")), human(r.at("peak").at("allocated_bytes")),
+                          human(r.at("peak").at("process_bytes"))});
+  return "\n" + style.paint("Ranks", Paint::bold) + "\n" + table.print(style);
+}
+
 std::string alternatives(const Json& document, const Figures& f, const Style& style) {
   std::string out;
   const auto line = [&](const std::string& text) { out += "  " + wrap(text, style.width, 4, 2) + "\n"; };
@@ -168,6 +181,7 @@ std::string report_text(const Json& document, const View& view) {
   const Json& tensors = document.at("tensors_at_peak");
   out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
   out += "\n" + style.paint("PyTorch's counters, highest in the step", Paint::bold) + "\n" + steps_lines(document, style);
+  out += ranks_lines(document, style);
   if (const std::string also = alternatives(document, f, style); !also.empty()) out += "\n" + also;
   out += "\n";
   std::string assumed;

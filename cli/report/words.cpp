@@ -30,7 +30,8 @@ const char* headline_of(std::string_view verdict) {
 std::string part_name(const std::string& category) {
   static constexpr std::pair<std::string_view, const char*> names[] = {
       {"buffers", "buffers of the modules"}, {"workspaces", "library workspaces"}, {"batch", "input batch"}, {"outputs", "model outputs"},
-      {"rounding", "rounding of blocks"}, {"cached", "cached by the allocator"}, {"context", "CUDA context and libraries"}};
+      {"rounding", "rounding of blocks"}, {"cached", "cached by the allocator"}, {"context", "CUDA context and libraries"},
+      {"nccl", "NCCL's own buffers"}};
   for (const auto& [name, words] : names)
     if (name == category) return words;
   return category;
@@ -53,6 +54,7 @@ std::string setup_words(const Json& s) {
   if (s.at("clip_grad_norm").get<bool>()) words += "  clipping";
   if (!s.at("checkpoint").empty()) words += "  checkpointing";
   if (!s.at("frozen").empty()) words += "  partly frozen";
+  if (const auto p = s.find("parallel"); p != s.end()) words += "  " + text_of(*p, "description");
   return words + strategies;
 }
 

@@ -49,6 +49,8 @@ struct Node : Pooled<Node> {
   TensorList saved;            ///< saved tensors, released after the node has run
   std::vector<PackedSave> packed;  ///< parallel to `saved` where hooks took some of them, else empty
   Backward backward;
+  /// tensor.register_hook on outputs of the forward op: run before the node itself.
+  std::vector<std::function<void(Run&)>> pre_hooks;
   TensorBody* leaf = nullptr;  ///< of AccumulateGrad: the parameter (which owns this node)
   std::int32_t pending = 0;    ///< engine: gradients still to come
   std::uint32_t visited = 0;   ///< engine: mark of the last graph search

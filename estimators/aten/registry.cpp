@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "estimators/aten/autocast.h"
+#include "estimators/aten/collectives.h"
 #include "estimators/base/text.h"
 
 namespace memplan {
@@ -71,6 +72,7 @@ const Registry& registry() {
     register_recurrent(*r);
     register_symbolic(*r);
     register_quantized(*r);
+    register_collectives(*r);
     apply_autocast_lists(*r);
     return r;
   }();

@@ -35,6 +35,7 @@ void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DTy
   a.born = static_cast<std::int32_t>(schedule.events.size());
   a.op = static_cast<std::int32_t>(schedule.ops.size()) - 1;
   a.category = category;
+  a.stream = stream;
   a.shape_at = static_cast<std::int32_t>(schedule.shapes.size());
   schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
   schedule.events.push_back({Event::Kind::alloc, s->allocation});
@@ -44,6 +45,21 @@ void Run::materialize(const Tensor& t) {
   Storage* s = t->storage.get();
   if (!s || s->allocation >= 0 || s->bytes == 0 || t->on_host) return;
   begin_allocation(s, Category::activation, t->sizes, t->dtype);
+}
+
+void Run::free_memory(const Tensor& t) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation < 0 || closed_) return;
+  schedule.allocations[s->allocation].died = static_cast<std::int32_t>(schedule.events.size());
+  schedule.events.push_back({Event::Kind::free, s->allocation});
+  s->allocation = -1;
+}
+
+void Run::take_memory(const Tensor& t, Category category) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation >= 0 || s->bytes == 0) return;
+  begin_allocation(s, category, t->sizes, t->dtype);
+  schedule.allocations[s->allocation].label = t->name;
 }
 
 Schedule Run::close() {

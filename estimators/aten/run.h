@@ -30,6 +30,15 @@ struct OpCache {
   virtual void keep(Run&, std::string_view op, const TensorList& outputs) = 0;
 };
 
+/// What a wrapper of the model (DDP, FSDP) hears from the backward pass.
+struct BackwardHooks {
+  virtual ~BackwardHooks() = default;
+  /// A gradient has been stored in `leaf.grad` (post-accumulate hooks of AccumulateGrad).
+  virtual void accumulated(Run&, TensorBody& leaf) = 0;
+  /// The engine's queue is empty (queue_callback), before backward() returns.
+  virtual void finished(Run&) = 0;
+};
+
 class Run {
  public:
   Run(const TrainingSetup& setup, const Device& device);
@@ -85,6 +94,14 @@ class Run {
   }
   /// Gives a phantom tensor its memory after all.
   void materialize(const Tensor& t);
+  BackwardHooks* backward_hooks = nullptr;
+
+  // --- several GPUs ---------------------------------------------------------------------------------------------
+  /// The CUDA stream whose pool serves allocations: 0 computes, others communicate.
+  std::int32_t stream = 0;
+  /// storage.resize_(0) and back: every tensor that shares the storage keeps its shape and loses or regains its memory.
+  void free_memory(const Tensor& t);
+  void take_memory(const Tensor& t, Category category);
 
   // --- autocast -------------------------------------------------------------------------------------------------
   bool autocast = false;

@@ -124,8 +124,11 @@ class GraphTask {
     r_.scope = node.scope;
     r_.call = node.call;
     r_.begin_op(node.name);
+    for (const auto& hook : node.pre_hooks) hook(r_);
     if (node.leaf) {
+      const bool any = static_cast<bool>(task.inputs[0]);
       accumulate_grad(r_, *node.leaf, task.inputs);
+      if (any && r_.backward_hooks) r_.backward_hooks->accumulated(r_, *node.leaf);
       return;
     }
     TensorList outputs;
@@ -165,6 +168,35 @@ class GraphTask {
 
 }  // namespace
 
+void backward(Run& r, const TensorList& roots, const TensorList& grads) {
+  r.phase = Phase::backward;
+  Restore<bool> no_grad(r.grad_mode, false);
+  Restore<bool> no_autocast(r.autocast, false);
+  Restore<bool> thread(r.on_engine_thread, true);
+  const auto scope = r.scope, call = r.call;
+  r.begin_op("torch.autograd.backward");
+  if (roots.size() == 1) {
+    GraphTask(r).run(roots[0], grads[0]);
+  } else {
+    // GraphRoot: a node whose outputs are the gradients.
+    auto* node = new Node;
+    node->run = &r;
+    node->name = r.intern("GraphRoot");
+    node->sequence = UINT64_MAX;
+    for (const Tensor& t : roots) {
+      node->next.push_back(t->grad_fn ? Edge{t->grad_fn, t->output_nr} : Edge{});
+      node->inputs.push_back({t->sizes, t->dtype, t->on_host});
+    }
+    node->backward = [grads](Run&, Node&, TensorList&) { return grads; };
+    Tensor start = r.host({}, DType::float32), first = r.host({}, DType::float32);
+    start->grad_fn = NodeRef(node);
+    GraphTask(r).run(start, first);
+  }
+  if (r.backward_hooks) r.backward_hooks->finished(r);
+  r.scope = scope;
+  r.call = call;
+}
+
 void backward(Run& r, const Tensor& loss) {
   r.phase = Phase::backward;
   Restore<bool> no_grad(r.grad_mode, false);
@@ -174,6 +206,7 @@ void backward(Run& r, const Tensor& loss) {
   r.begin_op("loss.backward");
   Tensor root = r.empty_like(loss);
   GraphTask(r).run(loss, root);
+  if (r.backward_hooks) r.backward_hooks->finished(r);
   r.scope = scope;
   r.call = call;
 }

@@ -9,4 +9,7 @@ namespace memplan {
 /// loss.backward(): the caller's ones_like(loss) lives until the call returns.
 void backward(Run& run, const Tensor& loss);
 
+/// torch.autograd.backward(roots, grads): the gradients stay with the caller.
+void backward(Run& run, const TensorList& roots, const TensorList& grads);
+
 }  // namespace memplan

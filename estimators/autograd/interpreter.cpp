@@ -71,6 +71,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
   std::vector<std::pair<std::string, Value>> kwargs;
   for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
     const Call& call = tape.calls[i];
+    if (env.hooks) env.hooks->before(r, env, static_cast<std::int32_t>(i));
     r.scope = call.scope;
     r.call = static_cast<std::int32_t>(i);
     r.begin_op(name_id(r, names.call_names, i, call.op));
@@ -109,6 +110,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     }
     results.clear();
     for (ValueId id : call.last_uses) env.values[id.index] = Value();
+    if (env.hooks) env.hooks->after(r, env, static_cast<std::int32_t>(i));
   }
 }
 

@@ -16,6 +16,15 @@ struct CallObserver {
   virtual void after(Run& run, std::size_t call, const ValueList& results) = 0;
 };
 
+struct Environment;
+
+/// What a wrapper of modules does before and after the calls of the tape (forward hooks of FSDP).
+struct CallHooks {
+  virtual ~CallHooks() = default;
+  virtual void before(Run&, Environment&, std::int32_t call) = 0;
+  virtual void after(Run&, Environment&, std::int32_t call) = 0;
+};
+
 /// The Python names of a forward pass: one value per tape value, empty once the name is gone.
 struct Environment {
   std::vector<Value> values;
@@ -24,6 +33,7 @@ struct Environment {
   CallObserver* observer = nullptr;
   /// Ops whose outputs checkpointed stretches keep (TrainingSetup::checkpoint_save).
   std::set<std::string, std::less<>> kept_ops;
+  CallHooks* hooks = nullptr;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.

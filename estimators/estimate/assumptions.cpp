@@ -77,7 +77,8 @@ const char* name_of(ZeroGrad zero_grad) {
 
 std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device& device) {
   std::vector<std::string> a;
-  a.push_back(fmt::format("PyTorch 2.11 eager on one GPU, {} steps of the reference program (memplan explain MODEL --program)", setup.steps));
+  a.push_back(fmt::format("PyTorch 2.11 eager on {}, {} steps of the reference program (memplan explain MODEL --program)",
+                          is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"), setup.steps));
   a.push_back(fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
                           device.context_source.empty() ? std::string() : " (" + device.context_source + ")"));
   if (device.total_is_bound) a.push_back("the device's total is an upper bound, no measured figure is known");

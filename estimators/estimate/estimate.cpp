@@ -1,8 +1,12 @@
-#include "estimators/pipeline.h"
-
 #include <fmt/format.h>
 
+#include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
+#include "estimators/facts/nccl.h"
+#include "estimators/pipeline.h"
+#include "estimators/step/pipeline_steps.h"
+#include "estimators/strategies/parallel.h"
+#include "estimators/strategies/pipeline.h"
 
 namespace memplan {
 
@@ -22,32 +26,91 @@ T take(Result<T> result) {
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& given, const TrainingSetup& setup, const Device& device) {
+namespace {
+
+Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device) {
+  const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
+  Estimate need = take(summarize(tape, schedule, unlimited, setup, device));
+  const AllocatorSetup& allocator = setup.allocator;
+  // Only a device that is too small, or settings that look at the device's size, change the replay.
+  const bool sees_limit = need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
+  if (!sees_limit) return need;
+  const Timeline limited = take(replay(schedule, allocator, device));
+  Estimate real = take(summarize(tape, schedule, limited, setup, device));
+  if (real.out_of_memory) {
+    // The replay stopped half-way; the figures that help are those of a device that is large enough.
+    need.out_of_memory = true;
+    need.out_of_memory_at = real.out_of_memory_at;
+    need.retries = real.retries;
+    return need;
+  }
+  real.unlimited_process = need.peak.process;
+  if (real.retries > 0)
+    real.notes.push_back({"MP040 fragmentation-risk", fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
+                                                                   "the process would grow to {}", real.retries, setup.steps, to_human(need.peak.process))});
+  return real;
+}
+
+/// NCCL's buffers stand beside the CUDA context: both are outside of PyTorch's counters.
+Bytes nccl_of(const ParallelSetup& p) {
+  const auto one = [](bool group) { return group ? 1 : 0; };
+  const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
+  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) + one(hybrid));
+}
+
+/// `device` is the real one: the replay took NCCL's bytes for a part of its context.
+void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, Bytes nccl) {
+  if (nccl.count == 0) return;
+  for (CategoryPart& part : e.parts)
+    if (part.category == "context") part.bytes = part.bytes - nccl;
+  e.parts.push_back({"nccl", nccl, "assumed"});
+  e.assumptions = assumptions_of(setup, device);
+  e.assumptions.push_back(fmt::format("NCCL takes {} for its communicators, outside PyTorch's counters (data/nccl/memory.csv)", to_human(nccl)));
+}
+
+Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real, Bytes nccl) {
+  const ParallelSetup& p = setup.parallel;
+  const auto candidates = candidate_ranks(tape, setup);
+  const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
+  std::optional<Estimate> heaviest;
+  std::vector<RankClass> classes;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::int64_t rank = candidates[i], end = i + 1 < candidates.size() ? candidates[i + 1] : p.pipeline;
+    Estimate e = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, rank), setup, device);
+    tell_nccl(e, setup, real, nccl);
+    RankClass c;
+    c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank) : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);
+    c.gpus = p.gpus / p.pipeline * (end - rank);
+    for (std::int64_t s = rank; s < static_cast<std::int64_t>(blocks.size()); s += p.pipeline) c.blocks += blocks[static_cast<std::size_t>(s)];
+    c.in_flight = most_in_flight(actions_of(p, rank));
+    c.peak = e.peak;
+    c.parts = e.parts;
+    classes.push_back(std::move(c));
+    if (!heaviest || e.peak.process > heaviest->peak.process) heaviest = std::move(e);
+  }
+  heaviest->ranks = std::move(classes);
+  return std::move(*heaviest);
+}
+
+}  // namespace
+
+Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& given, const Device& given_device) {
   return catching([&] {
+    TrainingSetup setup = given;
+    setup.parallel = resolve(given.parallel);
     std::optional<Tape> planned;
-    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given, setup, device));
-    const Tape& tape = planned ? *planned : given;
-    const Schedule schedule = take(run_steps(tape, setup, device));
-    const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
-    Estimate need = take(summarize(tape, schedule, unlimited, setup, device));
-    const AllocatorSetup& allocator = setup.allocator;
-    // Only a device that is too small, or settings that look at the device's size, change the replay.
-    const bool sees_limit = need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
-    if (!sees_limit) return need;
-    const Timeline limited = take(replay(schedule, allocator, device));
-    Estimate real = take(summarize(tape, schedule, limited, setup, device));
-    if (real.out_of_memory) {
-      // The replay stopped half-way; the figures that help are those of a device that is large enough.
-      need.out_of_memory = true;
-      need.out_of_memory_at = real.out_of_memory_at;
-      need.retries = real.retries;
-      return need;
-    }
-    real.unlimited_process = need.peak.process;
-    if (real.retries > 0)
-      real.notes.push_back({"MP040 fragmentation-risk", fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
-                                                                     "the process would grow to {}", real.retries, setup.steps, to_human(need.peak.process))});
-    return real;
+    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, given_device));
+    const Tape& tape = planned ? *planned : given_tape;
+    if (!is_parallel(setup.parallel)) return estimate_schedule(tape, take(run_steps(tape, setup, given_device)), setup, given_device);
+    check_parallel(tape, setup);
+    Device device = given_device;
+    const Bytes nccl = nccl_of(setup.parallel);
+    device.context = device.context + nccl;
+    if (setup.parallel.pipeline > 1) return heaviest_stage(tape, setup, device, given_device, nccl);
+    Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device);
+    tell_nccl(e, setup, given_device, nccl);
+    e.ranks.push_back({"all ranks", setup.parallel.gpus, 0, 0, e.peak, e.parts});
+    return e;
   });
 }
 

@@ -62,6 +62,16 @@ struct Unmodelled {
   Bytes widened_by;
 };
 
+/// GPUs of a job that run the same program: estimated once.
+struct RankClass {
+  std::string name;         ///< "all ranks", "pipeline ranks 1-6 (each <= the first)"
+  std::int64_t gpus = 0;
+  std::int64_t blocks = 0;  ///< blocks per pipeline rank; 0 without a pipeline
+  std::int64_t in_flight = 0;  ///< micro-batches (or chunks of them) that wait for their backward pass at most
+  Counters peak;
+  std::vector<CategoryPart> parts;
+};
+
 struct Estimate {
   std::vector<StepSummary> steps;
   Counters peak;              ///< largest of all steps
@@ -76,6 +86,7 @@ struct Estimate {
   std::vector<Unmodelled> unmodelled;
   std::vector<Note> notes;
   std::vector<Recovery> recovered;
+  std::vector<RankClass> ranks;             ///< of a job on several GPUs; the estimate is that of the heaviest
   std::int64_t parameter_count = 0;
   std::int64_t trainable_count = 0;
   Bytes unlimited_process;    ///< peak.process on a device without a limit; larger than it only after retries

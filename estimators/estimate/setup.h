@@ -9,6 +9,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/base/dtype.h"
+#include "estimators/estimate/parallel.h"
 
 namespace memplan {
 
@@ -91,6 +92,7 @@ struct TrainingSetup {
   bool channels_last = false;     ///< model and 4-dimensional inputs in torch.channels_last
   bool keep_loss_history = false; ///< a list holds every step's loss with its graph (losses.append(loss))
   bool empty_cache = false;       ///< torch.cuda.empty_cache() after every step
+  ParallelSetup parallel;
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps
 };

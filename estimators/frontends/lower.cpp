@@ -13,6 +13,9 @@
 #include "estimators/strategies/lora.h"
 #include "estimators/strategies/offload.h"
 #include "estimators/strategies/support.h"
+#include "estimators/strategies/context_parallel.h"
+#include "estimators/strategies/expert_parallel.h"
+#include "estimators/strategies/tensor_parallel.h"
 #include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/passes.h"
@@ -41,6 +44,35 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
   absent_inputs_are_none(tape);
 }
 
+/// FSDP's mixed precision runs a model of fp32 shards as if it had been converted.
+Precision dtype_of_run(const TrainingSetup& setup) {
+  const auto& dtype = setup.parallel.param_dtype;
+  if (setup.precision != Precision::fp32 || !dtype) return setup.precision;
+  return *dtype == DType::bfloat16 ? Precision::bf16 : *dtype == DType::float16 ? Precision::fp16 : Precision::fp32;
+}
+
+/// Context parallelism: the rank's forward pass sees its share of the sequence.
+void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& symbols) {
+  bool any = false;
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+    const auto at = symbols.find(dim.name);
+    if (!dim.sequence || at == symbols.end()) continue;
+    any = true;
+    if (at->second % ranks != 0)
+      fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second), "--cp", "use a divisor of the sequence");
+    at->second /= ranks;
+  }
+  if (!any) fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp", "export it with a dynamic sequence length, or leave --cp out");
+}
+
+/// What expert, tensor and context parallelism leave to one rank.
+Tape tape_of_rank(Tape tape, const TrainingSetup& setup) {
+  if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
+  if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});
+  if (setup.parallel.context > 1) gather_keys_and_values(tape, setup.parallel.context);
+  return tape;
+}
+
 }  // namespace
 
 Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
@@ -49,7 +81,8 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     check_strategies(setup);
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
-    const onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
+    onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
+    if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
     // The training IR of torch.export still has the in-place ops that other routes have to recover.
     bool functional = true;
     if (model.exported) {
@@ -62,19 +95,19 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end()) freeze_listed(tape, frozen->second);
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
-    if (setup.mode == Mode::inference) enter_inference(tape, setup.precision);
+    if (setup.mode == Mode::inference) enter_inference(tape, dtype_of_run(setup));
     remove_dead_calls(tape);
     if (setup.inplace_activations && functional) {
       const auto listed = model.metadata.find("memplan.inplace");
       recover_inplace(tape, listed == model.metadata.end() ? std::string_view{} : std::string_view(listed->second));
     }
     restore_casts(tape);
-    follow_model_dtype(tape, setup.precision);
+    follow_model_dtype(tape, dtype_of_run(setup));
     if (setup.mode == Mode::training && setup.lora) add_adapters(tape, *setup.lora, setup.precision);
     mark_last_uses(tape);
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
-    return tape;
+    return tape_of_rank(std::move(tape), setup);
   });
 }
 

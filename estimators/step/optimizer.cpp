@@ -131,6 +131,11 @@ struct Adam : Base {
   }
   void single(Run& r, std::size_t i) override {
     const Tensor& p = parameters[i];
+    // A replicated DTensor gradient of a cut parameter (memplan::vocab_embedding) is cut anew for each op that reads it.
+    if (p->grad->storage->bytes > p->storage->bytes) {
+      { Tensor lerp = r.empty_like(p->grad); }
+      Tensor first = r.empty_like(p->grad), second = r.empty_like(p->grad);
+    }
     Tensor grad = !decoupled && setup.weight_decay != 0 ? r.empty_like(p->grad) : Tensor();
     // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps)
     Tensor root = r.empty_like(p);

@@ -13,47 +13,39 @@
 #include "estimators/step/clip.h"
 #include "estimators/step/kv_cache.h"
 #include "estimators/step/loss.h"
-#include "estimators/step/module_order.h"
 #include "estimators/step/muon.h"
 #include "estimators/step/optimizer.h"
+#include "estimators/step/pipeline_steps.h"
 #include "estimators/step/probe.h"
+#include "estimators/step/rank_model.h"
 #include "estimators/step/scaler.h"
 #include "estimators/step/steps.h"
+#include "estimators/strategies/parallel.h"
 
 namespace memplan {
 
 namespace {
 
-DType half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16; }
-
-/// model.bfloat16() or model.half(): every floating parameter, buffer and input of the default type.
-DType converted(DType d, Precision p) {
-  const bool pure = p == Precision::bf16 || p == Precision::fp16;
-  return pure && is_floating(d) ? half_of(p) : d;
-}
-
 class Program {
  public:
-  Program(Run& run, const Tape& tape, const TrainingSetup& setup) : r_(run), tape_(tape), setup_(setup) {
-    env_.values.resize(tape.values.size());
-  }
+  Program(Run& run, const Tape& tape, const TrainingSetup& setup) : r_(run), tape_(tape), setup_(setup), model_(run, tape, setup) {}
 
   void probe(const std::function<void(const Run&, const Environment&)>& look) {
-    move_model();
+    model_.to_device(false);
     move_batch();
     r_.phase = Phase::forward;
     Restore<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
-    begin_autocast();
-    run_forward(r_, tape_, env_);
-    look(r_, env_);
+    model_.begin_autocast();
+    run_forward(r_, tape_, model_.env);
+    look(r_, model_.env);
   }
 
   /// All steps. The first batch carries a target whose shape only the first forward pass tells: its place in the order
   /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run again).
   bool run(std::optional<TargetShape>& target, CallObserver* observer, const std::vector<KvLayer>& kv) {
     target_shape_ = &target;
-    env_.observer = observer;
-    move_model();
+    model_.env.observer = observer;
+    model_.to_device(true);
     const bool training = setup_.mode == Mode::training;
     if (setup_.kv_cache) cache_ = make_kv_cache(r_, kv, *setup_.kv_cache);
     if (training && !setup_.offload.optimizer) make_optimizers();
@@ -69,81 +61,6 @@ class Program {
   }
 
  private:
-  /// model.to("cuda"): children before their parent, parameters before buffers (torch/nn/modules/module.py, _apply).
-  void move_model() {
-    r_.phase = Phase::setup;
-    const auto recurrent = flattened_groups(tape_);
-    const auto order = module_order(tape_);
-    // The layer's own _apply runs once all its parameters have moved.
-    auto group_end = [&](const std::vector<ValueId>& group) {
-      for (std::size_t i = order.size(); i-- > 0;)
-        if (std::find(group.begin(), group.end(), order[i]) != group.end()) return order[i];
-      return ValueId{};
-    };
-    for (ValueId id : order) {
-      const TapeValue& v = tape_.values[id.index];
-      r_.begin_op("model.to");
-      Value& slot = env_.values[id.index];
-      if (v.same_storage_as.valid() && env_.values[v.same_storage_as.index].is_tensor()) {
-        slot = env_.values[v.same_storage_as.index];
-        continue;
-      }
-      const DType dtype = v.keeps_dtype ? v.dtype : converted(v.dtype, setup_.precision);
-      Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
-                           : formatted(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
-      r_.label(t, v.name);
-      r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
-      if (v.kind == ValueKind::parameter && v.requires_grad && is_floating(dtype)) {
-        t->requires_grad_leaf = true;  // also under no_grad: autocast keeps the casts of such leaves
-        trainable_.push_back(t);
-      }
-      slot = t;
-      for (const auto& group : recurrent)
-        if (group_end(group) == id) flatten(group);
-    }
-    // The optimizer walks the parameters in registration order, not in the order in which they were moved.
-    TensorList ordered;
-    for (ValueId id : tape_.parameters) {
-      const Value& v = env_.values[id.index];
-      if (!v.is_tensor()) continue;
-      const bool wanted = std::any_of(trainable_.begin(), trainable_.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
-      const bool seen = std::any_of(ordered.begin(), ordered.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
-      if (wanted && !seen) ordered.push_back(v.tensor());
-    }
-    trainable_ = std::move(ordered);
-  }
-
-  /// With model.to(memory_format=torch.channels_last) tensors of four dimensions lie in that order, batches too.
-  Tensor formatted(const Dims& sizes, DType dtype, Category category) {
-    if (setup_.channels_last && sizes.size() == 4) return r_.empty_strided(sizes, channels_last_strides(sizes), dtype, category);
-    return r_.empty(sizes, dtype, category);
-  }
-
-  /// RNNBase.flatten_parameters: one buffer for all weights of a recurrent layer, whose parameters become views of it.
-  void flatten(const std::vector<ValueId>& group) {
-    // torch.backends.cudnn.is_acceptable knows no bfloat16: such weights stay apart, and every call packs them anew.
-    if (setup_.precision == Precision::bf16) return;
-    r_.begin_op("flatten_parameters");
-    std::int64_t elements = 0;
-    for (ValueId id : group) {
-      const Value& v = env_.values[id.index];
-      if (!v.is_tensor() || v.tensor()->on_host) return;
-      elements = checked_add(elements, v.tensor()->numel());
-    }
-    const Tensor first = env_.values[group[0].index].tensor();
-    Tensor flat = r_.empty({elements}, first->dtype, Category::parameter);
-    r_.label(flat, first->name);
-    r_.set_reason(flat, "parameters of a recurrent layer, in one buffer");
-    std::int64_t at = 0;
-    for (ValueId id : group) {
-      // weight.data = view: the tensor stays, its memory changes.
-      Tensor weight = env_.values[id.index].tensor();
-      weight->storage = flat->storage;
-      weight->offset = at;
-      at += weight->numel();
-    }
-  }
-
   /// x = x.to("cuda") for every input of the batch; the name's old tensor goes when the new one is bound.
   void move_batch() {
     r_.phase = Phase::data;
@@ -153,45 +70,22 @@ class Program {
     for (std::size_t i = 0; i < tape_.inputs.size(); ++i) {
       const TapeValue& v = tape_.values[tape_.inputs[i].index];
       if (v.number) {
-        env_.values[tape_.inputs[i].index] = Value(*v.number);
+        model_.env.values[tape_.inputs[i].index] = Value(*v.number);
         continue;
       }
-      Tensor fresh = formatted(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
+      Tensor fresh = model_.formatted(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
       r_.label(fresh, v.name);
       r_.set_reason(fresh, "batch");
       batch_[i] = fresh;
-      env_.values[tape_.inputs[i].index] = fresh;
+      model_.env.values[tape_.inputs[i].index] = fresh;
     }
   }
 
-  void drop_names() {
-    for (ValueId id : tape_.inputs) env_.values[id.index] = Value();
-    for (std::size_t i = 0; i < tape_.values.size(); ++i)
-      if (tape_.values[i].kind == ValueKind::computed) env_.values[i] = Value();
-  }
-
   /// output = model(x): the name's old value goes when the call has returned.
-  void forward() {
-    r_.phase = Phase::forward;
-    begin_autocast();
-    run_forward(r_, tape_, env_);
-    r_.scope = r_.call = -1;
-    std::vector<Value> fresh;
-    for (ValueId id : tape_.outputs) fresh.push_back(env_.values[id.index]);
-    drop_names();
-    output_ = std::move(fresh);
+  void forward(bool sync = true) {
+    output_ = model_.forward(sync);
     for (const Value& v : output_)
       if (v.is_tensor()) r_.set_reason(v.tensor(), "the name of the model's output");
-  }
-
-  void begin_autocast() {
-    r_.autocast_dtype = half_of(setup_.precision);
-    r_.autocast = setup_.precision == Precision::amp_bf16 || setup_.precision == Precision::amp_fp16;
-  }
-
-  void end_autocast() {
-    r_.autocast = false;
-    r_.cast_cache.clear();
   }
 
   bool train() {
@@ -202,10 +96,11 @@ class Program {
       {
         const auto store = std::make_shared<HostStore>();
         Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
-        forward();
+        forward(k + 1 == setup_.accumulate);
         if (!take_loss(setup_.accumulate > 1)) return false;
       }
-      end_autocast();
+      model_.end_autocast();
+      model_.begin_backward();
       if (setup_.precision == Precision::amp_fp16) {
         Tensor scaled = scaler_.scale(r_, loss_);
         backward(r_, scaled);
@@ -214,8 +109,10 @@ class Program {
       }
     }
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
-    if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable_);
+    if (setup_.clip_grad_norm) clip_grad_norm(r_, model_.trainable);
+    model_.begin_optimizer();
     if (optimizer_) optimizer_->step(r_);
+    model_.end_optimizer();
     if (setup_.offload.optimizer) step_on_host();
     if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
@@ -224,14 +121,14 @@ class Program {
 
   void make_optimizers() {
     if (setup_.optimizer.kind != OptimizerKind::muon) {
-      optimizer_ = make_optimizer(r_, setup_.optimizer, trainable_);
+      optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), model_.trainable);
       return;
     }
     TensorList hidden, others;
     const std::vector<ValueId> chosen = hidden_matrices(tape_);
-    for (const Tensor& p : trainable_) {
+    for (const Tensor& p : model_.trainable) {
       const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) {
-        const Value& v = env_.values[static_cast<std::size_t>(id.index)];
+        const Value& v = model_.env.values[static_cast<std::size_t>(id.index)];
         return v.is_tensor() && v.tensor().get() == p.get();
       });
       (takes ? hidden : others).push_back(p);
@@ -267,7 +164,7 @@ class Program {
     r_.phase = Phase::optimizer;
     r_.scope = r_.call = -1;
     r_.begin_op("gradients to the host");
-    for (const Tensor& p : trainable_) p->grad.reset();
+    for (const Tensor& p : model_.trainable) p->grad.reset();
   }
 
   /// An evaluation that forgets torch.no_grad() and keeps every loss: losses.append(loss).
@@ -276,7 +173,7 @@ class Program {
     move_target();
     forward();
     if (!take_loss(false)) return false;
-    end_autocast();
+    model_.end_autocast();
     return true;
   }
 
@@ -284,19 +181,18 @@ class Program {
     move_batch();
     Restore<bool> no_grad(r_.grad_mode, false);
     forward();
-    end_autocast();
+    model_.end_autocast();
   }
 
   void zero_grad() {
     r_.begin_op("optimizer.zero_grad");
-    for (const Tensor& p : trainable_) p->grad.reset();
+    for (const Tensor& p : model_.trainable) p->grad.reset();
   }
 
   Run& r_;
   const Tape& tape_;
   const TrainingSetup& setup_;
-  Environment env_;
-  TensorList trainable_;
+  RankModel model_;
   TensorList batch_;
   std::vector<Value> output_;
   std::optional<TargetShape>* target_shape_ = nullptr;
@@ -307,6 +203,17 @@ class Program {
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
 };
+
+Bytes requested_peak(const Schedule& s) {
+  Bytes now, most;
+  for (const Event& e : s.events) {
+    if (e.kind == Event::Kind::empty_cache) continue;
+    const Bytes size = s.allocations[static_cast<std::size_t>(e.allocation)].size;
+    now = e.kind == Event::Kind::alloc ? now + size : now - size;
+    most = std::max(most, now);
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -324,6 +231,16 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
 
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device, CallObserver* observer) {
   return catching([&] {
+    check_parallel(tape, setup);
+    if (setup.parallel.pipeline > 1 && !observer) {
+      // The rank that asks for most speaks for the job.
+      std::optional<Schedule> heaviest;
+      for (std::int64_t rank : candidate_ranks(tape, setup)) {
+        Schedule s = run_pipeline_steps(tape, setup, device, rank);
+        if (!heaviest || requested_peak(s) > requested_peak(*heaviest)) heaviest = std::move(s);
+      }
+      return std::move(*heaviest);
+    }
     std::optional<TargetShape> target;
     std::vector<KvLayer> kv;
     if (setup.kv_cache) probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });

@@ -87,6 +87,32 @@ KvCacheSetup kv_cache_of(const std::string& text) {
   return cache;
 }
 
+std::optional<DType> floating_named(const json& run, const char* key) {
+  const std::string name = run.contains(key) && run[key].is_string() ? run[key].get<std::string>() : "";
+  if (name.empty()) return {};
+  return name == "bf16" ? DType::bfloat16 : name == "fp16" ? DType::float16 : DType::float32;
+}
+
+/// The words of tests/accuracy/parallel_program.py.
+ParallelSetup parallel_of(const json& run) {
+  ParallelSetup p;
+  const std::string strategy = run.value("strategy", "");
+  if (strategy.empty()) return p;
+  p.gpus = run.value("ranks", 8);
+  static const std::map<std::string, Sharding> all = {{"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}};
+  p.sharding = all.at(strategy);
+  p.gradient_as_bucket_view = run.value("bucket_view", false);
+  if (run.contains("bucket_cap") && run["bucket_cap"].is_number()) p.bucket_cap_mib = run["bucket_cap"];
+  p.reshard_after_forward = !run.value("no_reshard", false);
+  p.shard_size = run.value("hsdp", 0);
+  p.param_dtype = floating_named(run, "fsdp_dtype");
+  p.reduce_dtype = floating_named(run, "reduce_dtype");
+  if (const std::string blocks = run.value("blocks", ""); !blocks.empty()) p.blocks = {blocks};
+  p.tensor = run.value("tp", 1);
+  p.sequence_parallel = run.value("sp", false);
+  return resolve(p);
+}
+
 TrainingSetup setup_of(const json& run) {
   TrainingSetup s;
   if (run.contains("batch") && run["batch"].is_number()) s.batch = run["batch"].get<std::int64_t>();
@@ -112,6 +138,7 @@ TrainingSetup setup_of(const json& run) {
   s.channels_last = run.value("channels_last", false);
   s.keep_loss_history = run.value("loss_history", false);
   s.empty_cache = run.value("empty_cache", false);
+  s.parallel = parallel_of(run);
   return s;
 }
 

@@ -1,0 +1,143 @@
+#include "estimators/estimate/parallel.h"
+
+#include <fmt/format.h>
+
+#include "estimators/base/error.h"
+
+namespace memplan {
+
+namespace {
+
+struct Degree {
+  const char* flag;
+  const char* what;
+  std::int64_t ranks;
+};
+
+[[noreturn]] void refuse(std::string what, std::string where, std::string hint) {
+  fail(ErrorKind::usage, std::move(what), std::move(where), std::move(hint));
+}
+
+void check_degrees(const ParallelSetup& p) {
+  if (p.gpus < 0) refuse(fmt::format("{} GPUs cannot train a model", p.gpus), "--gpus", "give at least 1");
+  for (const Degree& d : {Degree{"--dp", "data-parallel ranks", p.data == 0 ? 1 : p.data}, Degree{"--tp", "tensor-parallel ranks", p.tensor},
+                          Degree{"--pp", "pipeline stages", p.pipeline}, Degree{"--cp", "context-parallel ranks", p.context},
+                          Degree{"--ep", "expert-parallel ranks", p.expert}})
+    if (d.ranks < 1) refuse(fmt::format("{} {} are not possible", d.ranks, d.what), d.flag, "give at least 1");
+  if (p.virtual_stages < 1) refuse("an interleaved schedule needs at least 1 chunk per rank", "--pp-schedule", "write interleaved:2");
+  if (p.micro_batches < 0) refuse("a step needs at least 1 micro-batch", "--micro-batches", "give at least 1");
+  if (p.bucket_cap_mib < 1) refuse("a DDP bucket needs at least 1 MiB", "--bucket-cap", "leave it out for PyTorch's 25");
+}
+
+void fill(ParallelSetup& p) {
+  const std::int64_t others = p.tensor * p.pipeline * p.context;
+  const std::string product = fmt::format("tp {} x pp {} x cp {}", p.tensor, p.pipeline, p.context);
+  if (p.data == 0) {
+    if (p.gpus == 0) p.gpus = others;
+    if (p.gpus % others != 0)
+      refuse(fmt::format("{} GPUs cannot be divided into groups of {} ({})", p.gpus, others, product), "--gpus",
+             fmt::format("use a multiple of {}", others));
+    p.data = p.gpus / others;
+  } else if (p.gpus == 0) {
+    p.gpus = p.data * others;
+  }
+  if (p.data * others != p.gpus)
+    refuse(fmt::format("{} GPUs were given, but the degrees make {} (dp {} x {})", p.gpus, p.data * others, p.data, product), "--gpus",
+           fmt::format("use --gpus {} or leave --gpus or --dp out", p.data * others));
+}
+
+void check_data(const ParallelSetup& p) {
+  const std::int64_t ranks = p.data * p.context;
+  const std::string name = name_of(p.sharding);
+  if (p.sharding != Sharding::none && ranks < 2)
+    refuse(fmt::format("{} shares out among data-parallel ranks, and there is 1", name), p.sharding == Sharding::fsdp ? "--fsdp" : "--zero",
+           "give --gpus N or --dp N with N of at least 2");
+  if (p.sharding != Sharding::fsdp) {
+    if (!p.reshard_after_forward) refuse("only FSDP reshards after the forward pass", "--no-reshard", "add --fsdp");
+    if (p.shard_size > 0) refuse("HSDP is FSDP within groups of ranks", "--hsdp", "add --fsdp");
+    if (p.param_dtype) refuse("only FSDP has a mixed-precision policy", "--fsdp-dtype", "add --fsdp, or use --amp");
+    if (p.reduce_dtype) refuse("only FSDP has a reduce dtype", "--reduce-dtype", "add --fsdp");
+  }
+  if (p.sharding != Sharding::none || ranks < 2) {
+    if (p.gradient_as_bucket_view) refuse("only DDP has gradient buckets", "--bucket-view", "add --ddp and at least 2 GPUs");
+    if (p.bucket_cap_mib != 25) refuse("only DDP has gradient buckets", "--bucket-cap", "add --ddp and at least 2 GPUs");
+  }
+  if (p.shard_size == 1 || p.shard_size < 0) refuse("an HSDP shard group needs at least 2 ranks", "--hsdp", "use DDP to replicate without sharding");
+  if (p.shard_size > 0 && ranks % p.shard_size != 0)
+    refuse(fmt::format("{} data-parallel ranks cannot be divided into shard groups of {}", ranks, p.shard_size), "--hsdp", "use a divisor of the ranks");
+  if (p.reduce_dtype && !is_floating(*p.reduce_dtype)) refuse("gradients are reduced in a floating dtype", "--reduce-dtype", "use fp32, bf16 or fp16");
+}
+
+void check_model_parallel(const ParallelSetup& p) {
+  if (p.sequence_parallel && p.tensor < 2) refuse("sequence parallelism lies within a tensor-parallel group", "--sp", "add --tp N with N of at least 2");
+  if (p.pipeline < 2) {
+    if (p.micro_batches > 0) refuse("micro-batches belong to a pipeline", "--micro-batches", "add --pp N, or use --accumulate");
+    if (p.virtual_stages > 1) refuse("an interleaved schedule needs a pipeline", "--pp-schedule", "add --pp N with N of at least 2");
+  } else if (p.schedule != PipelineSchedule::interleaved && p.virtual_stages > 1) {
+    refuse(fmt::format("the {} schedule has 1 chunk per rank", name_of(p.schedule)), "--pp-schedule", "use interleaved:V");
+  } else if (p.schedule == PipelineSchedule::interleaved && p.virtual_stages < 2) {
+    refuse("an interleaved schedule has at least 2 chunks per rank", "--pp-schedule", "write interleaved:2");
+  } else if (p.schedule == PipelineSchedule::interleaved && p.micro_batches % p.pipeline != 0) {
+    refuse(fmt::format("the interleaved schedule runs micro-batches in rounds of {}; {} cannot be divided", p.pipeline, p.micro_batches),
+           "--micro-batches", fmt::format("use a multiple of {}", p.pipeline));
+  }
+  if ((p.data * p.context) % p.expert != 0)
+    refuse(fmt::format("experts are spread over data-parallel ranks; {} ranks cannot be divided by {}", p.data * p.context, p.expert), "--ep",
+           "use a divisor of dp x cp");
+}
+
+}  // namespace
+
+ParallelSetup resolve(ParallelSetup p) {
+  check_degrees(p);
+  fill(p);
+  if (p.pipeline > 1 && p.micro_batches == 0) p.micro_batches = p.pipeline;
+  check_data(p);
+  check_model_parallel(p);
+  return p;
+}
+
+const char* name_of(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::none: return "ddp";
+    case Sharding::zero1: return "zero1";
+    case Sharding::zero2: return "zero2";
+    case Sharding::zero3: return "zero3";
+    case Sharding::fsdp: return "fsdp";
+  }
+  return "?";
+}
+
+const char* name_of(PipelineSchedule schedule) {
+  switch (schedule) {
+    case PipelineSchedule::gpipe: return "gpipe";
+    case PipelineSchedule::one_f_one_b: return "1f1b";
+    case PipelineSchedule::interleaved: return "interleaved";
+    case PipelineSchedule::zero_bubble: return "zero-bubble";
+  }
+  return "?";
+}
+
+std::string describe(const ParallelSetup& p) {
+  if (!is_parallel(p)) return "1 GPU";
+  std::string text = fmt::format("{} GPUs:", p.gpus);
+  const auto add = [&](std::string part) { text += (text.back() == ':' ? " " : ", ") + std::move(part); };
+  if (p.sharding == Sharding::fsdp) {
+    add(p.shard_size > 0 && p.shard_size < p.data * p.context ? fmt::format("HSDP {} x {}", p.data * p.context / p.shard_size, p.shard_size)
+                                                              : fmt::format("FSDP2 over {}", p.data * p.context));
+    if (!p.reshard_after_forward) text += " without resharding";
+  } else if (p.sharding != Sharding::none) {
+    add(fmt::format("ZeRO-{} over {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1), p.data * p.context));
+  } else if (p.data > 1) {
+    add(fmt::format("DDP over {}", p.data));
+  }
+  if (p.tensor > 1) add(fmt::format("tensor parallel {}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : ""));
+  if (p.pipeline > 1)
+    add(fmt::format("pipeline {} ({}{}, {} micro-batches)", p.pipeline, name_of(p.schedule),
+                    p.virtual_stages > 1 ? fmt::format(":{}", p.virtual_stages) : std::string(), p.micro_batches));
+  if (p.context > 1) add(fmt::format("context parallel {}", p.context));
+  if (p.expert > 1) add(fmt::format("expert parallel {}", p.expert));
+  return text;
+}
+
+}  // namespace memplan

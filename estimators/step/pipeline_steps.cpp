@@ -1,0 +1,254 @@
+#include "estimators/step/pipeline_steps.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+
+#include "estimators/aten/ops.h"
+#include "estimators/autograd/engine.h"
+#include "estimators/step/clip.h"
+#include "estimators/step/loss.h"
+#include "estimators/step/optimizer.h"
+#include "estimators/step/rank_model.h"
+#include "estimators/strategies/pipeline.h"
+
+namespace memplan {
+
+namespace {
+
+struct Shape {
+  Dims sizes;
+  DType dtype = DType::float32;
+};
+
+/// What crosses the cuts, and the target, as one forward pass of the whole model shows them.
+struct Rehearsal : CallHooks {
+  Rehearsal(const Tape& t, const TrainingSetup& setup, const Device& device) : tape(t) {
+    Run run(setup, device);
+    Restore<bool> no_grad(run.grad_mode, false);
+    RankModel model(run, tape, setup);
+    model.to_device(false);
+    for (ValueId id : tape.inputs) {
+      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+      model.env.values[static_cast<std::size_t>(id.index)] = v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
+    }
+    model.env.hooks = this;
+    const std::vector<Value> outputs = model.forward();
+    target = target_shape(outputs, setup);
+  }
+  void before(Run&, Environment&, std::int32_t) override {}
+  void after(Run&, Environment& env, std::int32_t call) override {
+    for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
+      if (!id.valid()) continue;
+      const Value& v = env.values[static_cast<std::size_t>(id.index)];
+      if (v.is_tensor() && v.tensor()) shapes[id] = {v.tensor()->sizes, v.tensor()->dtype};
+    }
+  }
+  const Tape& tape;
+  std::map<ValueId, Shape> shapes;
+  TargetShape target;
+};
+
+/// One of the rank's stages and what its micro-batches hold.
+struct Chunk {
+  explicit Chunk(Stage s) : stage(std::move(s)) {}
+  Stage stage;
+  std::unique_ptr<RankModel> model;
+  bool first = false, last = false;
+  std::vector<TensorList> received, gradients;  ///< per micro-batch: buffers of RecvInfo
+  std::map<std::int64_t, ValueList> outputs;    ///< fwd_cache
+  std::map<std::int64_t, Tensor> losses;
+};
+
+class PipelineProgram {
+ public:
+  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank)
+      : r_(run), setup_(setup), parallel_(resolve(setup.parallel)), rank_(rank), rehearsal_(tape, setup, device), actions_(actions_of(parallel_, rank)) {
+    auto stages = cut_stages(tape, parallel_);
+    const std::int64_t count = static_cast<std::int64_t>(stages.size());
+    for (std::int64_t i = rank; i < count; i += parallel_.pipeline) {
+      auto chunk = std::make_unique<Chunk>(std::move(stages[static_cast<std::size_t>(i)]));
+      chunk->first = i == 0;
+      chunk->last = i == count - 1;
+      chunks_.push_back(std::move(chunk));
+    }
+  }
+
+  void run() {
+    TensorList trainable;
+    for (auto& c : chunks_) {
+      c->model = std::make_unique<RankModel>(r_, c->stage.tape, setup_);
+      c->model->to_device(true);
+      trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
+    }
+    const auto optimizer = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
+    for (std::int64_t s = 1; s <= setup_.steps; ++s) {
+      r_.step = static_cast<std::int32_t>(s);
+      r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
+      move_batch();
+      if (s == 1)
+        for (auto& c : chunks_) make_buffers(*c);
+      if (setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad(trainable);
+      for (const Action& a : actions_) {
+        Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
+        if (a.forward) forward(c, a.micro_batch);
+        else backward_of(c, a.micro_batch);
+      }
+      r_.autocast = false;
+      r_.cast_cache.clear();
+      for (auto& c : chunks_) {
+        r_.phase = Phase::backward;
+        c->model->reduce_gradients();
+        c->losses.clear();
+      }
+      if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable);
+      if (optimizer) optimizer->step(r_);
+      if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad(trainable);
+    }
+  }
+
+ private:
+  void zero_grad(const TensorList& trainable) {
+    r_.begin_op("optimizer.zero_grad");
+    for (const Tensor& p : trainable) p->grad.reset();
+  }
+
+  /// The whole batch of the step on the first stage and its targets on the last one; stages that make positions or masks
+  /// themselves get the ids, too.
+  void move_batch() {
+    r_.phase = Phase::data;
+    r_.scope = r_.call = -1;
+    r_.begin_op("batch.to");
+    for (auto& c : chunks_)
+      for (ValueId id : c->stage.tape.inputs) {
+        const TapeValue& v = c->stage.tape.values[static_cast<std::size_t>(id.index)];
+        if (v.number) continue;
+        Dims whole(v.sizes);
+        if (whole.size() > 0) whole[0] = checked_mul(whole[0], parallel_.micro_batches);
+        Tensor fresh = r_.empty(whole, converted(v.dtype, setup_.precision), Category::input);
+        r_.label(fresh, v.name);
+        r_.set_reason(fresh, "batch of all micro-batches");
+        batch_[id] = std::move(fresh);
+      }
+    if (!chunks_.back()->last || !has_target(rehearsal_.target)) return;
+    TargetShape all = rehearsal_.target;
+    if (all.sizes.size() > 0) all.sizes[0] = checked_mul(all.sizes[0], parallel_.micro_batches);
+    target_ = make_target(r_, all);
+  }
+
+  Tensor buffer(ValueId id, const char* what) {
+    const Shape& s = rehearsal_.shapes.at(id);
+    Tensor t = r_.empty(s.sizes, s.dtype, Category::input);
+    r_.label(t, what);
+    r_.set_reason(t, "receives from a neighbouring stage, kept for the whole run");
+    return t;
+  }
+
+  void make_buffers(Chunk& c) {
+    r_.begin_op("pipeline: receive buffers");
+    for (std::int64_t m = 0; m < parallel_.micro_batches; ++m) {
+      TensorList in, grads;
+      for (ValueId id : c.stage.received) {
+        in.push_back(buffer(id, "received activations"));
+        in.back()->requires_grad_leaf = is_floating(in.back()->dtype);
+      }
+      c.received.push_back(std::move(in));
+      if (c.last) continue;
+      for (ValueId id : c.stage.sent) grads.push_back(buffer(id, "received gradients"));
+      c.gradients.push_back(std::move(grads));
+    }
+  }
+
+  void forward(Chunk& c, std::int64_t m) {
+    auto& env = c.model->env;
+    for (ValueId id : c.stage.tape.inputs) {
+      const TapeValue& v = c.stage.tape.values[static_cast<std::size_t>(id.index)];
+      auto& slot = env.values[static_cast<std::size_t>(id.index)];
+      if (v.number) slot = Value(*v.number);
+      else slot = r_.alias(batch_[id], Dims(v.sizes), contiguous_strides(Dims(v.sizes)), 0);
+    }
+    for (std::size_t i = 0; i < c.stage.received.size(); ++i)
+      env.values[static_cast<std::size_t>(c.stage.received[i].index)] = c.received[static_cast<std::size_t>(m)][i];
+    ValueList outputs = c.model->forward(false);
+    if (c.last) {
+      r_.phase = Phase::loss;
+      r_.begin_op("loss");
+      const TargetShape& shape = rehearsal_.target;
+      const Tensor target = has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
+      c.losses[m] = compute_loss(r_, outputs, target, shape);
+    }
+    for (const Value& v : outputs)
+      if (v.is_tensor()) r_.set_reason(v.tensor(), "output of a stage, until the micro-batch's backward pass");
+    c.outputs[m] = std::move(outputs);
+  }
+
+  void backward_of(Chunk& c, std::int64_t m) {
+    sent_gradients_.clear();
+    c.model->expect_backward(false);
+    TensorList roots, grads;
+    if (c.last) {
+      roots.push_back(c.losses[m]);
+      r_.phase = Phase::backward;
+      grads.push_back(r_.empty_like(c.losses[m]));
+    } else {
+      const ValueList& outputs = c.outputs[m];
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        if (!outputs[i].is_tensor() || !outputs[i].tensor() || !outputs[i].tensor()->grad_fn) continue;
+        roots.push_back(outputs[i].tensor());
+        grads.push_back(c.gradients[static_cast<std::size_t>(m)][i]);
+      }
+    }
+    backward(r_, roots, grads);
+    roots.clear();
+    grads.clear();
+    for (const Tensor& t : c.received[static_cast<std::size_t>(m)])
+      if (t->grad) {
+        sent_gradients_.push_back(t->grad);  // bwd_cache, until it is sent
+        t->grad.reset();
+      }
+    if (c.last) {
+      // The loss stays in the schedule's list; without its graph it is a number.
+      Tensor loss = r_.detach(c.losses[m]);
+      c.losses[m] = std::move(loss);
+    }
+    c.outputs.erase(m);
+  }
+
+  Run& r_;
+  const TrainingSetup& setup_;
+  const ParallelSetup parallel_;
+  const std::int64_t rank_;
+  Rehearsal rehearsal_;
+  const std::vector<Action> actions_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::map<ValueId, Tensor> batch_;
+  Tensor target_;
+  TensorList sent_gradients_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup& setup) {
+  const ParallelSetup p = resolve(setup.parallel);
+  const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
+  const auto of_rank = [&](std::int64_t rank) {
+    std::int64_t count = 0;
+    for (std::int64_t i = rank; i < static_cast<std::int64_t>(blocks.size()); i += p.pipeline) count += blocks[static_cast<std::size_t>(i)];
+    return count;
+  };
+  std::vector<std::int64_t> ranks{0};
+  for (std::int64_t rank = 1; rank + 1 < p.pipeline; ++rank)
+    if (ranks.size() == 1 || of_rank(rank) != of_rank(rank - 1)) ranks.push_back(rank);
+  ranks.push_back(p.pipeline - 1);
+  return ranks;
+}
+
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank) {
+  Run run(setup, device);
+  PipelineProgram program(run, tape, setup, device, rank);
+  program.run();
+  return run.close();
+}
+
+}  // namespace memplan

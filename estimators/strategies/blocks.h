@@ -1,0 +1,32 @@
+// The modules of a model that strategies work on: its repeated blocks, or those that globs name.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// First and last call of every scope; -1 where a scope holds no call.
+struct ScopeSpans {
+  explicit ScopeSpans(const Tape& tape);
+  std::vector<std::int32_t> first, last;
+};
+
+/// Modules of one class whose paths differ only in a number at the end, containers and leaves left out. Leaves such as
+/// the layers of an nn.Sequential of Linears are no blocks. Indices into Tape::scopes, nested ones included.
+std::set<std::int32_t> repeated_modules(const Tape& tape);
+
+/// Modules whose path matches the glob; nested ones included.
+std::set<std::int32_t> matching_modules(const Tape& tape, const std::string& glob);
+
+/// Those of `scopes` that lie inside no other one of them.
+std::set<std::int32_t> outermost(const Tape& tape, const std::set<std::int32_t>& scopes);
+
+/// The modules that the globs name ("blocks": the repeated modules), in the order in which they run. Failure(usage),
+/// blaming `flag`, for a glob that matches nothing.
+std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, const std::string& flag);
+
+}  // namespace memplan

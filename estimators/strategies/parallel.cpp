@@ -1,0 +1,49 @@
+#include "estimators/strategies/parallel.h"
+
+#include <fmt/format.h>
+
+#include "estimators/base/error.h"
+#include "estimators/strategies/pipeline.h"
+
+namespace memplan {
+
+namespace {
+
+[[noreturn]] void not_built(const std::string& what, const std::string& flag) {
+  fail(ErrorKind::usage, fmt::format("{} is not modelled yet", what), flag, "docs/parallelism.md lists what is");
+}
+
+void check_stages(const Tape& tape, const ParallelSetup& p) {
+  const std::int64_t count = count_blocks(tape, p), stages = p.pipeline * p.virtual_stages;
+  if (stages > count)
+    fail(ErrorKind::usage, fmt::format("{} pipeline stages{} need as many blocks; the model has {}", stages,
+                                       p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages) : std::string(), count),
+         "--pp", fmt::format("use at most --pp {}", std::max<std::int64_t>(1, count / p.virtual_stages)));
+}
+
+}  // namespace
+
+void check_parallel(const Tape& tape, const TrainingSetup& setup) {
+  const ParallelSetup p = resolve(setup.parallel);
+  if (!is_parallel(p)) return;
+  if (p.pipeline > 1) check_stages(tape, p);
+  if (setup.offload.activations || setup.offload.optimizer || setup.offload.parameters) not_built("offload on several GPUs", "--offload");
+  if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");
+  if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", "--loss-history");
+  if (setup.optimizer.kind == OptimizerKind::muon && (p.sharding != Sharding::none || p.tensor > 1 || p.pipeline > 1))
+    not_built("Muon on parts of matrices", "--optimizer");
+  if (p.pipeline > 1 && setup.mode == Mode::inference) not_built("a pipeline in inference", "--pp");
+  if (p.pipeline > 1 && setup.accumulate > 1)
+    fail(ErrorKind::usage, "a pipeline accumulates over its micro-batches", "--accumulate", "use --micro-batches");
+  // Experts would be sharded over fewer ranks than the rest.
+  if (p.expert > 1 && p.sharding != Sharding::none) not_built("expert parallelism with sharded data parallelism", "--ep");
+  if (p.expert > 1 && p.tensor > 1) not_built("expert together with tensor parallelism", "--ep");
+  if (p.sharding != Sharding::none && p.sharding != Sharding::fsdp) {
+    if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
+      fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", "--zero", "use --precision bf16, fp16 or fp32");
+    if (p.pipeline > 1) not_built("ZeRO in a pipeline", "--zero");
+    if (setup.accumulate > 1) not_built("ZeRO with accumulation", "--accumulate");
+  }
+}
+
+}  // namespace memplan

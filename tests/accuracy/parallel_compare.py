@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""memplan against PyTorch's own allocator on one rank of several: python tests/accuracy/parallel_compare.py [--build DIR] [--table]
+
+Every row of data/measured/emulated/parallel-2.11.jsonl is estimated anew. Fails where the peak of requested bytes is off by
+more than 1 %, or that of allocated bytes by more than 2 %. --table prints the table of docs/parallelism.md. The last line is
+"N passed, N failed".
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import zoo
+
+REQUESTED, ALLOCATED = 0.01, 0.02
+
+
+def title(run):
+    parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}"}[run["strategy"]]]
+    if run.get("bucket_view"):
+        parts.append("bucket view")
+    if run.get("no_reshard"):
+        parts.append("no reshard")
+    if run.get("hsdp"):
+        parts = [f"HSDP {8 // run['hsdp']} x {run['hsdp']}"]
+    if run.get("fsdp_dtype"):
+        parts.append(f"{run['fsdp_dtype']}, reduce {run['reduce_dtype']}")
+    if run.get("checkpoint"):
+        parts.append("checkpointing")
+    if run.get("precision"):
+        parts.append(run["precision"])
+    return ", ".join(parts)
+
+
+def rows():
+    with open(os.path.join(zoo.ROOT, "data", "measured", "emulated", "parallel-2.11.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default=os.path.join(zoo.ROOT, "build", "release"))
+    p.add_argument("--table", action="store_true")
+    a = p.parse_args()
+    truth = rows()
+    lines = "".join(json.dumps({**r["run"], "gpu": r["gpu"], "path": zoo.model_file(r["run"]["model"]), "repeat": len(r["steps"])}) + "\n" for r in truth)
+    out = subprocess.run([os.path.join(a.build, "tests", "predict_runs")], input=lines, capture_output=True, text=True)
+    answers = [json.loads(line) for line in out.stdout.splitlines()]
+    if len(answers) != len(truth):
+        sys.exit(f"predict_runs answered {len(answers)} of {len(truth)} runs and ended with {out.returncode}")
+    passed = failed = 0
+    worst = {}
+    for r, answer in zip(truth, answers):
+        if "error" in answer:
+            print(f"FAILED {r['run']}: {answer['error']}")
+            failed += 1
+            continue
+        off = {}
+        for counter in ("requested", "allocated", "reserved"):
+            mine = max(s[counter] for s in answer["steps"])
+            theirs = max(s[counter] for s in r["steps"])
+            off[counter] = mine / theirs - 1
+        ok = abs(off["requested"]) <= REQUESTED and abs(off["allocated"]) <= ALLOCATED
+        passed, failed = passed + ok, failed + (not ok)
+        if not ok:
+            print(f"FAILED {json.dumps(r['run'])}: " + ", ".join(f"{k} {v * 100:+.2f} %" for k, v in off.items()))
+        cell = worst.setdefault((title(r["run"]), r["run"]["model"]), {"runs": 0, "requested": 0.0, "allocated": 0.0, "reserved": 0.0})
+        cell["runs"] += 1
+        for counter, value in off.items():
+            cell[counter] = max(cell[counter], abs(value))
+    if a.table:
+        print("| strategy | model | runs | requested | allocated | reserved |\n|---|---|--:|--:|--:|--:|")
+        for (name, model), cell in sorted(worst.items()):
+            print(f"| {name} | {model} | {cell['runs']} | " + " | ".join(f"{cell[k] * 100:.3f} %" for k in ("requested", "allocated", "reserved")) + " |")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The reference program of one rank among several (docs/parallelism.md), and what PyTorch says of its memory.
+
+    LD_PRELOAD=…/libemulated_gpu.so EMULATED_GPU=h100 python parallel_program.py --model gpt2 --batch 4 --strategy fsdp --ranks 8
+
+prints one JSON row, as reference_program.py does. The other ranks do not exist: DDP runs over the emulated GPU's NCCL,
+everything else over PyTorch's own fake process group. On real GPUs start it with torchrun; then the process group is NCCL's.
+"""
+import argparse
+import contextlib
+import fnmatch
+import gzip
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import models
+import recording
+import reference_program
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
+            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False}
+
+
+def start(c):
+    """A process group in which this process is rank 0."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return dist.init_process_group("nccl")
+    if c["strategy"] == "ddp":
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=c["ranks"])
+        # It gathers the shapes over ranks that do not exist.
+        torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *a, **k: True
+    else:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c["ranks"])
+
+
+def repeated_blocks(model):
+    """Paths of modules of one class that differ in a number at the end and hold other modules, outermost ones."""
+    import re
+
+    groups = {}
+    for name, module in model.named_modules():
+        stem = re.sub(r"\d+$", "", name)
+        if stem != name and any(True for _ in module.children()) and not type(module).__module__.startswith("torch.nn.modules.container"):
+            groups.setdefault((stem, type(module)), []).append(name)
+    found = {n for names in groups.values() if len(names) > 1 for n in names}
+    return [n for n, _ in model.named_modules() if n in found and not any(n.startswith(o + ".") for o in found)]
+
+
+def wrap_fsdp(model, c):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    if c["hsdp"]:
+        mesh = init_device_mesh("cuda", (c["ranks"] // c["hsdp"], c["hsdp"]), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh("cuda", (c["ranks"],))
+    policy = MixedPrecisionPolicy(param_dtype=DTYPES.get(c["fsdp_dtype"]), reduce_dtype=DTYPES.get(c["reduce_dtype"]))
+    blocks = [n for n, _ in model.named_modules() if fnmatch.fnmatchcase(n, c["blocks"])] if c["blocks"] else repeated_blocks(model)
+    for name in blocks:
+        fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, reshard_after_forward=not c["no_reshard"])
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def wrap_tensor(model, c):
+    """Megatron's cut by DTensor: layers that widen by outputs, layers that narrow by inputs, embedding and head by vocabulary."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan = {}
+    for name, module in model.named_modules():
+        last = name.rsplit(".", 1)[-1]
+        if last in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+            plan[name] = ColwiseParallel()
+        elif last in ("o_proj", "down_proj"):
+            plan[name] = RowwiseParallel()
+        elif last == "embed_tokens":
+            plan[name] = RowwiseParallel(input_layouts=Replicate())
+        elif last == "lm_head":
+            plan[name] = ColwiseParallel(output_layouts=Replicate())
+    names = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    # A model that no single device could hold: what is cut moves piece by piece, then the rest.
+    parallelize_module(model, init_device_mesh("cuda", (c["tp"],)), plan)
+    for first, *others in names.values():
+        for other in others:  # parallelize_module unties what was tied
+            module, _, last = other.rpartition(".")
+            setattr(model.get_submodule(module), last, model.get_parameter(first))
+    return model.to("cuda")
+
+
+def prepare(model, c):
+    """The model on the device, wrapped."""
+    if c["strategy"] == "tp":
+        return wrap_tensor(model, c)
+    if c["strategy"] == "fsdp":
+        return wrap_fsdp(model, c)
+    model.to("cuda")
+    if c["strategy"] == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=c["bucket_view"], bucket_cap_mb=c["bucket_cap"])
+    raise ValueError(c["strategy"])
+
+
+def run(config, events=None, ops=False):
+    c = {**DEFAULTS, **config}
+    spec = models.REGISTRY[c["model"]]
+    c["batch"] = c["batch"] or spec.batch
+    c["seq"] = (c["seq"] or spec.seq) if spec.seq else None
+    dims = {"batch": c["batch"], "seq": c["seq"]}
+    half = reference_program.HALF.get(c["precision"])
+    amp = c["precision"].startswith("amp")
+    start(c)
+    torch.manual_seed(0)
+    model = models.build(c["model"], fill=False)
+    model.train()
+    if half and not amp:
+        model.to(half)
+    if c["checkpoint"]:
+        for glob in repeated_blocks(model) if c["checkpoint"] == "blocks" else [c["checkpoint"]]:
+            reference_program.checkpoint_modules(model, glob)
+
+    def host_tensor(i):
+        dtype = getattr(torch, i.dtype)
+        return torch.zeros(i.shape(dims), dtype=half if half and not amp and dtype.is_floating_point else dtype)
+
+    host_x = [host_tensor(i) for i in spec.inputs]
+    host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long)
+    log = recording.Recorder(events is not None, ops)
+    output = loss = y = None
+    x = [None] * len(host_x)
+    autocast = lambda: torch.autocast("cuda", dtype=half, enabled=True) if amp else contextlib.nullcontext()
+    with log:
+        model = prepare(model, c)
+        log.setup_done()
+        # torch.optim's foreach takes no mixture of DTensors and the norms' plain parameters.
+        impl = "loop" if c["strategy"] == "tp" and c["impl"] == "default" else c["impl"]
+        optimizer = reference_program.make_optimizer(c["optimizer"], impl, list(model.parameters())) if c["optimizer"] != "none" else None
+        scaler = torch.amp.GradScaler("cuda", enabled=c["precision"] == "amp-fp16")
+        for _ in range(c["steps"]):
+            log.step_begins()
+            for k in range(c["accumulate"]):
+                for i in range(len(x)):
+                    x[i] = host_x[i].to("cuda")
+                y = host_y.to("cuda")
+                if k == 0 and c["zero_grad"] == "begin":
+                    (optimizer or model).zero_grad(set_to_none=True)
+                log.mark("forward")
+                last = k == c["accumulate"] - 1
+                with model.no_sync() if c["strategy"] == "ddp" and not last else contextlib.nullcontext():
+                    with autocast():
+                        output = model(*x)
+                        log.mark("loss")
+                        loss = reference_program.loss_fn(output, y)
+                        if c["accumulate"] > 1:
+                            loss = loss / c["accumulate"]
+                    log.mark("backward")
+                    scaler.scale(loss).backward()
+            log.mark("optimizer")
+            if c["clip"]:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if optimizer:
+                scaler.step(optimizer)
+                scaler.update()
+            log.step_ends()
+            if c["strategy"] == "ddp":
+                time.sleep(0.5)  # NCCL's watchdog looks every 100 ms; until then it holds the buckets of the last step
+    row = {k: v for k, v in c.items() if k in ("model", "batch", "seq", "precision", "optimizer", "strategy", "ranks") or v != DEFAULTS[k]}
+    row |= dict(parameters=sum(p.numel() for p in model.parameters()), setup=log.setup, steps=log.steps, error=None, torch=torch.__version__)
+    if events:
+        text = json.dumps(dict(row, events=log.events(), marks=log.marks), separators=(",", ":"))
+        with gzip.open(events, "wt") if events.endswith(".gz") else open(events, "w") as f:
+            f.write(text)
+    return row
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in DEFAULTS.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            p.add_argument(flag, action="store_true")
+        else:
+            p.add_argument(flag, type=int if isinstance(value, int) or name in ("batch", "seq", "bucket_cap") else str, default=value)
+    p.add_argument("--events", metavar="FILE")
+    p.add_argument("--ops", action="store_true")
+    a = vars(p.parse_args())
+    events, ops = a.pop("events"), a.pop("ops")
+    print(json.dumps(run(a, events, ops)), flush=True)
+    os._exit(0)  # process groups whose other ranks do not exist cannot be shut down
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Runs parallel_program.py for every run of runs() below on the emulated GPU and keeps what PyTorch says.
+
+    LD_PRELOAD=LIB EMULATED_GPU=h100 python tests/accuracy/parallel_record.py [--only 'gpt2'] [--limit N]
+
+appends one JSON row per run to data/measured/emulated/parallel-<torch version>.jsonl, and leaves out runs that are there.
+Every run is a fork of a process that has imported PyTorch but not touched CUDA.
+"""
+import argparse
+import json
+import os
+import re
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+
+SIZES = {"gpt2": [dict(batch=b, seq=512) for b in (1, 4, 8)], "llama-3.2-1b": [dict(batch=b, seq=512) for b in (1, 2, 4)],
+         "resnet50": [dict(batch=b) for b in (8, 32, 64)]}
+STRATEGIES = [dict(strategy="fsdp"), dict(strategy="ddp"), dict(strategy="fsdp", no_reshard=True), dict(strategy="fsdp", hsdp=4),
+              dict(strategy="fsdp", fsdp_dtype="bf16", reduce_dtype="fp32"), dict(strategy="fsdp", checkpoint="blocks"),
+              dict(strategy="ddp", bucket_view=True), dict(strategy="fsdp", precision="amp-bf16"), dict(strategy="ddp", precision="amp-bf16")]
+TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
+
+
+def runs():
+    """The order is by worth: what comes first tells most."""
+    for strategy in STRATEGIES[:4]:
+        for model in SIZES:
+            yield dict(model=model, **SIZES[model][1], **strategy)
+    for size in SIZES["llama-3.2-1b"]:
+        yield dict(model="llama-3.2-1b", **size, **TENSOR[1])
+    for strategy in STRATEGIES:
+        for model, sizes in SIZES.items():
+            for size in sizes:
+                if model == "resnet50" and strategy.get("checkpoint"):
+                    continue  # recomputing batch norm would change its statistics: nobody checkpoints it so
+                yield dict(model=model, **size, **strategy)
+    for strategy in TENSOR:
+        for size in SIZES["llama-3.2-1b"]:
+            yield dict(model="llama-3.2-1b", **size, **strategy)
+        yield dict(model="llama-tiny", batch=8, seq=512, **strategy)
+
+
+def key(run):
+    return json.dumps({k: v for k, v in run.items() if v}, sort_keys=True)
+
+
+def path():
+    return os.path.join(ROOT, "data", "measured", "emulated", "parallel-2.11.jsonl")
+
+
+def load():
+    if not os.path.exists(path()):
+        return []
+    with open(path()) as f:
+        return [json.loads(line) for line in f]
+
+
+def in_a_fork(run):
+    """The row of one run, or {"failed": …}."""
+    import parallel_program
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        os.dup2(2, 1)
+        try:
+            row = parallel_program.run(run)
+        except Exception as e:
+            row = dict(failed=f"{type(e).__name__}: {e}"[:300])
+        with os.fdopen(write, "w") as f:
+            json.dump(row, f)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as f:
+        text = f.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else dict(failed="the process died")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default=".*")
+    p.add_argument("--limit", type=int, default=10**9)
+    a = p.parse_args()
+    import torch
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel
+    import torchvision  # noqa: F401
+    import transformers
+
+    for name in ("GPT2LMHeadModel", "LlamaForCausalLM"):
+        getattr(transformers, name)
+    torch.set_num_threads(1)  # a forked child has no thread pool
+    done, made = {key(r["run"]) for r in load()}, 0
+    for run in runs():
+        if key(run) in done or not re.search(a.only, key(run)) or made >= a.limit:
+            continue
+        start = time.time()
+        row = in_a_fork(run)
+        made += 1
+        done.add(key(run))
+        if "failed" in row:
+            print(f"{key(run)}: {row['failed']}", file=sys.stderr, flush=True)
+            continue
+        with open(path(), "a") as f:
+            f.write(json.dumps(dict(gpu=os.environ.get("EMULATED_GPU", ""), run=run, parameters=row["parameters"], setup=row["setup"], steps=row["steps"],
+                                    torch=row["torch"]), separators=(",", ":")) + "\n")
+        print(f"{key(run)}: {row['steps'][-1]['requested']:,} ({time.time() - start:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+#include <doctest/doctest.h>
+
+#include "estimators/pipeline.h"
+#include "estimators/strategies/pipeline.h"
+#include "estimators/tape/lifetimes.h"
+
+using namespace memplan;
+
+namespace {
+
+/// `count` blocks "blocks.<i>" of two square linear layers between an embedding-free input and a linear head.
+Tape blocks(int count, std::int64_t rows, std::int64_t width) {
+  Tape tape;
+  const auto scope = [&](std::string path, std::string module_class, std::int32_t parent) {
+    Scope s;
+    s.path = std::move(path);
+    s.module_class = std::move(module_class);
+    s.parent = parent;
+    tape.scopes.push_back(s);
+    return static_cast<std::int32_t>(tape.scopes.size() - 1);
+  };
+  const auto value = [&](std::string name, ValueKind kind, std::vector<std::int64_t> sizes) {
+    TapeValue v;
+    v.name = std::move(name);
+    v.kind = kind;
+    v.sizes = std::move(sizes);
+    v.requires_grad = kind == ValueKind::parameter;
+    return tape.add_value(v);
+  };
+  const auto call = [&](std::string op, std::vector<Arg> args, std::int32_t at) {
+    Call c;
+    c.op = std::move(op);
+    c.args = std::move(args);
+    c.scope = at;
+    c.outputs = {value("v", ValueKind::computed, {})};
+    tape.calls.push_back(c);
+    return c.outputs[0];
+  };
+  const auto root = scope("", "Model", -1);
+  ValueId x = value("x", ValueKind::user_input, {rows, width});
+  tape.inputs = {x};
+  for (int b = 0; b < count; ++b) {
+    const std::string path = "blocks." + std::to_string(b);
+    const auto block = scope(path, "Block", root);
+    for (int l = 0; l < 2; ++l) {
+      const std::string name = path + ".fc" + std::to_string(l);
+      const auto layer = scope(name, "Linear", block);
+      const ValueId w = value(name + ".weight", ValueKind::parameter, {width, width});
+      tape.parameters.push_back(w);
+      x = call("aten::linear", {{x}, {w}}, layer);
+      if (l == 0) x = call("aten::gelu", {{x}}, block);
+    }
+  }
+  tape.outputs = {x};
+  mark_last_uses(tape);
+  return tape;
+}
+
+ParallelSetup spread(std::int64_t data, Sharding sharding) {
+  ParallelSetup p;
+  p.data = data;
+  p.sharding = sharding;
+  return resolve(p);
+}
+
+template <class T>
+T take(Result<T> result) {
+  REQUIRE_MESSAGE(result.ok(), (result.ok() ? std::string() : result.error().what));
+  return std::move(result.value());
+}
+
+/// Parameters, gradients and optimizer state that live when the second step's backward pass has ended.
+double states(const Tape& tape, const TrainingSetup& setup) {
+  const Schedule s = take(run_steps(tape, setup, Device{}));
+  std::int32_t at = -1;
+  for (const OpRecord& op : s.ops)
+    if (op.step == 2 && op.phase == Phase::backward) at = op.first_event;
+  REQUIRE(at >= 0);
+  for (const OpRecord& op : s.ops)
+    if (op.step == 2 && op.phase == Phase::optimizer) {
+      at = op.first_event - 1;
+      break;
+    }
+  double bytes = 0;
+  for (const Allocation& a : s.allocations) {
+    const bool state = a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state;
+    if (state && a.born <= at && (a.died < 0 || a.died > at)) bytes += static_cast<double>(a.size.count);
+  }
+  return bytes;
+}
+
+std::int64_t requested(const Tape& tape, const TrainingSetup& setup) { return take(estimate_tape(tape, setup, Device{})).peak.requested.count; }
+
+}  // namespace
+
+TEST_CASE("ZeRO's stages hold the bytes of the paper (arXiv 1910.02054, figure 1: 7.5 B parameters, 64 ranks)") {
+  // 2 x 15 squares: 7.5e9 parameters within one part in ten thousand.
+  const Tape tape = blocks(15, 1, 15811);
+  TrainingSetup setup;
+  setup.precision = Precision::bf16;
+  setup.steps = 2;
+  setup.loss = Loss::sum;
+  const std::pair<Sharding, double> expected[] = {{Sharding::zero1, 31.41e9}, {Sharding::zero2, 16.64e9}, {Sharding::zero3, 1.875e9}};
+  for (const auto& [stage, bytes] : expected) {
+    CAPTURE(name_of(stage));
+    setup.parallel = spread(64, stage);
+    CHECK(states(tape, setup) == doctest::Approx(bytes).epsilon(0.001));
+  }
+  setup.parallel = spread(4, Sharding::zero2);
+  CHECK(states(tape, setup) == doctest::Approx(41.25e9).epsilon(0.001));
+}
+
+TEST_CASE("DeepSpeed's reduce bucket is 5e8 elements") {
+  const Tape tape = blocks(2, 1, 64);
+  TrainingSetup setup;
+  setup.precision = Precision::bf16;
+  setup.loss = Loss::sum;
+  setup.parallel = spread(8, Sharding::zero2);
+  const std::int64_t peak = requested(tape, setup);
+  CHECK(peak >= 1'000'000'000);
+  CHECK(peak < 1'100'000'000);
+}
+
+TEST_CASE("FSDP's states are those of the whole model divided by the ranks: 16 bytes per parameter in fp32 with Adam") {
+  const Tape tape = blocks(16, 1, 15811);  // 8.0e9 parameters
+  TrainingSetup setup;
+  setup.steps = 2;
+  setup.loss = Loss::sum;
+  for (const auto& [ranks, gib] : {std::pair{8, 14.90}, std::pair{128, 0.93}}) {
+    setup.parallel = spread(ranks, Sharding::fsdp);
+    CHECK(states(tape, setup) / 0x1p30 == doctest::Approx(gib).epsilon(0.01));
+  }
+}
+
+TEST_CASE("FSDP needs no more than DDP, more ranks no more than fewer, resharding no more than keeping") {
+  const Tape tape = blocks(8, 256, 512);
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  setup.parallel = spread(8, Sharding::none);
+  const std::int64_t ddp = requested(tape, setup);
+  std::int64_t before = ddp;
+  for (std::int64_t ranks : {2, 4, 8, 16}) {
+    setup.parallel = spread(ranks, Sharding::fsdp);
+    const std::int64_t now = requested(tape, setup);
+    CHECK(now <= before);
+    before = now;
+  }
+  setup.parallel.reshard_after_forward = false;
+  CHECK(requested(tape, setup) >= before);
+  setup.parallel = spread(8, Sharding::none);
+  setup.parallel.gradient_as_bucket_view = true;
+  CHECK(requested(tape, setup) <= ddp);
+}
+
+TEST_CASE("micro-batches in flight: 1F1B with 4 stages (Megatron's warm-up)") {
+  ParallelSetup p;
+  p.pipeline = 4;
+  p.micro_batches = 8;
+  p = resolve(p);
+  const std::int64_t eight[] = {4, 3, 2, 1}, two[] = {2, 2, 2, 1};
+  for (std::int64_t rank = 0; rank < 4; ++rank) CHECK(most_in_flight(actions_of(p, rank)) == eight[rank]);
+  p.micro_batches = 2;
+  for (std::int64_t rank = 0; rank < 4; ++rank) CHECK(most_in_flight(actions_of(p, rank)) == two[rank]);
+  p.schedule = PipelineSchedule::gpipe;
+  p.micro_batches = 8;
+  for (std::int64_t rank = 0; rank < 4; ++rank) CHECK(most_in_flight(actions_of(p, rank)) == 8);
+}
+
+TEST_CASE("micro-batches in flight: interleaved with 8 ranks and 3 chunks") {
+  ParallelSetup p;
+  p.pipeline = 8;
+  p.virtual_stages = 3;
+  p.schedule = PipelineSchedule::interleaved;
+  p.micro_batches = 32;
+  p = resolve(p);
+  // 2(p - r - 1) + (v - 1)p + 1 chunks of a third of a stage.
+  CHECK(most_in_flight(actions_of(p, 0)) == 31);
+  CHECK(most_in_flight(actions_of(p, 1)) == 29);
+  CHECK(most_in_flight(actions_of(p, 7)) == 17);
+}
+
+TEST_CASE("every micro-batch goes forward and backward once through each chunk, forward first") {
+  for (auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved, PipelineSchedule::zero_bubble}) {
+    ParallelSetup p;
+    p.pipeline = 4;
+    p.micro_batches = 8;
+    p.schedule = schedule;
+    if (schedule == PipelineSchedule::interleaved) p.virtual_stages = 2;
+    p = resolve(p);
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      std::vector<int> state(static_cast<std::size_t>(p.virtual_stages * 8), 0);
+      for (const Action& a : actions_of(p, rank)) {
+        int& s = state[static_cast<std::size_t>(a.chunk * 8 + a.micro_batch)];
+        CHECK(s == (a.forward ? 0 : 1));
+        ++s;
+      }
+      for (int s : state) CHECK(s == 2);
+    }
+  }
+}
+
+TEST_CASE("stages hold every parameter once and pass on what crosses the cut") {
+  const Tape tape = blocks(7, 4, 16);
+  ParallelSetup p;
+  p.pipeline = 3;
+  p = resolve(p);
+  CHECK(blocks_per_stage(7, 3) == std::vector<std::int64_t>{3, 2, 2});
+  const auto stages = cut_stages(tape, p);
+  std::size_t parameters = 0, calls = 0;
+  for (const Stage& s : stages) parameters += s.tape.parameters.size(), calls += s.tape.calls.size();
+  CHECK(parameters == tape.parameters.size());
+  CHECK(calls == tape.calls.size());
+  CHECK(stages[0].received.empty());
+  CHECK(stages[0].sent == stages[1].received);
+  CHECK(stages[1].sent == stages[2].received);
+  CHECK(stages[2].sent.empty());
+}
+
+TEST_CASE("a pipeline's estimate is that of its heaviest rank") {
+  const Tape tape = blocks(8, 256, 512);
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  const std::int64_t one = requested(tape, setup);
+  setup.parallel.pipeline = 4;
+  setup.parallel = resolve(setup.parallel);
+  const Estimate e = take(estimate_tape(tape, setup, Device{}));
+  REQUIRE(e.ranks.size() == 3);
+  std::int64_t gpus = 0;
+  for (const RankClass& c : e.ranks) {
+    gpus += c.gpus;
+    CHECK(c.peak.process <= e.peak.process);
+  }
+  CHECK(gpus == 4);
+  CHECK(e.peak.requested.count < one * 4);
+  setup.parallel.pipeline = 9;
+  setup.parallel.gpus = setup.parallel.micro_batches = 0;
+  setup.parallel.data = 1;
+  const auto refused = estimate_tape(tape, setup, Device{});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().kind == ErrorKind::usage);
+  CHECK(refused.error().what.find("the model has 8") != std::string::npos);
+}
