@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/progress.h"
+#include "cli/report/formats.h"
 #include "estimators/frontends/onnx/dims.h"
 
 namespace memplan::cli {
@@ -134,8 +135,13 @@ Answer compute(const Options& options) {
   a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
+  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  if (timeline_wanted(options)) {
+    a.run = run_of(tape, a.setup, a.choice.device, a.estimate);
+    const bool change = a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);
+    if (options.search) add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change);
+  }
   if (options.search && (!options.quiet || !options.exports.empty())) {
-    const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
     if (a.setup.mode == Mode::training && !options.mode_given) {
       TrainingSetup forward = a.setup;
       forward.mode = Mode::inference;

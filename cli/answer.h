@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/run.h"
 #include "estimators/pipeline.h"
 #include "planner/search.h"
 
@@ -45,6 +46,7 @@ struct Answer {
   std::optional<Alternative> inference;  ///< a forward pass of the same batch
   std::optional<LargestBatch> largest;
   std::vector<Card> cards;
+  std::optional<RunRecord> run;      ///< for formats that show the run itself
   std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
   int exit_code = 0;
 };

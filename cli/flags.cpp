@@ -98,6 +98,7 @@ const std::array flag_table{
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)", in_reports},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports},
     Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports},
+    Flag{"timeline", "", "", "", "Output", "with every event of the run, other sizes and other cards (html, perfetto and snapshot always are)", in_estimate},
     Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch and the other cards", in_estimate},
 
     Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|regression|warning|never", "Gate", "what ends with exit code 1 (default no-fit,unknown; in a gate also regression)", in_estimate | in_gate | in_observe, true},

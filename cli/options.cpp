@@ -226,6 +226,7 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("output")) o.output = *v;
   if (auto v = text("top")) o.top = parse_count(*v, "--top", 0);
   o.quiet = parsed.has("quiet");
+  o.timeline = parsed.has("timeline");
   o.ascii = parsed.has("ascii");
   o.search = !parsed.has("no-search");
   if (auto v = text("color")) {

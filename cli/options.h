@@ -77,6 +77,7 @@ struct Options {
   std::optional<Bytes> limit;              ///< a peak above it asks for changes as one that does not fit does
   bool force = false, effective = false;
   bool exit_zero = false;
+  bool timeline = false;  ///< every event of the run, also where the format does not need it
   bool program = false, unsupported = false;
   std::string tensor, module;
   std::vector<std::string> allow, keep;  ///< names of knobs (suggest)

@@ -1,5 +1,5 @@
 # Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
-# libzip-dev libtomlplusplus-dev pkg-config.
+# libzip-dev libjs-dygraphs libtomlplusplus-dev pkg-config.
 # onnx-ml.proto comes from the pinned onnx package of PyPI (cmake/Onnx.cmake).
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

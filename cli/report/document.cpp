@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
+#include "cli/report/timeline.h"
 #include "cli/strategy_values.h"
 #include "estimators/estimate/assumptions.h"
 
@@ -179,6 +180,7 @@ Json document_of(const Answer& a, const Options& options) {
   Json fail_on = Json::array();
   for (Verdict v : options.fail_on) fail_on.push_back(name_of(v));
   j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};
+  if (a.run) add_run(j, *a.run);
   return j;
 }
 

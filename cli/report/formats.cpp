@@ -24,6 +24,9 @@ constexpr std::array format_table{
     ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false, render_junit},
     ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false, render_github},
     ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, false, render_gitlab},
+    ReportFormat{"html", ".html", "one self-contained page", report_document, true, render_html},
+    ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, true, render_perfetto},
+    ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true, render_snapshot},
 };
 
 const char* words_of(DocumentKind kind) {
@@ -57,7 +60,7 @@ const ReportFormat& report_format(std::string_view name, std::string_view flag) 
 }
 
 bool timeline_wanted(const Options& options) {
-  return report_format(options.format_name, "--format").timeline ||
+  return options.timeline || report_format(options.format_name, "--format").timeline ||
          std::any_of(options.exports.begin(), options.exports.end(), [](const Export& e) { return report_format(e.format, "--export").timeline; });
 }
 

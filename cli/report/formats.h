@@ -71,5 +71,8 @@ std::string render_gitlab(const Json& document, const View& view);
 // Parts of render_text.
 std::string check_text(const Json& document, const View& view);
 std::string diff_text(const Json& document, const View& view);
+std::string render_html(const Json& document, const View& view);
+std::string render_perfetto(const Json& document, const View& view);
+std::string render_snapshot(const Json& document, const View& view);
 
 }  // namespace memplan::cli

@@ -23,6 +23,23 @@ struct SegmentEvent {
   std::int32_t stream;
 };
 
+/// A piece of a segment. Free pieces between blocks in use are what fragmentation is made of.
+struct BlockView {
+  BlockId id;
+  std::uint64_t address;
+  std::int64_t bytes, requested;  ///< requested: 0 where free
+  bool allocated;
+};
+
+/// What one cudaMalloc gave, or one range of an arena that is mapped without a gap (PyTorch's snapshot has them so, too).
+struct SegmentView {
+  std::uint64_t address;
+  std::int64_t bytes;
+  std::int32_t stream;
+  bool small, expandable;
+  std::vector<BlockView> blocks;  ///< by address, without gaps
+};
+
 class CachingAllocator {
  public:
   CachingAllocator(const AllocatorSetup& setup, DeviceMemory memory);
@@ -44,6 +61,9 @@ class CachingAllocator {
   std::uint64_t address(BlockId block) const { return blocks_[static_cast<std::size_t>(block)].address; }
   std::int64_t block_bytes(BlockId block) const { return blocks_[static_cast<std::size_t>(block)].size; }
   const AllocatorStats& stats() const { return stats_; }
+
+  /// Everything that is reserved now, by address.
+  std::vector<SegmentView> segments() const;
 
   /// Starts (or stops, with nullptr) recording driver events.
   void record_segments(std::vector<SegmentEvent>* log) { log_ = log; }

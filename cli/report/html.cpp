@@ -1,0 +1,112 @@
+// One self-contained page: the template of cli/report/html with the document in it. The page draws everything itself.
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "cli/report/formats.h"
+
+namespace memplan::embedded {
+std::string_view report_page();
+}
+
+namespace memplan::cli {
+
+namespace {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else if (c == '&') out += "&amp;";
+    else if (c == '"') out += "&quot;";
+    else out += c;
+  }
+  return out;
+}
+
+/// JSON in which no tag can begin or end: '<' only ever stands inside strings, where it may be written as an escape.
+std::string as_data(const Json& document) {
+  const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size() + text.size() / 64);
+  for (const char c : text) {
+    if (c == '<') out += "\\u003c";
+    else out += c;
+  }
+  return out;
+}
+
+/// The tensors of a report without a timeline in the columns that the page reads; a tenth of the size of the rows.
+Json columns_of(const Json& tensors) {
+  static constexpr std::array<std::pair<const char*, const char*>, 5> texts{{{"name", "name"}, {"op", "producer"}, {"module", "module"}, {"reason", "reason"}, {"dtype", "dtype"}}};
+  std::unordered_map<std::string, std::size_t> ids;
+  Json strings = Json::array(), kinds = Json::array();
+  const auto id = [&](const std::string& text) {
+    const auto [entry, added] = ids.emplace(text, strings.size());
+    if (added) strings.push_back(text);
+    return entry->second;
+  };
+  std::unordered_map<std::string, std::size_t> kind_ids;
+  Json out{{"name", Json::array()}, {"op", Json::array()}, {"module", Json::array()}, {"reason", Json::array()}, {"dtype", Json::array()},
+           {"shape", Json::array()}, {"category", Json::array()}, {"bytes", Json::array()}, {"block_bytes", Json::array()}};
+  for (const Json& t : tensors) {
+    for (const auto& [column, member] : texts) out[column].push_back(id(t.contains(member) && t[member].is_string() ? t[member].get<std::string>() : std::string()));
+    std::string shape;
+    if (t.contains("shape") && t["shape"].is_array())
+      for (const Json& n : t["shape"]) shape += (shape.empty() ? "" : "x") + std::to_string(n.get<std::int64_t>());
+    out["shape"].push_back(id(shape));
+    const std::string kind = t.value("category", std::string("activations"));
+    const auto [entry, added] = kind_ids.emplace(kind, kinds.size());
+    if (added) kinds.push_back(kind);
+    out["category"].push_back(entry->second);
+    out["bytes"].push_back(t.value("bytes", std::int64_t{0}));
+    out["block_bytes"].push_back(t.value("block_bytes", std::int64_t{0}));
+  }
+  out["strings"] = strings;
+  out["categories"] = kinds;
+  return out;
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+}  // namespace
+
+std::string render_html(const Json& document, const View&) {
+  Json shown = document;
+  // With a timeline the tensors at the peak are among its allocations.
+  if (!shown.contains("timeline")) shown["tensor_columns"] = columns_of(shown.value("tensors_at_peak", Json::array()));
+  shown.erase("tensors_at_peak");
+  // Nor does the page draw the end of the run or driver calls; perfetto and snapshot are made from the document itself.
+  if (shown.contains("timeline"))
+    for (const char* part : {"arena_at_end", "driver"}) shown["timeline"].erase(part);
+  const Json summary = document.value("summary", Json::object());
+  const std::string verdict = summary.contains("verdict") && summary["verdict"].is_string() ? summary["verdict"].get<std::string>() : std::string();
+  const std::string model = file_name(document.value("input", Json::object()).value("path", std::string("model")));
+  std::string sentence = "The peak of the process is " + to_human(Bytes(summary.value("peak_bytes", std::int64_t{0})));
+  if (summary.contains("limit_bytes") && summary["limit_bytes"].is_number()) sentence += " of " + to_human(Bytes(summary["limit_bytes"].get<std::int64_t>()));
+  const std::pair<std::string_view, std::string> fields[] = {
+      {"@TITLE@", escaped(model + (verdict.empty() ? "" : ": " + verdict) + " – memplan")}, {"@SUMMARY@", escaped(sentence + ".")}, {"@DATA@", as_data(shown)}};
+  // One pass from left to right, so that what is filled in is never looked at.
+  const std::string_view page = embedded::report_page();
+  std::string out;
+  out.reserve(page.size() + fields[2].second.size());
+  for (std::size_t at = 0; at < page.size();) {
+    std::size_t next = page.size();
+    const std::pair<std::string_view, std::string>* found = nullptr;
+    for (const auto& field : fields)
+      if (const std::size_t place = page.find(field.first, at); place < next) {
+        next = place;
+        found = &field;
+      }
+    out.append(page, at, next - at);
+    if (!found) break;
+    out += found->second;
+    at = next + found->first.size();
+  }
+  return out;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,44 @@
+#include "cli/run.h"
+
+#include <algorithm>
+
+#include "cli/answer.h"
+
+namespace memplan::cli {
+
+RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& device, const Estimate& estimate) {
+  RunRecord run;
+  run.scopes = tape.scopes;
+  run.context = device.context;
+  run.schedule = take(run_steps(tape, setup, device));
+  // Retries are what a limit leaves in an estimate that is not out of memory.
+  run.limited = !estimate.out_of_memory && (estimate.retries > 0 || setup.allocator.memory_fraction < 1.0 || setup.allocator.garbage_collection_threshold > 0);
+  Device replayed_on = device;
+  // Large enough for anything, and small enough that addresses stay exact numbers in the languages of viewers.
+  if (!run.limited) replayed_on.total = std::max(Bytes::gib(4096), Bytes(estimate.peak.process.count * 2));
+  run.timeline = take(replay(run.schedule, setup.allocator, replayed_on));
+  std::int64_t most = -1;
+  for (std::size_t i = 0; i < run.timeline.samples.size(); ++i)
+    if (run.timeline.samples[i].allocated > most) {
+      most = run.timeline.samples[i].allocated;
+      run.peak_event = static_cast<std::int32_t>(i);
+    }
+  run.map = take(map_memory(run.schedule, setup.allocator, replayed_on, run.peak_event));
+  return run;
+}
+
+void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool change) {
+  constexpr std::size_t long_tape = 20000;  // calls; a hundred thousand take two seconds
+  const bool longish = tape.calls.size() > long_tape;
+  run.curves = scale(model, setup, device, margin(device), longish ? 3 : 9);
+  if (longish) return;
+  run.cards = every_card(tape, setup, margin);
+  if (!change || setup.mode != Mode::training) return;
+  SuggestOptions search;
+  search.replays = 20;
+  // A model that the search cannot take in leaves the report without its suggestions, not without an answer.
+  const Result<Suggestion> found = catching([&] { return suggest(model, setup, device, margin, search); });
+  if (found) run.suggestion = *found;
+}
+
+}  // namespace memplan::cli

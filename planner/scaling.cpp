@@ -1,0 +1,87 @@
+#include "planner/scaling.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan {
+
+namespace {
+
+using onnx_format::OpenDim;
+
+/// The setup with every open dimension of one kind set to `size`.
+TrainingSetup resized(TrainingSetup setup, const std::vector<OpenDim>& dims, bool OpenDim::*kind, std::int64_t size) {
+  for (const OpenDim& dim : dims)
+    if (dim.*kind) setup.dims.erase(dim.name);  // --dim comes before --batch and --seq
+  (kind == &OpenDim::batch ? setup.batch : setup.sequence) = size;
+  return setup;
+}
+
+std::vector<std::int64_t> sizes_around(std::int64_t here, std::size_t count) {
+  std::int64_t size = 1;
+  // A third of the points lies below the size of the setup.
+  while (size * 2 < here) size *= 2;
+  for (std::size_t i = 1; i < count / 3 && size > 1; ++i) size /= 2;
+  std::vector<std::int64_t> sizes;
+  for (; sizes.size() < count && size < (std::int64_t{1} << 40); size *= 2) sizes.push_back(size);
+  if (std::find(sizes.begin(), sizes.end(), here) == sizes.end()) sizes.back() = here;
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, std::size_t count) {
+  std::vector<ScaleCurve> curves;
+  if (model.graphs.empty() || count == 0) return curves;
+  const std::vector<OpenDim> dims = onnx_format::open_dims(model.graphs.front());
+  std::vector<Note> notes;
+  const onnx_format::Symbols bound = onnx_format::bind_dims(model, setup, notes);
+  for (const auto& [name, kind] : {std::pair{"batch", &OpenDim::batch}, std::pair{"sequence", &OpenDim::sequence}}) {
+    const auto dim = std::find_if(dims.begin(), dims.end(), [kind = kind](const OpenDim& d) { return d.*kind; });
+    if (dim == dims.end() || !bound.contains(dim->name)) continue;
+    ScaleCurve curve{name, bound.find(dim->name)->second, {}};
+    for (const std::int64_t size : sizes_around(curve.here, count)) {
+      const bool beyond = !curve.points.empty() && curve.points.back().peak.count > 2 * device.total.count;
+      if (beyond && size != curve.here) continue;
+      const Result<Estimate> e = estimate(model, resized(setup, dims, kind, size), device);
+      if (e) curve.points.push_back({size, e->peak.process, e->peak.requested, judge(*e, device, margin).verdict});
+    }
+    if (curve.points.size() > 1) curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+std::vector<Card> every_card(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin) {
+  std::vector<Device> by_size = devices();
+  std::stable_sort(by_size.begin(), by_size.end(), [](const Device& a, const Device& b) { return a.total < b.total; });
+  using Kernels = std::tuple<int, int, int, int>;  // what run_steps looks at
+  std::map<Kernels, Estimate> replayed;
+  std::vector<Card> cards;
+  for (const Device& d : by_size) {
+    const Kernels kernels{d.sm_major, d.sm_minor, d.multiprocessors, d.threads_per_multiprocessor};
+    auto known = replayed.find(kernels);
+    if (known == replayed.end()) {
+      Device large = d;
+      large.total = Bytes::gib(1LL << 30);
+      large.context = Bytes();
+      const Result<Estimate> e = estimate_tape(tape, setup, large);
+      if (!e) continue;
+      known = replayed.emplace(kernels, *e).first;
+    }
+    const Bytes peak = known->second.peak.process + d.context;
+    if (known->second.peak.requested + d.context > d.total) {
+      cards.push_back({d, peak, Verdict::no_fit});
+      continue;
+    }
+    // Where it has room to spare, the limit changes nothing; where it has not, the allocator may still find a way.
+    const Result<Estimate> e = estimate_tape(tape, setup, d);
+    if (e) cards.push_back({d, e->peak.process, judge(*e, d, margin(d)).verdict});
+  }
+  return cards;
+}
+
+}  // namespace memplan
