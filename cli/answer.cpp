@@ -123,7 +123,7 @@ Answer compute(const Options& options) {
   a.device_given = options.gpu.has_value();
   a.margin = margin_on(options, a.choice.device);
   Progress progress;
-  const Model model = take(load_model(options.argument));
+  const Model model = take(load_model(options.argument, options.inputs));
   a.path = options.argument;
   a.format = model.format;
   a.file_bytes = model.file_bytes;

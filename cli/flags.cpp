@@ -37,6 +37,7 @@ const std::array flag_table{
 
     Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops},
     Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops},
+    Flag{"input", "", "NAME:DTYPE:SHAPE", "", "Shapes", "an input of a TorchScript file, as in x:float32:batch,3,224,224 (DTYPE:SHAPE: by position)", in_setup | in_ops, true},
     Flag{"dim", "", "NAME=N", "", "Shapes", "any open dimension by name", in_setup | in_ops, true},
 
     Flag{"mode", "", "MODE", "training|inference", "Training", "a training step or a forward pass (train and infer do as well)", in_setup},

@@ -192,6 +192,7 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("batch")) s.batch = parse_count(*v, "--batch");
   if (auto v = text("seq")) s.sequence = parse_count(*v, "--seq");
   parse_dimensions(all("dim"), s);
+  for (const std::string& word : all("input")) o.inputs.push_back(parse_input(word, "--input"));
   if (auto v = text("mode")) {
     s.mode = parse_mode(*v);
     o.mode_given = true;

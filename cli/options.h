@@ -11,6 +11,7 @@
 #include "cli/observe/options.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/estimate/setup.h"
+#include "estimators/graph/given_input.h"
 
 namespace memplan::cli {
 
@@ -56,6 +57,7 @@ struct Options {
   std::string argument;  ///< MODEL, device name or shell
   std::vector<std::string> arguments;  ///< all of them, where a command takes several
   TrainingSetup setup;
+  std::vector<GivenInput> inputs;  ///< of files that do not describe them
   bool mode_given = false;
   std::optional<std::string> gpu;
   std::optional<Margin> margin;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -126,6 +127,36 @@ std::int64_t parse_count(std::string_view text, std::string_view flag, std::int6
   std::int64_t n = 0;
   if (!read_integer(text, n) || n < least) bad(flag, text, fmt::format("give a whole number of at least {}", least));
   return n;
+}
+
+GivenInput parse_input(std::string_view text, std::string_view flag) {
+  const char* advice = "write NAME:DTYPE:SHAPE, such as x:float32:batch,3,224,224 or input_ids:int64:batch,512";
+  const std::size_t last = text.rfind(':');
+  if (last == std::string_view::npos) bad(flag, text, advice);
+  const std::size_t first = text.rfind(':', last == 0 ? 0 : last - 1);
+  const bool named = first != std::string_view::npos && first < last;
+  GivenInput out;
+  if (named) out.name = text.substr(0, first);
+  const std::string_view type = text.substr(named ? first + 1 : 0, last - (named ? first + 1 : 0));
+  const auto dtype = dtype_from_name(type);
+  if (!dtype) bad(flag, text, fmt::format("'{}' is no element type; use PyTorch's names, such as float32 or int64", type));
+  out.dtype = *dtype;
+  for (std::size_t at = last + 1; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    at = end + 1;
+    Dim d;
+    const bool letter = !word.empty() && (std::isalpha(static_cast<unsigned char>(word.front())) || word.front() == '_');
+    if (!read_integer(word, d.size)) {
+      d.size = -1;
+      if (!letter || !std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; })) bad(flag, text, advice);
+      d.symbol = word;
+    } else if (d.size < 0) {
+      bad(flag, text, "sizes are numbers from 0 on, or names");
+    }
+    out.sizes.push_back(std::move(d));
+  }
+  return out;
 }
 
 double parse_number(std::string_view text, std::string_view flag) {

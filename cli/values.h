@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "estimators/estimate/setup.h"
+#include "estimators/graph/given_input.h"
 
 namespace memplan::cli {
 
@@ -15,6 +16,9 @@ Bytes parse_size(std::string_view text, std::string_view flag);
 /// A whole number of at least `least`.
 std::int64_t parse_count(std::string_view text, std::string_view flag, std::int64_t least = 1);
 double parse_number(std::string_view text, std::string_view flag);
+
+/// "x:float32:batch,3,224,224" or "float32:8,16": sizes are numbers or names; none for a tensor without dimensions.
+GivenInput parse_input(std::string_view text, std::string_view flag);
 
 /// PYTORCH_ALLOC_CONF, with PyTorch's own limits (c10/core/AllocatorConfig.cpp of 2.11).
 AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag);

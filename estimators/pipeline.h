@@ -5,12 +5,16 @@
 // Every function takes values and returns values: no hidden state, no printing, same input same output.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "estimators/base/error.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
+#include "estimators/graph/given_input.h"
 #include "estimators/graph/graph.h"
 #include "estimators/replay/timeline.h"
 #include "estimators/schedule/schedule.h"
@@ -18,12 +22,22 @@
 
 namespace memplan {
 
-/// Reads an ONNX file without its weights. External data files are never opened.
-Result<Model> load_model(const std::string& path);
+/// Reads a model file without its weights: ONNX, a .pt2 archive, or TorchScript (by memplan-torch, which is started for
+/// nothing else). External data files are never opened. `inputs` describe those of a TorchScript file; other files say
+/// themselves what they take, so for them it is Failure(usage).
+Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs = {});
 
 /// Binds open dimensions and lowers to ATen calls, recovering the PyTorch ops that the exporter decomposed.
 /// Fails with ErrorKind::input and a list of the open dimensions where the setup leaves some unbound.
 Result<Tape> lower(const Model& model, const TrainingSetup& setup);
+
+/// A TorchScript program says no shapes: runs it on paper, with open dimensions as bound by `dims`, into the calls that
+/// torch.export would have recorded. Failure(input) where only data decide what it does.
+struct Unrolled {
+  std::shared_ptr<const torch_export::Program> program;
+  std::vector<Note> notes;
+};
+Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims, const TrainingSetup& setup);
 
 /// Runs `setup.steps` steps of the reference program (docs/reference-program.md) on paper: forward, loss,
 /// backward in the engine's order, clipping, optimizer. The events are what PyTorch would ask its allocator for.

@@ -27,6 +27,9 @@ struct SubCommand {
 /// {"torch": version built for, "libraries": version found at run time, "cuda": whether libtorch_cuda opens}
 nlohmann::json run_version(const nlohmann::json& request);
 
+/// {"path"} -> the program of a TorchScript file without its weights (read_torchscript.cpp)
+nlohmann::json run_read_torchscript(const nlohmann::json& request);
+
 /// Request: estimators/dryrun/request.h, and "device", the index of the CUDA device. Reply: what Recorder::report says,
 /// "device", "torch", and "out_of_memory", the allocator's message or null.
 nlohmann::json run_execute(const nlohmann::json& request);

@@ -12,6 +12,7 @@ namespace {
 constexpr SubCommand sub_commands[] = {
     {"execute", "run a tape's training or inference steps on a CUDA device and say what its allocator did", run_execute},
     {"version", "the versions of PyTorch that this was built for and that it runs with", run_version},
+    {"read-torchscript", "the program of a TorchScript file, without its weights", run_read_torchscript},
 };
 
 int answer(const nlohmann::json& reply) {

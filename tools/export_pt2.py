@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports models of the zoo (tests/accuracy/models.py) with torch.export as .pt2 archives without weights.
 
-    python tools/export_pt2.py [NAME …] [--out data/models/pt2] [--ir training|core] [--keep-weights]
+    python tools/export_pt2.py [NAME …] [--more] [--out DIR] [--ir training|core] [--keep-weights]
 
 An archive of this tool holds the graph and the small texts beside it; the tensors below data/ stay behind. Paths in
 stack traces are made relative. --keep-weights leaves the file as torch.export.save wrote it.
@@ -9,6 +9,7 @@ stack traces are made relative. --keep-weights leaves the file as torch.export.s
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -58,16 +59,29 @@ def strip(source, target):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("names", nargs="*", default=["mlp", "resnet18", "gpt2"])
-    p.add_argument("--out", default=os.path.join(export_models.HERE, "..", "data", "models", "pt2"))
+    p.add_argument("names", nargs="*")
+    p.add_argument("--out", help="default data/models/pt2, with --more data/models/more")
+    p.add_argument("--more", action="store_true", help="models of tests/accuracy/more_models.py (needs timm); without names all of them")
     p.add_argument("--ir", choices=["training", "core"], default="training")
     p.add_argument("--keep-weights", action="store_true")
     a = p.parse_args()
+    if a.more:
+        import more_models
+
+        a.names = a.names or more_models.NAMES
+    a.names = a.names or ["mlp", "resnet18", "gpt2"]
+    a.out = a.out or os.path.join(export_models.HERE, "..", "data", "models", "more" if a.more else "pt2")
+    failed = 0
     os.makedirs(a.out, exist_ok=True)
     for name in a.names:
         start = time.time()
         spec = models.REGISTRY[name]
-        program = export(spec, export_models.build(spec), a.ir)
+        try:
+            program = export(spec, export_models.build(spec), a.ir)
+        except Exception as error:
+            failed += 1
+            print(f"{name}: not exported: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+            continue
         path = os.path.join(a.out, name + ("" if a.ir == "training" else ".core") + ".pt2")
         if a.keep_weights:
             torch.export.save(program, path)
@@ -78,6 +92,7 @@ def main():
                 torch.export.save(program, full)
                 strip(full, path)
         print(f"{path}: {os.path.getsize(path)} bytes, {time.time() - start:.1f} s", flush=True)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

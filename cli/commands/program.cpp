@@ -63,7 +63,7 @@ struct Shapes {
 
 Shapes shapes_of(const Options& options) {
   const Device device = device_of(options).device;
-  const Tape tape = take(with_planned_checkpoints(take(lower(take(load_model(options.argument)), options.setup)), options.setup, device));
+  const Tape tape = take(with_planned_checkpoints(take(lower(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, device));
   Shapes s;
   for (ValueId id : tape.inputs) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];

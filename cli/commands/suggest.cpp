@@ -46,7 +46,7 @@ int run_suggest(const Options& options) {
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, what));
   };
-  const Model model = take(load_model(options.argument));
+  const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
   progress.clear();

@@ -3,13 +3,18 @@
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
 #include "estimators/frontends/torch_export/reader.h"
+#include "estimators/frontends/torchscript/reader.h"
 #include "estimators/pipeline.h"
 
 namespace memplan {
 
-Result<Model> load_model(const std::string& path) {
+Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs) {
   return catching([&] {
-    switch (const frontends::FileKind kind = frontends::detect(path)) {
+    const frontends::FileKind kind = frontends::detect(path);
+    if (kind == frontends::FileKind::torch_script) return torchscript::read_script(torch_export::Archive(path), path, inputs);
+    if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export))
+      fail(ErrorKind::usage, "the file says itself what its inputs are", "--input", "set open dimensions with --batch, --seq or --dim NAME=N");
+    switch (kind) {
       case frontends::FileKind::onnx: {
         const onnx_format::MappedFile file(path);
         return onnx_format::read_model(file.bytes(), path);

@@ -8,6 +8,7 @@
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/torch_export/lower.h"
+#include "estimators/frontends/torch_export/program.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
 #include "estimators/strategies/lora.h"
@@ -85,7 +86,13 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
     // The training IR of torch.export still has the in-place ops that other routes have to recover.
     bool functional = true;
-    if (model.exported) {
+    if (model.exported && model.exported->script) {
+      Result<Unrolled> unrolled = unroll_script(model, symbols, setup);
+      if (!unrolled) throw Failure(unrolled.error());
+      tape.notes.insert(tape.notes.end(), unrolled->notes.begin(), unrolled->notes.end());
+      torch_export::lower_program(*unrolled->program, symbols, setup, tape);
+      functional = false;
+    } else if (model.exported) {
       torch_export::check_ranges(*model.exported, symbols);
       torch_export::lower_program(*model.exported, symbols, setup, tape);
       functional = model.exported->decomposed;

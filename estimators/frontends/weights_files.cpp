@@ -113,8 +113,6 @@ std::string figures(const Inventory& i) {
 
 void refuse_without_graph(FileKind kind, const std::string& path) {
   switch (kind) {
-    case FileKind::torch_script:
-      fail_input("TorchScript files are not supported yet", path, "save the model as .pt2 (torch.export.save) or as ONNX (torch.onnx.export(…, dynamo=True))");
     case FileKind::state_dict:
       fail_input(fmt::format("this is a file of torch.save with weights but no graph: {}", figures(saved_storages(path))), path, advice);
     case FileKind::legacy_pickle: {
@@ -128,7 +126,8 @@ void refuse_without_graph(FileKind kind, const std::string& path) {
     case FileKind::folder: refuse_folder(path);
     case FileKind::other_zip:
     case FileKind::onnx:
-    case FileKind::torch_export: break;
+    case FileKind::torch_export:
+    case FileKind::torch_script: break;
   }
   fail_input("this is a zip archive, but not one that PyTorch wrote", path, "name the .onnx or .pt2 file itself");
 }

@@ -100,7 +100,9 @@ class Pass {
 
   /// pow(x, 2) … mul(x, rsqrt) … mul(weight, ·)
   void norm(std::vector<Call> body, bool product_in_fp32) {
-    ValueId x, wide;
+    ValueId x, wide, returned_like;
+    // OLMo 2 multiplies by the weight in fp32 and casts what it returns.
+    const bool cast_at_end = product_in_fp32 && body.back().source.find("(self.weight * hidden_states).to(") != std::string::npos;
     for (Call& c : body) {
       if (c.op == "aten::pow.Tensor_Scalar" && !x.valid()) {
         x = value_at(c, 0);
@@ -116,6 +118,11 @@ class Pass {
       const bool product = c.op == "aten::mul.Tensor" && x.valid() && (is_value(c.args.at(0), wide) || is_value(c.args.at(0), x));
       tape_.calls.push_back(c);
       if (!product) continue;
+      if (cast_at_end) {
+        returned_like = x;
+        x = ValueId{};
+        continue;
+      }
       // The weight is the other operand of the product that follows.
       const Call& last = body.back();
       ValueId like = x;
@@ -129,6 +136,7 @@ class Pass {
       renamed_[c.outputs[0].index] = narrow;
       x = ValueId{};
     }
+    if (returned_like.valid()) renamed_[body.back().outputs.at(0).index] = cast(body.back(), body.back().outputs[0], {returned_like}, "aten::type_as");
   }
 
   /// The lines of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:

@@ -17,6 +17,7 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models
+import more_models  # noqa: F401 (adds to the registry)
 import recording
 import strategies
 

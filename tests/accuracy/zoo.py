@@ -37,6 +37,12 @@ def model_file(name):
     return out
 
 
+def more_file(name):
+    """The .pt2 archive of a model of more_models.py, or None."""
+    path = os.path.join(MODELS, "more", name + ".pt2")
+    return path if os.path.exists(path) else None
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or index():
         print(model_file(name) or f"{name}: no file (python tools/export_models.py {name})")

@@ -238,7 +238,6 @@ TEST_CASE("files of weights say how many bytes they hold and that a graph is mis
   CHECK(saved.kind == ErrorKind::input);
   CHECK(says(saved, "3.00 KiB of parameters in 2 tensors"));
   CHECK(says(saved, "12.0 KiB"));
-  CHECK(says(error_of({{"m/data.pkl", ""}, {"m/constants.pkl", ""}, {"m/code/__torch__.py", ""}}), "TorchScript"));
   CHECK(says(error_of({{"readme.txt", "hello"}}), "not one that PyTorch wrote"));
 
   auto plain = [](const std::string& bytes) {

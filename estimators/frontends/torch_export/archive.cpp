@@ -45,7 +45,8 @@ Archive::Archive(const std::string& path) : path_(path) {
       fail_input(fmt::format("member {} of the archive has no readable name or size", i), path);
     if (leaves_archive(s.name))
       fail_input("the archive has a member whose name points outside of it", fmt::format("{}: '{}'", path, s.name), "no exporter writes such a file; do not unpack it");
-    members_.push_back({s.name, static_cast<std::int64_t>(std::min<zip_uint64_t>(s.size, INT64_MAX)), i});
+    const auto bytes = static_cast<std::int64_t>(std::min<zip_uint64_t>(s.size, INT64_MAX));
+    members_.push_back({s.name, bytes, s.valid & ZIP_STAT_COMP_SIZE ? static_cast<std::int64_t>(std::min<zip_uint64_t>(s.comp_size, INT64_MAX)) : bytes, i});
   }
   std::sort(members_.begin(), members_.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
   const auto twice = std::adjacent_find(members_.begin(), members_.end(), [](const Member& a, const Member& b) { return a.name == b.name; });

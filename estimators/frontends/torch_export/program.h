@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,10 @@
 #include "estimators/base/dtype.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
+
+namespace memplan::torchscript {
+struct Script;
+}
 
 namespace memplan::torch_export {
 
@@ -77,6 +82,8 @@ struct Program {
   std::map<std::string, std::pair<std::optional<std::int64_t>, std::optional<std::int64_t>>> ranges;  ///< of symbols
   std::int64_t schema_major = 0, schema_minor = 0;
   std::string torch_version;
+  /// Of a TorchScript file: what is above follows from it once the sizes of the inputs are known (unroll_script).
+  std::shared_ptr<const torchscript::Script> script;
   bool decomposed = false;  ///< core ATen, as run_decompositions() leaves it; else the training IR, which keeps in-place ops
 };
 

@@ -1,0 +1,55 @@
+"""What cases and routes share: the programs of the build, and TorchScript files made with its PyTorch."""
+import json
+import os
+import re
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+BUILD = os.environ["MEMPLAN_BUILD"]
+MADE = os.path.join(BUILD, "torchscript")  # files made once
+
+
+def cached(name):
+    """A variable of the build's CMake cache, or None."""
+    try:
+        with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
+            found = re.search(rf"^{name}:\w+=(.+)$", f.read(), re.M)
+        return found and found[1]
+    except OSError:
+        return None
+
+
+TORCH_PYTHON = cached("MEMPLAN_TORCH_PYTHON")
+TORCH = TORCH_PYTHON if os.path.exists(os.path.join(BUILD, "memplan-torch")) else None
+
+
+def memplan(*words, env=None, timeout=120):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_")} | (env or {})
+    return subprocess.run([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=ROOT, env=clean, capture_output=True, text=True, timeout=timeout)
+
+
+def report(*words, **kw):
+    done = memplan(*words, "--format", "json", "--no-search", "--exit-zero", **kw)
+    answer = json.loads(done.stdout)
+    if "error" in answer:
+        raise AssertionError(f"{' '.join(map(str, words))}: {answer['error']['message']} ({answer['error']['where']})")
+    return answer
+
+
+def python(code, *words):
+    """Runs Python with PyTorch in the folder of made files."""
+    os.makedirs(MADE, exist_ok=True)
+    done = subprocess.run([TORCH, "-W", "ignore", "-c", code, *words], cwd=MADE, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(done.stderr[-1500:])
+    return done.stdout
+
+
+def zoo_files(names, kind):
+    """{name: path} of TorchScript files of the zoo; those that PyTorch cannot make are missing."""
+    absent = [n for n in names if not os.path.exists(os.path.join(MADE, f"{n}.{kind}.pt"))]
+    if absent:
+        done = subprocess.run([TORCH, os.path.join(ROOT, "tools", "export_torchscript.py"), *absent, "--out", MADE, "--kind", kind], capture_output=True, text=True)
+        print(done.stdout, end="")
+    return {n: p for n in names if os.path.exists(p := os.path.join(MADE, f"{n}.{kind}.pt"))}
