@@ -23,6 +23,8 @@ constexpr std::array command_table{
     Command{"baseline", "write|update|show [TARGET...]", "the peaks that memplan check compares with", in_baseline, many},
     Command{"config", "show [TARGET...]", "memplan.toml as it is understood; --effective: every value with its origin", in_config, many},
     Command{"validate", "MODEL", "the estimate against PyTorch itself, on the emulated GPU or a real one", in_validate},
+    Command{"size", "MODEL", "the largest batch and sequence of a card, and the smallest or cheapest cards", in_size},
+    Command{"sweep", "MODEL", "a table over lists of values: --batch 1,2,4..64 --amp none,bf16 --gpu l4,a10", in_sweep},
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
@@ -91,6 +93,7 @@ const std::array flag_table{
     Flag{"keep-global-batch", "", "YES", "yes|no", "Planner", "samples per optimizer step stay (default yes: smaller micro-batches are accumulated)", in_suggest},
     Flag{"for", "", "FRAMEWORK", "pytorch|hf|accelerate|deepspeed|torchtitan|lightning", "Planner", "settings to paste into (default pytorch)", in_suggest},
     Flag{"emit-flags", "", "", "", "Planner", "print only the flags of the first recommendation", in_suggest, false, false},
+    Flag{"prices", "", "FILE", "", "Planner", "lines 'card,price per hour': the cheapest cards come first", in_size},
     Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest},
 
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},

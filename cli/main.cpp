@@ -26,6 +26,8 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     case in_explain: return run_explain(options);
     case in_suggest: return run_suggest(options);
     case in_validate: return run_validate(options);
+    case in_size: return run_size(options);
+    case in_sweep: return run_sweep(parsed, options);
     case in_devices: return run_devices(options);
     case in_ops: return run_ops(options);
     case in_observe: return run_observe(options);
@@ -97,7 +99,7 @@ int main_of(const std::vector<std::string>& words) {
       return 0;
     }
     const Parsed parsed = parse_arguments(words);
-    options = make_options(parsed);
+    options = parsed.command->id == in_sweep && !parsed.positionals.empty() && !parsed.has("help") ? sweep_options(parsed) : make_options(parsed);
     return run(parsed, options, find_command(words.front()) == nullptr);
   });
   return result ? *result : report_failure(result.error(), options);

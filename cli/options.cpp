@@ -172,10 +172,11 @@ Options make_options(const Parsed& parsed) {
   };
   // First, because errors in the other values are printed in this format.
   if (auto v = text("format")) {
-    o.format_name = report_format(*v, "--format").name;
+    const bool grid = o.command->id == in_sweep && *v == "csv";
+    o.format_name = grid ? "csv" : report_format(*v, "--format").name;
     o.format = *v == "json" ? Format::json : *v == "text" ? Format::text : Format::other;
-    if (o.format == Format::other && !(o.command->id & in_documents))
-      fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format", "use text or json");
+    if (o.format == Format::other && !grid && !(o.command->id & in_documents))
+      fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format", o.command->id == in_sweep ? "use text, csv or json" : "use text or json");
   }
   for (const std::string& word : all("export")) {
     const std::size_t equals = word.find('=');
@@ -259,6 +260,7 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("keep-global-batch")) o.keep_samples = parse_yes_no(*v, "--keep-global-batch");
   o.emit_flags = parsed.has("emit-flags");
   if (auto v = text("for")) o.framework = parse_framework(*v);
+  if (auto v = text("prices")) o.prices = *v;
   if (auto v = text("wanted")) o.wanted = parse_count(*v, "--wanted");
   if (auto v = text("tensor")) o.tensor = *v;
   if (auto v = text("module")) o.module = *v;

@@ -84,7 +84,7 @@ struct Options {
   std::string tensor, module;
   std::vector<std::string> allow, keep;  ///< names of knobs (suggest)
   bool keep_samples = true, emit_flags = false;
-  std::string framework = "pytorch";
+  std::string framework = "pytorch", prices;
   std::int64_t wanted = 3;
   ObserveOptions observe;
   ValidateOptions validate;

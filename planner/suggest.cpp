@@ -107,7 +107,7 @@ class Search {
     c.cautions = cautions_at(space_, point);
     const Estimate e = take(estimate(model_, c.setup, device_));
     const Judgement j = judge(e, device_, margin_);
-    out_.parameters = e.parameter_count;
+    if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.peak = e.peak.process;
     c.verdict = j.verdict;
     c.headroom = j.headroom;

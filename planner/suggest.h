@@ -44,6 +44,7 @@ struct SearchCount {
 
 struct Suggestion {
   std::int64_t parameters = 0;
+  Estimate estimate;                    ///< of the present setup
   Candidate present;
   std::vector<Candidate> fitting;       ///< fastest first
   std::optional<Candidate> smallest;    ///< the smallest change that fits; none when the present setup fits

@@ -11,6 +11,10 @@ int run_estimate(const Options& options);
 int run_explain(const Options& options);
 int run_suggest(const Options& options);
 int run_validate(const Options& options);
+int run_size(const Options& options);
+/// The options of the first point of a grid, after every value of every list was looked at.
+Options sweep_options(const Parsed& parsed);
+int run_sweep(const Parsed& parsed, const Options& options);
 int run_devices(const Options& options);
 int run_ops(const Options& options);
 int run_observe(const Options& options);

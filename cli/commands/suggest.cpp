@@ -49,6 +49,10 @@ int run_suggest(const Options& options) {
   const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
+  if (!options.emit_flags) {
+    progress.show("what each known trick saves");
+    a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
+  }
   progress.clear();
   a.parameters = a.suggestion.parameters;
   a.time = search.time;

@@ -43,6 +43,10 @@ std::string suggest_json(const SuggestAnswer& a, const Options& options) {
   j["rejected"] = Json::array();
   for (const Rejection& r : s.rejected)
     j["rejected"].push_back({{"flags", clean(r.flags)}, {"why", clean(r.why)}, {"bytes", r.bytes ? Json(r.bytes->count) : Json(nullptr)}, {"is_bound", r.bound}});
+  j["advice"] = Json::array();
+  for (const Advice& d : a.advice)
+    j["advice"].push_back({{"id", d.id}, {"title", d.title}, {"flags", d.flags}, {"snippet", d.snippet}, {"note", d.note}, {"peak_bytes", d.peak ? Json(d.peak->count) : Json(nullptr)},
+                           {"saves_bytes", d.peak ? Json(d.saves.count) : Json(nullptr)}, {"verdict", d.peak ? Json(name_of(d.verdict)) : Json(nullptr)}});
   j["settings"] = s.fitting.empty() ? Json(nullptr) : Json{{"framework", options.framework}, {"text", clean_lines(framework_settings(s.fitting.front().setup, options.framework))}};
   j["search"] = {{"setups", s.count.setups}, {"bounded", s.count.bounded}, {"implied", s.count.implied}, {"slower", s.count.slower}, {"replayed", s.count.replayed}};
   j["assumptions"] = sentences(a.time);

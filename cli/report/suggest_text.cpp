@@ -67,6 +67,19 @@ std::string rejections(const Suggestion& s, const Style& style) {
   return out.empty() ? out : "\n" + style.paint("Why not", Paint::bold) + "\n" + out;
 }
 
+/// Each known trick with what it saves here, and what to write.
+std::string advice_lines(const std::vector<Advice>& all, const Style& style) {
+  if (all.empty()) return {};
+  std::string out = "\n" + style.paint("What each trick saves here", Paint::bold) + " (docs/oom.md)\n";
+  for (const Advice& a : all) {
+    const std::string bytes = !a.peak ? "" : a.saves.count >= 0 ? to_human(a.saves) : "+" + to_human(Bytes(-a.saves.count));
+    const std::string head = fmt::format("  {:>9}  ", bytes);
+    out += head + wrap(fmt::format("{}{}: {}", a.title, a.flags.empty() ? "" : " (" + a.flags + ")", a.note), style.width, 13, 13) + "\n";
+    out += "             " + style.paint(wrap(a.snippet, style.width, 13, 13), Paint::dim) + "\n";
+  }
+  return out;
+}
+
 std::string indented(const std::string& text) {
   std::string out;
   std::size_t at = 0;
@@ -109,7 +122,7 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
   }
   if (s.front.size() > 1)
     out += "\n" + style.paint("Memory against time", Paint::bold) + " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
-  out += rejections(s, style);
+  out += rejections(s, style) + advice_lines(a.advice, style);
   if (!s.fitting.empty()) {
     out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" + indented(clean_lines(framework_settings(s.fitting.front().setup, options.framework)));
   }

@@ -5,6 +5,7 @@
 
 #include "cli/answer.h"
 #include "cli/report/style.h"
+#include "planner/advice.h"
 #include "planner/suggest.h"
 
 namespace memplan::cli {
@@ -17,6 +18,7 @@ struct SuggestAnswer {
   Bytes margin;
   std::int64_t parameters = 0;
   Suggestion suggestion;
+  std::vector<Advice> advice;
   TimeAssumptions time;
   int exit_code = 0;
 };

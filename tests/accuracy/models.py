@@ -164,6 +164,7 @@ def _llama(hidden, intermediate, layers, heads, kv_heads, **rest):
 # Too large for the accuracy runs (their weights would have to exist on the host): only exported.
 _add("llama-2-7b", T, "text", _llama(4096, 11008, 32, 32, 32, vocab_size=32000), TOKENS, batch=1, seq=2048, big=True, recorded=False)
 _add("llama-3-70b", T, "text", _llama(8192, 28672, 80, 64, 8, vocab_size=128256), TOKENS, batch=1, seq=2048, big=True, recorded=False)
+_add("llama-3-405b", T, "text", _llama(16384, 53248, 126, 128, 8, vocab_size=128256), TOKENS, batch=1, seq=2048, big=True, recorded=False)
 _add("bert-base", H, "text", _hf(MaskedToLogits, "BertForMaskedLM", "BertConfig"), TOKENS, batch=8, seq=384, longest=512)
 _add("qwen2-0.5b", H, "text",
      _hf(IdsToLogits, "Qwen2ForCausalLM", "Qwen2Config", vocab_size=151936, hidden_size=896, intermediate_size=4864,

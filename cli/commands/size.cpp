@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/answer.h"
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/report/style.h"
+#include "cli/report/suggestion.h"
+#include "planner/size.h"
+
+namespace memplan::cli {
+
+namespace {
+
+struct SizeAnswer {
+  DeviceChoice choice;
+  bool device_given = false;
+  Estimate estimate;
+  Judgement judgement;
+  std::optional<LargestBatch> batch;
+  std::optional<LargestSequence> sequence;
+  std::vector<PricedCard> cards;
+  bool priced = false;
+  int exit_code = 0;
+};
+
+SizeAnswer compute_size(const Options& options) {
+  SizeAnswer a;
+  a.choice = device_of(options);
+  a.device_given = options.gpu.has_value();
+  Progress progress;
+  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  const Prices prices = options.prices.empty() ? Prices{} : read_prices(options.prices);
+  const Model model = take(load_model(options.argument));
+  const Tape tape = take(lower(model, options.setup));
+  a.estimate = take(estimate_tape(tape, options.setup, a.choice.device));
+  a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
+  if (a.device_given) {
+    progress.show("the largest batch");
+    a.batch = largest_batch(model, options.setup, a.choice.device, margin, a.estimate);
+    progress.show("the largest sequence");
+    a.sequence = largest_sequence(model, options.setup, a.choice.device, margin);
+  }
+  progress.show("the smallest cards");
+  a.cards = cards_that_fit(tape, options.setup, margin, a.estimate, prices, 5);
+  a.priced = !prices.empty();
+  const bool something = (a.batch && a.batch->batch > 0) || (a.sequence && a.sequence->length > 0) || a.judgement.verdict == Verdict::fits || (!a.device_given && !a.cards.empty());
+  a.exit_code = something || options.exit_zero ? 0 : 1;
+  return a;
+}
+
+std::string size_text(const SizeAnswer& a, const Options& options, const Style& style) {
+  std::string out = wrap(fmt::format("{}  {} parameters  needs {}", clean(options.argument), short_count(a.estimate.parameter_count), to_human(a.estimate.peak.process)), style.width, 2) + "\n";
+  if (a.device_given) out += wrap(fmt::format("{}  margin {}", clean(a.choice.explanation), to_human(a.judgement.margin)), style.width, 2) + "\n";
+  out += "\n";
+  const auto line = [&](const char* name, const std::string& text) { out += fmt::format("{:<18}", name) + wrap(text, style.width, 18, 18) + "\n"; };
+  if (a.device_given) {
+    if (!a.batch) line("largest batch", "the file fixes the batch");
+    else if (a.batch->batch == 0) line("largest batch", fmt::format("none: one sample needs {}", to_human(a.batch->peak)));
+    else line("largest batch", fmt::format("{}{} (peak {})", a.batch->at_least ? "at least " : "", grouped(a.batch->batch), to_human(a.batch->peak)));
+    if (!a.sequence) line("largest sequence", "the file has no open sequence dimension");
+    else if (a.sequence->length == 0) line("largest sequence", fmt::format("none: one token needs {}", to_human(a.sequence->peak)));
+    else line("largest sequence", fmt::format("{}{} (peak {}{})", a.sequence->at_least ? "at least " : "", grouped(a.sequence->length), to_human(a.sequence->peak),
+                                              a.sequence->at_table ? "; the model's table of positions ends there" : ""));
+  }
+  std::string cards;
+  for (const PricedCard& c : a.cards)
+    cards += fmt::format("{}{} ({} of {}{})", cards.empty() ? "" : ", ", c.card.device.key, to_human(c.card.peak), to_human(c.card.device.total),
+                         c.price ? fmt::format(", {:g} per hour", *c.price) : "");
+  line(a.priced ? "cheapest cards" : "smallest cards", cards.empty() ? "none is large enough: memplan suggest says what to change" : cards);
+  return out;
+}
+
+std::string size_json(const SizeAnswer& a, const Options& options) {
+  using Json = nlohmann::ordered_json;
+  Json j;
+  j["schema_version"] = planner_schema_version;
+  j["tool"] = {{"name", "memplan"}, {"version", MEMPLAN_VERSION}};
+  j["command"] = "size";
+  j["input"] = {{"path", clean(options.argument)}, {"parameters", a.estimate.parameter_count}};
+  j["device"] = a.device_given ? Json{{"key", a.choice.device.key}, {"name", a.choice.device.name}, {"usable_bytes", a.judgement.usable.count}, {"margin_bytes", a.judgement.margin.count}} : Json(nullptr);
+  j["peak_bytes"] = a.estimate.peak.process.count;
+  j["largest_batch"] = a.batch ? Json{{"batch", a.batch->batch}, {"peak_bytes", a.batch->peak.count}, {"at_least", a.batch->at_least}} : Json(nullptr);
+  j["largest_sequence"] = a.sequence ? Json{{"length", a.sequence->length}, {"peak_bytes", a.sequence->peak.count}, {"position_table", a.sequence->table > 0 ? Json(a.sequence->table) : Json(nullptr)},
+                                            {"at_least", a.sequence->at_least}}
+                                     : Json(nullptr);
+  j["cards"] = Json::array();
+  for (const PricedCard& c : a.cards)
+    j["cards"].push_back({{"key", c.card.device.key}, {"usable_bytes", c.card.device.total.count}, {"peak_bytes", c.card.peak.count}, {"price_per_hour", c.price ? Json(*c.price) : Json(nullptr)}});
+  j["exit_code"] = a.exit_code;
+  return j.dump(2) + "\n";
+}
+
+}  // namespace
+
+int run_size(const Options& options) {
+  const SizeAnswer a = compute_size(options);
+  write_out(options.format == Format::json ? size_json(a, options) : size_text(a, options, make_style(options)), options.output);
+  return a.exit_code;
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,124 @@
+#include "planner/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "estimators/frontends/onnx/dims.h"
+
+namespace memplan {
+
+namespace {
+
+struct Trick {
+  const char* id;
+  const char* title;
+  std::string flags;
+  std::string snippet;
+  std::string note;
+  std::function<void(TrainingSetup&)> apply;  ///< empty: nothing to estimate
+};
+
+bool batch_is_open(const Model& model) {
+  const auto dims = onnx_format::open_dims(model.graphs.front());
+  return std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
+}
+
+/// The batch however it was given.
+std::int64_t batch_of(const Model& model, const TrainingSetup& s) {
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+    if (const auto named = s.dims.find(dim.name); dim.batch && named != s.dims.end()) return named->second;
+  return s.batch.value_or(1);
+}
+
+void set_batch(const Model& model, TrainingSetup& s, std::int64_t batch) {
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+    if (dim.batch) s.dims.erase(dim.name);
+  s.batch = batch;
+}
+
+Bytes part(const Estimate& e, const std::string& category) {
+  for (const CategoryPart& p : e.parts)
+    if (p.category == category) return p.bytes;
+  return {};
+}
+
+void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Trick>& tricks) {
+  const std::int64_t batch = batch_of(model, s);
+  if (!batch_is_open(model) || batch < 2) return;
+  const std::int64_t half = batch / 2;
+  tricks.push_back({"smaller-batch", "a smaller batch", fmt::format("--batch {}", half), fmt::format("DataLoader(dataset, batch_size={})", half),
+                    "fewer samples per optimizer step: the training itself changes", [&model, half](TrainingSetup& t) { set_batch(model, t, half); }});
+  if (s.mode == Mode::training && batch % 2 == 0)
+    tricks.push_back({"accumulation", "smaller micro-batches, accumulated", fmt::format("--batch {} --accumulate {}", half, s.accumulate * 2),
+                      "for micro_batch in batch.chunk(2): (loss_fn(model(micro_batch)) / 2).backward()",
+                      "the same gradients, in two passes; batch norm sees the smaller batches", [&model, half](TrainingSetup& t) {
+                        set_batch(model, t, half);
+                        t.accumulate *= 2;
+                      }});
+}
+
+void add_training_tricks(const TrainingSetup& s, const Device& device, std::vector<Trick>& tricks) {
+  if (s.precision == Precision::fp32) {
+    const bool bf16 = device.sm_major >= 8;
+    tricks.push_back({"mixed-precision", "mixed precision", bf16 ? "--amp bf16" : "--amp fp16",
+                      bf16 ? "with torch.autocast(\"cuda\", dtype=torch.bfloat16): loss = loss_fn(model(x), y)"
+                           : "with torch.autocast(\"cuda\", dtype=torch.float16): …; scaler = torch.amp.GradScaler(\"cuda\")",
+                      "halves activations, not weights, gradients or optimizer state; faster on tensor cores",
+                      [bf16](TrainingSetup& t) { t.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16; }});
+  }
+  if (s.mode != Mode::training) return;
+  if (s.checkpoint.empty())
+    tricks.push_back({"checkpointing", "activation checkpointing of the repeated blocks", "--checkpoint blocks",
+                      "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
+                      "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
+  const OptimizerKind k = s.optimizer.kind;
+  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && s.optimizer.impl != OptimizerImpl::fused)
+    tricks.push_back({"fused-optimizer", "the fused optimizer", "--optimizer-impl fused", "torch.optim.AdamW(model.parameters(), fused=True)",
+                      "no temporaries as large as the parameters in optimizer.step()", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
+  if (k == OptimizerKind::adamw)
+    tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", "--optimizer adamw8bit", "bitsandbytes.optim.AdamW8bit(model.parameters())",
+                      "numerics of the optimizer change a little", [](TrainingSetup& t) {
+                        t.optimizer.kind = OptimizerKind::adamw8bit;
+                        t.optimizer.impl = OptimizerImpl::automatic;
+                      }});
+  if (s.zero_grad == ZeroGrad::begin_keep)
+    tricks.push_back({"set-to-none", "gradients set to None", "--zero-grad begin", "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
+                      [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }});
+  tricks.push_back({"no-grad", "no gradients where none are needed", "--mode inference", "with torch.no_grad(): output = model(x)",
+                    "for evaluation between steps: what it saves there, not in training", [](TrainingSetup& t) { t.mode = Mode::inference; }});
+}
+
+}  // namespace
+
+std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, const Estimate& known) {
+  std::vector<Trick> tricks;
+  add_batch_tricks(model, setup, tricks);
+  add_training_tricks(setup, device, tricks);
+  if (!setup.allocator.expandable_segments)
+    tricks.push_back({"fragmentation", "expandable segments", "--alloc-conf expandable_segments:True", "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
+                      fmt::format("{} of the peak are cached by the allocator and not in use; torch.cuda.empty_cache() gives back only what is free at that moment, "
+                                  "and the next step takes it again", to_human(part(known, "cached"))),
+                      [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
+  tricks.push_back({"monitoring", "watching what is used", "", "torch.cuda.reset_peak_memory_stats(); …; print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())",
+                    fmt::format("expected here: allocated {}, reserved {}", to_human(known.peak.allocated), to_human(known.peak.reserved)), nullptr});
+
+  std::vector<Advice> out;
+  for (const Trick& t : tricks) {
+    Advice a{t.id, t.title, t.flags, t.snippet, t.note, {}, {}, Verdict::unknown};
+    if (t.apply) {
+      TrainingSetup changed = setup;
+      t.apply(changed);
+      const Result<Estimate> e = estimate(model, changed, device);
+      if (!e) continue;  // a model without repeated blocks, an optimizer without such an implementation …
+      a.peak = e->peak.process;
+      a.saves = known.peak.process - e->peak.process;
+      a.verdict = judge(*e, device, margin(device)).verdict;
+    }
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+}  // namespace memplan
