@@ -88,7 +88,7 @@ const std::array flag_table{
 
     Flag{"format", "", "F", report_format_names(), "Output", "what goes to stdout (default text); docs/cli.md says what each is for", in_reports},
     Flag{"export", "", "FORMAT=FILE", "", "Output", "also write the report to a file in this format", in_documents, true, false},
-    Flag{"allow", "", "KNOBS", "", "Planner", "knobs that may be turned besides the usual ones: weights, optimizer, or all", in_suggest, true},
+    Flag{"allow", "", "KNOBS", "", "Planner", "knobs that may be turned besides the usual ones: weights, optimizer, adapters, or all", in_suggest, true},
     Flag{"keep", "", "KNOBS", "", "Planner", "knobs that stay: allocator, implementation, batch, checkpoint, precision, parallel, offload, or all", in_suggest, true},
     Flag{"keep-global-batch", "", "YES", "yes|no", "Planner", "samples per optimizer step stay (default yes: smaller micro-batches are accumulated)", in_suggest},
     Flag{"for", "", "FRAMEWORK", "pytorch|hf|accelerate|deepspeed|torchtitan|lightning", "Planner", "settings to paste into (default pytorch)", in_suggest},

@@ -86,6 +86,18 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
   if (s.zero_grad == ZeroGrad::begin_keep)
     tricks.push_back({"set-to-none", "gradients set to None", "--zero-grad begin", "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
                       [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }});
+  if (!s.keep_loss_history)
+    tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))", "--loss-history", "losses.append(loss.item())", "a kept loss keeps its graph, step after step",
+                      [](TrainingSetup& t) { t.keep_loss_history = true; }});
+  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && !s.offload.any())
+    tricks.push_back({"offload", "optimizer state in host memory", "--offload optimizer", "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
+                      "gradients and weights cross the bus every step", [](TrainingSetup& t) { t.offload.optimizer = true; }});
+  if (!s.lora)
+    tricks.push_back({"lora", "low-rank adapters on frozen weights", "--lora r=16", "model = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules=\"all-linear\"))",
+                      "another training: only the adapters learn", [](TrainingSetup& t) {
+                        t.lora = LoraSetup{};
+                        t.lora->rank = 16;
+                      }});
   tricks.push_back({"no-grad", "no gradients where none are needed", "--mode inference", "with torch.no_grad(): output = model(x)",
                     "for evaluation between steps: what it saves there, not in training", [](TrainingSetup& t) { t.mode = Mode::inference; }});
 }

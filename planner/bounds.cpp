@@ -66,7 +66,7 @@ OptimizerNeeds optimizer_needs(const OptimizerSetup& o, double trained_bytes, st
 Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const Device& device) {
   double bytes = r.peak_at(batch);
   if (setup.mode == Mode::training) {
-    const OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
+    const OptimizerNeeds optimizer = setup.offload.optimizer ? OptimizerNeeds{} : optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
     // From the second step on the state is there all the time; from the second micro-batch on the gradients are.
     bytes += optimizer.state;
     const bool gradients_stay = setup.accumulate > 1 || setup.zero_grad == ZeroGrad::begin_keep;
@@ -87,6 +87,12 @@ StepTime step_time(const Rehearsal& r, const TrainingSetup& setup, std::int64_t 
   const int bytes = bytes_per_weight(setup.precision);
   t.optimizer = optimizer_time(setup.optimizer, r.work.trained_elements, r.work.trained_tensors, bytes, rates, a) +
                 gradient_time(setup, r.work.trained_elements, bytes, rates, a);
+  if (setup.offload.optimizer) {
+    // Gradients go down, weights come up, and the host's memory takes what the device's would: 28 bytes per parameter.
+    const double trained = static_cast<double>(r.work.trained_elements);
+    t.optimizer = 0;
+    t.offload = 2 * trained * bytes / std::max(1.0, rates.pcie * a.link) + 28 * trained / a.host_memory;
+  }
   return t;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "estimators/frontends/onnx/dims.h"
 
@@ -47,8 +48,16 @@ Axis checkpoint_axis(const Model& model, const TrainingSetup& s, Space& space) {
   TrainingSetup blocks = s;
   blocks.checkpoint = {"blocks"};
   const Result<Tape> tape = lower(model, blocks);
-  if (tape) axis.options.push_back({"--checkpoint blocks", "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
-  else space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
+  if (tape) {
+    axis.options.push_back({"--checkpoint blocks", "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
+    axis.options.push_back({"--checkpoint every:2", "", [](TrainingSetup& t) { t.checkpoint = {"every:2"}; }});
+    // Selective: what is dear to compute is kept, the rest of the block runs again.
+    if (s.checkpoint_save.empty())
+      axis.options.push_back({"--checkpoint blocks --checkpoint-save matmul", "", [](TrainingSetup& t) {
+                                t.checkpoint = {"blocks"};
+                                t.checkpoint_save = {"matmul"};
+                              }});
+  } else space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
   return axis;
 }
 
@@ -87,6 +96,29 @@ Axis optimizer_axis(const TrainingSetup& s) {
   offer(OptimizerKind::lion, "--optimizer lion", "another optimizer: half of Adam's state, other learning rates");
   offer(OptimizerKind::adafactor, "--optimizer adafactor", "another optimizer: factored second moments");
   offer(OptimizerKind::sgd, "--optimizer sgd", "another optimizer: no state, seldom fit for transformers");
+  return axis;
+}
+
+/// Adam's state in host memory, where the weights are updated.
+Axis offload_axis(const TrainingSetup& s) {
+  Axis axis{Knob::offload, {present_choice()}};
+  const bool adam = s.optimizer.kind == OptimizerKind::adam || s.optimizer.kind == OptimizerKind::adamw;
+  if (adam && !s.offload.any()) axis.options.push_back({"--offload optimizer", "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
+  return axis;
+}
+
+Axis adapters_axis(const TrainingSetup& s) {
+  Axis axis{Knob::adapters, {present_choice()}};
+  if (s.lora) return axis;
+  const auto offer = [&](const char* flags, const char* caution, bool quantized) {
+    axis.options.push_back({flags, caution, [quantized](TrainingSetup& t) {
+                              t.lora = LoraSetup{};
+                              t.lora->rank = 16;
+                              t.lora->quantized = quantized;
+                            }});
+  };
+  offer("--lora r=16", "only low-rank adapters are trained", false);
+  offer("--qlora r=16", "only low-rank adapters are trained, on weights of 4 bits", true);
   return axis;
 }
 
@@ -134,6 +166,8 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
   if (knobs.has(Knob::implementation) && training) add(space, implementation_axis(present));
   if (knobs.has(Knob::checkpoint) && training) add(space, checkpoint_axis(model, present, space));
   add(space, precision_axis(present, device, knobs, space));
+  if (knobs.has(Knob::offload) && training) add(space, offload_axis(present));
+  if (knobs.has(Knob::adapters) && training) add(space, adapters_axis(present));
   if (knobs.has(Knob::optimizer) && training) add(space, optimizer_axis(present));
   const auto dims = onnx_format::open_dims(model.graphs.front());
   space.open = std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
@@ -144,9 +178,12 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
     if (keep_samples) {
       space.batches = divisors_descending(space.replica_batch);
     } else {
-      for (std::int64_t b = batch; b <= batch * 8; b *= 2) space.batches.insert(space.batches.begin(), b);
-      for (std::int64_t b = batch; b > 1; b /= 2) space.batches.push_back(b / 2);
-      space.batches.erase(std::unique(space.batches.begin(), space.batches.end()), space.batches.end());
+      // From eight times the present batch down to one sample, eight steps per halving.
+      space.batches.clear();
+      for (int i = 0; space.batches.empty() || space.batches.back() > 1; ++i) {
+        const auto b = static_cast<std::int64_t>(static_cast<double>(batch * 8) * std::exp2(-i / 8.0) + 1e-9);
+        if (space.batches.empty() || b != space.batches.back()) space.batches.push_back(std::max<std::int64_t>(1, b));
+      }
     }
     space.splits = space.batches.size() > 1;
   }

@@ -29,10 +29,12 @@ TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {
   return setup;
 }
 
+constexpr std::int64_t few_micro_batches = 4;
+
 double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
 
 /// Knobs that change the tape: setups that agree in them share a rehearsal.
-bool shapes_tape(Knob k) { return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters || k == Knob::offload; }
+bool shapes_tape(Knob k) { return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters; }
 
 /// All micro-batches of one choice of knobs, the largest first.
 struct Family {
@@ -105,7 +107,10 @@ class Search {
     c.setup = setup_at(space_, point);
     c.flags = flags_at(space_, point);
     c.cautions = cautions_at(space_, point);
-    const Estimate e = take(estimate(model_, c.setup, device_));
+    // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
+    TrainingSetup few = c.setup;
+    few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
+    const Estimate e = take(estimate(model_, few, device_));
     const Judgement j = judge(e, device_, margin_);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.peak = e.peak.process;
@@ -329,7 +334,27 @@ class Search {
     }
   }
 
+  /// All micro-batches of the setup; false when that changes the verdict to one that does not fit.
+  bool confirm(Candidate& c) {
+    if (c.setup.accumulate <= few_micro_batches) return true;
+    auto it = confirmed_.find(c.flags);
+    if (it == confirmed_.end()) {
+      const Result<Estimate> e = estimate(model_, c.setup, device_);
+      if (!e) return false;
+      const Judgement j = judge(*e, device_, margin_);
+      it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;
+    }
+    c.peak = it->second.first;
+    c.verdict = it->second.second.verdict;
+    c.headroom = it->second.second.headroom;
+    return c.verdict == Verdict::fits;
+  }
+
   void collect() {
+    std::erase_if(out_.fitting, [&](Candidate& c) { return !confirm(c); });
+    std::erase_if(out_.front, [&](Candidate& c) { return !confirm(c); });
+    if (out_.smallest && !confirm(*out_.smallest)) out_.smallest.reset();
+    if (out_.present.setup.accumulate > few_micro_batches) confirm(out_.present);
     out_.count.replayed = static_cast<std::int64_t>(replayed_);
     std::stable_sort(out_.fitting.begin(), out_.fitting.end(), [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
     for (const Unavailable& u : space_.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
@@ -350,6 +375,7 @@ class Search {
   std::map<std::vector<std::uint8_t>, double> excess_;
   std::map<Point, Result<Candidate>> known_;
   std::set<std::vector<std::uint8_t>> failed_;
+  std::map<std::string, std::pair<Bytes, Judgement>> confirmed_;
   std::vector<Family> families_, taken_;
 };
 

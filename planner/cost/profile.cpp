@@ -158,6 +158,7 @@ Result<Profile> profile(const Tape& tape, const TrainingSetup& given, const Devi
     TrainingSetup setup = given;
     setup.steps = setup.accumulate = 1;
     setup.optimizer.kind = OptimizerKind::none;
+    setup.offload.optimizer = false;
     Counter counter(tape, setup);
     const Result<Schedule> ran = run_steps_observed(tape, setup, device, &counter);
     if (!ran) throw Failure(ran.error());

@@ -19,6 +19,7 @@ struct TimeAssumptions {
   double link = 0.8;          ///< share of a link's rate that collectives reach (8 x H200: 361 of 450 GB/s, ml-engineering)
   double latency = 10e-6;     ///< seconds per hop of a collective
   std::int64_t per_node = 8;  ///< GPUs that the fast links join
+  double host_memory = 100e9; ///< bytes/s of host memory for one GPU's offloaded optimizer
   double network = 50e9;      ///< bytes/s and direction of a GPU's share of the network between nodes (400 Gbit/s each)
 };
 

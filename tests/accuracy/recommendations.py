@@ -22,7 +22,8 @@ import zoo
 
 RECORD = os.path.join(zoo.ROOT, "data", "measured", "emulated", "recommendations-2.11.json")
 
-# Batches with many divisors, because micro-batches are divisors of the samples per optimizer step.
+# With --keep-global-batch no every batch may be recommended, so that the room left is the search's and not that of the divisors
+# of a batch.
 PAIRS = [
     ("gpt2", "a10", 120, 1024), ("gpt2", "t4", 60, 1024), ("gpt2-xl", "a100-80gb", 60, 1024), ("llama-tiny", "a10", 240, 1024),
     ("llama-tiny", "rtx3060-12gb", 240, 512), ("opt-125m", "rtx4090", 240, 1024), ("pythia-160m", "l4", 120, 1024), ("bert-base", "t4", 240, 384),
@@ -42,33 +43,75 @@ def memplan(build, *words):
 def suggestion(build, name, gpu, batch, seq):
     path = os.path.relpath(zoo.model_file(name), zoo.ROOT)
     words = ["--gpu", gpu, "--batch", batch] + (["--seq", seq] if seq else [])
-    return path, json.loads(memplan(build, "suggest", path, *words, "--format", "json"))
+    return path, json.loads(memplan(build, "suggest", path, *words, "--keep-global-batch", "no", "--format", "json"))
 
 
-def run_program(build, path, name, words, emulated, gpu):
-    """What PyTorch says of the program that memplan prints for these flags: bytes, or out of memory."""
-    program = memplan(build, "explain", path, *words, "--program")
-    environment = dict(os.environ, EMULATED_GPU=gpu, LD_PRELOAD=os.path.abspath(emulated), PYTHONPATH=HERE)
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
-        f.write(program)
-        f.flush()
-        done = subprocess.run([sys.executable, f.name, f"zoo_builders:{name}"], capture_output=True, text=True, env=environment)
-    said = {k + "_bytes": int(v.replace(",", "")) for k, v in re.findall(r"(\w+) +peak +([\d,]+) bytes", done.stdout)}
-    if said:
-        return {"ran": True, **said}
-    if "OutOfMemoryError" in done.stderr:
-        return {"ran": False}
-    raise RuntimeError(f"{name}: {done.stderr[-800:]}")
+def worker():
+    """Runs programs, one JSON line each with "program", "model" and "gpu": imports PyTorch once and forks for each."""
+    import runpy
+
+    import torch
+    import torchvision  # noqa: F401
+    import transformers
+
+    for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration", "BertForMaskedLM", "OPTForCausalLM", "GPTNeoXForCausalLM", "Qwen2ForCausalLM"):
+        getattr(transformers, name)
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        run = json.loads(line)
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.close(read)
+            os.environ["EMULATED_GPU"] = run["gpu"]
+            os.dup2(write, 1), os.dup2(write, 2)
+            sys.argv = ["program.py", f"zoo_builders:{run['model']}"]
+            conf = re.search(r'PYTORCH_ALLOC_CONF"\] = "([^"]*)"', run["program"])
+            if conf:  # PyTorch was imported before the program could set it
+                torch._C._accelerator_setAllocatorSettings(conf[1])
+            with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+                f.write(run["program"])
+                f.flush()
+                try:
+                    runpy.run_path(f.name, run_name="__main__")
+                except BaseException as e:
+                    print(f"{type(e).__name__}: {e}"[:600])
+            sys.stdout.flush()
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as f:
+            text = f.read()
+        os.wait()
+        print(json.dumps(text), flush=True)
+
+
+class Runner:
+    def __init__(self, emulated):
+        environment = dict(os.environ, LD_PRELOAD=os.path.abspath(emulated), PYTHONPATH=HERE)
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def run(self, program, name, gpu):
+        """What PyTorch says of the program: bytes, or out of memory."""
+        self.process.stdin.write(json.dumps({"program": program, "model": name, "gpu": gpu}) + "\n")
+        self.process.stdin.flush()
+        text = json.loads(self.process.stdout.readline())
+        said = {k + "_bytes": int(v.replace(",", "")) for k, v in re.findall(r"(\w+) +peak +([\d,]+) bytes", text)}
+        if said:
+            return {"ran": True, **said}
+        if "OutOfMemoryError" in text:
+            return {"ran": False}
+        raise RuntimeError(f"{name}: {text[-800:]}")
 
 
 def more_samples(words, batch):
     """The same words with a quarter more samples per micro-batch."""
-    words = list(words)
+    words = list(words) if "--batch" in words else [*words, "--batch", str(batch)]
     words[words.index("--batch") + 1] = str(-(-batch * 5 // 4))
     return words
 
 
 def record(build, emulated, only):
+    runner = Runner(emulated)
+    program = lambda path, words: memplan(build, "explain", path, *words, "--program")
     rows = []
     if only and os.path.exists(RECORD):
         with open(RECORD) as f:
@@ -81,8 +124,8 @@ def record(build, emulated, only):
         words = first["command"].split()[2:]
         row = dict(model=name, gpu=gpu, batch=batch, seq=seq, present_bytes=answer["present"]["peak_bytes"], present_verdict=answer["present"]["verdict"],
                    usable_bytes=answer["device"]["usable_bytes"], margin_bytes=answer["device"]["margin_bytes"], flags=first["flags"],
-                   micro_batch=first["micro_batch"], peak_bytes=first["peak_bytes"], recommended=run_program(build, path, name, words, emulated, gpu),
-                   quarter_more=run_program(build, path, name, more_samples(words, first["micro_batch"]), emulated, gpu))
+                   micro_batch=first["micro_batch"], peak_bytes=first["peak_bytes"], recommended=runner.run(program(path, words), name, gpu),
+                   quarter_more=runner.run(program(path, more_samples(words, first["micro_batch"])), name, gpu))
         rows.append(row)
         print(f"{name} on {gpu}: {first['flags']}: {'ran' if row['recommended']['ran'] else 'OUT OF MEMORY'}, "
               f"a quarter more {'ran' if row['quarter_more']['ran'] else 'out of memory'}", flush=True)
@@ -126,7 +169,10 @@ def main():
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--emulated")
     parser.add_argument("--only", metavar="REGEX")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        return worker()
     if options.record:
         record(options.build, options.emulated, options.only)
     passed, failed = check(options.build)

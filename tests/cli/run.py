@@ -4,7 +4,7 @@
 Cases are the functions test_* of cases_*.py and acceptance.py, and the commands in golden/*.txt: a line "$ memplan …", then what it
 prints (stdout and stderr), then "[exit N]" where the exit code is not 0. --write replaces the expected texts; read the
 difference before you keep it: every figure in them must have a source outside memplan (docs/accuracy.md, the device
-table). The example of README.md is checked (and written) in the same way. The last line is "N passed, N failed".
+table). The examples of README.md and docs/oom.md are checked (and written) in the same way. The last line is "N passed, N failed".
 """
 import argparse
 import difflib
@@ -65,30 +65,35 @@ def golden_file(path, only, write):
     return passed, failed
 
 
-README = os.path.normpath(os.path.join(HERE, "..", "..", "README.md"))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+PAGES = ["README.md", os.path.join("docs", "oom.md")]
 EXAMPLE = re.compile(r"```\n\$ (memplan [^\n]*)\n(.*?)```", re.S)
 
 
-def readme(only, write):
-    """What the README shows is what memplan prints."""
-    with open(README) as f:
+def page(name, only, write):
+    """What a page shows is what memplan prints."""
+    path = os.path.join(ROOT, name)
+    with open(path) as f:
         text = f.read()
     passed = failed = 0
-    for match in EXAMPLE.finditer(text):
-        actual = run_golden(match[1]).rstrip("\n") + "\n"
-        if write:
-            text = text.replace(match[2], actual)
+
+    def again(match):
+        nonlocal passed, failed
         if only and only not in match[1]:
-            continue
+            return match[0]
+        actual = run_golden(match[1]).rstrip("\n") + "\n"
         if actual == match[2]:
             passed += 1
         else:
             failed += 1
-            print(f"FAILED README.md: {match[1]}")
-            print("".join(difflib.unified_diff(match[2].splitlines(True), actual.splitlines(True), "README.md", "printed")))
+            print(f"FAILED {name}: {match[1]}")
+            print("".join(difflib.unified_diff(match[2].splitlines(True), actual.splitlines(True), name, "printed")))
+        return f"```\n$ {match[1]}\n{actual}```"
+
+    written = EXAMPLE.sub(again, text)
     if write:
-        with open(README, "w") as f:
-            f.write(text)
+        with open(path, "w") as f:
+            f.write(written)
     return passed, failed
 
 
@@ -120,7 +125,7 @@ def main():
     os.environ["MEMPLAN_BUILD"] = os.path.abspath(options.build)
     totals = [run_cases(options.only)]
     totals += [golden_file(path, options.only, options.write) for path in sorted(glob.glob(os.path.join(HERE, "golden", "*.txt")))]
-    totals.append(readme(options.only, options.write))
+    totals += [page(name, options.only, options.write) for name in PAGES]
     failed = sum(t[1] for t in totals)
     print(f"{sum(t[0] for t in totals)} passed, {failed} failed")
     return 1 if failed else 0
