@@ -15,7 +15,6 @@ ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 # that it records know of each other.
 ORDER = [{"base"}, {"companion"}, {"facts"}, {"estimate/setup.h", "estimate/parallel.h"}, {"graph"}, {"tape"}, {"frontends"}, {"schedule"}, {"aten", "autograd"}, {"torchscript"}, {"step"}, {"allocator"},
          {"replay"}, {"estimate"}, {"measured"}, {"dryrun"}]
-         {"replay"}, {"estimate"}, {"measured"}, {"dryrun"}]
 LONGEST = 450
 # A table of one row per op, cut by family. It may shrink, not grow.
 LONGER = {"estimators/aten/rows/pointwise.cpp": 560, "estimators/strategies/fsdp.cpp": 475, "estimators/strategies/tensor_parallel.cpp": 525}
