@@ -108,7 +108,7 @@ def document(tensors=2000, layers=None, limit=80 << 30, names=None):
         "schema_version": "1.1", "kind": "report", "tool": {"name": "memplan", "version": "0"}, "command": {"model": "synthetic.onnx", "flags": []},
         "input": {"path": "synthetic.onnx", "format": "made up", "parameters": sum(b for b, c in zip(rows["bytes"], rows["category"]) if c == 0) // 4},
         "setup": {"mode": "training", "precision": "fp32", "dims": [{"name": "batch", "size": 16, "origin": "given"}]},
-        "device": {"key": "h100-80gb", "name": "NVIDIA H100 80GB HBM3", "given": True, "usable_bytes": limit},
+        "device": {"key": "h100-80gb", "name": "NVIDIA H100 80GB HBM3", "given": True, "usable_bytes": limit, "context_bytes": CONTEXT},
         "summary": {"verdict": "fits" if total < limit else "no-fit", "peak_bytes": total, "low_bytes": total, "high_bytes": total, "limit_bytes": limit, "margin_bytes": limit // 20, "headroom_bytes": limit - total, "why": "", "out_of_memory_at": None},
         "counters": {"requested_bytes": max(samples), "allocated_bytes": max(allocated), "reserved_bytes": reserved, "process_bytes": total},
         "steps": [], "phases": [], "breakdown": parts, "peak": {"step": 1, "phase": "forward", "op": "aten::addmm", "module": f"layers.{layers - 1}"}, "tensors_at_peak": [],
