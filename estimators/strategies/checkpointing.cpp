@@ -96,7 +96,7 @@ class Marker {
     for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
       const Scope& s = tape_.scopes[i];
       const auto id = static_cast<std::int32_t>(i);
-      if (s.path.empty() || s.parent < 0 || first_[i] < 0 || calls[s.path] != 1 || !together(id)) continue;
+      if (s.path.empty() || s.parent < 0 || first_[i] < 0 || calls[s.path] != 1 || !together(id) || takes_list(first_[i], last_[i])) continue;
       out.push_back({first_[i], last_[i], id, {}});
       if (scope(s.parent).module_class == "torch.nn.modules.container.Sequential") sequences[s.parent].push_back(out.back());
     }
@@ -142,6 +142,26 @@ class Marker {
   }
 
  private:
+  /// A call joins several tensors from outside: the module was probably handed a list, which its owner goes on to fill (the
+  /// layers of a DenseNet), so that it would be another one when the module runs again.
+  bool takes_list(std::int32_t first, std::int32_t last) const {
+    std::set<std::int32_t> inside;
+    for (std::int32_t i = first; i <= last; ++i) {
+      const Call& call = tape_.calls[static_cast<std::size_t>(i)];
+      for (const Arg& arg : call.args) {
+        const auto* list = std::get_if<Arg::List>(&arg.value);
+        if (!list) continue;
+        const auto from_outside = std::count_if(list->begin(), list->end(), [&](const Arg& item) {
+          const auto* id = std::get_if<ValueId>(&item.value);
+          return id && id->valid() && tape_.values[static_cast<std::size_t>(id->index)].kind == ValueKind::computed && !inside.count(id->index);
+        });
+        if (from_outside > 1 && call.op.starts_with("aten::cat")) return true;
+      }
+      for (ValueId id : call.outputs) inside.insert(id.index);
+    }
+    return false;
+  }
+
   /// No call of another module stands between those of `s`.
   bool together(std::int32_t s) const {
     for (std::int32_t i = first_[static_cast<std::size_t>(s)]; i <= last_[static_cast<std::size_t>(s)]; ++i) {
