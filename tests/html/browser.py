@@ -111,6 +111,7 @@ class Browser:
         return next(iter(self.call("POST", "/element", {"using": "css selector", "value": selector}).values()))
 
     def click(self, selector):
+        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", selector)
         self.call("POST", f"/element/{self.find(selector)}/click", {})
 
     def type(self, selector, text):

@@ -101,7 +101,7 @@ def test_hover_shows_live_tensors():
     largest = b.run("return document.querySelector('.lives .number').textContent")
     biggest = max(t["bytes"] for t in reports.document("gpt2")["tensors_at_peak"])
     equal(largest, b.run("const n = arguments[0]; return n >= 2 ** 30 ? (n / 2 ** 30).toFixed(n < 10 * 2 ** 30 ? 2 : 1) + ' GiB' : (n / 2 ** 20).toFixed(n < 10 * 2 ** 20 ? 2 : 1) + ' MiB'", biggest))
-    b.run("document.getElementById('timeline').scrollIntoView()")
+    b.run("document.querySelector('.chart').scrollIntoView({block: 'center', behavior: 'instant'})")
     time.sleep(0.4)
     b.hover("#timeline .chart", -200, 20)
     time.sleep(0.3)

@@ -4,7 +4,8 @@ import os
 
 import jsonschema
 import reports
-from support import ROOT, check, equal, memplan, model
+from onnx import helper
+from support import ROOT, check, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
 
 EVERY = [(name,) for name in reports.SETUPS]
 
@@ -156,3 +157,21 @@ def test_suggestions_hold():
             del words[word]
     alone = memplan(model("gpt2"), *[w for pair in words.items() for w in pair], *flags, "--no-search", "--format", "json", "--exit-zero").json()["summary"]
     equal((alone["verdict"], alone["peak_bytes"]), ("fits", first["peak_bytes"]), first["flags"])
+
+
+def test_large_runs_are_capped_and_keep_their_peak():
+    """Hundreds of thousands of allocations: the page stays below 20 MB, keeps 100,000 of them and the peak to the byte."""
+    count = 30_000
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t0"])] + [helper.make_node("Sin", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]
+    path = write("long.onnx", onnx_bytes(nodes, [tensor("x", [64, 8])], [tensor(f"t{count}", [64, 64])], [weight("w", [8, 64])]))
+    page, saved = scratch("long.html"), scratch("long.json")
+    answer = memplan(path, "--gpu", "24GB", "--no-search", "--steps", "6", "--format", "json", "--timeline", "-o", saved, "--export", f"html={page}", timeout=300)
+    equal(answer.code, 0, answer.err)
+    check(os.path.getsize(page) < 20_000_000, f"{os.path.getsize(page)} bytes")
+    with open(saved) as f:
+        d = json.load(f)
+    t = d["timeline"]
+    check(t["allocations"]["of"] > 300_000 and len(t["allocations"]["name"]) == 100_000, t["allocations"]["of"])
+    check(len(t["at"]) < 8000 < t["events"], f"{len(t['at'])} of {t['events']} points")
+    for counter in ("requested_bytes", "allocated_bytes", "reserved_bytes"):
+        equal(max(t[counter]), d["counters"][counter], counter)

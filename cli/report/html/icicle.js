@@ -2,9 +2,10 @@
 
 const SMALLEST = 0.0015;  // parts of the whole width; what is smaller is drawn together as "others"
 
-// {name, path, bytes, count, children, kinds}; repeated layers (h.0, h.1 …) become one child "h.*" where `fold` says so.
+// {name, path, bytes, list, kinds}; where `fold` says so, repeated layers (h.0, h.1 …) become one child "h.*".
 function moduleTree(fold) {
-  const root = {name: "everything", path: "", bytes: 0, times: null, children: new Map(), kinds: {}};
+  const made = (name, path, parent) => ({name, path, bytes: 0, times: 1, children: new Map(), kinds: {}, parent});
+  const root = made("everything", "", null);
   const parts = new Map();  // of module paths, which come many times
   for (const i of atPeak) {
     const path = moduleOf(i);
@@ -14,14 +15,35 @@ function moduleTree(fold) {
     const add = n => { n.bytes += bytes; n.kinds[kind] = (n.kinds[kind] || 0) + bytes; };
     add(root);
     for (const part of parts.get(path)) {
-      const repeated = fold && /^\d+$/.test(part);
-      const name = repeated ? "*" : part;
-      if (!node.children.has(name)) node.children.set(name, {name, path: node.path ? node.path + "." + name : name, bytes: 0, times: repeated ? new Set() : null, children: new Map(), kinds: {}, parent: node});
-      node = node.children.get(name);
-      if (repeated) node.times.add(part);
+      if (!node.children.has(part)) node.children.set(part, made(part, node.path ? node.path + "." + part : part, node));
+      node = node.children.get(part);
       add(node);
     }
   }
+  // Numbered siblings with modules of their own inside are repetitions; those without are steps of one sequence.
+  const merge = (into, from) => {
+    into.bytes += from.bytes;
+    for (const [kind, bytes] of Object.entries(from.kinds)) into.kinds[kind] = (into.kinds[kind] || 0) + bytes;
+    for (const [name, child] of from.children) {
+      if (!into.children.has(name)) into.children.set(name, made(name, into.path + "." + name, into));
+      merge(into.children.get(name), child);
+    }
+  };
+  const repeat = node => {
+    const groups = new Map();
+    for (const child of node.children.values()) {
+      const name = child.children.size ? child.name.replace(/(^|_)\d+$/, "$1*") : child.name;
+      groups.set(name, [...(groups.get(name) || []), child]);
+    }
+    for (const [name, members] of groups) if (members.length > 1) {
+      const all = made(name, node.path ? node.path + "." + name : name, node);
+      all.times = members.length;
+      for (const member of members) { merge(all, member); node.children.delete(member.name); }
+      node.children.set(name, all);
+    }
+    node.children.forEach(repeat);
+  };
+  if (fold) repeat(root);
   const settle = node => {
     node.list = [...node.children.values()].sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1));
     node.list.forEach(settle);
@@ -30,7 +52,7 @@ function moduleTree(fold) {
       const only = node.list[0];
       node.name += "." + only.name;
       node.path = only.path;
-      node.times = node.times || only.times;
+      node.times = Math.max(node.times, only.times);
       node.list = only.list;
       for (const c of node.list) c.parent = node;
     }
@@ -72,7 +94,7 @@ function icicle() {
       const y = s.level * HEIGHT;
       if (s.others) return svg("rect", {class: "others", x: s.x, y, width: Math.max(0, s.w - 1), height: HEIGHT - 2}, svg("title", null, plural(s.others, "smaller module")));
       order.push(s.node);
-      const words = s.node.name + (s.node.times && s.node.times.size > 1 ? " ×" + s.node.times.size : ""), room = Math.floor((s.w - 10) / 6.6);
+      const words = s.node.name + (s.node.times > 1 ? " ×" + s.node.times : ""), room = Math.floor((s.w - 10) / 6.6);
       const g = svg("g", {class: "node", role: "treeitem", tabindex: s.node === (focus || top) ? "0" : "-1", "aria-level": s.level + 1, "aria-label": (s.node.path || s.node.name) + ", " + size(s.node.bytes)},
         svg("rect", {x: s.x, y, width: Math.max(.5, s.w - 1), height: HEIGHT - 2, rx: 3}));
       // A strip of the kinds along the lower edge: what the module's bytes are.
@@ -98,7 +120,7 @@ function icicle() {
     for (let n = top; n; n = n.parent) trail.unshift(n);
     crumbs.replaceChildren(...trail.map(n => n === top ? el("strong", null, n.name) : el("button", {type: "button", class: "link", onclick: () => zoom(n)}, n.name)).flatMap((c, i) => i ? [" › ", c] : [c]));
   }
-  const about = node => el("div", null, el("strong", null, node.path || node.name), node.times && node.times.size > 1 ? el("span", {class: "times"}, "×" + node.times.size) : null,
+  const about = node => el("div", null, el("strong", null, node.path || node.name), node.times > 1 ? el("span", {class: "times"}, "×" + node.times) : null,
     el("p", null, size(node.bytes) + ", " + share(node.bytes, root.bytes) + " of the tensors"),
     el("ul", {class: "plain"}, KINDS.filter(k => node.kinds[k.name]).sort((a, b) => node.kinds[b.name] - node.kinds[a.name]).map(k => el("li", null, swatch(k.name), k.label + " " + size(node.kinds[k.name])))));
   function zoom(node) { top = node === top && node.parent ? node.parent : node; focus = top; hideTip(); draw(); }
