@@ -1,0 +1,188 @@
+"""memplan suggest, size and sweep: what they recommend is estimated again, one command at a time."""
+import csv
+import io
+import json
+import os
+import shlex
+import tomllib
+
+import jsonschema
+
+from support import ROOT, check, equal, memplan, model, scratch, write
+
+GPT2 = ["--gpu", "a10", "--batch", "32", "--seq", "256"]
+
+
+def schema():
+    with open(os.path.join(ROOT, "docs", "planner.schema.json")) as f:
+        return json.load(f)
+
+
+def suggest(*words):
+    answer = memplan("suggest", model("llama-tiny"), "--gpu", "rtx3060-12gb", "--batch", "48", "--seq", "512", *words, "--format", "json")
+    return answer, json.loads(answer.out)
+
+
+def estimate_again(command):
+    words = shlex.split(command)
+    equal(words[0], "memplan", "the command")
+    return memplan(*words[1:], "--no-search", "--format", "json", "--exit-zero").json()
+
+
+def test_recommendations_hold():
+    answer, found = suggest()
+    equal(answer.code, 0, "exit code")
+    jsonschema.validate(found, schema())
+    equal(found["present"]["verdict"], "no-fit", "the present setup")
+    check(len(found["fitting"]) >= 2, "several recommendations")
+    times = [c["step_microseconds"]["total"] / c["samples_per_step"] for c in found["fitting"]]
+    equal(times, sorted(times), "fastest first")
+    for candidate in found["fitting"] + [found["smallest_change"]] + found["front"]:
+        again = estimate_again(candidate["command"])
+        equal(again["summary"]["verdict"], "fits", candidate["command"])
+        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
+        equal(candidate["samples_per_step"], 48, "samples per optimizer step stay")
+        equal(candidate["micro_batch"] * candidate["accumulate"], 48, "micro-batches make up the batch")
+    check(all(c["knobs_turned"] >= found["smallest_change"]["knobs_turned"] for c in found["fitting"]), "the smallest change turns the fewest knobs")
+    for near, far in zip(found["front"], found["front"][1:]):
+        check(near["peak_bytes"] <= far["peak_bytes"] and near["step_microseconds"]["total"] >= far["step_microseconds"]["total"], "a front")
+
+
+def test_rejections_are_true():
+    _, found = suggest()
+    checked = 0
+    for rejection in found["rejected"]:
+        if rejection["bytes"] is None or "--batch" in rejection["flags"] or not rejection["flags"] or rejection["why"] != "is not enough alone":
+            continue
+        again = memplan(model("llama-tiny"), "--gpu", "rtx3060-12gb", "--batch", "48", "--seq", "512", *rejection["flags"].split(), "--no-search", "--format", "json").json()
+        check(again["summary"]["verdict"] != "fits", f"{rejection['flags']} fits after all")
+        check(again["summary"]["peak_bytes"] >= rejection["bytes"], f"{rejection['flags']}: a bound from below is above the estimate")
+        checked += 1
+    check(checked >= 2, "rejections to check")
+
+
+def test_advice_has_bytes():
+    _, found = suggest()
+    advice = {a["id"]: a for a in found["advice"]}
+    for name in ("smaller-batch", "accumulation", "mixed-precision", "checkpointing", "no-grad", "fragmentation", "monitoring"):
+        check(name in advice, f"advice about {name}")
+    for a in found["advice"]:
+        check(a["snippet"], f"{a['id']} has a snippet")
+        if a["flags"]:
+            again = memplan(model("llama-tiny"), "--gpu", "rtx3060-12gb", *(["--batch", "48"] if "--batch" not in a["flags"] else []), "--seq", "512", *a["flags"].split(),
+                            "--no-search", "--format", "json", "--exit-zero").json()
+            equal(again["summary"]["peak_bytes"], a["peak_bytes"], a["flags"])
+
+
+def test_emit_flags():
+    answer = memplan("suggest", model("gpt2"), *GPT2, "--emit-flags")
+    equal(answer.code, 0, "exit code")
+    flags = answer.out.split()
+    check(flags and answer.out.count("\n") == 1, "one line of flags")
+    check(answer.err == "", "nothing else")
+
+
+def test_nothing_fits():
+    answer = memplan("suggest", model("gpt2"), "--gpu", "1GiB", "--seq", "256")
+    equal(answer.code, 1, "exit code")
+    check("Nothing fits" in answer.out, "says so")
+    equal(memplan("suggest", model("gpt2"), "--gpu", "1GiB", "--seq", "256", "--exit-zero").code, 0, "--exit-zero")
+
+
+def test_kept_knobs_stay():
+    _, found = suggest("--keep", "all", "--allow", "batch")
+    for candidate in found["fitting"]:
+        check(set(w for w in candidate["flags"].split() if w.startswith("--")) <= {"--batch", "--accumulate"}, candidate["flags"])
+    _, free = suggest("--keep-global-batch", "no", "--keep", "all", "--allow", "batch")
+    check(all(c["accumulate"] == 1 for c in free["fitting"]), "without accumulation")
+
+
+def test_same_answer_twice_and_no_progress_in_a_pipe():
+    first = memplan("suggest", model("gpt2"), *GPT2)
+    equal(first.out, memplan("suggest", model("gpt2"), *GPT2).out, "the same answer")
+    equal(first.err, "", "stderr in a pipe")
+    check(all(len(line) <= 100 for line in first.out.splitlines() if not line.startswith("  ")), "lines of at most 100 columns")
+
+
+def settings(framework, *more):
+    answer = memplan("suggest", model("gpt2"), *GPT2, "--for", framework, *more, "--format", "json").json()
+    return answer["settings"]["text"], answer["fitting"][0]
+
+
+def without_shell(text):
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("export ", "#")))
+
+
+def test_settings_can_be_pasted():
+    for framework in ("pytorch", "hf", "accelerate", "lightning"):
+        text, first = settings(framework)
+        compile(without_shell(text), framework, "exec")
+        if first["accumulate"] > 1:
+            check(str(first["accumulate"]) in text, f"{framework} accumulates")
+    text, first = settings("deepspeed")
+    config = json.loads(without_shell(text))
+    equal(config["train_micro_batch_size_per_gpu"], first["micro_batch"], "DeepSpeed's micro-batch")
+    equal(config["gradient_accumulation_steps"], first["accumulate"], "DeepSpeed's accumulation")
+    text, first = settings("torchtitan")
+    equal(tomllib.loads(without_shell(text))["training"]["local_batch_size"], first["micro_batch"], "torchtitan's micro-batch")
+
+
+def test_wrong_words():
+    for words, said in [
+        (["suggest", model("gpt2")], "--gpu"), (["suggest", model("gpt2"), *GPT2, "--keep", "colour"], "no knob"),
+        (["suggest", model("gpt2"), *GPT2, "--for", "jax"], "--for"), (["sweep", model("gpt2"), "--batch", "8..2"], "ends before"),
+        (["sweep", model("gpt2"), "--batch", "1..9:3"], "no step"), (["sweep", model("gpt2"), "--amp", "none,fp9"], "fp9"),
+        (["sweep", model("gpt2"), "--gpu", "a10,banana"], "banana"), (["size", model("gpt2"), "--prices", "/nowhere"], "--prices"),
+    ]:
+        answer = memplan(*words)
+        equal(answer.code, 2, " ".join(words))
+        check(said in answer.err, f"{' '.join(words)}: {answer.err}")
+
+
+def test_size_is_the_edge():
+    found = memplan("size", model("gpt2"), "--gpu", "a10", "--seq", "256", "--amp", "bf16", "--format", "json").json()
+    jsonschema.validate(found, schema())
+    batch = found["largest_batch"]["batch"]
+    for b, verdict in ((batch, True), (batch + 1, False)):
+        again = memplan(model("gpt2"), "--gpu", "a10", "--seq", "256", "--amp", "bf16", "--batch", b, "--no-search", "--format", "json").json()
+        equal(again["summary"]["verdict"] == "fits", verdict, f"batch {b}")
+    equal(found["largest_sequence"]["position_table"], 1024, "gpt2's table of positions")
+    check(found["largest_sequence"]["length"] <= 1024, "no longer than the table")
+
+
+def test_longest_sequence_is_the_edge():
+    words = [model("llama-tiny"), "--gpu", "rtx3060-12gb", "--batch", "4"]
+    found = memplan("size", *words, "--seq", "512", "--format", "json").json()["largest_sequence"]
+    if not found["at_least"] and found["length"] != found["position_table"]:
+        for n, verdict in ((found["length"], True), (found["length"] + 1, False)):
+            again = memplan(*words, "--seq", n, "--no-search", "--format", "json").json()
+            equal(again["summary"]["verdict"] == "fits", verdict, f"sequence {n}")
+
+
+def test_cheapest_card_first():
+    prices = write("prices.csv", b"card,price\na10,0.5\nh100-80gb,2\nl4,0.7\n# a note\nt4,0.2\n")
+    found = memplan("size", model("gpt2"), "--batch", "8", "--seq", "1024", "--prices", prices, "--format", "json").json()
+    priced = [c["price_per_hour"] for c in found["cards"] if c["price_per_hour"] is not None]
+    equal(priced, sorted(priced), "cheapest first")
+    equal(found["cards"][0]["key"], "a10", "the T4 is too small, the A10 is next")
+
+
+def test_sweep_is_single_runs():
+    words = ["--batch", "1,2..8", "--amp", "none,bf16", "--seq", "128", "--gpu", "a10"]
+    rows = list(csv.DictReader(io.StringIO(memplan("sweep", model("gpt2"), *words, "--format", "csv").out)))
+    equal([(r["batch"], r["amp"]) for r in rows], [(b, a) for b in ("1", "2", "4", "8") for a in ("none", "bf16")], "the grid")
+    found = memplan("sweep", model("gpt2"), *words, "--format", "json").json()
+    jsonschema.validate(found, schema())
+    equal([r["peak"]["process_bytes"] for r in found["rows"]], [int(r["process_bytes"]) for r in rows], "both formats")
+    for r in rows[::3]:
+        one = memplan(model("gpt2"), "--batch", r["batch"], "--seq", "128", "--gpu", "a10", *([] if r["amp"] == "none" else ["--amp", r["amp"]]), "--no-search",
+                      "--format", "json").json()
+        equal(one["counters"]["process_bytes"], int(r["process_bytes"]), str(r))
+        equal(one["summary"]["verdict"], r["verdict"], str(r))
+    text = memplan("sweep", model("gpt2"), *words).out.splitlines()
+    equal(len(text), 9, "a heading and eight rows")
+
+
+def test_sweep_keeps_rows_that_fail():
+    found = memplan("sweep", model("resnet50"), "--batch", "2,4", "--checkpoint", "none,layer1,nowhere", "--format", "json").json()
+    equal(["error" in r for r in found["rows"]], [False, False, True] * 2, "a glob that matches nothing is an error of its row")
