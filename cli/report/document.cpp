@@ -57,10 +57,24 @@ Json setup(const Answer& a) {
   return j;
 }
 
+/// Members are appended one by one: a braced list would copy every value, and look for each name among the earlier ones.
 Json tensor(const LiveTensor& t, const std::string& id) {
-  return {{"id", id}, {"name", clean(t.name)}, {"shape", t.sizes}, {"dtype", t.dtype.empty() ? Json(nullptr) : Json(t.dtype)},
-          {"bytes", t.requested.count}, {"block_bytes", t.block.count}, {"category", name_of(t.category)}, {"producer", clean(t.op)},
-          {"module", clean(t.module)}, {"reason", clean(t.reason)}, {"born_op", t.born_op}, {"dies_op", t.dies_op < 0 ? Json(nullptr) : Json(t.dies_op)}};
+  Json j(Json::value_t::object);
+  std::vector<std::pair<const std::string, Json>>& members = j.get_ref<Json::object_t&>();
+  members.reserve(12);
+  members.emplace_back("id", id);
+  members.emplace_back("name", clean(t.name));
+  members.emplace_back("shape", t.sizes);
+  members.emplace_back("dtype", t.dtype.empty() ? Json(nullptr) : Json(t.dtype));
+  members.emplace_back("bytes", t.requested.count);
+  members.emplace_back("block_bytes", t.block.count);
+  members.emplace_back("category", name_of(t.category));
+  members.emplace_back("producer", clean(t.op));
+  members.emplace_back("module", clean(t.module));
+  members.emplace_back("reason", clean(t.reason));
+  members.emplace_back("born_op", t.born_op);
+  members.emplace_back("dies_op", t.dies_op < 0 ? Json(nullptr) : Json(t.dies_op));
+  return j;
 }
 
 Json alternative(const Alternative& a) {
