@@ -16,10 +16,7 @@ import zoo
 
 REQUESTED, ALLOCATED = 0.01, 0.02
 # Above the bounds today, by (strategy, model, batch, ranks): a row that comes back inside fails too, so that it leaves this list.
-ABOVE = {
-    ("tp", "llama-3.2-1b", 1, 4): "3.8 % too low; cause not found yet",
-    ("tp", "llama-3.2-1b", 1, 8): "3.2 % too low; cause not found yet",
-}
+ABOVE = {}
 
 
 def title(run):
