@@ -78,7 +78,8 @@ def test_live_counters_are_the_scripts_own():
     parameters = 4 * 7_087_872 + 50_257 * 768 + 1024 * 768 + 2 * 768
     assert rank["peak"]["by_kind"]["parameters"] == 4 * parameters
     assert rank["peak"]["by_kind"]["optimizer"] == 8 * parameters
-    assert any("cross_entropy" in b.get("text", "") for b in rank["peak"]["blocks"][:5])
+    # The line of the library where it can be told, else the script's own that called it.
+    assert any("cross_entropy" in b.get("text", "") or "loss = model(input_ids" in b.get("text", "") for b in rank["peak"]["blocks"][:5])
     reads = {x["script"]: x["count"] for x in r["values_read"] if "loss.item()" in x.get("text", "")}
     assert list(reads.values()) == [4], r["values_read"]
 
