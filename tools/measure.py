@@ -23,6 +23,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [os.path.join(HERE, "measurement"), os.path.join(ROOT, "tests", "accuracy")]
+import forked
 
 
 def key(task):
@@ -93,36 +94,15 @@ def about():
 
 
 def worker():
-    import torch
-    import torchvision  # noqa: F401
-    import transformers
-
-    for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration", "BertForMaskedLM"):
-        getattr(transformers, name)
+    forked.import_models("T5ForConditionalGeneration", "BertForMaskedLM")
     import probes  # noqa: F401
     import reference_program  # noqa: F401
 
-    torch.set_num_threads(1)  # a forked child has no thread pool
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         task = json.loads(line)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            os.dup2(2, 1)
-            try:
-                row = about() if task["kind"] == "about" else measure(task)
-            except Exception as e:
-                row = dict(failed=f"{type(e).__name__}: {e}"[:500])
-            with os.fdopen(write, "w") as f:
-                json.dump(row, f)
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as f:
-            text = f.read()
-        os.waitpid(child, 0)
-        print(text or json.dumps(dict(failed="the process died")), file=answers, flush=True)
+        row = forked.row_of(lambda: about() if task["kind"] == "about" else measure(task))
+        print(json.dumps(row), file=answers, flush=True)
 
 
 class Worker:

@@ -12,14 +12,14 @@ namespace memplan {
 
 namespace {
 
+const Scope& scope(const Tape& tape, std::int32_t s) { return tape.scopes[static_cast<std::size_t>(s)]; }
+
+}  // namespace
+
 std::string_view without_number(std::string_view path) {
   while (!path.empty() && path.back() >= '0' && path.back() <= '9') path.remove_suffix(1);
   return path;
 }
-
-const Scope& scope(const Tape& tape, std::int32_t s) { return tape.scopes[static_cast<std::size_t>(s)]; }
-
-}  // namespace
 
 ScopeSpans::ScopeSpans(const Tape& tape) : first(tape.scopes.size(), -1), last(tape.scopes.size(), -1) {
   for (std::size_t i = 0; i < tape.calls.size(); ++i)
@@ -66,18 +66,21 @@ std::set<std::int32_t> outermost(const Tape& tape, const std::set<std::int32_t>&
   return out;
 }
 
+void no_such_module(const Tape& tape, const std::string& glob, const std::string& flag) {
+  const bool repeated = glob == "blocks" || glob.starts_with("every:") || glob.starts_with("groups:");
+  std::string example;
+  for (const Scope& s : tape.scopes)
+    if (example.empty() && !s.path.empty()) example = s.path;
+  fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), flag + " " + glob,
+       example.empty() ? "the file does not say which modules its nodes came from"
+                       : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
+}
+
 std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, const std::string& flag) {
   std::set<std::int32_t> wanted;
   for (const std::string& glob : globs) {
     const auto found = glob == "blocks" ? repeated_modules(tape) : matching_modules(tape, glob);
-    if (found.empty()) {
-      std::string example;
-      for (const Scope& s : tape.scopes)
-        if (example.empty() && !s.path.empty()) example = s.path;
-      fail(ErrorKind::usage, glob == "blocks" ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), flag + " " + glob,
-           example.empty() ? "the file does not say which modules its nodes came from"
-                           : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
-    }
+    if (found.empty()) no_such_module(tape, glob, flag);
     wanted.insert(found.begin(), found.end());
   }
   return wanted;

@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "estimators/tape/tape.h"
@@ -14,6 +15,9 @@ struct ScopeSpans {
   explicit ScopeSpans(const Tape& tape);
   std::vector<std::int32_t> first, last;
 };
+
+/// "blocks.12" without its number: the list that a block belongs to.
+std::string_view without_number(std::string_view path);
 
 /// Modules of one class whose paths differ only in a number at the end, containers and leaves left out. Leaves such as
 /// the layers of an nn.Sequential of Linears are no blocks. Indices into Tape::scopes, nested ones included.
@@ -28,5 +32,8 @@ std::set<std::int32_t> outermost(const Tape& tape, const std::set<std::int32_t>&
 /// The modules that the globs name ("blocks": the repeated modules), in the order in which they run. Failure(usage),
 /// blaming `flag`, for a glob that matches nothing.
 std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, const std::string& flag);
+
+/// Failure(usage): `glob` (or "blocks", "every:N", "groups:N") names no module of this model.
+[[noreturn]] void no_such_module(const Tape& tape, const std::string& glob, const std::string& flag);
 
 }  // namespace memplan

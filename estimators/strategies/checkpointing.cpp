@@ -9,63 +9,21 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
-#include "estimators/tape/passes.h"
+#include "estimators/strategies/blocks.h"
 
 namespace memplan {
 
 namespace {
 
-std::string_view without_number(std::string_view path) {
-  while (!path.empty() && path.back() >= '0' && path.back() <= '9') path.remove_suffix(1);
-  return path;
-}
-
 class Marker {
  public:
-  explicit Marker(const Tape& tape) : tape_(tape), first_(tape.scopes.size(), -1), last_(tape.scopes.size(), -1) {
-    for (std::size_t i = 0; i < tape.calls.size(); ++i)
-      for (std::int32_t s = tape.calls[i].scope; s >= 0; s = scope(s).parent) {
-        auto& first = first_[static_cast<std::size_t>(s)];
-        if (first < 0) first = static_cast<std::int32_t>(i);
-        last_[static_cast<std::size_t>(s)] = static_cast<std::int32_t>(i);
-      }
-  }
-
-  /// Repeated modules that hold other modules. Leaves such as the layers of an nn.Sequential of Linears are no blocks.
-  std::set<std::int32_t> blocks() const {
-    std::set<std::int32_t> parents;
-    for (const Scope& s : tape_.scopes) parents.insert(s.parent);
-    std::map<std::pair<std::string_view, std::string_view>, std::set<std::string_view>> members;
-    for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
-      const Scope& s = tape_.scopes[i];
-      if (s.module_class.rfind("torch.nn.modules.container.", 0) == 0) continue;  // what it contains are the blocks
-      if (without_number(s.path).size() == s.path.size() || !parents.count(static_cast<std::int32_t>(i))) continue;
-      members[{without_number(s.path), s.module_class}].insert(s.path);
-    }
-    std::set<std::int32_t> out;
-    for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
-      const Scope& s = tape_.scopes[i];
-      const auto it = members.find({without_number(s.path), s.module_class});
-      if (it != members.end() && it->second.size() > 1 && it->second.count(s.path)) out.insert(static_cast<std::int32_t>(i));
-    }
-    return out;
-  }
-
-  std::set<std::int32_t> matching(const std::string& glob) const {
-    std::set<std::int32_t> out;
-    for (std::size_t i = 0; i < tape_.scopes.size(); ++i)
-      if (!tape_.scopes[i].path.empty() && matches_glob(tape_.scopes[i].path, glob)) out.insert(static_cast<std::int32_t>(i));
-    return out;
-  }
+  explicit Marker(const Tape& tape) : tape_(tape), spans_(tape) {}
 
   /// Calls of the outermost of these modules, in the order of the forward pass.
   std::vector<CheckpointRegion> regions(const std::set<std::int32_t>& scopes) const {
     std::vector<CheckpointRegion> out;
-    for (std::int32_t s : scopes) {
-      bool inside = false;
-      for (std::int32_t p = scope(s).parent; p >= 0; p = scope(p).parent) inside = inside || scopes.count(p);
-      if (!inside && first_[static_cast<std::size_t>(s)] >= 0) out.push_back({first_[static_cast<std::size_t>(s)], last_[static_cast<std::size_t>(s)], s, {}});
-    }
+    for (std::int32_t s : outermost(tape_, scopes))
+      if (spans_.first[static_cast<std::size_t>(s)] >= 0) out.push_back({spans_.first[static_cast<std::size_t>(s)], spans_.last[static_cast<std::size_t>(s)], s, {}});
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     return out;
   }
@@ -74,7 +32,7 @@ class Marker {
   std::vector<CheckpointRegion> groups(std::int64_t n) const {
     std::vector<CheckpointRegion> out;
     std::string_view list;
-    for (const CheckpointRegion& r : regions(blocks())) {
+    for (const CheckpointRegion& r : regions(repeated_modules(tape_))) {
       const std::string_view owner = without_number(scope(r.scope).path);
       const bool joins = !out.empty() && owner == list && out.back().last + 1 == r.first && static_cast<std::int64_t>(out.back().others.size()) + 1 < n;
       if (joins) {
@@ -96,8 +54,8 @@ class Marker {
     for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
       const Scope& s = tape_.scopes[i];
       const auto id = static_cast<std::int32_t>(i);
-      if (s.path.empty() || s.parent < 0 || first_[i] < 0 || calls[s.path] != 1 || !together(id) || takes_list(first_[i], last_[i])) continue;
-      out.push_back({first_[i], last_[i], id, {}});
+      if (s.path.empty() || s.parent < 0 || spans_.first[i] < 0 || calls[s.path] != 1 || !together(id) || takes_list(spans_.first[i], spans_.last[i])) continue;
+      out.push_back({spans_.first[i], spans_.last[i], id, {}});
       if (scope(s.parent).module_class == "torch.nn.modules.container.Sequential") sequences[s.parent].push_back(out.back());
     }
     for (auto& [parent, members] : sequences) {
@@ -121,13 +79,13 @@ class Marker {
     std::vector<CheckpointRegion> out;
     for (std::size_t begin = 0; begin <= paths.size();) {
       const std::size_t end = std::min(paths.find('+', begin), paths.size());
-      const std::set<std::int32_t> found = matching(paths.substr(begin, end - begin));
+      const std::set<std::int32_t> found = matching_modules(tape_, paths.substr(begin, end - begin));
       begin = end + 1;
       if (found.size() != 1) return {};
       const auto s = static_cast<std::size_t>(*found.begin());
-      if (first_[s] < 0 || (!out.empty() && out[0].last + 1 != first_[s])) return {};
-      if (out.empty()) out.push_back({first_[s], last_[s], *found.begin(), {}});
-      else out[0].others.push_back(*found.begin()), out[0].last = last_[s];
+      if (spans_.first[s] < 0 || (!out.empty() && out[0].last + 1 != spans_.first[s])) return {};
+      if (out.empty()) out.push_back({spans_.first[s], spans_.last[s], *found.begin(), {}});
+      else out[0].others.push_back(*found.begin()), out[0].last = spans_.last[s];
     }
     return out;
   }
@@ -136,7 +94,7 @@ class Marker {
   std::set<std::int32_t> every(std::int64_t n) const {
     std::set<std::int32_t> out;
     std::int64_t count = 0;
-    for (const CheckpointRegion& r : regions(blocks()))
+    for (const CheckpointRegion& r : regions(repeated_modules(tape_)))
       if (++count % n == 0) out.insert(r.scope);
     return out;
   }
@@ -164,7 +122,7 @@ class Marker {
 
   /// No call of another module stands between those of `s`.
   bool together(std::int32_t s) const {
-    for (std::int32_t i = first_[static_cast<std::size_t>(s)]; i <= last_[static_cast<std::size_t>(s)]; ++i) {
+    for (std::int32_t i = spans_.first[static_cast<std::size_t>(s)]; i <= spans_.last[static_cast<std::size_t>(s)]; ++i) {
       std::int32_t p = tape_.calls[static_cast<std::size_t>(i)].scope;
       while (p >= 0 && p != s) p = scope(p).parent;
       if (p != s) return false;
@@ -175,21 +133,12 @@ class Marker {
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }
 
   const Tape& tape_;
-  std::vector<std::int32_t> first_, last_;
+  ScopeSpans spans_;
 };
 
 }  // namespace
 
 namespace {
-
-[[noreturn]] void nothing_found(const Tape& tape, const std::string& glob, bool repeated) {
-  std::string example;
-  for (const Scope& s : tape.scopes)
-    if (example.empty() && !s.path.empty()) example = s.path;
-  fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), "--checkpoint " + glob,
-       example.empty() ? "the file does not say which modules its nodes came from"
-                       : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
-}
 
 /// The N of "every:N" and "groups:N".
 std::int64_t number_of(const std::string& word, std::size_t blocks) {
@@ -217,15 +166,15 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
       continue;
     }
     const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"), repeated = every || groups || glob == "blocks";
-    if (repeated && marker.blocks().empty()) nothing_found(tape, glob, true);
-    const std::int64_t n = every || groups ? number_of(glob, marker.regions(marker.blocks()).size()) : 1;
+    if (repeated && repeated_modules(tape).empty()) no_such_module(tape, glob, "--checkpoint");
+    const std::int64_t n = every || groups ? number_of(glob, marker.regions(repeated_modules(tape)).size()) : 1;
     if (groups) {
       if (globs.size() > 1) fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob), "--checkpoint " + glob, "give it alone");
       tape.checkpoints = marker.groups(n);
       return;
     }
-    const auto found = every ? marker.every(n) : repeated ? marker.blocks() : marker.matching(glob);
-    if (found.empty()) nothing_found(tape, glob, false);
+    const auto found = every ? marker.every(n) : repeated ? repeated_modules(tape) : matching_modules(tape, glob);
+    if (found.empty()) no_such_module(tape, glob, "--checkpoint");
     wanted.insert(found.begin(), found.end());
   }
   tape.checkpoints = marker.regions(wanted);

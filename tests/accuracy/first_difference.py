@@ -36,13 +36,18 @@ def pytorch_stream(run, library, fresh=False, steps=2):
             sys.exit(f"PyTorch: {row['failed']}")
     with gzip.open(path, "rt") as f:
         data = json.load(f)
+    return stream_of(data)
+
+
+def stream_of(data, streams=False):
+    """The allocations and frees of a file of events: [(size, allocation number, phase and op)]; with `streams` also the CUDA stream."""
     marks = {}
     for text, at in data["marks"]:
         marks.setdefault(at, text)
     events, number, made = [], {}, 0
     phase, order = "setup", sorted(marks)
     at = 0
-    for i, (action, size, address, _, *op) in enumerate(data["events"]):
+    for i, (action, size, address, stream, *op) in enumerate(data["events"]):
         while at < len(order) and order[at] <= i:
             phase = marks[order[at]]
             at += 1
@@ -52,7 +57,7 @@ def pytorch_stream(run, library, fresh=False, steps=2):
             number[address] = made
             made += 1
         inner = " > ".join(op[0].split(" > ")[-3:]) if op and op[0] else ""
-        events.append((size if action == "alloc" else -size, number[address], f"{phase}: {inner}"))
+        events.append((size if action == "alloc" else -size, number[address], f"{phase}: {inner}" + (f" [{stream % 10000}]" if streams else "")))
     return events
 
 

@@ -39,26 +39,6 @@ def memplan(settings, device, build, **extra):
     return json.loads(out.stdout) if out.stdout else {"error": f"it died with {out.returncode}"}
 
 
-def stream(data):
-    """As first_difference.pytorch_stream, of a file of events."""
-    marks = {}
-    for text, at in data["marks"]:
-        marks.setdefault(at, text)
-    order, events, number, made, at, phase = sorted(marks), [], {}, 0, 0, "setup"
-    for i, (action, size, address, where, *op) in enumerate(data["events"]):
-        while at < len(order) and order[at] <= i:
-            phase = marks[order[at]]
-            at += 1
-        if action not in ("alloc", "free"):
-            continue
-        if action == "alloc":
-            number[address] = made
-            made += 1
-        inner = " > ".join(op[0].split(" > ")[-3:]) if op and op[0] else ""
-        events.append((size if action == "alloc" else -size, number[address], f"{phase}: {inner} [{where % 10000}]"))
-    return events
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--emulated", required=True)
@@ -90,7 +70,7 @@ def main():
     peaks = memplan(settings, a.device, a.build, repeat=settings["steps"])["steps"]
     for i, (mine, truth) in enumerate(zip(peaks, data["steps"])):
         print(f"step {i + 1}: " + ", ".join(f"{k} {mine[k]:,} / {truth[k]:,} ({(mine[k] / truth[k] - 1) * 100:+.3f} %)" for k in ("requested", "allocated", "reserved")))
-    same = first_difference.compare(ours, stream(data), a.hunks)
+    same = first_difference.compare(ours, first_difference.stream_of(data, streams=True), a.hunks)
     print("the streams are equal" if same else "the streams differ")
     return 0 if same else 1
 

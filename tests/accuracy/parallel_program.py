@@ -8,7 +8,6 @@ everything else over PyTorch's own fake process group. On real GPUs start it wit
 import argparse
 import contextlib
 import fnmatch
-import gzip
 import json
 import os
 import sys
@@ -176,9 +175,7 @@ def run(config, events=None, ops=False):
     row = {k: v for k, v in c.items() if k in ("model", "batch", "seq", "precision", "optimizer", "strategy", "ranks") or v != DEFAULTS[k]}
     row |= dict(parameters=sum(p.numel() for p in model.parameters()), setup=log.setup, steps=log.steps, error=None, torch=torch.__version__)
     if events:
-        text = json.dumps(dict(row, events=log.events(), marks=log.marks), separators=(",", ":"))
-        with gzip.open(events, "wt") if events.endswith(".gz") else open(events, "w") as f:
-            f.write(text)
+        log.save(events, row)
     return row
 
 

@@ -15,6 +15,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import forked
+
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 
 SIZES = {"gpt2": [dict(batch=b, seq=512) for b in (1, 4, 8)], "llama-3.2-1b": [dict(batch=b, seq=512) for b in (1, 2, 4)],
@@ -59,49 +61,23 @@ def load():
         return [json.loads(line) for line in f]
 
 
-def in_a_fork(run):
-    """The row of one run, or {"failed": …}."""
-    import parallel_program
-
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        os.dup2(2, 1)
-        try:
-            row = parallel_program.run(run)
-        except Exception as e:
-            row = dict(failed=f"{type(e).__name__}: {e}"[:300])
-        with os.fdopen(write, "w") as f:
-            json.dump(row, f)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as f:
-        text = f.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else dict(failed="the process died")
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default=".*")
     p.add_argument("--limit", type=int, default=10**9)
     a = p.parse_args()
-    import torch
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel
-    import torchvision  # noqa: F401
-    import transformers
 
-    for name in ("GPT2LMHeadModel", "LlamaForCausalLM"):
-        getattr(transformers, name)
-    torch.set_num_threads(1)  # a forked child has no thread pool
+    forked.import_models()
+    import parallel_program
+
     done, made = {key(r["run"]) for r in load()}, 0
     for run in runs():
         if key(run) in done or not re.search(a.only, key(run)) or made >= a.limit:
             continue
         start = time.time()
-        row = in_a_fork(run)
+        row = forked.row_of(lambda: parallel_program.run(run))
         made += 1
         done.add(key(run))
         if "failed" in row:

@@ -17,6 +17,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import forked
+
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 
 
@@ -42,41 +44,24 @@ def command(run):
 def worker():
     """Reads runs, one JSON line each, and answers with rows; forks for each."""
     import torch
-    import torchvision  # noqa: F401
-    import transformers
 
-    # Its models are imported lazily: bring in now what every child would import again.
-    for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"):
-        getattr(transformers, name)
+    forked.import_models("T5ForConditionalGeneration")
     import reference_program
 
-    torch.set_num_threads(1)  # a forked child has no thread pool
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         run = json.loads(line)
         events = run.pop("events", None)
         ops = run.pop("ops", False)
         config = {k: v for k, v in run.items() if k != "device"}
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            os.dup2(2, 1)
+
+        def make():
             if config.get("alloc_conf"):
                 os.environ["PYTORCH_ALLOC_CONF"] = config["alloc_conf"]
                 torch._C._accelerator_setAllocatorSettings(config["alloc_conf"])
-            try:
-                row = reference_program.run(config, events, ops)
-            except Exception as e:
-                row = dict(failed=f"{type(e).__name__}: {e}"[:300])
-            with os.fdopen(write, "w") as f:
-                json.dump(row, f)
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as f:
-            text = f.read()
-        os.waitpid(child, 0)
-        row = json.loads(text) if text else dict(failed="the process died")
+            return reference_program.run(config, events, ops)
+
+        row = forked.row_of(make)
         print(json.dumps(row), file=answers, flush=True)
 
 

@@ -1,4 +1,7 @@
 """What PyTorch's caching allocator says while a program runs: counters per step, and the event stream if asked for."""
+import gzip
+import json
+
 import torch
 
 COUNTERS = {"requested": "requested_bytes", "allocated": "allocated_bytes", "reserved": "reserved_bytes"}
@@ -74,6 +77,11 @@ class Recorder:
             if at != len(seen):
                 raise RuntimeError(f"{len(seen) - at} of the profiler's {len(seen)} memory events have no match")
         return rows
+
+    def save(self, path, row):
+        """Writes the row of a run with its events and marks; compressed where the name ends in .gz."""
+        with gzip.open(path, "wt") if path.endswith(".gz") else open(path, "w") as f:
+            json.dump(dict(row, events=self.events(), marks=self.marks), f, separators=(",", ":"))
 
 
 def _op_names(profiler):

@@ -8,7 +8,6 @@ running op of each (from the profiler, which does not allocate on the device).
 """
 import argparse
 import contextlib
-import gzip
 import json
 import os
 import sys
@@ -166,9 +165,7 @@ def run(config, events=None, ops=False):
     row |= dict(parameters=sum(p.numel() for p in model.parameters()), setup=log.setup, steps=log.steps, error=error,
                 device=torch.cuda.get_device_name(), torch=torch.__version__)
     if events:
-        text = json.dumps(dict(row, events=log.events(), marks=log.marks), separators=(",", ":"))
-        with gzip.open(events, "wt") if events.endswith(".gz") else open(events, "w") as f:
-            f.write(text)
+        log.save(events, row)
     return row
 
 

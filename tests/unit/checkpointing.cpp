@@ -3,6 +3,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
 #include "estimators/tape/lifetimes.h"
+#include "tape_builder.h"
 
 using namespace memplan;
 
@@ -13,47 +14,20 @@ constexpr std::int64_t rows = 16384, width = 128, bytes = rows * width * 4;
 
 /// `count` blocks of  x = gelu(linear(x)) twice,  each a module "blocks.<i>" with two children.
 Tape blocks(int count) {
-  Tape tape;
-  auto scope = [&](std::string path, std::string module_class, std::int32_t parent) {
-    Scope s;
-    s.path = std::move(path);
-    s.module_class = std::move(module_class);
-    s.parent = parent;
-    tape.scopes.push_back(s);
-    return static_cast<std::int32_t>(tape.scopes.size() - 1);
-  };
-  auto value = [&](std::string name, ValueKind kind, std::vector<std::int64_t> sizes) {
-    TapeValue v;
-    v.name = std::move(name);
-    v.kind = kind;
-    v.sizes = std::move(sizes);
-    v.requires_grad = kind == ValueKind::parameter;
-    return tape.add_value(v);
-  };
-  auto call = [&](std::string op, std::vector<Arg> args, std::int32_t at) {
-    Call c;
-    c.op = std::move(op);
-    c.args = std::move(args);
-    c.scope = at;
-    c.outputs = {value("v", ValueKind::computed, {})};
-    tape.calls.push_back(c);
-    return c.outputs[0];
-  };
-  const auto root = scope("", "Model", -1);
-  ValueId x = value("x", ValueKind::user_input, {rows, width});
-  tape.inputs = {x};
-  for (int b = 0; b < count; ++b) {
-    const auto block = scope("blocks." + std::to_string(b), "Block", root);
-    for (int l = 0; l < 2; ++l) {
-      const auto layer = scope("blocks." + std::to_string(b) + ".fc" + std::to_string(l), "Linear", block);
-      const ValueId w = value("w", ValueKind::parameter, {width, width});
-      tape.parameters.push_back(w);
-      x = call("aten::gelu", {{call("aten::linear", {{x}, {w}}, layer)}}, block);
+  testing::TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({rows, width});
+  for (int i = 0; i < count; ++i) {
+    const std::string path = "blocks." + std::to_string(i);
+    const auto block = b.scope(path, "Block", root);
+    for (const char* layer : {".fc0", ".fc1"}) {
+      b.linear(path + layer, width, block);
+      b.gelu(block);
     }
   }
-  tape.outputs = {x};
-  mark_last_uses(tape);
-  return tape;
+  b.tape.outputs = {b.x};
+  mark_last_uses(b.tape);
+  return std::move(b.tape);
 }
 
 std::int64_t requested_peak(const Tape& tape) {

@@ -3,57 +3,27 @@
 #include "estimators/pipeline.h"
 #include "estimators/strategies/pipeline.h"
 #include "estimators/tape/lifetimes.h"
+#include "tape_builder.h"
 
 using namespace memplan;
 
 namespace {
 
-/// `count` blocks "blocks.<i>" of two square linear layers between an embedding-free input and a linear head.
+/// `count` blocks "blocks.<i>" of two square linear layers with an activation between them.
 Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  Tape tape;
-  const auto scope = [&](std::string path, std::string module_class, std::int32_t parent) {
-    Scope s;
-    s.path = std::move(path);
-    s.module_class = std::move(module_class);
-    s.parent = parent;
-    tape.scopes.push_back(s);
-    return static_cast<std::int32_t>(tape.scopes.size() - 1);
-  };
-  const auto value = [&](std::string name, ValueKind kind, std::vector<std::int64_t> sizes) {
-    TapeValue v;
-    v.name = std::move(name);
-    v.kind = kind;
-    v.sizes = std::move(sizes);
-    v.requires_grad = kind == ValueKind::parameter;
-    return tape.add_value(v);
-  };
-  const auto call = [&](std::string op, std::vector<Arg> args, std::int32_t at) {
-    Call c;
-    c.op = std::move(op);
-    c.args = std::move(args);
-    c.scope = at;
-    c.outputs = {value("v", ValueKind::computed, {})};
-    tape.calls.push_back(c);
-    return c.outputs[0];
-  };
-  const auto root = scope("", "Model", -1);
-  ValueId x = value("x", ValueKind::user_input, {rows, width});
-  tape.inputs = {x};
-  for (int b = 0; b < count; ++b) {
-    const std::string path = "blocks." + std::to_string(b);
-    const auto block = scope(path, "Block", root);
-    for (int l = 0; l < 2; ++l) {
-      const std::string name = path + ".fc" + std::to_string(l);
-      const auto layer = scope(name, "Linear", block);
-      const ValueId w = value(name + ".weight", ValueKind::parameter, {width, width});
-      tape.parameters.push_back(w);
-      x = call("aten::linear", {{x}, {w}}, layer);
-      if (l == 0) x = call("aten::gelu", {{x}}, block);
-    }
+  testing::TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({rows, width});
+  for (int i = 0; i < count; ++i) {
+    const std::string path = "blocks." + std::to_string(i);
+    const auto block = b.scope(path, "Block", root);
+    b.linear(path + ".fc0", width, block);
+    b.gelu(block);
+    b.linear(path + ".fc1", width, block);
   }
-  tape.outputs = {x};
-  mark_last_uses(tape);
-  return tape;
+  b.tape.outputs = {b.x};
+  mark_last_uses(b.tape);
+  return std::move(b.tape);
 }
 
 ParallelSetup spread(std::int64_t data, Sharding sharding) {

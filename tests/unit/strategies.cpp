@@ -13,6 +13,7 @@
 #include "estimators/strategies/lora.h"
 #include "estimators/strategies/optimal_checkpointing.h"
 #include "estimators/tape/lifetimes.h"
+#include "tape_builder.h"
 
 using namespace memplan;
 
@@ -20,51 +21,19 @@ namespace {
 
 /// A model of `count` blocks "blocks.<i>" with two Linears and an activation each, and a last Linear "head".
 Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  Tape tape;
-  auto scope = [&](std::string path, std::string module_class, std::int32_t parent) {
-    Scope s;
-    s.path = std::move(path);
-    s.module_class = std::move(module_class);
-    s.parent = parent;
-    tape.scopes.push_back(s);
-    return static_cast<std::int32_t>(tape.scopes.size() - 1);
-  };
-  auto value = [&](std::string name, ValueKind kind, std::vector<std::int64_t> sizes) {
-    TapeValue v;
-    v.name = std::move(name);
-    v.kind = kind;
-    v.sizes = std::move(sizes);
-    v.requires_grad = kind == ValueKind::parameter;
-    return tape.add_value(v);
-  };
-  auto call = [&](std::string op, std::vector<Arg> args, std::int32_t at) {
-    Call c;
-    c.op = std::move(op);
-    c.args = std::move(args);
-    c.scope = at;
-    c.outputs = {value("v", ValueKind::computed, {})};
-    tape.calls.push_back(c);
-    return c.outputs[0];
-  };
-  const auto root = scope("", "Model", -1);
-  ValueId x = value("x", ValueKind::user_input, {rows, width});
-  tape.inputs = {x};
-  auto linear = [&](const std::string& path, std::int32_t parent) {
-    const auto at = scope(path, "torch.nn.modules.linear.Linear", parent);
-    const ValueId w = value(path + ".weight", ValueKind::parameter, {width, width});
-    tape.parameters.push_back(w);
-    x = call("aten::linear", {{x}, {w}}, at);
-  };
-  for (int b = 0; b < count; ++b) {
-    const std::string path = "blocks." + std::to_string(b);
-    const auto block = scope(path, "Block", root);
-    linear(path + ".up", block);
-    x = call("aten::gelu", {{x}}, block);
-    linear(path + ".down", block);
+  testing::TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({rows, width});
+  for (int i = 0; i < count; ++i) {
+    const std::string path = "blocks." + std::to_string(i);
+    const auto block = b.scope(path, "Block", root);
+    b.linear(path + ".up", width, block);
+    b.gelu(block);
+    b.linear(path + ".down", width, block);
   }
-  linear("head", root);
-  tape.outputs = {x};
-  return tape;
+  b.linear("head", width, root);
+  b.tape.outputs = {b.x};
+  return std::move(b.tape);
 }
 
 Tape with_lifetimes(Tape tape) {

@@ -1,0 +1,61 @@
+// Small tapes written by hand, for tests of what works on a tape.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan::testing {
+
+/// Adds modules, values and calls to `tape`. `x` is the value that the layers pass on.
+struct TapeBuilder {
+  Tape tape;
+  ValueId x;
+
+  std::int32_t scope(std::string path, std::string module_class, std::int32_t parent) {
+    Scope s;
+    s.path = std::move(path);
+    s.module_class = std::move(module_class);
+    s.parent = parent;
+    tape.scopes.push_back(s);
+    return static_cast<std::int32_t>(tape.scopes.size() - 1);
+  }
+
+  ValueId value(std::string name, ValueKind kind, std::vector<std::int64_t> sizes) {
+    TapeValue v;
+    v.name = std::move(name);
+    v.kind = kind;
+    v.sizes = std::move(sizes);
+    v.requires_grad = kind == ValueKind::parameter;
+    return tape.add_value(v);
+  }
+
+  void input(std::vector<std::int64_t> sizes) {
+    x = value("x", ValueKind::user_input, std::move(sizes));
+    tape.inputs = {x};
+  }
+
+  ValueId call(std::string op, std::vector<Arg> args, std::int32_t at) {
+    Call c;
+    c.op = std::move(op);
+    c.args = std::move(args);
+    c.scope = at;
+    c.outputs = {value("v", ValueKind::computed, {})};
+    tape.calls.push_back(c);
+    return c.outputs[0];
+  }
+
+  /// A square nn.Linear without bias.
+  void linear(const std::string& path, std::int64_t width, std::int32_t parent) {
+    const auto at = scope(path, "torch.nn.modules.linear.Linear", parent);
+    const ValueId w = value(path + ".weight", ValueKind::parameter, {width, width});
+    tape.parameters.push_back(w);
+    x = call("aten::linear", {{x}, {w}}, at);
+  }
+
+  void gelu(std::int32_t at) { x = call("aten::gelu", {{x}}, at); }
+};
+
+}  // namespace memplan::testing
