@@ -1,6 +1,9 @@
 // The command line of memplan: words to options, options to a command, failures to exit codes.
 #include <fmt/format.h>
 #include <malloc.h>
+#ifdef MEMPLAN_MIMALLOC
+#include <mimalloc-new-delete.h>
+#endif
 #include <unistd.h>
 
 #include <csignal>

@@ -1,5 +1,5 @@
 # Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
-# libzip-dev libjs-dygraphs libtomlplusplus-dev pkg-config.
+# libzip-dev libjs-dygraphs libtomlplusplus-dev pkg-config; libmimalloc-dev where there is one.
 # onnx-ml.proto comes from the pinned onnx package of PyPI (cmake/Onnx.cmake).
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -10,4 +10,6 @@ pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 add_library(libzip::zip ALIAS PkgConfig::LIBZIP)
 # toml++ serves as headers only, so that the binary needs no further library: one file includes it (cli/gate/config.cpp).
 find_path(TOMLPLUSPLUS toml++/toml.h REQUIRED)
+# Optional: an estimate of a large model is a third faster with it. Sanitizers bring an allocator of their own.
+find_package(mimalloc QUIET)
 include(Onnx)

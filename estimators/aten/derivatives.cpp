@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 
 #include "estimators/aten/formula.h"
 #include "estimators/aten/ops.h"
@@ -23,6 +24,13 @@ int output_index(std::string_view name) {
   if (name == "result") return 0;
   if (name.size() == 7 && name.substr(0, 6) == "result") return name[6] - '0';
   return -1;
+}
+
+/// "grad0", "grad1", …
+std::string_view gradient_name(std::size_t i) {
+  thread_local std::deque<std::string> names;
+  while (names.size() <= i) names.push_back("grad" + std::to_string(names.size()));
+  return names[i];
 }
 
 }  // namespace
@@ -131,7 +139,7 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     TensorList out(differentiable.size());
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);
-    for (std::size_t i = 0; i < g.size(); ++i) bound.set("grad" + std::to_string(i), g[i] ? Value(g[i]) : Value());
+    for (std::size_t i = 0; i < g.size(); ++i) bound.set(gradient_name(i), g[i] ? Value(g[i]) : Value());
     for (std::size_t i = 0; i < saved.size(); ++i) bound.set(saved[i], n.saved[i]);
     for (const Entry& e : *entries) {
       std::vector<int> at;

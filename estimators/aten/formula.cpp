@@ -249,7 +249,7 @@ void Bindings::set(std::string_view name, Value value) {
       v = std::move(value);
       return;
     }
-  entries_.emplace_back(std::string(name), std::move(value));
+  entries_.emplace_back(name, std::move(value));
 }
 
 const Value* Bindings::find(std::string_view name) const {

@@ -19,14 +19,15 @@
 
 namespace memplan {
 
-/// Values by name: the saved tensors, "grad", and the call's numbers, lists and booleans.
+/// Values by name: the saved tensors, "grad", and the call's numbers, lists and booleans. Names are views: of literals,
+/// of the table of ops or of the formula, all of which outlive the bindings.
 class Bindings {
  public:
   void set(std::string_view name, Value value);
   const Value* find(std::string_view name) const;
 
  private:
-  std::vector<std::pair<std::string, Value>> entries_;
+  std::vector<std::pair<std::string_view, Value>> entries_;
 };
 
 class Formula {

@@ -1,6 +1,9 @@
 #include "estimators/aten/formula_functions.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <unordered_map>
 
 #include "estimators/aten/ops.h"
 #include "estimators/aten/registry.h"
@@ -54,24 +57,37 @@ Tensor restore_dims(Run& r, Tensor t, const Value& dim, bool keepdim, int rank) 
   return t;
 }
 
-
-/// The overload of a row that fits: PyTorch's naming of them.
-const Row* overload(std::string_view name, const ValueList& args) {
+/// The overload that fits by PyTorch's naming; `tensors` says which arguments are tensors.
+const Row* find_overload(std::string_view name, std::size_t count, const std::array<bool, 4>& tensors, bool second_list) {
   const std::string base = "aten::" + std::string(name);
-  const bool second_tensor = args.size() > 1 && args[1].is_tensor(), second_list = args.size() > 1 && args[1].is_list();
   std::vector<std::string> tries;
-  if (name == "pow") tries = {base + (args[0].is_tensor() ? second_tensor ? ".Tensor_Tensor" : ".Tensor_Scalar" : ".Scalar")};
+  if (name == "pow") tries = {base + (tensors[0] ? tensors[1] ? ".Tensor_Tensor" : ".Tensor_Scalar" : ".Scalar")};
   if (name == "masked_fill") tries = {base + ".Scalar"};
-  if (name == "where") tries = {base + (args[1].is_tensor() ? args[2].is_tensor() ? ".self" : ".ScalarOther" : ".ScalarSelf")};
+  if (name == "where") tries = {base + (tensors[1] ? tensors[2] ? ".self" : ".ScalarOther" : ".ScalarSelf")};
   if (name == "index_fill") tries = {base + ".int_Scalar"};
-  if (name == "scatter") tries = {base + (args[3].is_tensor() ? ".src" : ".value")};
+  if (name == "scatter") tries = {base + (tensors[3] ? ".src" : ".value")};
   if (name == "transpose") tries = {base + ".int"};
   if (name == "index") tries = {base + ".Tensor"};
-  if ((name == "sum" || name == "mean") && args.size() > 1) tries = {base + (name == "sum" ? ".dim_IntList" : ".dim")};
-  if (tries.empty()) tries = {base, base + (second_tensor ? ".Tensor" : second_list ? ".dim_IntList" : ".Scalar"), base + ".int", base + ".dim"};
+  if ((name == "sum" || name == "mean") && count > 1) tries = {base + (name == "sum" ? ".dim_IntList" : ".dim")};
+  if (tries.empty()) tries = {base, base + (tensors[1] ? ".Tensor" : second_list ? ".dim_IntList" : ".Scalar"), base + ".int", base + ".dim"};
   for (const std::string& t : tries)
     if (const Row* row = registry().find(t)) return row;
   return nullptr;
+}
+
+/// The same, looked up once per name and kind of arguments: a backward pass asks for the same few, very often.
+const Row* overload(std::string_view name, const ValueList& args) {
+  std::array<bool, 4> tensors{};
+  const std::size_t count = std::min(args.size(), tensors.size());
+  for (std::size_t i = 0; i < count; ++i) tensors[i] = args[i].is_tensor();
+  const bool second_list = args.size() > 1 && args[1].is_list();
+  std::string key(name);
+  key += static_cast<char>('0' + tensors[0] + 2 * tensors[1] + 4 * tensors[2] + 8 * tensors[3]);
+  key += static_cast<char>('0' + second_list + 2 * (args.size() > 1));
+  thread_local std::unordered_map<std::string, const Row*> known;
+  const auto [it, added] = known.try_emplace(std::move(key));
+  if (added) it->second = find_overload(name, args.size(), tensors, second_list);
+  return it->second;
 }
 
 }  // namespace
