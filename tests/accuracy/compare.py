@@ -22,17 +22,17 @@ import zoo
 ROOT = zoo.ROOT
 COUNTERS = ("requested", "allocated", "reserved")
 ROUTES = ("optimized", "legacy")  # folders of data/models
-GROUPS = ("tuning", "held-out", *ROUTES, "strategies")
+GROUPS = ("tuning", "held-out", "more", *ROUTES, "strategies")
 # Relative differences that a single run may have without anybody having to say why.
 RUN_BOUND = {"requested": 0.001, "allocated": 0.01, "reserved": 0.04}
-HEADINGS = {"strategies": "Memory strategies (docs/strategies.md)", "optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
+HEADINGS = {"more": "More models, straight from torchvision, timm and transformers (.pt2)", "strategies": "Memory strategies (docs/strategies.md)", "optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
 # What the estimator aims at over all runs of a group.
 AIMS = [("requested", "p95", 0.001), ("allocated", "median", 0.002), ("allocated", "p95", 0.01), ("reserved", "median", 0.01),
         ("reserved", "p95", 0.04)]
 
 
 def load_rows(kind="truth"):
-    """The recorded runs: of plain training and inference ("truth"), or of memory strategies ("strategies")."""
+    """The recorded runs: of plain training and inference ("truth"), of memory strategies ("strategies"), or of more models ("more")."""
     rows = []
     for path in sorted(glob.glob(os.path.join(ROOT, "data", "measured", "emulated", kind + "-*.jsonl"))):
         with open(path) as f:
@@ -40,8 +40,7 @@ def load_rows(kind="truth"):
     index = zoo.index()
     for row in rows:
         row["group"] = index[row["model"]]["group"] if kind == "truth" else kind
-        row["kind"] = index[row["model"]]["kind"]
-        row["path"] = zoo.model_file(row["model"])
+        row["path"] = zoo.more_file(row["model"]) if kind == "more" else zoo.model_file(row["model"])
         row["repeat"] = len(row["steps"])
     return rows
 
@@ -201,7 +200,7 @@ def main():
     p.add_argument("--list", action="store_true", help="every run's differences")
     a = p.parse_args()
     rows = load_rows()
-    rows = [r for r in rows + other_routes(rows) + load_rows("strategies") if (not a.only or re.search(a.only, name(r))) and (not a.group or r["group"] == a.group)]
+    rows = [r for r in rows + other_routes(rows) + load_rows("strategies") + load_rows("more") if (not a.only or re.search(a.only, name(r))) and (not a.group or r["group"] == a.group)]
     causes = load_causes()
     there = [r for r in rows if r["path"] and not r["error"]]
     results, failed, reasons = [], [], {}

@@ -63,7 +63,7 @@ def stream_of(data, streams=False):
 
 def memplan_stream(run, build, steps=2):
     settings = {k: v for k, v in run.items() if k != "device" and v is not None}
-    line = json.dumps({**settings, "gpu": run["device"], "path": zoo.model_file(run["model"]), "events": True, "repeat": steps})
+    line = json.dumps({**settings, "gpu": run["device"], "path": zoo.model_file(run["model"]) or zoo.more_file(run["model"]), "events": True, "repeat": steps})
     out = subprocess.run([os.path.join(build, "tests", "predict_runs")], input=line, capture_output=True, text=True)
     answer = json.loads(out.stdout) if out.stdout else {"error": f"it died with {out.returncode}"}
     if "error" in answer:

@@ -113,6 +113,18 @@ def runs():
         yield dict(device="h100", model=name, mode="train", **{"precision": "fp32", "optimizer": "adamw", **settings}, **usual[name])
 
 
+def more():
+    """Those of more_models.py: once with and once without autocast, and a forward pass."""
+    import more_models
+
+    settings = (dict(mode="train", precision="fp32", optimizer="adamw"), dict(mode="train", precision="amp-bf16", optimizer="sgd-momentum"),
+                dict(mode="inference", precision="fp32"))
+    for chosen in settings:
+        for name in more_models.NAMES:
+            spec = models.REGISTRY[name]
+            yield dict(device="h100", model=name, **chosen, **(dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)))
+
+
 def strategies():
     for name, settings in STRATEGIES:
         spec = models.REGISTRY[name]
