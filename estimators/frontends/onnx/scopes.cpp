@@ -54,8 +54,22 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   return enter(paths, classes, stack_lines(get(node, "pkg.torch.onnx.stack_trace")), source);
 }
 
+namespace {
+
+/// A module that calls its base class's forward stands on the stack with two frames: the one that super() called is left out.
+std::vector<std::string> without_base_classes(const std::vector<std::string>& lines) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (i == 0 || lines[i - 1].find("super().") == std::string::npos) out.push_back(lines[i]);
+  return out;
+}
+
+}  // namespace
+
 template <class Text>
-std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& lines, std::string& source) {
+std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& frames, std::string& source) {
+  const std::vector<std::string> fewer = frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
+  const std::vector<std::string>& lines = fewer.empty() ? frames : fewer;
   // Frames and modules correspond one to one, unless a pass of the exporter made the node.
   const bool aligned = lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
