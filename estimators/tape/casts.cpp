@@ -27,7 +27,7 @@ ValueId value_at(const Call& c, std::size_t i) {
   return v ? *v : ValueId{};
 }
 
-enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, t5_wo };
+enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, t5_wo, stochastic_depth };
 
 Rule rule_of(std::string_view module_class) {
   if (module_class.ends_with("T5LayerNorm")) return Rule::t5_norm;
@@ -35,6 +35,7 @@ Rule rule_of(std::string_view module_class) {
   if (module_class.ends_with("RMSNorm") && module_class.find("torch.nn") == std::string_view::npos) return Rule::rms_norm;
   if (module_class.ends_with("RotaryEmbedding")) return Rule::rotary;
   if (module_class.ends_with("T5Attention")) return Rule::t5_attention;
+  if (module_class.ends_with("torchvision.ops.stochastic_depth.StochasticDepth")) return Rule::stochastic_depth;
   return Rule::none;
 }
 
@@ -70,6 +71,7 @@ class Pass {
         case Rule::rotary: rotary(std::move(body)); break;
         case Rule::t5_attention: softmax(std::move(body)); break;
         case Rule::t5_wo: to_weight(std::move(body)); break;
+        case Rule::stochastic_depth: noise(std::move(body)); break;
       }
       i = end;
     }
@@ -213,6 +215,18 @@ class Pass {
         }
       tape_.calls.push_back(std::move(c));
     }
+  }
+
+  /// noise = torch.empty(size, dtype=input.dtype), whose product with the input follows.
+  void noise(std::vector<Call> body) {
+    ValueId input;
+    for (const Call& c : body)
+      if (c.op == "aten::mul.Tensor") input = value_at(c, 0);
+    for (Call& c : body)
+      if (input.valid() && c.op == "aten::empty.memory_format")
+        for (auto& [name, arg] : c.kwargs)
+          if (name == "dtype") arg.value = input;
+    put(std::move(body));
   }
 
   static bool used_in(const std::vector<Call>& body, const Call& producer) {

@@ -4,7 +4,7 @@
     python tools/cudnn_workspaces/problems.py --sm 90 [--torchvision] [NAME …] > problems.txt
 
 NAMEs are of the zoo (tests/accuracy/models.py, more_models.py); --torchvision adds every classifier of torchvision at the
-size that its weights were made for. Models run on meta tensors, so that no weight is allocated.
+smallest size that weights of it were made for. Models run on meta tensors, so that no weight is allocated.
 """
 import argparse
 import os
@@ -51,8 +51,7 @@ def torchvision():
     from torchvision import models
 
     for name in models.list_models(module=models):
-        weights = models.get_model_weights(name).DEFAULT
-        size = weights.transforms().crop_size[0]
+        size = min(w.transforms().crop_size[0] for w in models.get_model_weights(name))
         yield name, lambda name=name: models.get_model(name, weights=None), (torch.empty(2, 3, size, size, device="meta"),)
 
 
