@@ -1,4 +1,8 @@
-"""Packs what `query curves` printed into data/cudnn/workspaces.txt (format: see its header, written below)."""
+"""Packs what `query curves` printed into data/cudnn/workspaces.txt (format: see its header, written below).
+
+    python pack.py VERSION data/cudnn/workspaces.txt 90.txt 80.txt …      the table anew
+    python pack.py VERSION data/cudnn/workspaces.txt --add 90.txt …       more lines for it; what it has already stays
+"""
 import collections
 import string
 import sys
@@ -76,28 +80,42 @@ HEADER = """\
 """
 
 
+def packed(curves):
+    """A line's 18 curves, and how many of them have too many lines to be written down."""
+    texts, left_out = [], 0
+    for key in ORDER:
+        text = curve(curves[key]) if key in curves else "-"
+        left_out += text is None
+        text = text or "-"
+        texts.append(f"={texts.index(text)}" if text in texts and len(text) > 2 else text)
+    return ";".join(texts), left_out
+
+
+def existing(path):
+    """{numbers in front of the '|': curves} of a table."""
+    with open(path) as f:
+        return {tuple(map(int, key.split())): curves.strip() for key, _, curves in (line.partition("|") for line in f if line[0] != "#")}
+
+
 def main():
     version, out, *files = sys.argv[1:]
+    rows = existing(out) if files[0] == "--add" else {}
     table = collections.defaultdict(dict)
-    for path in files:
+    for path in files[files[0] == "--add":]:
         for text in open(path):
             key, runs = text.split("|")
-            sm, dtype, nhwc, op, *shape = key.split()
-            table[(int(sm), tuple(int(v) for v in shape))][(int(dtype), int(nhwc), int(op))] = runs
-    unpacked = segments = 0
+            sm, dtype, nhwc, op, *shape = (int(v) for v in key.split())
+            table[(sm, *shape)][dtype, nhwc, op] = runs
+    unpacked = 0
+    for key, curves in table.items():
+        if key in rows:
+            continue
+        rows[key], left_out = packed(curves)
+        unpacked += left_out
     with open(out, "w") as f:
         f.write(HEADER.format(version=version))
-        for (sm, shape), curves in sorted(table.items()):
-            texts = []
-            for key in ORDER:
-                text = curve(curves[key]) if key in curves else "-"
-                if text is None:
-                    unpacked += 1
-                    text = "-"
-                segments += text.count("+")
-                texts.append(f"={texts.index(text)}" if text in texts and len(text) > 2 else text)
-            f.write(f"{sm} {' '.join(map(str, shape))}|{';'.join(texts)}\n")
-    print(f"{len(table)} lines, {unpacked} curves with too many lines left out", file=sys.stderr)
+        f.writelines(f"{' '.join(map(str, key))}|{curves}\n" for key, curves in sorted(rows.items()))
+    print(f"{len(rows)} lines, {unpacked} curves with too many lines left out", file=sys.stderr)
 
 
 main()

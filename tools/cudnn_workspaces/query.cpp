@@ -13,7 +13,9 @@
 //   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=a100 ./query curves 80 < problems.txt > 80.txt
 //   python pack.py 9.19.0 ../../data/cudnn/workspaces.txt 90.txt 80.txt
 //
-// The problems of the present table are its own lines: grep ^90 data/cudnn/workspaces.txt | sed 's/^90 //; s/|.*//'
+// Preload libnvrtc.so.13 and libcublasLt.so.13 as well: cuDNN otherwise opens and closes them for every answer, which
+// takes 30 times as long. The problems of the present table are its own lines (grep ^90 data/cudnn/workspaces.txt |
+// sed 's/^90 //; s/|.*//'); problems.py lists those of models, which `pack.py … --add` puts to the table.
 //
 // pass: 0 forward, 1 data gradient, 2 weight gradient. dtype: 0 float, 2 half, 9 bfloat16 (cudnnDataType_t).
 // Since cuDNN 9.8 a device property descriptor filled from JSON takes the place of the handle.
