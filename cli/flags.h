@@ -11,7 +11,7 @@ enum CommandSet : std::uint32_t {
   in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
   in_suggest = 64, in_size = 128, in_sweep = 256,
   in_report = 1 << 10, in_check = 1 << 11, in_diff = 1 << 12, in_baseline = 1 << 13, in_config = 1 << 14,
-  in_observe = 1 << 20, in_validate = 1 << 21,
+  in_observe = 1 << 20, in_validate = 1 << 21, in_schema = 1 << 22,
   in_all = ~0U,
   in_planner = in_suggest | in_size | in_sweep,
   in_setup = in_estimate | in_explain | in_diff | in_planner | in_validate,

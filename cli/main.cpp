@@ -36,6 +36,7 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     case in_observe: return run_observe(options);
     case in_completions: return run_completions(options);
     case in_man: return run_man();
+    case in_schema: return run_schema(options);
     case in_report: return run_report(options);
     case in_check: return run_check(options);
     case in_diff: return run_diff(options);

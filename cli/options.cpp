@@ -27,19 +27,20 @@ std::vector<std::string> split_commas(const std::vector<std::string>& values) {
   return parts;
 }
 
-std::vector<Verdict> parse_gate(const std::vector<std::string>& values) {
+/// The verdicts of --fail-on; `rules`: the words that are none are known too.
+std::vector<Verdict> parse_gate(const std::vector<std::string>& values, bool rules) {
   std::vector<Verdict> gate;
   for (const std::string& word : split_commas(values)) {
     if (word == "no-fit") gate.push_back(Verdict::no_fit);
     else if (word == "tight") gate.push_back(Verdict::tight);
     else if (word == "unknown") gate.push_back(Verdict::unknown);
-    else if (word != "never")
+    else if (word != "never" && !(rules && (word == "regression" || word == "warning")))
       fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on", "use no-fit, tight, unknown or never");
   }
   return gate;
 }
 
-/// The words of memplan check, which judges more than the card.
+/// The words of a gate, which judges more than the card.
 std::vector<std::string> parse_gate_words(const std::vector<std::string>& values) {
   const std::vector<std::string> words = split_commas(values);
   for (const std::string& word : words)
@@ -244,11 +245,16 @@ Options make_options(const Parsed& parsed) {
   if (parsed.has("fail-on")) {
     o.fail_on_given = true;
     o.fail_on_origin = origin("fail-on");
-    if (o.command->id & in_gate) o.fail_on_words = parse_gate_words(all("fail-on"));
-    else o.fail_on = parse_gate(all("fail-on"));
+    if (o.command->id & (in_gate | in_estimate)) o.fail_on_words = parse_gate_words(all("fail-on"));
+    if (o.command->id & (in_estimate | in_observe)) o.fail_on = parse_gate(all("fail-on"), o.command->id == in_estimate);
   }
   if (auto v = text("config")) o.config = *v;
   if (auto v = text("baseline")) o.baseline = *v, o.baseline_origin = origin("baseline");
+  const auto threshold = [&](const char* flag, std::optional<Threshold>& into) {
+    if (auto v = text(flag)) into = parse_threshold(*v, origin(flag)), into->origin = origin(flag);
+  };
+  threshold("max-peak", o.max_peak), threshold("warn-peak", o.warn_peak);
+  threshold("max-increase", o.max_increase), threshold("warn-increase", o.warn_increase);
   if (auto v = text("to")) o.to = *v;
   o.force = parsed.has("force");
   o.effective = parsed.has("effective");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/gate/threshold.h"
 #include "cli/observe/options.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/estimate/setup.h"
@@ -73,7 +74,8 @@ struct Options {
   std::vector<Verdict> fail_on{Verdict::no_fit, Verdict::unknown};
   bool fail_on_given = false;
   std::string fail_on_origin;              ///< "--fail-on" or "MEMPLAN_FAIL_ON"
-  std::vector<std::string> fail_on_words;  ///< of memplan check, which knows more of them
+  std::vector<std::string> fail_on_words;  ///< of a gate, which judges more than the card
+  std::optional<Threshold> max_peak, warn_peak, max_increase, warn_increase;
   std::string config, baseline, baseline_origin;
   std::string to;                          ///< of memplan diff: the flags of the other setup
   std::optional<Bytes> limit;              ///< a peak above it asks for changes as one that does not fit does

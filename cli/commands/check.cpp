@@ -15,15 +15,6 @@ namespace memplan::cli {
 
 namespace {
 
-GateFlags flags_of(const Options& options, std::vector<std::string> targets) {
-  GateFlags flags;
-  if (options.fail_on_given) flags.fail_on = options.fail_on_words, flags.fail_on_origin = options.fail_on_origin;
-  if (!options.baseline.empty()) flags.baseline = options.baseline, flags.baseline_origin = options.baseline_origin;
-  flags.targets = std::move(targets);
-  flags.exit_zero = options.exit_zero;
-  return flags;
-}
-
 bool exists(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
@@ -73,7 +64,7 @@ std::string peaks(const Json& document, const Json& before, const Style& style) 
 
 int run_check(const Options& options) {
   const Config config = load_config(options.config);
-  const Json document = check_targets(config, flags_of(options, options.arguments));
+  const Json document = check_targets(config, gate_flags(options, options.arguments));
   deliver(document, options);
   if (!options.output.empty() || options.format != Format::text) fmt::print(stderr, "memplan: {}\n", one_line(document));
   return document.at("summary").at("exit_code");
@@ -85,7 +76,7 @@ int run_baseline(const Options& options) {
     fail(ErrorKind::usage, fmt::format("'{}' is not something that can be done with a baseline", clean(action)), "memplan baseline", "use write, update or show");
   const std::vector<std::string> targets(options.arguments.begin() + 1, options.arguments.end());
   const Config config = load_config(options.config);
-  const BaselinePlace place = baseline_place(config, flags_of(options, {}));
+  const BaselinePlace place = baseline_place(config, gate_flags(options));
   const Style style = make_style(options);
   if (action == "show") {
     const Json document = load_document(place.path, ErrorKind::baseline);

@@ -20,6 +20,7 @@ int run_ops(const Options& options);
 int run_observe(const Options& options);
 int run_completions(const Options& options);
 int run_man();
+int run_schema(const Options& options);
 int run_report(const Options& options);
 int run_check(const Options& options);
 int run_diff(const Options& options);

@@ -1,5 +1,6 @@
 // memplan.toml as it is understood, with the origin of every value.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -17,26 +18,18 @@ struct Value {
   std::string name, value, origin;
 };
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& w : words) all += (all.empty() ? "" : ", ") + w;
-  return all;
-}
-
 std::vector<Value> gate_values(const Config& config, const Options& options) {
-  GateFlags flags;
-  if (options.fail_on_given) flags.fail_on = options.fail_on_words, flags.fail_on_origin = options.fail_on_origin;
-  if (!options.baseline.empty()) flags.baseline = options.baseline, flags.baseline_origin = options.baseline_origin;
+  const GateFlags flags = gate_flags(options);
   const FailOn fails = fail_on(config, flags);
   const BaselinePlace place = baseline_place(config, flags);
-  return {{"fail_on", joined(fails.words), fails.origin}, {"baseline", place.path, place.origin}, {"ratchet", config.ratchet ? "true" : "false", config.ratchet ? config.shown : "default"}};
+  return {{"fail_on", fmt::format("{}", fmt::join(fails.words, ", ")), fails.origin}, {"baseline", place.path, place.origin}, {"ratchet", config.ratchet ? "true" : "false", config.ratchet ? config.shown : "default"}};
 }
 
 std::vector<Value> target_values(const Config& config, const Target& t, bool effective) {
   const auto at = [&](std::int64_t line) { return fmt::format("{}:{}", config.shown, line); };
   std::vector<Value> values{{"model", t.model, at(t.line)}};
   for (const auto& [name, setting] : t.setup) {
-    std::string value = joined(setting.values);
+    std::string value = fmt::format("{}", fmt::join(setting.values, ", "));
     if (find_flag(name)->value.empty()) value = setting.values.empty() ? "false" : "true";
     values.push_back({name, value, at(setting.line) + (setting.from_defaults ? " [defaults]" : "")});
   }

@@ -4,17 +4,20 @@
 
 #include "cli/answer.h"
 #include "cli/commands/commands.h"
+#include "cli/gate/single.h"
 #include "cli/report/document.h"
 
 namespace memplan::cli {
 
 int run_estimate(const Options& options) {
+  const bool gated = is_gated(options);
   const Answer answer = compute(options);
-  const Json document = document_of(answer, options);
+  Json document = document_of(answer, options);
+  const int code = gated ? add_gate(document, options) : answer.exit_code;
   deliver(document, options);
   // A report that goes to a file or a program leaves people without the verdict.
   if (!options.output.empty() || options.format != Format::text) fmt::print(stderr, "memplan: {}\n", one_line(document));
-  return answer.exit_code;
+  return code;
 }
 
 }  // namespace memplan::cli

@@ -8,23 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/gate/diff.h"
+#include "cli/gate/fix.h"
 #include "cli/gate/rules.h"
+#include "cli/gate/single.h"
 #include "cli/progress.h"
 #include "cli/report/report.h"
 
 namespace memplan::cli {
 
 namespace {
-
-const char* kind_word(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::usage: return "usage";
-    case ErrorKind::input: return "input";
-    case ErrorKind::baseline: return "baseline";
-    case ErrorKind::internal: return "internal";
-  }
-  return "internal";
-}
 
 Json head_of() {
   Json j;
@@ -67,22 +59,6 @@ Json report_of(const Config& config, const Target& target, bool search, std::opt
   return report;
 }
 
-/// Of the changes that bring the peak down far enough, the one that changes least: fewest flags, then least memory saved.
-Json smallest_fix(const Json& report, std::optional<Bytes> wanted) {
-  Json best = nullptr;
-  std::size_t best_flags = 0;
-  for (const Json& c : report.at("alternatives").at("changes")) {
-    const std::int64_t peak = c.at("peak_bytes");
-    const std::string verdict = text_of(c, "verdict");
-    const bool given = report.at("device").at("given").get<bool>();
-    if ((wanted && peak > wanted->count) || (given && (verdict == "no-fit" || verdict == "unknown"))) continue;
-    const std::string flags = text_of(c, "flags");
-    const auto words = static_cast<std::size_t>(std::count(flags.begin(), flags.end(), ' '));
-    if (best.is_null() || words < best_flags || (words == best_flags && peak > best.at("peak_bytes").get<std::int64_t>())) best = c, best_flags = words;
-  }
-  return best;
-}
-
 /// The baseline, read once; an error is kept for the targets that need it.
 struct Baseline {
   std::string path, origin;
@@ -116,17 +92,6 @@ struct Baseline {
   }
 };
 
-/// Another card or mode is another question, and its bytes are no baseline for this one.
-void comparable(const Json& base, const Json& report, const std::string& path) {
-  const auto same = [&](const char* what, const std::string& was, const std::string& is) {
-    if (was != is)
-      fail(ErrorKind::baseline, fmt::format("the baseline was made for the {} {}, the target has {}", what, was, is), path,
-           "if the change is meant, memplan baseline update takes the present state");
-  };
-  same("card", text_of(base.at("device"), "key"), text_of(report.at("device"), "key"));
-  same("mode", text_of(base.at("setup"), "mode"), text_of(report.at("setup"), "mode"));
-}
-
 bool needs_baseline(const Config& config, const Target& t) { return t.max_increase || t.warn_increase || config.ratchet || !t.baseline.empty(); }
 
 Json check_one(const Config& config, const Target& target, const Baseline& baseline, RuleContext context) {
@@ -135,15 +100,14 @@ Json check_one(const Config& config, const Target& target, const Baseline& basel
   if (baseline.error && (needs_baseline(config, target) || baseline.named || baseline.present)) throw Failure(*baseline.error);
   if (!baseline.error) {
     base = baseline.report_of(target);
-    if (!base.is_null()) comparable(base, report, baseline.path);
+    if (!base.is_null()) require_comparable(base, report, baseline.path);
   }
   Json rules = rules_of(context, report, base);
   const std::string status = status_of(rules);
   Json fix = nullptr;
   if (status != "passed") {
-    const std::optional<Bytes> wanted = wanted_peak(context, report, base);
-    report = report_of(config, target, true, wanted);
-    fix = smallest_fix(report, wanted);
+    report = report_of(config, target, true, wanted_peak(context, report, base));
+    fix = smallest_fix(options_of(config, target), context, report, base);
   }
   Json j;
   j["status"] = status;
@@ -156,6 +120,15 @@ Json check_one(const Config& config, const Target& target, const Baseline& basel
 }
 
 }  // namespace
+
+GateFlags gate_flags(const Options& options, std::vector<std::string> targets) {
+  GateFlags flags;
+  if (options.fail_on_given) flags.fail_on = options.fail_on_words, flags.fail_on_origin = options.fail_on_origin;
+  if (!options.baseline.empty()) flags.baseline = options.baseline, flags.baseline_origin = options.baseline_origin;
+  flags.targets = std::move(targets);
+  flags.exit_zero = options.exit_zero;
+  return flags;
+}
 
 BaselinePlace baseline_place(const Config& config, const GateFlags& flags) {
   if (flags.baseline) return {*flags.baseline, flags.baseline_origin, true};
@@ -202,7 +175,7 @@ Json check_targets(const Config& config, const GateFlags& flags) {
       entry["rules"] = Json::array();
       entry["fix"] = nullptr;
       entry["diff"] = nullptr;
-      entry["error"] = {{"code", code}, {"kind", kind_word(e.kind)}, {"message", clean(e.what)}, {"where", clean(e.where)}, {"hint", clean(e.hint)}};
+      entry["error"] = {{"code", code}, {"kind", kind_name(e.kind)}, {"message", clean(e.what)}, {"where", clean(e.where)}, {"hint", clean(e.hint)}};
       entry["report"] = nullptr;
       ++errors;
       error_code = std::max(error_code, code);

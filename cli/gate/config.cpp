@@ -1,6 +1,7 @@
 #include "cli/gate/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -36,13 +37,6 @@ std::string nearest(const std::string& name, const Names& names) {
     if (d < best_distance) best_distance = d, best = n;
   }
   return best;
-}
-
-template <class Names>
-std::string joined(const Names& names) {
-  std::string all;
-  for (const auto& n : names) all += (all.empty() ? "" : ", ") + std::string(n);
-  return all;
 }
 
 std::set<std::string> setup_keys() {
@@ -92,7 +86,7 @@ class Reader {
   void unknown_key(const std::string& key, std::int64_t at, const Names& known, std::string_view where) const {
     const std::string near = nearest(key, known);
     wrong(at, fmt::format("'{}' is not a key {}", key, where.empty() ? "of the configuration" : fmt::format("of {}", where)),
-          near.empty() ? "known are " + joined(known) : fmt::format("did you mean {}?", near));
+          near.empty() ? fmt::format("known are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", near));
   }
   template <class Names>
   void only(const toml::table& t, const Names& known, std::string_view where) const {
@@ -114,14 +108,10 @@ class Reader {
       t.text = std::to_string(n->get());
       return t;
     }
-    t.text = text(node, key);
-    const auto checked = catching([&] {
-      if (t.text.back() == '%') t.percent = parse_number(trim(std::string_view(t.text).substr(0, t.text.size() - 1)), key);
-      else t.bytes = parse_size(t.text, key);
-      return 0;
-    });
-    if (!checked) wrong(t.line, checked.error().what, "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
-    return t;
+    auto written = catching([&] { return parse_threshold(text(node, key), key); });
+    if (!written) wrong(t.line, written.error().what, "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
+    written->line = t.line;
+    return *written;
   }
 
   /// A value as it would be typed after the flag.
@@ -183,7 +173,7 @@ class Reader {
       const auto add = [&](const toml::node& entry) {
         const std::string value = text(entry, "fail_on");
         if (std::find(gate_words.begin(), gate_words.end(), value) == gate_words.end())
-          wrong(line(entry), fmt::format("'{}' is not a value for fail_on", value), "use " + joined(gate_words));
+          wrong(line(entry), fmt::format("'{}' is not a value for fail_on", value), fmt::format("use {}", fmt::join(gate_words, ", ")));
         c_.fail_on->push_back(value);
       };
       if (const auto* list = node->as_array())
@@ -244,7 +234,7 @@ class Reader {
     out.rule = text(*t.get("rule"), "rule");
     if (std::find(rule_words.begin(), rule_words.end(), out.rule) == rule_words.end()) {
       const std::string near = nearest(out.rule, rule_words);
-      wrong(line(*t.get("rule")), fmt::format("'{}' is not a rule", out.rule), near.empty() ? "rules are " + joined(rule_words) : fmt::format("did you mean {}?", near));
+      wrong(line(*t.get("rule")), fmt::format("'{}' is not a rule", out.rule), near.empty() ? fmt::format("rules are {}", fmt::join(rule_words, ", ")) : fmt::format("did you mean {}?", near));
     }
     out.target = text(*t.get("target"), "target");
     out.reason = text(*t.get("reason"), "reason");
@@ -283,11 +273,6 @@ std::string find_config() {
 }
 
 }  // namespace
-
-Bytes Threshold::of(Bytes whole) const {
-  if (bytes) return *bytes;
-  return Bytes(static_cast<std::int64_t>(std::floor(static_cast<double>(whole.count) * percent / 100.0)));
-}
 
 std::string confined(const Config& config, const std::string& path, std::int64_t line, std::string_view what) {
   const auto outside = [&](const char* why) {

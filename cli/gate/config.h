@@ -7,20 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/gate/threshold.h"
 #include "cli/options.h"
 #include "estimators/base/bytes.h"
 
 namespace memplan::cli {
-
-/// "70GiB", or "90%" of something that the rule names (the card, or the baseline).
-struct Threshold {
-  std::optional<Bytes> bytes;
-  double percent = 0;
-  std::string text;  ///< as written
-  std::int64_t line = 0;
-  /// In bytes; `whole` is what a percentage is of.
-  Bytes of(Bytes whole) const;
-};
 
 /// A setting of the model's setup, as the flag of the same name would be given.
 struct Setting {

@@ -57,6 +57,7 @@ class Rules {
     rules_.push_back(std::move(r));
   }
 
+  std::string place(const Threshold& t) const { return t.origin.empty() ? place(t.line) : t.origin; }
   std::string place(std::int64_t line) const { return fmt::format("{}:{}", c_.config->shown, line); }
   std::int64_t gpu_line() const {
     const auto it = c_.target->setup.find("gpu");
@@ -93,19 +94,19 @@ class Rules {
     std::string message = fmt::format("peak {} of {} ({})", human(peak_), human(most), name);
     if (peak_ > most) message += fmt::format(", over by {}", human(peak_ - most));
     else if (bad) message += fmt::format("; the range of the estimate reaches {}", human(high_));
-    add(rule, code, bad, fails, high_, most, t.text, place(t.line), t.line, message);
+    add(rule, code, bad, fails, high_, most, t.text, place(t), t.line, message);
   }
 
   void growth(const char* rule, const char* code, const Threshold& t, const char* name, bool fails) {
     if (base_.is_null()) return fresh(rule, code, t);
     const std::int64_t was = base_.at("summary").at("peak_bytes"), most = was + t.of(Bytes(was)).count;
-    add(rule, code, peak_ > most, fails, peak_, most, t.text, place(t.line), t.line,
+    add(rule, code, peak_ > most, fails, peak_, most, t.text, place(t), t.line,
         fmt::format("peak {}, {} against the baseline's {} ({} {})", human(peak_), human_change(peak_ - was), human(was), name, t.text));
   }
 
   void fresh(const char* rule, const char* code, const Threshold& t) {
     rules_.push_back({{"rule", rule}, {"code", code}, {"status", "new"}, {"value_bytes", peak_}, {"threshold_bytes", nullptr}, {"threshold", clean(t.text)},
-                      {"origin", place(t.line)}, {"line", t.line}, {"message", "the baseline has no such target yet: memplan baseline update adds it"}});
+                      {"origin", place(t)}, {"line", t.line}, {"message", "the baseline has no such target yet: memplan baseline update adds it"}});
   }
 
   void ratchet() {

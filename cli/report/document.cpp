@@ -203,8 +203,10 @@ std::string one_line(const Json& document) {
   if (kind_of(document) == check_document) return fmt::format("verdict={} failed={} targets={}", text_of(s, "status"), s.at("failed").get<std::int64_t>(), s.at("targets").get<std::int64_t>());
   if (kind_of(document) == diff_document) return fmt::format("delta={}", s.at("delta_bytes").get<std::int64_t>());
   const std::int64_t peak = s.at("peak_bytes");
-  if (s.at("verdict").is_null()) return fmt::format("peak={} limit=none", peak);
-  return fmt::format("verdict={} peak={} limit={}", s.at("verdict").get<std::string>(), peak, s.at("limit_bytes").get<std::int64_t>());
+  const auto gate = document.at("gate").find("status");
+  const std::string status = gate == document.at("gate").end() ? "" : " gate=" + gate->get<std::string>();
+  if (s.at("verdict").is_null()) return fmt::format("peak={} limit=none{}", peak, status);
+  return fmt::format("verdict={} peak={} limit={}{}", s.at("verdict").get<std::string>(), peak, s.at("limit_bytes").get<std::int64_t>(), status);
 }
 
 }  // namespace memplan::cli

@@ -7,8 +7,6 @@
 
 namespace memplan::cli {
 
-namespace {
-
 const char* kind_name(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::usage: return "usage";
@@ -18,8 +16,6 @@ const char* kind_name(ErrorKind kind) {
   }
   return "internal";
 }
-
-}  // namespace
 
 int exit_code_of(ErrorKind kind) {
   switch (kind) {

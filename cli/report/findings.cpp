@@ -12,15 +12,27 @@ namespace {
 
 std::string advice_of(const Json& fix, const std::string& message) {
   std::string advice;
-  if (!fix.is_null()) advice = fmt::format("smallest change that passes: {} (peak {})", text_of(fix, "flags"), human(fix.at("peak_bytes")));
+  if (!fix.is_null())
+    advice = fmt::format("smallest change that passes: {} (peak {}{})", text_of(fix, "flags"), human(fix.at("peak_bytes")),
+                         fix.contains("saves_bytes") ? ", saves " + human(fix.at("saves_bytes")) : "");
   if (!message.empty()) advice += (advice.empty() ? "" : "; ") + message;
   return advice;
 }
+
+const char* level_of(const std::string& status) { return status == "failed" ? "error" : status == "warned" ? "warning" : "note"; }
 
 void of_report(const Json& document, std::vector<Finding>& out) {
   const std::string file = text_of(document.at("input"), "path"), module = text_of(document.at("peak"), "module");
   const Json& s = document.at("summary");
   const std::string name = file_name(file);
+  const Json& gate = document.at("gate");
+  if (const auto rules = gate.find("rules"); rules != gate.end()) {  // --max-peak, --baseline: its own judgement counts
+    const std::string advice = advice_of(gate.value("fix", Json(nullptr)), {});
+    for (const Json& r : *rules)
+      if (r.at("status") == "failed" || r.at("status") == "warned")
+        out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(text_of(r, "status")), name, text_of(r, "message"), advice, file, 1, module, {}});
+    return;
+  }
   if (!s.at("verdict").is_null()) {
     const std::string verdict = text_of(s, "verdict");
     const std::string message = fmt::format("peak {} of {}", human(s.at("peak_bytes")), human(s.at("limit_bytes")));
@@ -50,7 +62,7 @@ void of_check(const Json& document, std::vector<Finding>& out) {
     for (const Json& r : t.at("rules")) {
       const std::string status = text_of(r, "status");
       if (status == "passed" || status == "new") continue;
-      out.push_back({text_of(r, "rule"), text_of(r, "code"), status == "failed" ? "error" : status == "warned" ? "warning" : "note", name, text_of(r, "message"),
+      out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(status), name, text_of(r, "message"),
                      status == "ignored" ? std::string() : advice, file, r.at("line"), module, status == "ignored" ? text_of(r, "reason") : std::string()});
     }
   }

@@ -24,7 +24,7 @@ constexpr std::array format_table{
     ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false, render_junit},
     ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false, render_github},
     ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, false, render_gitlab},
-    ReportFormat{"html", ".html", "one self-contained page", report_document, true, render_html},
+    ReportFormat{"html", ".html", "one self-contained page", every_document, true, render_html},
     ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, true, render_perfetto},
     ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true, render_snapshot},
 };
@@ -67,7 +67,7 @@ bool timeline_wanted(const Options& options) {
 std::string render(const Json& document, const ReportFormat& format, const View& view) {
   const DocumentKind kind = kind_of(document);
   if (!(format.documents & kind))
-    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json, md or csv");
+    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json, md, html or csv");
   try {
     return format.render(document, view);
   } catch (const nlohmann::json::exception& error) {

@@ -67,12 +67,14 @@ std::string render_sarif(const Json& document, const View& view);
 std::string render_junit(const Json& document, const View& view);
 std::string render_github(const Json& document, const View& view);
 std::string render_gitlab(const Json& document, const View& view);
+std::string render_html(const Json& document, const View& view);
+std::string render_perfetto(const Json& document, const View& view);
+std::string render_snapshot(const Json& document, const View& view);
 
 // Parts of render_text.
 std::string check_text(const Json& document, const View& view);
 std::string diff_text(const Json& document, const View& view);
-std::string render_html(const Json& document, const View& view);
-std::string render_perfetto(const Json& document, const View& view);
-std::string render_snapshot(const Json& document, const View& view);
+/// What the gate of a report found (--max-peak, --baseline); empty of a report that had none.
+std::string report_gate_text(const Json& document, const Style& style);
 
 }  // namespace memplan::cli

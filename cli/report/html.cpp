@@ -5,7 +5,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "cli/report/formats.h"
+#include "cli/report/accuracy.h"
+#include "cli/report/document.h"
+#include "cli/report/words.h"
 
 namespace memplan::embedded {
 std::string_view report_page();
@@ -70,25 +72,41 @@ Json columns_of(const Json& tensors) {
   return out;
 }
 
-std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+struct Heading {
+  std::string title, sentence;
+};
+
+Heading heading_of(const Json& document) {
+  const Json& s = document.at("summary");
+  if (kind_of(document) == check_document)
+    return {"Gate: " + text_of(s, "status"), "Targets: " + std::to_string(s.at("targets").get<std::int64_t>()) + ", failing: " + std::to_string(s.at("failed").get<std::int64_t>() + s.at("errors").get<std::int64_t>()) + "."};
+  if (kind_of(document) == diff_document)
+    return {file_name(text_of(document.at("base"), "model")) + " against " + file_name(text_of(document.at("head"), "model")),
+            "The peak goes from " + human(s.at("base_bytes")) + " to " + human(s.at("head_bytes")) + "."};
+  std::string sentence = "The peak of the process is " + human(s.at("peak_bytes"));
+  if (s.at("limit_bytes").is_number()) sentence += " of " + human(s.at("limit_bytes"));
+  return {file_name(text_of(document.at("input"), "path")) + (s.at("verdict").is_string() ? ": " + text_of(s, "verdict") : ""), sentence + "."};
+}
 
 }  // namespace
 
 std::string render_html(const Json& document, const View&) {
   Json shown = document;
-  // With a timeline the tensors at the peak are among its allocations.
-  if (!shown.contains("timeline")) shown["tensor_columns"] = columns_of(shown.value("tensors_at_peak", Json::array()));
-  shown.erase("tensors_at_peak");
-  // Nor does the page draw the end of the run or driver calls; perfetto and snapshot are made from the document itself.
-  if (shown.contains("timeline"))
-    for (const char* part : {"arena_at_end", "driver"}) shown["timeline"].erase(part);
-  const Json summary = document.value("summary", Json::object());
-  const std::string verdict = summary.contains("verdict") && summary["verdict"].is_string() ? summary["verdict"].get<std::string>() : std::string();
-  const std::string model = file_name(document.value("input", Json::object()).value("path", std::string("model")));
-  std::string sentence = "The peak of the process is " + to_human(Bytes(summary.value("peak_bytes", std::int64_t{0})));
-  if (summary.contains("limit_bytes") && summary["limit_bytes"].is_number()) sentence += " of " + to_human(Bytes(summary["limit_bytes"].get<std::int64_t>()));
-  const std::pair<std::string_view, std::string> fields[] = {
-      {"@TITLE@", escaped(model + (verdict.empty() ? "" : ": " + verdict) + " – memplan")}, {"@SUMMARY@", escaped(sentence + ".")}, {"@DATA@", as_data(shown)}};
+  if (kind_of(document) == report_document) {
+    // With a timeline the tensors at the peak are among its allocations.
+    if (!shown.contains("timeline")) shown["tensor_columns"] = columns_of(shown.value("tensors_at_peak", Json::array()));
+    shown.erase("tensors_at_peak");
+    // Nor does the page draw the end of the run or driver calls; perfetto and snapshot are made from the document itself.
+    if (shown.contains("timeline"))
+      for (const char* part : {"arena_at_end", "driver"}) shown["timeline"].erase(part);
+    shown["accuracy"] = accuracy_sentences();
+  } else if (kind_of(document) == check_document) {
+    // A gate's page shows what its rules found; each report has a page of its own.
+    for (Json& t : shown.at("targets"))
+      if (!t.at("report").is_null()) t["report"] = {{"summary", t["report"].at("summary")}, {"device", t["report"].at("device")}};
+  }
+  const Heading heading = heading_of(document);
+  const std::pair<std::string_view, std::string> fields[] = {{"@TITLE@", escaped(heading.title + " – memplan")}, {"@SUMMARY@", escaped(heading.sentence)}, {"@DATA@", as_data(shown)}};
   // One pass from left to right, so that what is filled in is never looked at.
   const std::string_view page = embedded::report_page();
   std::string out;

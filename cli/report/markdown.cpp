@@ -166,6 +166,41 @@ std::string headline(const Json& d) {
   return out + "\n\n";
 }
 
+std::string fix_line(const Json& fix) {
+  std::string line = fmt::format("- **Smallest change that passes:** {} brings the peak to {}{}.", md_code(text_of(fix, "flags")), human(fix.at("peak_bytes")),
+                                 fix.contains("saves_bytes") ? fmt::format(", {} less", human(fix.at("saves_bytes"))) : "");
+  for (const Json& caution : fix.value("cautions", Json::array())) line += " It changes the training: " + md_text(caution.get<std::string>()) + ".";
+  return line + "\n";
+}
+
+std::string rule_lines(const Json& rules, bool every) {
+  std::string out;
+  for (const Json& r : rules) {
+    const std::string status = text_of(r, "status");
+    if (!every && (status == "passed" || status == "new")) continue;
+    const char* sign = status == "failed" ? "❌" : status == "warned" ? "⚠️" : status == "ignored" ? "💤" : "✅";
+    out += fmt::format("- {} **{}** ({}, {}): {}{}\n", sign, text_of(r, "rule"), text_of(r, "code"), md_code(text_of(r, "origin")), md_text(text_of(r, "message")),
+                       status == "ignored" ? fmt::format("; ignored until {}: {}", text_of(r, "expires"), md_text(text_of(r, "reason"))) : "");
+  }
+  return out;
+}
+
+std::string diff_tables(const Json& d, std::size_t limit);
+std::string setup_list(const Json& changes);
+
+/// Of a report with limits or a baseline of its own.
+std::string gate_block(const Json& d) {
+  const Json& gate = d.at("gate");
+  if (!gate.contains("rules")) return {};
+  const std::string status = text_of(gate, "status");
+  std::string out = fmt::format("### The gate {}\n\n{}", status == "failed" ? "fails" : status == "warned" ? "warns" : "passes", rule_lines(gate.at("rules"), true));
+  if (const Json fix = gate.value("fix", Json(nullptr)); !fix.is_null()) {
+    out += fix_line(fix);
+    out += fmt::format("\n```sh\n{}\n```\n", command_of(d, {}, text_of(fix, "flags")));
+  }
+  return out + "\n";
+}
+
 std::string report_md(const Json& d, const View& view) {
   MdPage page;
   const Json& s = d.at("summary");
@@ -174,6 +209,10 @@ std::string report_md(const Json& d, const View& view) {
   for (std::size_t at = setup.find("  "); at != std::string::npos; at = setup.find("  ", at)) setup.replace(at, 2, ", ");
   for (const Json& dim : d.at("setup").at("dims")) setup += fmt::format(", {} = {}{}", text_of(dim, "name"), dim.at("size").get<std::int64_t>(), text_of(dim, "origin") == "assumed" ? " (assumed)" : "");
   page.blocks.push_back(headline(d) + fmt::format("Setup: {}; {} parameters. The peak is in {}.\n\n", md_text(setup), short_count(d.at("input").at("parameters")), md_code(peak_place(d), 200)));
+  if (std::string gate = gate_block(d); !gate.empty()) page.blocks.push_back(std::move(gate));
+  if (const auto diff = d.find("diff"); diff != d.end())
+    page.blocks.push_back(fmt::format("### Against the baseline\n\n**{} → {}**, {}.\n\n", human(diff->at("summary").at("base_bytes")), human(diff->at("summary").at("head_bytes")), change_of(*diff)) +
+                          setup_list(diff->at("setup")) + diff_tables(*diff, row_limit(view, 8)));
   const std::string changes = changes_block(d, needed);
   if (needed) page.blocks.push_back(changes);
 
@@ -353,13 +392,15 @@ std::string check_md(const Json& d, const View& view) {
       page.blocks.push_back(block + fmt::format("- {} {}: {}\n\n", md_code(text_of(e, "where")), md_text(text_of(e, "message")), md_text(text_of(e, "hint"))));
       continue;
     }
-    for (const Json& r : t.at("rules")) {
-      const std::string status = text_of(r, "status");
-      if (status == "passed" || status == "new") continue;
-      block += fmt::format("- {} **{}** ({}, {}): {}{}\n", status == "failed" ? "❌" : status == "warned" ? "⚠️" : "💤", text_of(r, "rule"), text_of(r, "code"), md_code(text_of(r, "origin")),
-                           md_text(text_of(r, "message")), status == "ignored" ? fmt::format("; ignored until {}: {}", text_of(r, "expires"), md_text(text_of(r, "reason"))) : "");
+    block += rule_lines(t.at("rules"), false);
+    if (const Json& fix = t.at("fix"); !fix.is_null()) {
+      block += fix_line(fix);
+      if (fix.contains("configuration")) {
+        block += "\n  ```toml\n";
+        for (const Json& line : fix.at("configuration")) block += "  " + line.get<std::string>() + "\n";
+        block += "  ```\n\n";
+      }
     }
-    if (const Json& fix = t.at("fix"); !fix.is_null()) block += fmt::format("- **Smallest change that passes:** {} brings the peak to {}.\n", md_code(text_of(fix, "flags")), human(fix.at("peak_bytes")));
     if (const std::string message = text_of(t, "message"); !message.empty()) block += "- " + md_text(message) + "\n";
     page.blocks.push_back(block + "\n");
   }

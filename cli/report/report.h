@@ -15,6 +15,8 @@ namespace memplan::cli {
 std::string text_error(const Error& error, const Style& style);
 std::string json_error(const Error& error, int code);
 int exit_code_of(ErrorKind kind);
+/// "usage", "input", "baseline" or "internal"
+const char* kind_name(ErrorKind kind);
 
 /// A tensor as tables show it.
 struct TensorRow {

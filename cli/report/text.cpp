@@ -161,15 +161,20 @@ std::string alternatives(const Json& document, const Figures& f, const Style& st
   return out.empty() ? out : style.paint("Also estimated", Paint::bold) + "\n" + out;
 }
 
-std::string quiet_line(const Figures& f) {
-  if (!f.given) return fmt::format("needs {}\n", human(f.peak));
-  return fmt::format("{}  peak {}  limit {}\n", f.verdict, human(f.peak), human(f.limit));
+std::string quiet_line(const Json& document, const Figures& f) {
+  std::string line = f.given ? fmt::format("{}  peak {}  limit {}", f.verdict, human(f.peak), human(f.limit)) : fmt::format("needs {}", human(f.peak));
+  if (const auto status = document.at("gate").find("status"); status != document.at("gate").end()) {
+    line += fmt::format("  gate {}", status->get<std::string>());
+    for (const Json& r : document.at("gate").at("rules"))
+      if (r.at("status") == "failed") line += fmt::format("  {}", text_of(r, "rule"));
+  }
+  return line + "\n";
 }
 
 std::string report_text(const Json& document, const View& view) {
   const Style& style = view.style;
   const Figures f(document);
-  if (view.quiet) return quiet_line(f);
+  if (view.quiet) return quiet_line(document, f);
   const Json& device = document.at("device");
   std::string out = wrap(fmt::format("{}  {}{}  {} parameters", file_name(text_of(document.at("input"), "path")), setup_words(document.at("setup")), dims_words(document),
                                      short_count(document.at("input").at("parameters"))), style.width, 2) + "\n";
@@ -182,6 +187,7 @@ std::string report_text(const Json& document, const View& view) {
   out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
   out += "\n" + style.paint("PyTorch's counters, highest in the step", Paint::bold) + "\n" + steps_lines(document, style);
   out += ranks_lines(document, style);
+  if (const std::string gate = report_gate_text(document, style); !gate.empty()) out += "\n" + gate;
   if (const std::string also = alternatives(document, f, style); !also.empty()) out += "\n" + also;
   out += "\n";
   std::string assumed;

@@ -45,13 +45,46 @@ std::string setup_line(const Json& changes) {
   return out;
 }
 
+std::string detail(const std::string& text, const Style& style) { return "        " + wrap(text, style.width, 10, 8) + "\n"; }
+
+/// The rules that say something; all of them with `every`.
+std::string rule_lines(const Json& rules, bool every, bool fresh, const Style& style) {
+  std::string out;
+  for (const Json& r : rules) {
+    const std::string state = text_of(r, "status");
+    if ((state == "passed" && !every) || (state == "new" && !fresh)) continue;
+    std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"), text_of(r, "origin"));
+    if (state == "ignored") text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
+    const Word w = word_of(state);
+    out += "      " + style.paint(w.text, w.paint) + " " + wrap(text, style.width, 10, 7 + columns(w.text)) + "\n";
+  }
+  return out;
+}
+
+/// What moved, and what to do about it.
+std::string findings_text(const Json& diff, const Json& fix, const Json& report, bool asked, const Style& style) {
+  std::string out;
+  if (!diff.is_null()) {
+    if (const std::string setup = setup_line(diff.at("setup")); !setup.empty()) out += detail("setup: " + setup, style);
+    if (const std::string rows = moved(diff, style, 5); !rows.empty()) out += detail("what moved at the peak:", style) + rows;
+  }
+  if (!asked) return out;
+  if (fix.is_null()) return out + detail("none of the changes that were estimated passes", style);
+  std::string text = fmt::format("smallest change that passes: {} (peak {}", text_of(fix, "flags"), human(fix.at("peak_bytes")));
+  // Fixes of earlier versions had the flags and the peak only.
+  if (fix.contains("saves_bytes")) text += fmt::format(", saves {}", human(fix.at("saves_bytes")));
+  if (!report.at("summary").at("limit_bytes").is_null()) text += ", " + text_of(fix, "verdict");
+  out += detail(text + ")", style);
+  for (const Json& caution : fix.value("cautions", Json::array())) out += detail("  it changes the training: " + caution.get<std::string>(), style);
+  return out;
+}
+
 std::string target_text(const Json& t, const Style& style) {
   const Word status = word_of(text_of(t, "status"));
   std::string line = style.paint(fmt::format("{:<6}", status.text), status.paint) + text_of(t, "name");
-  const auto detail = [&](const std::string& text) { return "        " + wrap(text, style.width, 10, 8) + "\n"; };
   if (const Json& e = t.at("error"); !e.is_null()) {
     const std::string where = text_of(e, "where");
-    return line + "\n" + detail(fmt::format("{}{}. {}", where.empty() ? "" : where + ": ", text_of(e, "message"), text_of(e, "hint")));
+    return line + "\n" + detail(fmt::format("{}{}. {}", where.empty() ? "" : where + ": ", text_of(e, "message"), text_of(e, "hint")), style);
   }
   const Json& s = t.at("report").at("summary");
   line += fmt::format("  {}", human(s.at("peak_bytes")));
@@ -62,26 +95,17 @@ std::string target_text(const Json& t, const Style& style) {
     line += "  " + human_change(d.at("delta_bytes"));
     if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0) line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
   }
-  std::string out = line + "\n";
   const bool quiet = t.at("status") == "passed";
-  for (const Json& r : t.at("rules")) {
-    const std::string state = text_of(r, "status");
-    if (state == "passed" || (quiet && state == "new")) continue;
-    std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"), text_of(r, "origin"));
-    if (state == "ignored") text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
-    const Word w = word_of(state);
-    out += "      " + style.paint(w.text, w.paint) + " " + wrap(text, style.width, 10, 7 + columns(w.text)) + "\n";
-  }
+  std::string out = line + "\n" + rule_lines(t.at("rules"), false, !quiet, style);
   if (quiet) return out;
-  if (!diff.is_null()) {
-    if (const std::string setup = setup_line(diff.at("setup")); !setup.empty()) out += detail("setup: " + setup);
-    if (const std::string rows = moved(diff, style, 5); !rows.empty()) out += detail("what moved at the peak:") + rows;
+  out += findings_text(diff, t.at("fix"), t.at("report"), true, style);
+  const Json& fix = t.at("fix");
+  if (!fix.is_null() && fix.contains("configuration")) {
+    std::string lines;
+    for (const Json& l : fix.at("configuration")) lines += (lines.empty() ? "" : ", ") + l.get<std::string>();
+    out += detail("  as settings of the target: " + lines, style);
   }
-  if (const Json& fix = t.at("fix"); !fix.is_null())
-    out += detail(fmt::format("smallest change that passes: {} (peak {}{})", text_of(fix, "flags"), human(fix.at("peak_bytes")),
-                              s.at("limit_bytes").is_null() ? "" : ", " + text_of(fix, "verdict")));
-  else out += detail("no single change that was tried passes");
-  if (const std::string message = text_of(t, "message"); !message.empty()) out += detail(message);
+  if (const std::string message = text_of(t, "message"); !message.empty()) out += detail(message, style);
   return out;
 }
 
@@ -105,6 +129,24 @@ std::string check_text(const Json& document, const View& view) {
   std::string out = wrap(head, style.width, 2) + "\n\n";
   for (const Json& t : document.at("targets")) out += target_text(t, style);
   return out + "\n" + last;
+}
+
+std::string report_gate_text(const Json& document, const Style& style) {
+  const Json& gate = document.at("gate");
+  const auto rules = gate.find("rules");
+  if (rules == gate.end()) return {};
+  const Word word = word_of(text_of(gate, "status"));
+  const auto diff = document.find("diff");
+  std::string out = style.paint("Gate", Paint::bold) + ": " + style.paint(word.text, word.paint);
+  if (diff != document.end()) {
+    const Json& d = diff->at("summary");
+    out += fmt::format("  {} against {}", human_change(d.at("delta_bytes")), text_of(gate.at("baseline"), "path"));
+    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0) out += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
+  }
+  out += "\n" + rule_lines(*rules, true, true, style);
+  const auto fix = gate.find("fix");  // absent where nobody looked for one
+  return out + findings_text(diff == document.end() ? Json(nullptr) : *diff, fix == gate.end() ? Json(nullptr) : *fix, document,
+                             fix != gate.end() && text_of(gate, "status") != "passed", style);
 }
 
 std::string diff_text(const Json& document, const View& view) {

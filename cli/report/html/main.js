@@ -1,11 +1,12 @@
 // Puts the page together.
 
 const main_ = document.getElementById("report"), nav = document.getElementById("sections");
-const made = [verdictSection, changesSection, diffSection, timelineSection, tensorSection, ownersSection, arenaSection, scalingSection, ranksSection, cardsSection, basisSection].map(make => make()).filter(Boolean);
-const names = {verdict: "Verdict", changes: "Change", diff: "Diff", timeline: "Timeline", tensors: "Tensors", owners: "Owners", arena: "Arena", scaling: "Scaling", ranks: "Ranks", gpus: "GPUs", basis: "Basis"};
-main_.replaceChildren(...made, el("footer", {class: "foot"}, keysHelp(), el("p", {class: "muted"}, "Made by memplan " + ((doc.tool || {}).version || "") + " without a GPU and without running the model. This file loads nothing from a network.")));
-for (const s of made) nav.append(el("a", {href: "#" + s.id}, names[s.id]));
-if (!T) document.getElementById("basis").prepend(el("p", {class: "help"}, "This report was saved without its timeline: the chart, the map and the curves are left out. Make the HTML from the model itself to have them."));
+const reportSections = () => [verdictSection, gateSection, changesSection, diffSection, timelineSection, tensorSection, ownersSection, arenaSection, scalingSection, ranksSection, cardsSection, basisSection].map(make => make()).filter(Boolean);
+const made = doc.kind === "check" ? checkSections() : doc.kind === "diff" ? comparisonSections() : reportSections();
+const names = {verdict: "Verdict", gate: "Gate", changes: "Change", diff: "Diff", timeline: "Timeline", tensors: "Tensors", owners: "Owners", arena: "Arena", scaling: "Scaling", ranks: "Ranks", gpus: "GPUs", basis: "Basis"};
+main_.replaceChildren(...made, el("footer", {class: "foot"}, doc.kind === "check" || doc.kind === "diff" ? null : keysHelp(), el("p", {class: "muted"}, "Made by memplan " + ((doc.tool || {}).version || "") + " without a GPU and without running the model. This file loads nothing from a network.")));
+for (const s of made) nav.append(el("a", {href: "#" + s.id}, names[s.id] || s.querySelector("h2").textContent));
+if (!T && doc.kind !== "check" && doc.kind !== "diff") document.getElementById("basis").prepend(el("p", {class: "help"}, "This report was saved without its timeline: the chart, the map and the curves are left out. Make the HTML from the model itself to have them."));
 
 for (const draw of start) draw();
 

@@ -12,30 +12,15 @@ function ranksSection() {
   return section("ranks", "Ranks and stages", "One bar per kind of rank; the verdict is that of the heaviest one.", el("table", {class: "cards ranks"}, el("tbody", null, rows)));
 }
 
-function diffSection() {
-  const d = doc.diff || doc.baseline_diff;
-  if (!d) return null;
-  const signed = n => (n > 0 ? "+" : n < 0 ? "−" : "±") + size(Math.abs(n));
-  const deltaOf = r => r.delta_bytes ?? ((r.head_bytes ?? r.after_bytes ?? r.new_bytes ?? 0) - (r.base_bytes ?? r.before_bytes ?? r.old_bytes ?? 0));
-  const beforeOf = r => r.base_bytes ?? r.before_bytes ?? r.old_bytes, afterOf = r => r.head_bytes ?? r.after_bytes ?? r.new_bytes;
-  const table = (title, list, nameOf) => list && list.length ? el("div", null, el("h3", null, title), el("table", {class: "plaintable diff"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, ""), el("th", {scope: "col", class: "number"}, "before"), el("th", {scope: "col", class: "number"}, "after"), el("th", {scope: "col", class: "number"}, "change"))),
-    el("tbody", null, list.slice(0, 30).map(r => el("tr", null, el("th", {scope: "row"}, String(nameOf(r) ?? "")), el("td", {class: "number"}, beforeOf(r) === undefined || beforeOf(r) === null ? "new" : size(beforeOf(r))), el("td", {class: "number"}, afterOf(r) === undefined || afterOf(r) === null ? "gone" : size(afterOf(r))), el("td", {class: "number " + (deltaOf(r) > 0 ? "worse" : deltaOf(r) < 0 ? "better" : "muted")}, signed(deltaOf(r)))))))) : null;
-  const peak = d.peak || d.summary || d;
-  const nameOf = r => r.name || r.category || r.module || r.key || r.tensor || r.path;
-  return section("diff", "Against the baseline", "What moved since the saved report, the largest change first.", beforeOf(peak) !== undefined ? el("p", {class: "lead"}, "Peak " + size(beforeOf(peak)) + " → " + size(afterOf(peak)) + ": ", el("strong", {class: deltaOf(peak) > 0 ? "worse" : "better"}, signed(deltaOf(peak)))) : null,
-    table("By kind", d.breakdown || d.categories || d.by_category, nameOf), table("By module", d.modules || d.by_module, nameOf), table("By tensor", d.tensors || d.by_tensor, nameOf));
-}
-
 function basisSection() {
   const list = (title, items) => items && items.length ? el("div", null, el("h3", null, title), el("ul", {class: "facts"}, items.map(i => el("li", null, i)))) : null;
   const d = doc.device || {}, input = doc.input || {}, tool = doc.tool || {};
-  const accuracy = doc.accuracy;
   const provenance = el("dl", {class: "facts"}, ...[["File", input.path], ["SHA-256", input.sha256], ["Format", input.format], ["Device", d.explanation], ["Source of its size", d.source], ["memplan", tool.version], ["Schema of this report", doc.schema_version]].filter(([, v]) => v).map(([k, v]) => el("div", null, el("dt", null, k), el("dd", null, String(v)))));
   return section("basis", "What this rests on", null,
     list("Assumed", doc.assumptions), list("Noted", (doc.warnings || []).map(w => [w.message, " ", el("code", null, w.code)])),
     list("Not modelled", (doc.unmodelled || []).map(u => plural(u.count, "call") + " of " + u.op + ": " + u.handling + (u.widened_by_bytes ? ", widens the range by " + size(u.widened_by_bytes) : ""))),
     list("Recovered from the file", (doc.recovered || []).map(r => r.count + " × " + r.op + " from " + r.from)),
-    accuracy ? list("How near it is", Array.isArray(accuracy) ? accuracy : Object.values(accuracy)) : null,
+    list("How near estimates are", doc.accuracy),
     el("h3", null, "Words"), el("dl", {class: "facts"}, [["Requested", "what the program asked for"], ["Allocated", "the blocks that it got for that: torch.cuda.max_memory_allocated()"], ["Reserved", "what PyTorch's allocator took from the driver, free blocks included"],
       ["Process", "reserved, the CUDA context and libraries: what nvidia-smi shows, and what the verdict uses"]].map(([k, v]) => el("div", null, el("dt", null, k), el("dd", null, v)))),
     el("h3", null, "Where it comes from"), provenance, el("h3", null, "Again"), code(memplanCommand("")),

@@ -1,0 +1,27 @@
+#include "cli/gate/threshold.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cli/values.h"
+#include "estimators/base/error.h"
+#include "estimators/base/text.h"
+
+namespace memplan::cli {
+
+Bytes Threshold::of(Bytes whole) const {
+  if (bytes) return *bytes;
+  return Bytes(static_cast<std::int64_t>(std::floor(static_cast<double>(whole.count) * percent / 100.0)));
+}
+
+Threshold parse_threshold(std::string_view text, std::string_view flag) {
+  Threshold t;
+  t.text = std::string(text);
+  if (text.empty()) fail(ErrorKind::usage, fmt::format("{} has no value", flag), std::string(flag), "give bytes, a size such as 70GiB, or a percentage such as 90%");
+  if (text.back() == '%') t.percent = parse_number(trim(text.substr(0, text.size() - 1)), flag);
+  else t.bytes = parse_size(text, flag);
+  return t;
+}
+
+}  // namespace memplan::cli
