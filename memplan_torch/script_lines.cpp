@@ -15,9 +15,10 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? std::string() : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-/// What comes before "site-packages/", or all but the last two parts, means nothing on another machine.
+/// What comes before "site-packages/" or Debian's "dist-packages/", or all but the last two parts, means nothing on another machine.
 std::string short_path(const std::string& path) {
-  if (const auto at = path.rfind("site-packages/"); at != std::string::npos) return path.substr(at + 14);
+  for (const char* packages : {"site-packages/", "dist-packages/"})  // the latter: Debian's
+    if (const auto at = path.rfind(packages); at != std::string::npos) return path.substr(at + 14);
   const auto last = path.rfind('/');
   const auto before = last == std::string::npos || last == 0 ? std::string::npos : path.rfind('/', last - 1);
   return before == std::string::npos ? path : path.substr(before + 1);

@@ -16,6 +16,14 @@ using nlohmann::json;
 
 namespace {
 
+/// Below the packages of a Python the package tells, wherever that Python lies (build/torch/lib/…); elsewhere a folder "torch",
+/// as in a checkout of PyTorch.
+bool of_torch(std::string_view path) {
+  for (const std::string_view packages : {"/site-packages/", "/dist-packages/"})
+    if (const auto at = path.rfind(packages); at != std::string_view::npos) return path.substr(at + packages.size()).starts_with("torch/");
+  return path.find("/torch/") != std::string_view::npos;
+}
+
 /// Pickles and JSON, asked in the same words.
 struct PickleDocument {
   using Value = Pickle::Value;
@@ -163,7 +171,7 @@ class Reader {
       const std::string text = fmt::format("{}:{} {}", path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1), number(f, "line", 0), d_.text(name));
       if (first.empty()) first = text;
       const bool python = path.ends_with(".py");
-      if (python && path.find("/torch/") == std::string::npos && path.find("<") == std::string::npos) return text;
+      if (python && !of_torch(path) && path.find("<") == std::string::npos) return text;
     }
     return first;
   }

@@ -113,6 +113,8 @@ def test_hostile_files():
 
 def test_snapshots_of_several_devices_and_frames():
     frames = [{"filename": "??", "name": "malloc", "line": 0}, {"filename": "/x/torch/nn/functional.py", "name": "linear", "line": 5}, {"filename": "/src/train.py", "name": "step", "line": 17}]
+    frames[1:1] = [{"filename": f"/srv/build/torch/lib/python3.11/{p}-packages/torch/nn/functional.py", "name": "linear", "line": 4} for p in ("site", "dist")]
+    frames.insert(2, {"filename": "??", "name": "PyEval", "line": 0})
     trace = [{"action": "segment_alloc", "size": 2 << 20, "addr": 4096, "stream": 0}, {"action": "alloc", "size": 1 << 20, "addr": 4096, "stream": 0, "frames": frames}]
     segment = {"device": 1, "address": 4096, "total_size": 2 << 20, "allocated_size": 1 << 20, "stream": 0, "segment_type": "small",
                "blocks": [{"address": 4096, "size": 1 << 20, "requested_size": 1 << 20, "state": "active_allocated", "frames": frames}, {"address": 4096 + (1 << 20), "size": 1 << 20, "state": "inactive"}]}
@@ -120,6 +122,10 @@ def test_snapshots_of_several_devices_and_frames():
         report = memplan("validate", *MLP, "--measured", write(name, data), "--format", "json").json()
         equal(report["largest_at_measured_peak"], [{"bytes": 1 << 20, "where": "train.py:17 step"}], name)
         equal(report["peak"]["reserved"]["measured_bytes"], 2 << 20, name)
+    # A library's line, of an environment that lies in a folder "torch": it is not PyTorch's.
+    frames.insert(0, {"filename": "/srv/build/torch/lib/python3.11/site-packages/transformers/loss.py", "name": "fixed_cross_entropy", "line": 36})
+    report = memplan("validate", *MLP, "--measured", write("three.pickle", pickle.dumps({"segments": [segment], "device_traces": [[], trace]}, 4)), "--format", "json").json()
+    equal(report["largest_at_measured_peak"], [{"bytes": 1 << 20, "where": "loss.py:36 fixed_cross_entropy"}])
 
 
 def test_what_is_missing_is_said_in_one_line():

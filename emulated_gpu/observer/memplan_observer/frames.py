@@ -4,23 +4,41 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-_site = os.sep + "site-packages" + os.sep
-_torch = os.sep + "torch" + os.sep
+_packages = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
 _python = os.path.dirname(os.__file__) + os.sep
 
 
-def _is_torch(file):
-    return _torch in file
+def _of_package(file):
+    """The path below the packages of a Python, wherever that Python lies; None for files elsewhere. Only this part tells
+    whose the file is: an environment may lie in a folder "torch", or below the user's own checkout."""
+    at, folder = max((file.rfind(p), p) for p in _packages)
+    return file[at + len(folder) :] if at >= 0 else None
+
+
+def _torch_folder():
+    """Where PyTorch itself lies, which may be a checkout of its own."""
+    torch = sys.modules.get("torch")
+    return os.path.dirname(torch.__file__) + os.sep if getattr(torch, "__file__", None) else None
+
+
+def is_torch(file, below=""):
+    """Whether the file is PyTorch's, in the folder `below` of it."""
+    inside = _of_package(file)
+    if inside is None:
+        root = _torch_folder()
+        inside = os.path.join("torch", file[len(root) :]) if root and file.startswith(root) else ""
+    return inside.startswith(os.path.join("torch", below, ""))
 
 
 def _is_library(file):
-    return _site in file or file.startswith((_python, "<")) or _torch in file
+    return _of_package(file) is not None or file.startswith((_python, "<")) or is_torch(file)
 
 
 def _short(file):
     """Below site-packages: the package's own path. Otherwise the path from the working directory, where it lies in it."""
-    if _site in file:
-        return file.rpartition(_site)[2]
+    package = _of_package(file)
+    if package is not None:
+        return package
     near = os.path.relpath(file) if os.path.isabs(file) else file
     return file if near.startswith("..") else near
 
@@ -34,11 +52,11 @@ def describe(frames):
     found = {}
     last_torch = None
     for file, line, function in frames:
-        if _is_torch(file):
+        if is_torch(file):
             # What is of interest is how the program called it, not how it is made.
             last_torch = function if function not in ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "_use_grad", "profile_hook_step") else last_torch
             continue
-        if file.startswith((_python, "<")):
+        if file.startswith("<") or (file.startswith(_python) and _of_package(file) is None):
             continue
         if "code" not in found:
             found["code"] = f"{_short(file)}:{line} in {function}"

@@ -6,6 +6,10 @@ def _place(frame_list):
     return tuple((f["filename"], f["line"], f["name"]) for f in frame_list or ())
 
 
+def _of_optimizer(place):
+    return any(frames.is_torch(f[0], "optim") for f in place)
+
+
 class Follower:
     """Looks at the record of one device from time to time, and keeps what was alive at the highest point so far."""
 
@@ -61,7 +65,7 @@ class Follower:
         for size, place, address, stays in self.alive:
             kind, name = names.get(address, (None, None)) if stays else (None, None)
             if kind is None:
-                kind = "optimizer" if any("/torch/optim/" in f[0] for f in place) else "step" if not stays else "other"
+                kind = "optimizer" if _of_optimizer(place) else "step" if not stays else "other"
             where = frames.describe(place)
             if not where and kind == "step":
                 where = {"op": "backward pass"}  # its threads have no Python frames
@@ -79,7 +83,7 @@ class Follower:
         for size, place, address, stays in self.alive:
             kind = names.get(address, (None, None))[0] if stays else None
             if kind is None:
-                kind = "optimizer" if any("/torch/optim/" in f[0] for f in place) else "step" if not stays else "other"
+                kind = "optimizer" if _of_optimizer(place) else "step" if not stays else "other"
             found[kind] = found.get(kind, 0) + size
         return found
 
@@ -87,6 +91,6 @@ class Follower:
 def phase_of(place):
     if not place:
         return "backward"
-    if any("/torch/optim/" in f[0] or "clip_grad" in f[0] for f in place):
+    if _of_optimizer(place) or any("clip_grad" in f[0] for f in place):
         return "optimizer"
     return "forward"

@@ -12,7 +12,8 @@ std::string_view get(const GraphNode& node, const char* key) {
 }
 
 std::string_view short_path(std::string_view path) {
-  if (const std::size_t at = path.rfind("site-packages/"); at != std::string_view::npos) return path.substr(at + 14);
+  for (const char* packages : {"site-packages/", "dist-packages/"})  // the latter: Debian's
+    if (const auto at = path.rfind(packages); at != std::string_view::npos) return path.substr(at + 14);
   const std::size_t last = path.rfind('/');
   if (last == std::string_view::npos || last == 0) return path;
   const std::size_t before = path.rfind('/', last - 1);
