@@ -17,6 +17,20 @@ import export_models
 import models  # found through export_models
 
 
+def to_meta(script):
+    """Without contents. Module.to() to another kind of device gives every use of a tied weight a tensor of its own, so ties are put
+    back: the model's first use of a weight is the one that stays."""
+    uses = {}
+    for path, module in script.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            uses.setdefault(id(parameter) if parameter.data_ptr() == 0 else (parameter.data_ptr(), parameter.shape), []).append((module, name))
+    script = script.to("meta")
+    for (first, name), *others in uses.values():
+        for module, other in others:
+            setattr(module, other, getattr(first, name))
+    return script
+
+
 def make(spec, kind, keep_weights):
     with export_models.as_eager(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -28,7 +42,7 @@ def make(spec, kind, keep_weights):
             script = torch.jit.script(module if keep_weights or kind == "frozen" else module.to("meta"))
         if kind == "frozen":
             script = torch.jit.freeze(script.eval())
-        return script.to("meta") if kind == "trace" and not keep_weights else script
+        return to_meta(script) if kind == "trace" and not keep_weights else script
 
 
 def main():

@@ -24,14 +24,16 @@ class EvalMode {
       while (end < calls.size() && calls[end].scope == calls[i].scope) ++end;
       const std::string_view module = calls[i].scope >= 0 ? std::string_view(tape_.scopes[static_cast<std::size_t>(calls[i].scope)].module_class) : std::string_view{};
       const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i), last = calls.begin() + static_cast<std::ptrdiff_t>(end);
-      const bool replaced = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") ? pass_through(first, last)
+      // F.dropout(inplace=True) of nn.Dropout is written out as the same product in ONNX files.
+      const bool drops = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") || module.starts_with("torch.nn.modules.dropout.");
+      const bool replaced = drops ? pass_through(first, last)
                             : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention" ? attention(first, last)
                                                                                                           : false;
       if (!replaced) std::move(first, last, std::back_inserter(tape_.calls));
       i = end;
     }
     rename();
-    if (skipped_) tape_.recovered.push_back({"identity", "modules that drop paths in training only", skipped_});
+    if (skipped_) tape_.recovered.push_back({"identity", "modules that drop in training only", skipped_});
     if (fast_) tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_});
   }
 

@@ -21,11 +21,12 @@ import zoo
 
 ROOT = zoo.ROOT
 COUNTERS = ("requested", "allocated", "reserved")
-ROUTES = ("optimized", "legacy")  # folders of data/models
+ROUTES = {"pt2": ".pt2", "optimized": ".onnx", "legacy": ".onnx"}  # folders of data/models, and what files in them end with
 GROUPS = ("tuning", "held-out", "more", *ROUTES, "strategies")
 # Relative differences that a single run may have without anybody having to say why.
 RUN_BOUND = {"requested": 0.001, "allocated": 0.01, "reserved": 0.04}
-HEADINGS = {"more": "More models, straight from torchvision, timm and transformers (.pt2)", "strategies": "Memory strategies (docs/strategies.md)", "optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
+HEADINGS = {"more": "More models, straight from torchvision, timm and transformers (.pt2)", "strategies": "Memory strategies (docs/strategies.md)",
+            "pt2": "The same from .pt2 archives (torch.export, training IR)", "optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
 # What stands above a group's tables.
 PREAMBLES = {"more": [
     "36 models that nobody looked at while the estimator was made (`tests/accuracy/more_models.py`; `tools/export_pt2.py --more` exports them): 12 of",
@@ -55,11 +56,12 @@ def load_rows(kind="truth"):
 
 
 def other_routes(rows):
-    """The same runs estimated from other files of their models: what torch.onnx's optimizer and its older exporter write."""
+    """The same runs estimated from other files of their models: torch.export's archives, and what torch.onnx's optimizer and its older
+    exporter write."""
     found = []
-    for route in ROUTES:
+    for route, ending in ROUTES.items():
         for row in rows:
-            path = os.path.join(ROOT, "data", "models", route, row["model"] + ".onnx")
+            path = os.path.join(ROOT, "data", "models", route, row["model"] + ending)
             if os.path.exists(path):
                 found.append({**row, "path": path, "group": route, "route": route})
     return found

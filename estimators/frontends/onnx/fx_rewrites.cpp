@@ -60,6 +60,12 @@ void to_batch_norm(Call& call, bool training) {
   call.outputs.resize(std::min<std::size_t>(call.outputs.size(), 1));
 }
 
+/// Those with a flag `train` behind the probability; in-place ones come from the training IR and from traces.
+bool is_dropout(std::string_view op) {
+  return op == "aten::dropout" || op == "aten::dropout_" || op == "aten::feature_dropout" || op == "aten::feature_dropout_" || op == "aten::alpha_dropout" ||
+         op == "aten::alpha_dropout_" || op == "aten::feature_alpha_dropout" || op == "aten::feature_alpha_dropout_";
+}
+
 bool keyword_is(const Call& call, std::string_view name, std::string_view value) {
   for (const auto& [key, arg] : call.kwargs)
     if (key == name)
@@ -94,7 +100,7 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     call.op = "aten::dropout";
     call.args = {call.args.at(0), std::move(p), training ? std::move(train) : Arg{false}};
     call.kwargs.clear();
-  } else if ((call.op == "aten::dropout" || call.op == "aten::feature_dropout") && !training && call.args.size() > 2) {
+  } else if (is_dropout(call.op) && !training && call.args.size() > 2) {
     call.args[2] = {false};
   } else if (call.op == "aten::clone" && call.kwargs.empty() && call.source.find("clone(") == std::string::npos) {
     // Dropout with p = 0 decomposes to a copy; eager code returns its input. A copy that the program asked for says so
