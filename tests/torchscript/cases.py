@@ -92,6 +92,14 @@ def test_other_files_take_no_inputs():
         assert done.returncode == 2 and "--input" in done.stderr, done.stderr
 
 
+def test_in_place_dropout_rests_in_inference():
+    """What PyTorch says on the emulated h100-80gb: reference_program.py --model mobilenet_v3_large --batch 2 --mode inference. The
+    noise of a dropout_ that model.eval() leaves on would make the first step's peak, which is at the end."""
+    for path in ("data/models/mobilenet_v3_large.onnx", "data/models/pt2/mobilenet_v3_large.pt2"):
+        steps = report(path, "--mode", "inference", "--batch", 2, "--gpu", "h100-80gb")["steps"]
+        assert [s["peak"]["requested_bytes"] for s in steps] == [22030096, 57863248, 72296016, 72296016], (path, steps)
+
+
 # --- with PyTorch ------------------------------------------------------------------------------------------------------
 
 HEAD = "import torch\nfrom torch import nn\nfrom typing import List, Optional, Dict, Tuple\n"

@@ -47,9 +47,18 @@ def python(code, *words):
 
 
 def zoo_files(names, kind):
-    """{name: path} of TorchScript files of the zoo; those that PyTorch cannot make are missing."""
-    absent = [n for n in names if not os.path.exists(os.path.join(MADE, f"{n}.{kind}.pt"))]
+    """{name: path} of TorchScript files of the zoo, made again where what makes them is newer; those that PyTorch cannot make are
+    missing, and why is printed."""
+    tool = os.path.join(ROOT, "tools", "export_torchscript.py")
+    makers = [tool, *(os.path.join(ROOT, *p) for p in (("tools", "export_models.py"), ("tests", "accuracy", "models.py"), ("tests", "accuracy", "small_models.py")))]
+    newest = max(map(os.path.getmtime, [*makers, TORCH]))
+    paths = {n: os.path.join(MADE, f"{n}.{kind}.pt") for n in names}
+    absent = [n for n, p in paths.items() if not os.path.exists(p) or os.path.getmtime(p) < newest]
+    for n in absent:
+        if os.path.exists(paths[n]):
+            os.remove(paths[n])
     if absent:
-        done = subprocess.run([TORCH, os.path.join(ROOT, "tools", "export_torchscript.py"), *absent, "--out", MADE, "--kind", kind], capture_output=True, text=True)
-        print(done.stdout, end="")
-    return {n: p for n in names if os.path.exists(p := os.path.join(MADE, f"{n}.{kind}.pt"))}
+        done = subprocess.run([TORCH, tool, *absent, "--out", MADE, "--kind", kind], capture_output=True, text=True)
+        if done.returncode:
+            print("".join(line + "\n" for line in done.stdout.splitlines() if f": no {kind}: " in line) or done.stderr[-1500:], end="")
+    return {n: p for n, p in paths.items() if os.path.exists(p)}
