@@ -45,6 +45,7 @@ FileKind detect(const std::string& path) {
   in.read(head.data(), head.size());
   const std::string_view bytes(head.data(), static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
   if (bytes.substr(0, 4) == std::string_view("PK\3\4", 4) || bytes.substr(0, 4) == std::string_view("PK\5\6", 4)) return kind_of_zip(path);
+  if (is_packed(bytes)) return FileKind::packed;
   if (bytes.substr(0, 4) == "GGUF") return FileKind::gguf;
   // Protocol 2 and later: PROTO, its number, then an opcode. An ONNX file cannot begin with 0x80.
   if (bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) return FileKind::legacy_pickle;

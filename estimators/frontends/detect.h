@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace memplan::frontends {
 
@@ -16,6 +17,7 @@ enum class FileKind : std::uint8_t {
   gguf,
   folder,         ///< a directory
   other_zip,
+  packed,         ///< gzip, Zstandard and the like
 };
 
 /// Reads the first bytes, and of a zip archive its directory. Failure(input) where the file cannot be read.
@@ -24,5 +26,11 @@ FileKind detect(const std::string& path);
 /// Fails with what a file of weights says: bytes of parameters and of their training state, and that activations need
 /// a graph. Never reads a tensor and never parses a pickle.
 [[noreturn]] void refuse_without_graph(FileKind kind, const std::string& path);
+
+/// Whether a file that begins with these bytes (16 of them say it) is compressed as a whole.
+bool is_packed(std::string_view head);
+
+/// Fails with the command that unpacks the file.
+[[noreturn]] void refuse_packed(const std::string& path);
 
 }  // namespace memplan::frontends

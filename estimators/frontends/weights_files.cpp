@@ -124,6 +124,7 @@ void refuse_without_graph(FileKind kind, const std::string& path) {
     case FileKind::safetensors: fail_input(fmt::format("this is a safetensors file with weights but no graph: {}", figures(safetensors(path))), path, advice);
     case FileKind::gguf: fail_input("GGUF files hold weights but no graph that could be trained", path, advice);
     case FileKind::folder: refuse_folder(path);
+    case FileKind::packed: refuse_packed(path);
     case FileKind::other_zip:
     case FileKind::onnx:
     case FileKind::torch_export:

@@ -1,6 +1,10 @@
 """Every bad input ends with one paragraph that says what, where and what to do next, and with the right exit code."""
+import bz2
+import gzip
 import json
+import lzma
 import os
+import subprocess
 
 from onnx import ModelProto, TensorProto, helper
 from support import ROOT, check, dense, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
@@ -253,3 +257,21 @@ def test_output_is_whole_or_absent():
     equal(memplan("nobody.onnx", *GPU, "--format", "json", "-o", path).code, 3)
     equal(os.stat(path).st_ino, before, "a failed run must leave the old report alone")
     equal([n for n in os.listdir(os.path.dirname(path)) if n.endswith(".tmp")], [], "temporary files")
+
+
+def test_packed_files_say_how_to_unpack_them():
+    """The command in the error is run: what it makes is the model."""
+    for ending, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), ("", gzip.compress)):
+        path = write(f"it's packed.onnx{ending}", pack(mlp_bytes()))
+        failing((path,), 3, "it's packed.onnx", "is compressed", "Unpack it with `")
+        command = memplan(path).err.split("`")[1]
+        subprocess.run(["sh", "-c", command], check=True)
+        made = path.removesuffix(ending) if ending else path + ".unpacked"
+        with open(made, "rb") as f:
+            equal(f.read(), mlp_bytes(), "what " + command + " made")
+        equal(memplan(made, *GPU, "--no-search").code, 0)
+        os.remove(made)
+    # Programs that need not be installed: magic numbers of RFC 8878, the LZ4 frame format and 7zFormat.txt.
+    for name, magic, command in (("a.onnx.zst", b"\x28\xb5\x2f\xfd", "`zstd -dc "), ("a.onnx.lz4", b"\x04\x22\x4d\x18", "lz4 -dc "), ("a.7z", b"7z\xbc\xaf\x27\x1c", "7z x ")):
+        failing((write(name, magic + bytes(64)),), 3, "is compressed", command)
+    failing((write("models.tar.gz", gzip.compress(bytes(1024))),), 3, "gzip", "tar -xf ")
