@@ -21,9 +21,10 @@ packages:
 
 # Python is used by the build (the ONNX messages come from a pinned package) and by the tests, never by memplan.
 venv: $(VENV)/.ready
-$(VENV)/.ready: tests/requirements.txt | packages
+$(VENV)/.ready: tests/requirements.txt tests/cli/junit_schema.py | packages
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(PYTHON) tests/cli/junit_schema.py
 	@touch $@
 
 $(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*.cmake) $(VENV)/.ready

@@ -123,6 +123,7 @@ Answer compute(const Options& options) {
   a.device_given = options.gpu.has_value();
   a.margin = margin_on(options, a.choice.device);
   Progress progress;
+  progress.show("reading the model");
   const Model model = take(load_model(options.argument, options.inputs));
   a.path = options.argument;
   a.format = model.format;

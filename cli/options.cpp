@@ -176,8 +176,10 @@ Options make_options(const Parsed& parsed) {
     const bool grid = o.command->id == in_sweep && *v == "csv";
     o.format_name = grid ? "csv" : report_format(*v, "--format").name;
     o.format = *v == "json" ? Format::json : *v == "text" ? Format::text : Format::other;
-    if (o.format == Format::other && !grid && !(o.command->id & in_documents))
-      fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format", o.command->id == in_sweep ? "use text, csv or json" : "use text or json");
+    const bool advice = o.command->id == in_suggest && *v == "md";
+    if (o.format == Format::other && !grid && !advice && !(o.command->id & in_documents))
+      fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format",
+           o.command->id == in_sweep ? "use text, csv or json" : o.command->id == in_suggest ? "use text, json or md" : "use text or json");
   }
   for (const std::string& word : all("export")) {
     const std::size_t equals = word.find('=');

@@ -59,6 +59,7 @@ int run_suggest(const Options& options) {
   a.exit_code = a.suggestion.fitting.empty() && !options.exit_zero ? 1 : 0;
   std::string text;
   if (options.emit_flags) text = a.suggestion.fitting.empty() ? "" : a.suggestion.fitting.front().flags + "\n";
+  else if (options.format_name == "md") text = suggest_markdown(a, options);
   else text = options.format == Format::json ? suggest_json(a, options) : suggest_text(a, options, make_style(options));
   write_out(text, options.output);
   return a.exit_code;

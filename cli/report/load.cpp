@@ -116,6 +116,9 @@ Json load_document(const std::string& path, ErrorKind kind) {
   const std::string text = clean(version->get<std::string>());
   if (!text.starts_with("1.")) refuse(kind, fmt::format("the report is of schema version {}, and this memplan reads 1.x", text), path, again);
   if (document.contains("error")) refuse(kind, "this is the report of an error, not of an estimate", path, again);
+  if (const auto command = document.find("command"); command != document.end() && command->is_string())
+    refuse(kind, fmt::format("this is the answer of memplan {}, and only reports, gates and comparisons have other formats", clean(command->get<std::string>())), path,
+           "memplan suggest has --format md itself, memplan sweep --format csv");
   clean_strings(document);
   try {
     complete(document);

@@ -26,6 +26,8 @@ struct SuggestAnswer {
 std::string suggest_text(const SuggestAnswer& answer, const Options& options, const Style& style);
 /// docs/planner.schema.json
 std::string suggest_json(const SuggestAnswer& answer, const Options& options);
+/// Reads from top to bottom without an image.
+std::string suggest_markdown(const SuggestAnswer& answer, const Options& options);
 /// The command that estimates a candidate.
 std::string command_of(const SuggestAnswer& answer, const Options& options, const Candidate& candidate);
 /// "812 ms", "1.42 s".

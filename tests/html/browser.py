@@ -1,5 +1,7 @@
 """A headless Chromium, driven through chromedriver's HTTP interface (W3C WebDriver): no package of Python is needed."""
+import atexit
 import base64
+import ctypes
 import json
 import os
 import shutil
@@ -19,19 +21,32 @@ def missing():
     return f"no {' and no '.join(absent)} (Debian: chromium chromium-driver)" if absent else None
 
 
+def die_with_parent():
+    """A driver whose tests were killed goes too (PR_SET_PDEATHSIG), and its browser, whose pipe is closed by that."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class Browser:
     """One window. Use as a context manager: the driver, the browser and its profile go with it."""
 
     def __init__(self, width=1280, height=900):
         self.profile = tempfile.mkdtemp(prefix="memplan-browser-")
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, preexec_fn=die_with_parent)
+        atexit.register(self.__exit__)  # also when a test ends the process in a way of its own
+        try:
+            self.begin(width, height)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def begin(self, width, height):
         port = None
         for line in self.driver.stdout:
             if "started successfully on port" in line:
                 port = line.rstrip().rstrip(".").rsplit(" ", 1)[1]
                 break
         self.base = f"http://127.0.0.1:{port}"
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
+        arguments = ["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
         value = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {"browserName": "chrome", "pageLoadStrategy": "normal", "goog:chromeOptions": {"args": arguments, "binary": shutil.which("chromium")},
                                                                                  "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}})
         self.base += f"/session/{value['sessionId']}"
@@ -41,8 +56,10 @@ class Browser:
         return self
 
     def __exit__(self, *_):
+        if self.driver.poll() is not None:
+            return
         try:
-            self.call("DELETE", "")
+            self.call("DELETE", "", timeout=10)
         except Exception:
             pass
         try:
@@ -52,10 +69,10 @@ class Browser:
         self.driver.wait()
         shutil.rmtree(self.profile, ignore_errors=True)
 
-    def call(self, method, path, body=None):
+    def call(self, method, path, body=None, timeout=180):
         request = urllib.request.Request(self.base + path, method=method, data=None if body is None else json.dumps(body).encode(), headers={"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=180) as answer:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(json.loads(error.read())["value"]["message"].split("\n")[0]) from None

@@ -236,3 +236,87 @@ def test_a_hundred_thousand_tensors():
     b.key("ArrowLeft")
     check("Alive" in b.run("return document.querySelector('.live').textContent"), "the chart answers")
     clean(b)
+
+
+def pages():
+    """Pages beside the plain report: with a gate and a baseline, of several ranks, a comparison, and a red gate."""
+    from support import model
+    made = {name: scratch(name + ".html") for name in ("gated", "ranks", "diff", "check")}
+    words = ("--gpu", "24GB", "--seq", "256", "--exit-zero")
+    memplan(model("gpt2"), *words, "--batch", "2", "--no-search", "--format", "json", "-o", scratch("gate-base.json"))
+    answers = [memplan(model("gpt2"), *words, "--batch", "8", "--baseline", scratch("gate-base.json"), "--max-increase", "1%", "--format", "html", "-o", made["gated"], timeout=300),
+               memplan(model("gpt2"), *words, "--batch", "4", "--gpus", "4", "--pp", "2", "--no-search", "--format", "html", "-o", made["ranks"], timeout=300),
+               memplan("diff", model("gpt2"), "--gpu", "24GB", "--seq", "256", "--batch", "2", "--to", "--batch 8", "--format", "html", "-o", made["diff"], timeout=300)]
+    from cases_gate import Repository
+    r = Repository()
+    r.run("baseline", "write")
+    r.change("batch = 2\n", "batch = 8\n")
+    answers.append(r.run("check", "--exit-zero", "--format", "html", "-o", made["check"], timeout=300))
+    for a in answers:
+        equal(a.code, 0, a.err)
+    return made
+
+
+def test_pages_of_gates_comparisons_and_ranks():
+    """Real documents: what stands on the page is what the documents say, in light and dark, wide and narrow."""
+    made = pages()
+    wanted = {"gated": (["verdict", "gate", "diff"], ["Smallest change that passes", "regression", "batch: 2 → 8", "Against the baseline"]),
+              "ranks": (["verdict", "ranks"], ["pipeline rank 0", "pipeline rank 1"]),
+              "diff": (["verdict", "diff"], ["Peak grows by", "What moved", "batch: 2 → 8", "By kind", "By module", "By tensor"]),
+              "check": (["verdict", "target-0", "target-1"], ["1 of 2 targets fail", "Smallest change that passes", "accumulate = ", "Talk to the training team"])}
+    b = browser()
+    for name, (ids, words) in wanted.items():
+        for scheme, width in (("light", 1280), ("dark", 390)):
+            b.resize(width, 900)
+            b.scheme(scheme)
+            b.open(made[name])
+            shown = b.run("return [...document.querySelectorAll('section')].map(s => s.id)")
+            check([i for i in shown if i in ids] == ids, f"{name}: {shown}")
+            text = b.run("return document.querySelector('main').innerText")
+            for word in words:
+                check(word in text, f"{name}: {word!r} is not on the page")
+            check("undefined" not in text and "NaN" not in text and "[object" not in text, name)
+            check(not b.run("return document.body.scrollWidth > document.documentElement.clientWidth"), f"{name}: something sticks out at {width}")
+            clean(b)
+    b.resize(1280, 900)
+    b.scheme("light")
+    b.open(made["gated"])
+    import json
+    import re
+    with open(made["gated"]) as f:
+        d = json.loads(re.search(r'<script type="application/json" id="report-data">(.*?)</script>', f.read(), re.S)[1])
+    change = b.run("return document.querySelector('#diff .lead').textContent")
+    check(f"{d['diff']['summary']['change_percent']:.1f} %" in change, change)
+    check(d["accuracy"] and d["accuracy"][0] in b.run("return document.querySelector('#basis').textContent"), "accuracy from data")
+
+
+def test_browsers_go_with_their_tests():
+    """A test that is killed in the middle leaves neither a driver nor a Chromium behind."""
+    import signal
+    import sys
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from browser import Browser; b = Browser(); print(b.driver.pid, b.profile, flush=True); import time; time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", script, os.path.dirname(os.path.abspath(__file__))], stdout=subprocess.PIPE, text=True)
+    driver, profile = process.stdout.readline().split()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    def left():
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if pid == driver or profile.encode() in f.read():
+                        with open(f"/proc/{pid}/stat") as stat:
+                            if stat.read().rpartition(")")[2].split()[0] != "Z":
+                                found.append(pid)
+            except OSError:
+                pass
+        return found
+
+    for _ in range(100):
+        if not left():
+            break
+        time.sleep(0.1)
+    equal(left(), [], "processes that outlive their test")
+    import shutil
+    shutil.rmtree(profile, ignore_errors=True)

@@ -61,6 +61,7 @@ const KINDS = [
   ["temporaries", "temporaries", "Temporaries"],
   ["workspaces", "workspaces", "Library workspaces"],
   ["rounding", "rounding", "Rounding of blocks"],
+  ["nccl", "other", "NCCL's buffers"],
   ["cached", "cached", "Cached by the allocator"],
 ].map(([name, key, label]) => ({name, key, label}));
 // A kind that this page does not know yet is drawn all the same.

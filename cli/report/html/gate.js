@@ -22,11 +22,14 @@ function gateSection() {
   return section("gate", "The gate", "The limits and the baseline that were given with the command; each rule was asked of these figures.", el("p", null, statePill(gate.status)), ruleList(gate.rules), fixBox(gate.fix, gate.fix ? memplanCommand(gate.fix.flags) : ""));
 }
 
-// Rows of repeated layers stand together, as "h.*.mlp" with their number.
-function mergedRows(list, nameOf) {
+// Rows of repeated layers stand together, as "h.*.mlp" with their number. Modules differ by more than an index; tensors of
+// an exporter are numbered through.
+const ofLayers = name => name.split(".").map(part => /^\d+$/.test(part) ? "*" : part).join(".");
+const ofTensors = name => name.replace(/(?<=[._])\d+(?![\w])/g, "*");
+function mergedRows(list, nameOf, fold) {
   const groups = new Map();
   for (const r of list) {
-    const name = nameOf(r), key = name.split(".").map(part => /^\d+$/.test(part) ? "*" : part).join(".");
+    const name = nameOf(r), key = fold(name);
     const g = groups.get(key) || {name, count: 0, base: 0, head: 0, delta: 0, state: r.state};
     if (g.count) g.name = key;
     if (g.state !== r.state) g.state = "changed";
@@ -36,20 +39,20 @@ function mergedRows(list, nameOf) {
   return [...groups.values()].sort((a, b) => Math.abs(b.delta) - Math.abs(a.delta));
 }
 
-function diffTable(title, list, nameOf, most) {
-  const rows = mergedRows((list || []).filter(r => r.delta_bytes !== 0 || r.state === "new" || r.state === "gone"), nameOf);
+function diffTable(title, list, nameOf, most, fold = ofLayers) {
+  const rows = mergedRows((list || []).filter(r => r.delta_bytes !== 0 || r.state === "new" || r.state === "gone"), nameOf, fold);
   if (!rows.length) return null;
   const row = r => el("tr", null, el("th", {scope: "row"}, r.name, r.count > 1 ? el("span", {class: "times"}, "×" + r.count) : null), el("td", {class: "number", title: exact(r.base)}, r.state === "new" ? "–" : size(r.base)), el("td", {class: "number", title: exact(r.head)}, r.state === "gone" ? "–" : size(r.head)),
     el("td", {class: "number " + tone(r.delta), title: exact(r.delta)}, signed(r.delta)), el("td", {class: "muted"}, r.state === "new" || r.state === "gone" ? r.state : ""));
-  return el("div", null, el("h3", null, title), el("table", {class: "plaintable diff"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, el("span", {class: "offscreen"}, title)), el("th", {scope: "col", class: "number"}, "base"), el("th", {scope: "col", class: "number"}, "now"), el("th", {scope: "col", class: "number"}, "change"), el("th", {scope: "col"}, el("span", {class: "offscreen"}, "state")))),
-    el("tbody", null, rows.slice(0, most).map(row))), rows.length > most ? el("p", {class: "muted"}, plural(rows.length - most, "more row") + " are in the JSON report.") : null);
+  return el("div", null, el("h3", null, title), el("div", {class: "scroll"}, el("table", {class: "plaintable diff"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, el("span", {class: "offscreen"}, title)), el("th", {scope: "col", class: "number"}, "base"), el("th", {scope: "col", class: "number"}, "now"), el("th", {scope: "col", class: "number"}, "change"), el("th", {scope: "col"}, el("span", {class: "offscreen"}, "state")))),
+    el("tbody", null, rows.slice(0, most).map(row)))), rows.length > most ? el("p", {class: "muted"}, plural(rows.length - most, "more row") + " are in the JSON report.") : null);
 }
 
 const setupTable = changes => changes.length ? el("div", null, el("h3", null, "The setup differs"), el("ul", {class: "facts"}, changes.map(c => el("li", null, c.name + ": ", el("code", null, c.base ?? "not set"), " → ", el("code", null, c.head ?? "not set"))))) : null;
 
 function diffParts(d, most = 15) {
   const kind = r => kindOf(r.category).label, tensor = r => (r.module && !r.name.includes(r.module) ? r.module + " " : "") + r.name + " – " + r.category;
-  return [setupTable(d.setup || []), diffTable("By kind", d.parts, kind, most), diffTable("By module", d.modules, r => r.module || "(outside modules)", most), diffTable("By tensor", d.tensors, tensor, most)];
+  return [setupTable(d.setup || []), diffTable("By kind", d.parts, kind, most), diffTable("By module", d.modules, r => r.module || "(outside modules)", most), diffTable("By tensor", d.tensors, tensor, most, ofTensors)];
 }
 
 const diffLead = s => el("p", {class: "lead"}, "Peak " + size(s.base_bytes) + " → " + size(s.head_bytes) + ": ", el("strong", {class: tone(s.delta_bytes)}, signed(s.delta_bytes) + percentOf(s)));
