@@ -1,9 +1,12 @@
 // One self-contained page: the template of cli/report/html with the document in it. The page draws everything itself.
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "cli/report/accuracy.h"
 #include "cli/report/document.h"
@@ -41,6 +44,8 @@ std::string as_data(const Json& document) {
   return out;
 }
 
+constexpr std::size_t most_rows = 100000;  // of a table, as of a timeline's allocations
+
 /// The tensors of a report without a timeline in the columns that the page reads; a tenth of the size of the rows.
 Json columns_of(const Json& tensors) {
   static constexpr std::array<std::pair<const char*, const char*>, 5> texts{{{"name", "name"}, {"op", "producer"}, {"module", "module"}, {"reason", "reason"}, {"dtype", "dtype"}}};
@@ -54,7 +59,20 @@ Json columns_of(const Json& tensors) {
   std::unordered_map<std::string, std::size_t> kind_ids;
   Json out{{"name", Json::array()}, {"op", Json::array()}, {"module", Json::array()}, {"reason", Json::array()}, {"dtype", Json::array()},
            {"shape", Json::array()}, {"category", Json::array()}, {"bytes", Json::array()}, {"block_bytes", Json::array()}};
+  // The largest ones; the order stays.
+  std::vector<std::int64_t> sizes;
+  for (const Json& t : tensors) sizes.push_back(t.value("bytes", std::int64_t{0}));
+  std::int64_t least = 0;
+  std::size_t ties = most_rows;  // how many of exactly `least` bytes have room
+  if (sizes.size() > most_rows) {
+    std::nth_element(sizes.begin(), sizes.begin() + most_rows - 1, sizes.end(), std::greater<>());
+    least = sizes[most_rows - 1];
+    ties = most_rows - static_cast<std::size_t>(std::count_if(sizes.begin(), sizes.end(), [&](std::int64_t b) { return b > least; }));
+  }
   for (const Json& t : tensors) {
+    const std::int64_t bytes = t.value("bytes", std::int64_t{0});
+    if (bytes < least || (bytes == least && ties == 0)) continue;
+    if (bytes == least) --ties;
     for (const auto& [column, member] : texts) out[column].push_back(id(t.contains(member) && t[member].is_string() ? t[member].get<std::string>() : std::string()));
     std::string shape;
     if (t.contains("shape") && t["shape"].is_array())
@@ -64,9 +82,10 @@ Json columns_of(const Json& tensors) {
     const auto [entry, added] = kind_ids.emplace(kind, kinds.size());
     if (added) kinds.push_back(kind);
     out["category"].push_back(entry->second);
-    out["bytes"].push_back(t.value("bytes", std::int64_t{0}));
+    out["bytes"].push_back(bytes);
     out["block_bytes"].push_back(t.value("block_bytes", std::int64_t{0}));
   }
+  out["of"] = tensors.size();
   out["strings"] = strings;
   out["categories"] = kinds;
   return out;

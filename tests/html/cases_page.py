@@ -1,11 +1,13 @@
 """The page as text: nothing is loaded, nothing in it can run but what memplan wrote."""
+import csv
 import json
+import os
 import re
 
 import reports
 from onnx import helper
 from page import Page, csp_hash
-from support import check, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
+from support import ROOT, check, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
 
 EVERY = [(name,) for name in reports.SETUPS]
 SHELL = 260_000  # bytes of the page without a report; docs/reports.md says 260 KB
@@ -34,8 +36,14 @@ test_policy_allows_exactly_what_is_there.cases = EVERY
 
 
 def test_data_is_the_report(setup):
-    """The page carries the document; rows of tensors go, which its timeline has as well, and what it does not draw."""
+    """The page carries the document; rows of tensors go, which its timeline has as well, and what it does not draw. What
+    the accuracy suite found comes with it (data/measured/accuracy.csv)."""
     shown, whole = Page(reports.text(setup, "html")).document(), dict(reports.document(setup))
+    accuracy = shown.pop("accuracy")
+    with open(os.path.join(ROOT, "data", "measured", "accuracy.csv")) as f:
+        for row in csv.DictReader(line for line in f if not line.startswith("#")):
+            if row["step"] == "steady":
+                check(any(f"{row['runs']} recorded runs" in s and f"{row['counter']}: {row['exact']} exact" in s for s in accuracy), row)
     whole.pop("tensors_at_peak")
     whole["timeline"] = {k: v for k, v in whole["timeline"].items() if k not in ("arena_at_end", "driver")}
     check(shown == whole, "the same document")
