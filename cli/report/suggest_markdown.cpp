@@ -30,11 +30,30 @@ std::string rows(const std::vector<Candidate>& list, const Candidate& present) {
 std::string shell(const std::string& command) { return fmt::format("```sh\n{}\n```\n\n", command); }
 
 /// "It changes the training: …", or that it does not.
-std::string cautions_of(const Candidate& c) {
-  if (c.cautions.empty()) return "The training computes what it computed before.";
+std::string cautions_of(const Candidate& c, const std::string& it) {
+  if (c.cautions.empty()) return it + " leaves what the training computes as it was.";
   std::string all;
   for (const std::string& text : c.cautions) all += (all.empty() ? "" : "; ") + md_text(clean(text));
-  return "It changes the training: " + all + ".";
+  return it + " changes the training: " + all + ".";
+}
+
+std::string without_card(const Options& options) {
+  std::string words;
+  for (std::size_t i = 0; i < options.setup_flags.size(); ++i) {
+    if (options.setup_flags[i] == "--gpu") ++i;  // and its value
+    else words += " " + shell_word(options.setup_flags[i]);
+  }
+  return words;
+}
+
+/// What the present peak is made of, so that it is seen what a change can reach.
+std::string parts(const Estimate& e) {
+  MdTable table{{"part", "bytes", "share"}, "lrr", {}};
+  for (const CategoryPart& p : e.parts)
+    if (p.bytes.count > 0)
+      table.rows.push_back({md_text(part_name(p.category)), to_human(p.bytes), fmt::format("{:.1f} %", static_cast<double>(p.bytes.count) * 100 / static_cast<double>(std::max<std::int64_t>(1, e.peak.process.count)))});
+  table.rows.push_back({"**total of the process**", "**" + to_human(e.peak.process) + "**", "100.0 %"});
+  return "### What the peak is made of now\n\n" + table.print();
 }
 
 std::string head(const SuggestAnswer& a, const Options& options) {
@@ -45,7 +64,8 @@ std::string head(const SuggestAnswer& a, const Options& options) {
   if (p.verdict == Verdict::fits) out = fmt::format("## {} fits {}: what would be faster\n\n**{}, {} stay free.**", model, card, of, to_human(p.headroom));
   else if (p.headroom.count < 0) out = fmt::format("## {} does not fit {}: what to change\n\n**{}, over by {}.**", model, card, of, to_human(Bytes(-p.headroom.count)));
   else out = fmt::format("## {} hardly fits {}: what to change\n\n**{}, {} stay free where {} are wanted.**", model, card, of, to_human(p.headroom), to_human(a.margin));
-  out += fmt::format(" {} parameters, {} samples per optimizer step, {}.\n\n", short_count(a.parameters), grouped(p.samples), md_text(clean(a.choice.explanation)));
+  out += fmt::format(" {} parameters, {} sample{} per optimizer step, {}. A setup fits when its peak stays below {}: the card less a margin of {}.\n\n", short_count(a.parameters), grouped(p.samples), p.samples == 1 ? "" : "s",
+                     md_text(clean(a.choice.explanation)), to_human(a.choice.device.total - a.margin), to_human(a.margin));
   return out + "Asked with:\n\n" + shell(fmt::format("memplan suggest {}{}", clean(shell_word(a.path)), clean(options.setup_words)));
 }
 
@@ -54,20 +74,24 @@ std::string first_advice(const SuggestAnswer& a, const Options& options) {
   std::string out;
   if (s.smallest)
     out += fmt::format("### The smallest change that fits\n\n{} brings the peak to **{}**, {} less; {} stay free. {} A step takes about {}, {} per sample.\n\n", change(*s.smallest), to_human(s.smallest->peak),
-                       to_human(s.present.peak - s.smallest->peak), to_human(s.smallest->headroom), cautions_of(*s.smallest), time_text(s.smallest->time.total()), per_sample(*s.smallest, s.present)) +
+                       to_human(s.present.peak - s.smallest->peak), to_human(s.smallest->headroom), cautions_of(*s.smallest, "It"), time_text(s.smallest->time.total()), per_sample(*s.smallest, s.present)) +
            shell(command_of(a, options, *s.smallest));
   if (s.fitting.empty())
-    return out + "### Nothing fits\n\nNo setup that the search may choose fits this card. `--allow all` lets it choose what changes the training, too; `memplan size` names cards that are large enough.\n\n";
+    {
+    const std::string model = clean(shell_word(a.path)), setup = clean(options.setup_words);
+    return out + "### Nothing fits\n\nNo setup that the search may choose fits this card. It may choose more, also what changes the training (optimizer, adapters, 16-bit weights):\n\n" +
+           shell(fmt::format("memplan suggest {}{} --allow all", model, setup)) + "These are the cards that are large enough for the setup as it is:\n\n" + shell(fmt::format("memplan size {}{}", model, clean(without_card(options))));
+  }
   const Candidate& best = s.fitting.front();
   out += "### The fastest that fit\n\n" + rows(s.fitting, s.present);
-  if (!best.flags.empty()) out += fmt::format("The first one: {}\n\n", cautions_of(best)) + shell(command_of(a, options, best));
+  if (!best.flags.empty()) out += cautions_of(best, "The first one") + "\n\n" + shell(command_of(a, options, best));
   if (const std::string settings = clean_lines(framework_settings(best.setup, options.framework)); !settings.empty() && !best.flags.empty())
-    out += fmt::format("Its settings for {}:\n\n```\n{}{}```\n\n", options.framework, settings, settings.ends_with('\n') ? "" : "\n");
+    out += fmt::format("Its settings (`--for {}`):\n\n```\n{}{}```\n\n", options.framework, settings, settings.ends_with('\n') ? "" : "\n");
   return out;
 }
 
 std::string tricks(const SuggestAnswer& a) {
-  MdTable table{{"saves", "trick", "flags", "what it means"}, "rlll", {}};
+  MdTable table{{"saves", "peak then", "trick", "flags", "what it means"}, "rrlll", {}};
   std::vector<Advice> order;
   for (const Advice& d : a.advice)
     if (d.peak) order.push_back(d);
@@ -78,7 +102,7 @@ std::string tricks(const SuggestAnswer& a) {
       none += (none.empty() ? "" : ", ") + md_text(d.title);
       continue;
     }
-    table.rows.push_back({to_human(d.saves), md_text(d.title), d.flags.empty() ? "" : md_code(d.flags, 60), md_text(d.note)});
+    table.rows.push_back({to_human(d.saves), to_human(*d.peak), md_text(d.title), d.flags.empty() ? "" : md_code(d.flags, 60), md_text(d.note)});
   }
   std::string out = table.print();
   if (!none.empty()) out += fmt::format("Saves nothing here: {}.\n\n", none);
@@ -107,6 +131,7 @@ std::string suggest_markdown(const SuggestAnswer& a, const Options& options) {
   MdPage page;
   page.blocks.push_back(head(a, options));
   page.blocks.push_back(first_advice(a, options));
+  page.blocks.push_back(parts(s.estimate));
   if (s.front.size() > 1) page.blocks.push_back("### Memory against time\n\nNothing that was estimated is both smaller and faster than a line of this table.\n\n" + rows(s.front, s.present));
   if (std::string text = tricks(a); !text.empty()) page.blocks.push_back(std::move(text));
   if (std::string text = rejections(s); !text.empty()) page.blocks.push_back(std::move(text));

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import tomllib
 
@@ -186,3 +187,32 @@ def test_sweep_is_single_runs():
 def test_sweep_keeps_rows_that_fail():
     found = memplan("sweep", model("resnet50"), "--batch", "2,4", "--checkpoint", "none,layer1,nowhere", "--format", "json").json()
     equal(["error" in r for r in found["rows"]], [False, False, True] * 2, "a glob that matches nothing is an error of its row")
+
+
+def test_markdown_reads_from_top_to_bottom():
+    """What to do comes first, no image is needed, every table is whole, and every command that is shown does what is said."""
+    words = (model("gpt2"), "--gpu", "16GB", "--batch", "16", "--seq", "1024")
+    answer = memplan("suggest", *words, "--format", "md", timeout=300)
+    equal(answer.code, 0, answer.err)
+    text = answer.out
+    order = ["## `gpt2.onnx` does not fit `t4`: what to change", "over by", "Asked with:", "### The smallest change that fits", "### The fastest that fit", "### What the peak is made of now",
+             "### Memory against time", "### What each trick saves here, by itself", "### Why not", "### What this rests on"]
+    places = [text.find(w) for w in order]
+    check(-1 not in places and places == sorted(places), dict(zip(order, places)))
+    check("![" not in text and "<img" not in text and len(text) < 60000, "no image is needed")
+    for table in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+        equal(len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}), 1, table)
+    commands = re.findall(r"```sh\nmemplan (.*)\n```", text)
+    equal(len(commands), 3, commands)
+    equal(memplan(*commands[0].split(), "--format", "md", timeout=300).out, text, "the same command, the same page")
+    for command in commands[1:]:
+        again = memplan(*command.split(), "--no-search", "--quiet")
+        equal((again.code, again.out.split()[0]), (0, "fits"), command)
+        check(re.search(r"peak ([\d.]+ \w+)", again.out)[1] in text, f"{command}: {again.out}")
+    nothing = memplan("suggest", *words[:-4], "--batch", "16", "--seq", "1024", "--gpu", "1GiB", "--format", "md", timeout=300)
+    equal(nothing.code, 1)
+    check("### Nothing fits" in nothing.out and "--allow all" in nothing.out, nothing.out)
+    saved = memplan("suggest", *words, "--format", "json", "-o", scratch("suggest.json"), timeout=300)
+    equal(saved.code, 0)
+    refused = memplan("report", scratch("suggest.json"), "--format", "md")
+    check(refused.code == 3 and "memplan suggest" in refused.err and "--format md" in refused.err, refused.err)

@@ -99,7 +99,7 @@ def test_unknown_ops_do_not_pass():
 def test_the_fix_is_verified():
     """What is called the smallest change that passes is estimated here again, and passes."""
     base = saved("fix-base.json", *GPT2, "--batch", "2")
-    for gate in (("--baseline", base, "--max-increase", "10%"), ("--max-peak", "4GiB"), ("--max-peak", "30%")):
+    for gate in (("--baseline", base, "--max-increase", "10%"), ("--max-peak", "4GiB"), ("--max-peak", "20%")):
         d = memplan(*GPT2, "--batch", "8", *gate, "--format", "json").json()
         fix = d["gate"]["fix"]
         equal(d["gate"]["status"], "failed", gate)
