@@ -1,10 +1,12 @@
 #include "memplan_torch/checkpoint.h"
 
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "estimators/tape/uses.h"
@@ -43,6 +45,8 @@ struct Region {
   bool autocast;
   c10::ScalarType autocast_dtype;
   std::vector<std::pair<std::size_t, c10::IValue>> inputs;
+  /// Under SaveOnHost: the arguments of the module, which _NoopSaveInputs saves as any op saves.
+  std::vector<std::pair<std::size_t, torch::autograd::SavedVariable>> arguments;
   std::size_t saved = 0;         ///< tensors that the first run would have kept
   bool recomputed = false;
   std::vector<at::Tensor> tensors;
@@ -50,6 +54,7 @@ struct Region {
   void recompute();
 };
 
+thread_local bool saving_on_host = false;         ///< while a SaveOnHost lives
 thread_local std::shared_ptr<Region> first_run;   ///< set while a region runs for the first time
 thread_local Region* second_run = nullptr;        ///< set while it runs again
 
@@ -79,11 +84,24 @@ struct Recording : torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return kept; }
 };
 
+/// pack_to_cpu and unpack_from_cpu of torch.autograd.graph.save_on_cpu.
+struct HostCopy : torch::autograd::SavedVariableHooks {
+  c10::Device device = c10::Device(c10::kCPU);
+  at::Tensor packed;
+  void call_pack_hook(const at::Tensor& t) override {
+    device = t.device();
+    packed = at::empty(t.sizes(), at::TensorOptions().dtype(t.scalar_type()).pinned_memory(true));
+    packed.copy_(t);
+  }
+  at::Tensor call_unpack_hook() override { return packed.to(device, packed.scalar_type(), /*non_blocking=*/true); }
+};
+
 /// Python's hooks reach C++ through its own engine; without Python, this one brings them.
 struct EngineWithHooks : torch::autograd::Engine {
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (second_run) return std::make_unique<Recording>(*second_run);
     if (first_run) return std::make_unique<Placeholder>(first_run);
+    if (saving_on_host) return std::make_unique<HostCopy>();
     return nullptr;
   }
   static torch::autograd::Engine& get() {
@@ -110,6 +128,7 @@ void Region::recompute() {
     c10::AutoGradMode enable(true);
     Names names(tape.values.size());
     for (const auto& [index, value] : inputs) names[index] = value;
+    for (const auto& [index, value] : arguments) names[index] = value.unpack();
     run_calls(tape, names, settings, recorder, calls.first, calls.last, false);
   } catch (const RecomputationDone&) {
   } catch (...) {
@@ -120,13 +139,18 @@ void Region::recompute() {
 }
 
 std::shared_ptr<Region> make_region(const Tape& tape, const CheckpointRegion& calls, const Names& names, const CallSettings& settings, Recorder& recorder) {
-  auto region = std::make_shared<Region>(Region{tape, calls, settings, recorder, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA), {}, 0, false, {}});
+  auto region = std::make_shared<Region>(Region{tape, calls, settings, recorder, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA), {}, {}, 0, false, {}});
   std::vector<bool> seen(tape.values.size(), false);
   const auto take = [&](ValueId id) {
     const auto index = static_cast<std::size_t>(id.index);
     if (!id.valid() || seen[index]) return;
     seen[index] = true;
-    region->inputs.emplace_back(index, names[index]);
+    const ValueKind kind = tape.values[index].kind;
+    const c10::IValue& value = names[index];
+    if (saving_on_host && (kind == ValueKind::computed || kind == ValueKind::user_input) && value.isTensor() && value.toTensor().is_cuda())
+      region->arguments.emplace_back(index, torch::autograd::SavedVariable(value.toTensor(), false));
+    else
+      region->inputs.emplace_back(index, value);
   };
   for (std::int32_t i = calls.first; i <= calls.last; ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
@@ -138,6 +162,12 @@ std::shared_ptr<Region> make_region(const Tape& tape, const CheckpointRegion& ca
 }
 
 }  // namespace
+
+SaveOnHost::SaveOnHost(bool wanted) : before_(std::exchange(saving_on_host, wanted)) {
+  if (wanted) torch::autograd::set_default_engine_stub(EngineWithHooks::get);
+}
+
+SaveOnHost::~SaveOnHost() { saving_on_host = before_; }
 
 void run_tape(const Tape& tape, Names& names, const CallSettings& settings, Recorder& recorder) {
   std::int32_t at = 0;

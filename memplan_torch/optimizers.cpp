@@ -348,7 +348,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Ten
     case OptimizerKind::adagrad: return std::make_unique<Adagrad>(s, parameters);
     case OptimizerKind::rmsprop: return std::make_unique<RmsProp>(s, parameters);
     case OptimizerKind::adafactor: return std::make_unique<Adafactor>(s, parameters);
-    default: throw Refusal("usage", "a dry run has only the optimizers that PyTorch brings itself", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor or none");
+    case OptimizerKind::lion: return make_lion(s, parameters);
+    default: throw Refusal("usage", "a dry run has no such optimizer", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
   }
 }
 

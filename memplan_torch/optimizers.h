@@ -38,6 +38,15 @@ class Optimizer {
 /// Null for OptimizerKind::none. Throws Refusal for those that PyTorch itself does not bring.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup, const Tensors& parameters);
 
+/// The Lion of the lion_pytorch package.
+std::unique_ptr<Optimizer> make_lion(const OptimizerSetup& setup, const Tensors& parameters);
+
+/// torch.optim.Muon for the matrices, then torch.optim.AdamW for the others; `setup` is AdamW's.
+std::unique_ptr<Optimizer> make_muon(const OptimizerSetup& setup, const Tensors& matrices, const Tensors& others);
+
+/// Any optimizer on copies of the parameters in host memory (--offload optimizer).
+std::unique_ptr<Optimizer> make_host_optimizer(const Tensors& parameters);
+
 /// torch.nn.utils.clip_grad_norm_(parameters, 1.0)
 void clip_grad_norm(const Tensors& parameters);
 

@@ -43,7 +43,7 @@ void choose_attention(AttentionBackend b) {
 class Program {
  public:
   Program(const DryRunRequest& request, int device, Recorder& recorder)
-      : tape_(request.tape), setup_(request.setup), target_of_(request.target), log_(recorder), names_(tape_.values.size()) {
+      : tape_(request.tape), setup_(request.setup), request_(request), target_of_(request.target), log_(recorder), names_(tape_.values.size()) {
     settings_.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
     if (is_pure(setup_.precision)) settings_.model_dtype = half_of(setup_.precision);
   }
@@ -53,9 +53,10 @@ class Program {
     log_.enter(0, "set-up");
     move_model();
     const bool training = setup_.mode == Mode::training;
-    if (training) optimizer_ = make_optimizer(setup_.optimizer, trainable_);
+    for (const DryRunTensor& t : request_.kv_cache) cache_.push_back(at::empty(t.sizes, at::TensorOptions().dtype(scalar_type(t.dtype)).device(settings_.device)));
+    if (training) make_optimizers();
     for (int s = 1; s <= setup_.steps; ++s) {
-      training ? train(s) : infer(s);
+      training ? train(s) : setup_.keep_loss_history ? evaluate(s) : infer(s);
       if (setup_.empty_cache) log_.empty_cache();
     }
   }
@@ -103,6 +104,22 @@ class Program {
       if (!name(id).isTensor()) continue;
       const at::Tensor& t = name(id).toTensor();
       if (t.requires_grad() && std::none_of(trainable_.begin(), trainable_.end(), [&](const at::Tensor& other) { return other.is_same(t); })) trainable_.push_back(t);
+    }
+  }
+
+  void make_optimizers() {
+    if (setup_.offload.optimizer) {
+      if (setup_.optimizer.kind != OptimizerKind::none) optimizer_ = make_host_optimizer(trainable_);
+    } else if (setup_.optimizer.kind == OptimizerKind::muon) {
+      Tensors matrices, others;
+      for (const at::Tensor& p : trainable_) {
+        const auto& chosen = request_.hidden_matrices;
+        const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) { return name(id).isTensor() && name(id).toTensor().is_same(p); });
+        (takes ? matrices : others).push_back(p);
+      }
+      optimizer_ = make_muon(setup_.optimizer, matrices, others);
+    } else {
+      optimizer_ = make_optimizer(setup_.optimizer, trainable_);
     }
   }
 
@@ -195,11 +212,14 @@ class Program {
       move_batch(step);
       if (target_of_) target_ = on_device(target_of_->sizes, scalar_type(target_of_->dtype));
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
-      forward(step);
-      log_.enter(step, "loss");
-      at::Tensor fresh = compute_loss();
-      if (setup_.accumulate > 1) fresh = fresh / static_cast<double>(setup_.accumulate);
-      loss_ = std::move(fresh);
+      {
+        const SaveOnHost offload(setup_.offload.activations);
+        forward(step);
+        log_.enter(step, "loss");
+        at::Tensor fresh = compute_loss();
+        if (setup_.accumulate > 1) fresh = fresh / static_cast<double>(setup_.accumulate);
+        loss_ = std::move(fresh);
+      }
       if (setup_.keep_loss_history) losses_.push_back(loss_);
       end_autocast();
       const at::Tensor scaled = scaled_loss ? scaler_.scale(loss_) : loss_;
@@ -218,6 +238,17 @@ class Program {
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
   }
 
+  /// An evaluation that forgets torch.no_grad() and keeps every loss.
+  void evaluate(int step) {
+    move_batch(step);
+    if (target_of_) target_ = on_device(target_of_->sizes, scalar_type(target_of_->dtype));
+    forward(step);
+    log_.enter(step, "loss");
+    loss_ = compute_loss();
+    losses_.push_back(loss_);
+    end_autocast();
+  }
+
   void infer(int step) {
     c10::NoGradGuard no_grad;
     move_batch(step);
@@ -231,11 +262,12 @@ class Program {
 
   const Tape& tape_;
   const TrainingSetup& setup_;
-  const std::optional<DryRunTarget>& target_of_;
+  const DryRunRequest& request_;
+  const std::optional<DryRunTensor>& target_of_;
   Recorder& log_;
   CallSettings settings_;
   Names names_;
-  Tensors trainable_, batch_;
+  Tensors trainable_, batch_, cache_;
   std::vector<c10::IValue> output_;
   at::Tensor target_, loss_;
   Tensors losses_;

@@ -22,19 +22,20 @@ bool is_card(const Device& device) {
 
 /// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two programs.
 void refuse_unsupported(const TrainingSetup& s) {
-  const auto refuse = [](bool given, const char* what, const char* flag) {
-    if (given) fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what + " yet", flag, "memplan observe runs a script that does");
+  const auto refuse = [](bool given, const char* what, const char* flag, const char* hint) {
+    if (given) fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what, flag, hint);
   };
-  refuse(!s.checkpoint_save.empty() || s.checkpoint_optimal, "selective checkpointing", "--checkpoint");
-  refuse(s.offload.any(), "offloading", "--offload");
-  refuse(s.lora.has_value(), "LoRA", "--lora");
-  refuse(s.kv_cache.has_value(), "a key-value cache", "--mode inference");
-  refuse(s.keep_loss_history && s.mode == Mode::inference, "an evaluation that keeps its losses", "--mode inference");
-  refuse(s.optimizer.kind == OptimizerKind::muon, "Muon", "--optimizer muon");
-  if (s.optimizer.kind == OptimizerKind::lion || s.optimizer.kind == OptimizerKind::adamw8bit)
-    fail(ErrorKind::usage, "a dry run has only the optimizers that PyTorch brings itself", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor or none");
-  if (s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16)
-    fail(ErrorKind::usage, "a dry run does not have fused optimizers under a gradient scaler", "--optimizer-impl fused", "leave it out, or use --amp bf16");
+  const char* script = "memplan observe runs a script that does";
+  const ParallelSetup& p = s.parallel;
+  refuse(is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none, "a job of several GPUs: it runs one process on one device", p.pipeline > 1 ? "--pipeline" : "--gpus",
+         "memplan observe --world N runs a script that does, one rank after the other");
+  refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes", "--checkpoint-save", script);
+  refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal", "memplan prints the modules that it chose: give those to --checkpoint");
+  refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's", "--offload parameters", script);
+  refuse(s.lora && s.lora->quantized, "4-bit weights: their kernels are those of bitsandbytes", "--qlora", script);
+  refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer", "--optimizer adamw8bit", "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
+  refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16, "fused optimizers under a gradient scaler", "--optimizer-impl fused",
+         "leave it out, or use --amp bf16");
 }
 
 CompanionCall call_for(const DryRunPlace& place) {

@@ -26,6 +26,7 @@ json setup_to_json(const TrainingSetup& s) {
           {"keep_loss_history", s.keep_loss_history},
           {"empty_cache", s.empty_cache},
           {"channels_last", s.channels_last},
+          {"offload", {s.offload.activations, s.offload.optimizer}},
           {"steps", s.steps}};
 }
 
@@ -48,27 +49,30 @@ TrainingSetup setup_from_json(const json& j) {
   s.keep_loss_history = j.value("keep_loss_history", false);
   s.empty_cache = j.value("empty_cache", false);
   s.channels_last = j.value("channels_last", false);
+  const json& offload = j.at("offload");
+  s.offload.activations = offload.at(0).get<bool>();
+  s.offload.optimizer = offload.at(1).get<bool>();
   s.steps = j.at("steps").get<std::int64_t>();
   return s;
 }
 
-}  // namespace
+json to_json(const DryRunTensor& t) { return {{"dtype", name_of(t.dtype)}, {"sizes", t.sizes}}; }
 
-DryRunRequest make_request(const Tape& tape, const TrainingSetup& setup, const Schedule& predicted) {
-  DryRunRequest request{tape, setup, std::nullopt, true};
-  for (const Allocation& a : predicted.allocations) {
-    if (a.category != Category::input || a.label < 0 || a.shape_at < 0) continue;
-    if (predicted.names[static_cast<std::size_t>(a.label)] != "target") continue;
-    const TensorShape& shape = predicted.shapes[static_cast<std::size_t>(a.shape_at)];
-    request.target = DryRunTarget{static_cast<DType>(shape.dtype), shape.sizes};
-    break;
-  }
-  return request;
+DryRunTensor tensor_from_json(const json& j) {
+  const auto dtype = dtype_from_name(j.at("dtype").get<std::string>());
+  if (!dtype) fail_input("a tensor of the request has an unknown dtype");
+  return {*dtype, j.at("sizes").get<std::vector<std::int64_t>>()};
 }
+
+}  // namespace
 
 json to_json(const DryRunRequest& r) {
   json j{{"tape", to_json(r.tape)}, {"setup", setup_to_json(r.setup)}, {"events", r.events}};
-  j["target"] = r.target ? json{{"dtype", name_of(r.target->dtype)}, {"sizes", r.target->sizes}} : json(nullptr);
+  j["target"] = r.target ? to_json(*r.target) : json(nullptr);
+  j["kv_cache"] = json::array();
+  for (const DryRunTensor& t : r.kv_cache) j["kv_cache"].push_back(to_json(t));
+  j["hidden_matrices"] = json::array();
+  for (ValueId id : r.hidden_matrices) j["hidden_matrices"].push_back(id.index);
   return j;
 }
 
@@ -77,10 +81,11 @@ DryRunRequest request_from_json(const json& j) try {
   r.tape = tape_from_json(j.at("tape"));
   r.setup = setup_from_json(j.at("setup"));
   r.events = j.value("events", true);
-  if (const json& t = j.at("target"); t.is_object()) {
-    const auto dtype = dtype_from_name(t.at("dtype").get<std::string>());
-    if (!dtype) fail_input("the target has an unknown dtype");
-    r.target = DryRunTarget{*dtype, t.at("sizes").get<std::vector<std::int64_t>>()};
+  if (const json& t = j.at("target"); t.is_object()) r.target = tensor_from_json(t);
+  for (const json& t : j.value("kv_cache", json::array())) r.kv_cache.push_back(tensor_from_json(t));
+  for (const json& id : j.value("hidden_matrices", json::array())) {
+    r.hidden_matrices.push_back(ValueId{id.get<std::int32_t>()});
+    if (id.get<std::int64_t>() < 0 || id.get<std::size_t>() >= r.tape.values.size()) fail_input("the request names a value that its tape does not have");
   }
   return r;
 } catch (const json::exception& e) {

@@ -11,8 +11,8 @@
 
 namespace memplan {
 
-/// The target of the loss, which the program makes before it knows the output.
-struct DryRunTarget {
+/// A tensor that the program makes by itself.
+struct DryRunTensor {
   DType dtype = DType::int64;
   std::vector<std::int64_t> sizes;
 };
@@ -20,11 +20,13 @@ struct DryRunTarget {
 struct DryRunRequest {
   Tape tape;
   TrainingSetup setup;
-  std::optional<DryRunTarget> target;  ///< none where the loss needs none
+  std::optional<DryRunTensor> target;  ///< of the loss, made before the output is known; none where the loss needs none
+  std::vector<DryRunTensor> kv_cache;  ///< keys and values of every layer
+  std::vector<ValueId> hidden_matrices;  ///< those that Muon takes
   bool events = true;                  ///< report every allocation and free, not only the counters
 };
 
-/// `predicted` is the schedule of the same tape and setup: it knows the shape of the target.
+/// `predicted` is the schedule of the same tape and setup: it knows the shapes of the target and of a cache.
 DryRunRequest make_request(const Tape& tape, const TrainingSetup& setup, const Schedule& predicted);
 
 nlohmann::json to_json(const DryRunRequest& request);
