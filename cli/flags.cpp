@@ -28,7 +28,7 @@ constexpr std::array command_table{
     Command{"devices", "[NAME]", "the GPUs that memplan knows, or one of them", in_devices},
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?", in_observe},
-    Command{"schema", "[NAME]", "the JSON Schema of what --format json prints: report (the default), planner, validate", in_schema},
+    Command{"schema", "[NAME]", "the JSON Schema of what --format json prints: report (the default), observe, planner, validate", in_schema},
     Command{"completions", "bash|zsh|fish", "print a completion script for a shell", in_completions},
     Command{"man", "", "print the manual page", in_man},
 };

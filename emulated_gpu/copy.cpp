@@ -63,7 +63,7 @@ cudaError_t copy(void* to, const void* from, std::size_t size) {
   } else if (to_device) {
     remember(to, from, size);
   } else if (!recall(to, from, size)) {
-    if (size <= 16 && next_is_a_size() && sizes_are_refused()) return failed(cudaErrorNotSupported);
+    if (size <= 16 && sizes_are_refused() && (next_is_a_size() || caller_needs_a_size())) return failed(cudaErrorNotSupported);
     // "if mask.all(): leave the mask out" asks for one byte right after the reduction, and the usual answer is yes.
     std::memset(to, size == 1 && next_byte_is_true() ? 1 : 0, size);
     if (const auto notice = on_read.load()) notice(size);

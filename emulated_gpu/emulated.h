@@ -67,6 +67,9 @@ void byte_was_copied();
 /// Whether what is read from the device now says how large a result will be (nonzero, unique, a mask as an index).
 bool next_is_a_size();
 
+/// Whether a function of PyTorch that reads the size of its result is on the calling thread's stack.
+bool caller_needs_a_size();
+
 /// The driver's function of this name; for names that have no meaning here one that succeeds and does nothing.
 void* driver_function(const char* name);
 

@@ -74,7 +74,7 @@ EMULATED const char* cudaGetErrorString(cudaError_t e) {
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorNotSupported:
       return "emulated GPU: the size of this result depends on values on the device, and there are none (nonzero, unique, masked_select, a mask as "
-             "an index). EMULATED_GPU_SIZES=empty goes on with an empty result";
+             "an index, bincount, one_hot without num_classes, repeat_interleave without output_size). EMULATED_GPU_SIZES=empty goes on with an empty result";
     default: return "error of the emulated GPU";
   }
 }

@@ -6,7 +6,6 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "estimators/tape/uses.h"
@@ -45,8 +44,6 @@ struct Region {
   bool autocast;
   c10::ScalarType autocast_dtype;
   std::vector<std::pair<std::size_t, c10::IValue>> inputs;
-  /// Under SaveOnHost: the arguments of the module, which _NoopSaveInputs saves as any op saves.
-  std::vector<std::pair<std::size_t, torch::autograd::SavedVariable>> arguments;
   std::size_t saved = 0;         ///< tensors that the first run would have kept
   bool recomputed = false;
   std::vector<at::Tensor> tensors;
@@ -128,7 +125,6 @@ void Region::recompute() {
     c10::AutoGradMode enable(true);
     Names names(tape.values.size());
     for (const auto& [index, value] : inputs) names[index] = value;
-    for (const auto& [index, value] : arguments) names[index] = value.unpack();
     run_calls(tape, names, settings, recorder, calls.first, calls.last, false);
   } catch (const RecomputationDone&) {
   } catch (...) {
@@ -139,18 +135,13 @@ void Region::recompute() {
 }
 
 std::shared_ptr<Region> make_region(const Tape& tape, const CheckpointRegion& calls, const Names& names, const CallSettings& settings, Recorder& recorder) {
-  auto region = std::make_shared<Region>(Region{tape, calls, settings, recorder, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA), {}, {}, 0, false, {}});
+  auto region = std::make_shared<Region>(Region{tape, calls, settings, recorder, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA), {}, 0, false, {}});
   std::vector<bool> seen(tape.values.size(), false);
   const auto take = [&](ValueId id) {
     const auto index = static_cast<std::size_t>(id.index);
     if (!id.valid() || seen[index]) return;
     seen[index] = true;
-    const ValueKind kind = tape.values[index].kind;
-    const c10::IValue& value = names[index];
-    if (saving_on_host && (kind == ValueKind::computed || kind == ValueKind::user_input) && value.isTensor() && value.toTensor().is_cuda())
-      region->arguments.emplace_back(index, torch::autograd::SavedVariable(value.toTensor(), false));
-    else
-      region->inputs.emplace_back(index, value);
+    region->inputs.emplace_back(index, names[index]);
   };
   for (std::int32_t i = calls.first; i <= calls.last; ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];

@@ -32,6 +32,8 @@ void refuse_unsupported(const TrainingSetup& s) {
   refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes", "--checkpoint-save", script);
   refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal", "memplan prints the modules that it chose: give those to --checkpoint");
   refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's", "--offload parameters", script);
+  refuse(s.offload.activations && !s.checkpoint.empty(), "checkpoints inside of offloaded activations: a file does not say which arguments of a module are keywords, and those stay on the device",
+         "--offload activations", script);
   refuse(s.lora && s.lora->quantized, "4-bit weights: their kernels are those of bitsandbytes", "--qlora", script);
   refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer", "--optimizer adamw8bit", "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
   refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16, "fused optimizers under a gradient scaler", "--optimizer-impl fused",

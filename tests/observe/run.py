@@ -37,7 +37,16 @@ def script(name, *arguments):
 def report(*words, code=0, env=None):
     got, out, err = observe("--format", "json", *words, env=env)
     assert got == code, f"exit code {got} instead of {code}:\n{err[-2000:]}"
-    return json.loads(out), err
+    return as_published(json.loads(out)), err
+
+
+def as_published(document):
+    """Every report of these tests is held against docs/observe.schema.json."""
+    import jsonschema
+
+    with open(os.path.join(ROOT, "docs", "observe.schema.json")) as f:
+        jsonschema.validate(document, json.load(f))
+    return document
 
 
 def own_counters(text):
@@ -61,6 +70,13 @@ def test_usage():
 def test_library_is_missing():
     code, _, err = observe("--", "true", env={"MEMPLAN_EMULATED_GPU": "/nowhere/lib.so"})
     assert code == 2 and "MEMPLAN_EMULATED_GPU" in err, (code, err)
+
+
+def test_the_json_is_as_published():
+    """Without PyTorch there are errors only; report() looks at every report."""
+    for words in (["--devices", "99", "--", "true"], ["--gpu", "h1000", "--", "true"], ["--", "true"]):
+        _, out, _ = observe("--format", "json", *words, env={"MEMPLAN_EMULATED_GPU": "/nowhere/lib.so"})
+        assert as_published(json.loads(out))["error"]["code"] == 2
 
 
 def test_whose_a_frame_is():
@@ -171,6 +187,15 @@ def test_live_sizes_that_depend_on_values():
     assert r["verdict"] == "unknown"
     got, _, err = observe(*script("masked"), env={"EMULATED_GPU_SIZES": "empty"})
     assert got == 0 and "kept 0" in err
+
+
+def test_live_every_size_that_depends_on_values():
+    """Each op says so; told how large its result is, the last three work."""
+    _, err = report(*script("sizes"))
+    said = dict(re.findall(r"^(\w+): (.*)$", err, re.MULTILINE))
+    loud = ("nonzero", "where", "mask", "masked_select", "argwhere", "unique", "unique_consecutive", "unique_dim", "bincount", "one_hot", "repeat_interleave")
+    assert {x: said.get(x, "")[:13] for x in loud} == dict.fromkeys(loud, "emulated GPU:"), said
+    assert (said["told_one_hot"], said["told_repeat_interleave"], said["largest"]) == ("[8, 5]", "[20]", "[]"), said
 
 
 def test_live_what_a_device_would_know():
