@@ -128,6 +128,14 @@ def test_snapshots_of_several_devices_and_frames():
     equal(report["largest_at_measured_peak"], [{"bytes": 1 << 20, "where": "loss.py:36 fixed_cross_entropy"}])
 
 
+def test_what_cannot_be_run_is_refused_with_its_reason():
+    for words, said in (("--gpus 2", "--gpus: a dry run cannot execute a job of several GPUs"), ("--gpus 2 --fsdp", "several GPUs"), ("--tp 2", "--tp: "), ("--pp 2", "--pp: "),
+                        ("--checkpoint blocks --checkpoint-save matmul", "selective checkpointing"), ("--checkpoint optimal", "yet to be chosen"),
+                        ("--mode inference --offload parameters", "accelerate's hooks"), ("--offload activations --checkpoint blocks", "which arguments of a module are keywords"),
+                        ("--qlora r=8", "bitsandbytes"), ("--optimizer adamw8bit", "bitsandbytes"), ("--optimizer-impl fused --precision amp-fp16", "under a gradient scaler")):
+        refused(2, model("llama-tiny"), "--batch", "2", "--seq", "64", "--on", "emulated:l4", *words.split(), must_say=(said,))
+
+
 def test_what_is_missing_is_said_in_one_line():
     nowhere = {"MEMPLAN_TORCH": "/nonexistent/memplan-torch"}
     refused(2, *MLP[:1], "--batch", "8", "--on", "cuda", env=nowhere, must_say=("pip install torch",))
