@@ -8,6 +8,7 @@ import tempfile
 import time
 import zipfile
 
+import other_versions
 from common import BUILD, TORCH, memplan, python, report
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="memplan-torchscript-")
@@ -90,6 +91,10 @@ def test_other_files_take_no_inputs():
     for bad in ("x:float33:4", "x", "x:float32:4,-1", "x:float32:4,a b"):
         done = memplan("data/models/mlp.onnx", "--input", bad)
         assert done.returncode == 2 and "--input" in done.stderr, done.stderr
+
+
+def test_schema_versions_of_torch_export():
+    other_versions.unknown_schemas(SCRATCH.name)
 
 
 def test_in_place_dropout_rests_in_inference():

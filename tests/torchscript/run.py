@@ -25,12 +25,14 @@ def main():
     a = p.parse_args()
     os.environ["MEMPLAN_BUILD"] = os.path.abspath(a.build)
     import cases
+    import other_versions
     import routes
 
     passed = failed = 0
     if not cases.TORCH:
         print("memplan-torch is not built (MEMPLAN_TORCH_PYTHON): what needs PyTorch is left out")
-    for name, function in [(n, f) for n, f in vars(cases).items() if n.startswith("test_") or (n.startswith("torch_test_") and cases.TORCH)]:
+    found = {n: f for n, f in vars(cases).items() if n.startswith("test_") or (n.startswith("torch_test_") and cases.TORCH)}
+    for name, function in (found | other_versions.CASES).items():
         if a.only and a.only not in name:
             continue
         try:

@@ -58,9 +58,11 @@ void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bo
 
 bool channels_last(const Tensor& x) { return x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x); }
 
-ValueList batch_norm(Run& r, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& mean, const Tensor& var, bool training) {
-  const std::int64_t c = x->size(1);
-  const bool cudnn = cudnn_takes(x, w, b, mean, training);
+ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor& b, const Tensor& mean, const Tensor& var, bool training) {
+  const std::int64_t c = input->size(1);
+  const bool cudnn = cudnn_takes(input, w, b, mean, training);
+  // _batch_norm_impl_index: cuDNN gets input.contiguous(input.suggest_memory_format()).
+  const Tensor x = cudnn && !is_contiguous(*input) && !channels_last(input) ? op::contiguous(r, input) : input;
   // cuDNN in evaluation has no statistics of its own; the native kernel makes them in both modes.
   const bool save = training || !cudnn;
   Tensor y = r.empty_like(x);
