@@ -38,7 +38,11 @@ void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, cons
   search.replays = 20;
   // A model that the search cannot take in leaves the report without its suggestions, not without an answer.
   const Result<Suggestion> found = catching([&] { return suggest(model, setup, device, margin, search); });
-  if (found) run.suggestion = *found;
+  if (!found) return;
+  run.suggestion = *found;
+  const auto keep_parts = [&](const Candidate& c) { run.parts.emplace(c.flags, parts_of(model, c.setup, device)); };
+  for (const Candidate& c : found->fitting) keep_parts(c);
+  if (found->smallest) keep_parts(*found->smallest);
 }
 
 }  // namespace memplan::cli

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "cli/program/parts.h"
 #include "estimators/pipeline.h"
 #include "estimators/replay/memory_map.h"
 #include "planner/scaling.h"
@@ -24,6 +27,7 @@ struct RunRecord {
   std::vector<ScaleCurve> curves;
   std::vector<Card> cards;
   std::optional<Suggestion> suggestion;  ///< where the setup does not fit with its margin
+  std::map<std::string, ModelParts> parts;  ///< of each suggested setup, by its flags
 };
 
 /// Replays the setup of `estimate` once more and keeps everything. Like the estimate, a setup that does not fit is shown

@@ -5,6 +5,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output.h"
+#include "cli/program/settings.h"
 #include "cli/progress.h"
 #include "cli/report/suggestion.h"
 
@@ -52,6 +53,10 @@ int run_suggest(const Options& options) {
   if (!options.emit_flags) {
     progress.show("what each known trick saves");
     a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
+  }
+  if (!a.suggestion.fitting.empty()) {
+    const TrainingSetup& first = a.suggestion.fitting.front().setup;
+    a.settings = framework_settings(first, parts_of(model, first, a.choice.device), options.framework);
   }
   progress.clear();
   a.parameters = a.suggestion.parameters;

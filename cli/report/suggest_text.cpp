@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cli/report/report.h"
-#include "cli/report/settings.h"
 #include "cli/report/suggestion.h"
 #include "cli/words.h"
 
@@ -124,7 +123,7 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
     out += "\n" + style.paint("Memory against time", Paint::bold) + " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
   out += rejections(s, style) + advice_lines(a.advice, style);
   if (!s.fitting.empty()) {
-    out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" + indented(clean_lines(framework_settings(s.fitting.front().setup, options.framework)));
+    out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" + indented(clean_lines(a.settings));
   }
   const SearchCount& n = s.count;
   out += "\n" + wrap(fmt::format("Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; the rest is slower or follows from those.",

@@ -20,6 +20,7 @@ struct SuggestAnswer {
   Suggestion suggestion;
   std::vector<Advice> advice;
   TimeAssumptions time;
+  std::string settings;  ///< of the first that fits, for Options::framework; empty where none fits
   int exit_code = 0;
 };
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "cli/program/settings.h"
 #include "cli/report/report.h"
-#include "cli/report/settings.h"
 #include "estimators/base/dtype.h"
 #include "estimators/base/error.h"
 #include "estimators/estimate/reasons.h"
@@ -246,9 +246,9 @@ class Section {
   std::vector<std::int64_t> row_;  ///< per allocation of the schedule: its row in the document, or -1
 };
 
-Json suggestion(const Candidate& c, const Candidate& present, const char* kind) {
+Json suggestion(const RunRecord& run, const Candidate& c, const Candidate& present, const char* kind) {
   Json settings = Json::object();
-  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "torchtitan", "lightning"}) settings[framework] = framework_settings(c.setup, framework);
+  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "torchtitan", "lightning"}) settings[framework] = framework_settings(c.setup, run.parts.at(c.flags), framework);
   Json cautions = Json::array();
   for (const std::string& text : c.cautions) cautions.push_back(clean(text));
   const double before = present.time.total();
@@ -285,9 +285,9 @@ void add_run(Json& document, const RunRecord& run) {
   if (!run.suggestion) return;
   const Suggestion& s = *run.suggestion;
   Json& list = document["suggestions"] = Json::array();
-  if (s.smallest) list.push_back(suggestion(*s.smallest, s.present, "smallest"));
+  if (s.smallest) list.push_back(suggestion(run, *s.smallest, s.present, "smallest"));
   for (const Candidate& c : s.fitting)
-    if (!s.smallest || c.flags != s.smallest->flags) list.push_back(suggestion(c, s.present, &c == &s.fitting.front() ? "fastest" : "fits"));
+    if (!s.smallest || c.flags != s.smallest->flags) list.push_back(suggestion(run, c, s.present, &c == &s.fitting.front() ? "fastest" : "fits"));
 }
 
 }  // namespace memplan::cli

@@ -1,17 +1,29 @@
 #!/usr/bin/env python3
 """What the planner says against recorded words of PyTorch: python tests/planner/run.py --build build/release
 
-Floating-point operations as torch.utils.flop_counter counts them, and recommendations that were run on emulated cards. Needs no
-PyTorch; the last line is "N passed, N failed".
+Floating-point operations as torch.utils.flop_counter counts them, and recommendations that were run on emulated cards. Where
+the build knows a PyTorch, it also runs the settings that `suggest` prints. The last line is "N passed, N failed".
 """
 import argparse
 import os
+import re
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "accuracy"))
+ACCURACY = os.path.join(HERE, "..", "accuracy")
+sys.path[:0] = [ACCURACY, os.path.join(HERE, "..")]
+import build_tree
 import flops
 import recommendations
+
+
+def pasted(build, python, library):
+    done = subprocess.run([python, os.path.join(ACCURACY, "pasted.py"), "--emulated", library, "--build", build], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1"})
+    print(done.stdout, end="")
+    found = re.search(r"^(\d+) passed, (\d+) failed\s*\Z", done.stdout, re.M)
+    return (int(found[1]), int(found[2])) if found else (0, 1)
 
 
 def main():
@@ -21,6 +33,11 @@ def main():
     totals = [flops.compare(os.path.abspath(options.build))]
     if os.path.exists(recommendations.RECORD):
         totals.append(recommendations.check(os.path.abspath(options.build)))
+    live = build_tree.emulated(os.path.abspath(options.build))
+    if live:
+        totals.append(pasted(os.path.abspath(options.build), *live))
+    else:
+        print("the printed settings are not run: that needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see emulated_gpu/README.md)")
     failed = sum(t[1] for t in totals)
     print(f"{sum(t[0] for t in totals)} passed, {failed} failed")
     return 1 if failed else 0

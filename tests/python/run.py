@@ -14,17 +14,10 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
+
 ROOT = os.path.dirname(os.path.dirname(HERE))
-
-
-def cached(build, name):
-    """A variable of the build's CMake cache, or None."""
-    try:
-        with open(os.path.join(build, "CMakeCache.txt")) as f:
-            found = re.search(rf"^{name}:\w+=(.+)$", f.read(), re.M)
-        return found and found[1]
-    except OSError:
-        return None
 
 
 def run(*words, **kw):
@@ -46,7 +39,7 @@ def packages_of(python):
 def make_wheel(build, folder, from_source):
     words = [sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--quiet", "--disable-pip-version-check", "--wheel-dir", folder]
     if from_source:
-        proto = cached(build, "MEMPLAN_ONNX_PROTO")
+        proto = build_tree.cached(build, "MEMPLAN_ONNX_PROTO")
         words += ["-C", f"cmake.define.MEMPLAN_ONNX_PROTO={proto}"] if proto else []
     else:
         words += ["-C", f"cmake.define.MEMPLAN_PREBUILT={os.path.join(build, 'memplan')}"]
@@ -64,7 +57,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="memplan-python-") as folder:
         try:
             wheel = make_wheel(build, folder, options.from_source)
-            torch_python = next((p for p in (sys.executable, cached(build, "MEMPLAN_TORCH_PYTHON")) if p and packages_of(p)), None)
+            torch_python = next((p for p in (sys.executable, build_tree.cached(build, "MEMPLAN_TORCH_PYTHON")) if p and packages_of(p)), None)
             venv = os.path.join(folder, "venv")
             run(torch_python or sys.executable, "-m", "venv", "--without-pip", venv)
             python = os.path.join(venv, "bin", "python")

@@ -1,0 +1,72 @@
+#include "cli/program/parts.h"
+
+#include <algorithm>
+
+#include "cli/answer.h"
+#include "estimators/estimate/checkpoint_plan.h"
+#include "estimators/estimate/setup.h"
+#include "estimators/strategies/blocks.h"
+#include "estimators/strategies/lora.h"
+
+namespace memplan::cli {
+
+namespace {
+
+/// Which parameters the ranks hold a part of tells the plan: rows of a weight are outputs, columns are inputs.
+std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model, const Tape& part, const TrainingSetup& setup) {
+  TrainingSetup alone = setup;
+  alone.parallel = {};
+  const Tape whole = take(lower(model, alone));
+  std::vector<std::pair<std::string, std::string>> plan;
+  for (ValueId id : whole.parameters) {
+    const TapeValue& a = whole.values[static_cast<std::size_t>(id.index)];
+    const TapeValue& b = part.values[static_cast<std::size_t>(id.index)];
+    if (a.sizes == b.sizes || a.sizes.size() != 2) continue;
+    const std::string module = a.name.substr(0, a.name.rfind('.'));
+    bool embedding = false, head = true;
+    for (const Call& c : part.calls) {
+      const auto* weight = c.args.size() > 1 ? std::get_if<ValueId>(&c.args[c.op == "memplan::vocab_embedding" ? 0 : 1].value) : nullptr;
+      if (!weight || *weight != id) continue;
+      embedding = embedding || c.op == "memplan::vocab_embedding";
+    }
+    for (const Scope& s : whole.scopes)
+      if (s.path == module) head = s.parent >= 0 && whole.scopes[static_cast<std::size_t>(s.parent)].parent < 0;
+    plan.emplace_back(module, embedding                  ? "RowwiseParallel(input_layouts=Replicate())"
+                              : a.sizes[0] == b.sizes[0] ? "RowwiseParallel()"
+                              : head                     ? "ColwiseParallel(output_layouts=Replicate())"
+                                                         : "ColwiseParallel()");
+  }
+  return plan;
+}
+
+void add_units(ModelParts& parts, const Tape& tape, const ParallelSetup& p) {
+  if (p.blocks.empty() && repeated_modules(tape).empty()) return;
+  const auto globs = p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks;
+  for (std::int32_t s : outermost(tape, named_modules(tape, globs, "--blocks"))) {
+    const Scope& scope = tape.scopes[static_cast<std::size_t>(s)];
+    if (parts.units.empty() || parts.units.back() != scope.path) parts.units.push_back(scope.path);
+    const std::string name = scope.module_class.substr(scope.module_class.rfind('.') + 1);
+    if (!name.empty() && std::find(parts.unit_classes.begin(), parts.unit_classes.end(), name) == parts.unit_classes.end()) parts.unit_classes.push_back(name);
+  }
+}
+
+}  // namespace
+
+ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& setup) {
+  ModelParts parts;
+  if (setup.lora) parts.adapted = adapter_targets(tape, *setup.lora);
+  for (const CheckpointRegion& region : tape.checkpoints) {
+    std::vector<std::string> paths{tape.scopes[static_cast<std::size_t>(region.scope)].path};
+    for (std::int32_t other : region.others) paths.push_back(tape.scopes[static_cast<std::size_t>(other)].path);
+    if (std::find(parts.checkpointed.begin(), parts.checkpointed.end(), paths) == parts.checkpointed.end()) parts.checkpointed.push_back(std::move(paths));
+  }
+  if (is_parallel(setup.parallel)) add_units(parts, tape, setup.parallel);
+  if (setup.parallel.tensor > 1) parts.tensor_plan = tensor_plan(model, tape, setup);
+  return parts;
+}
+
+ModelParts parts_of(const Model& model, const TrainingSetup& setup, const Device& device) {
+  return parts_of(model, take(with_planned_checkpoints(take(lower(model, setup)), setup, device)), setup);
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,48 @@
+#include "cli/program/settings.h"
+
+#include <fmt/format.h>
+
+#include "cli/program/pieces.h"
+
+namespace memplan::cli {
+
+bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::amp_fp16; }
+bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
+bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
+
+std::string shell_lines(const TrainingSetup& s) {
+  return s.allocator.expandable_segments ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n" : "";
+}
+
+std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
+  std::string out = attention_text(s.attention) + frozen_text(s.frozen);
+  if (is_pure(s.precision)) out += fmt::format("model.to({})\n", half_name(s.precision));
+  if (s.channels_last) out += "model.to(memory_format=torch.channels_last)   # and the images too\n";
+  if (s.mode == Mode::inference) return out;
+  if (s.lora) out += adapters_text(*s.lora, parts.adapted);
+  if (!parts.checkpointed.empty()) out += checkpoint_text(s, parts, s.lora.has_value());
+  return out;
+}
+
+std::string not_said(const std::vector<std::string>& left, const std::string& framework) {
+  std::string out;
+  for (const std::string& what : left) out += fmt::format("# {} has no setting for {}: it is part of the estimate\n", framework, what);
+  return out;
+}
+
+std::string launch_line(const ParallelSetup& p) {
+  if (!is_parallel(p)) return {};
+  if (p.gpus <= 8) return fmt::format("# torchrun --nproc-per-node={} train.py\n", p.gpus);
+  return fmt::format("# torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 train.py\n", (p.gpus + 7) / 8);
+}
+
+std::string framework_settings(const TrainingSetup& setup, const ModelParts& parts, const std::string& framework) {
+  if (framework == "hf") return hf_settings(setup, parts);
+  if (framework == "accelerate") return accelerate_settings(setup, parts);
+  if (framework == "deepspeed") return deepspeed_settings(setup, parts);
+  if (framework == "torchtitan") return torchtitan_settings(setup, parts);
+  if (framework == "lightning") return lightning_settings(setup, parts);
+  return pytorch_settings(setup, parts);
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,34 @@
+// A setup in the words of a training framework, ready to paste: one file each, settings_<framework>.cpp.
+#pragma once
+
+#include <string>
+
+#include "cli/program/parts.h"
+#include "estimators/estimate/setup.h"
+
+namespace memplan::cli {
+
+/// `framework` is a value of --for. What the framework cannot be told is said in a comment.
+std::string framework_settings(const TrainingSetup& setup, const ModelParts& parts, const std::string& framework);
+
+std::string pytorch_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string hf_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string accelerate_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string deepspeed_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string torchtitan_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string lightning_settings(const TrainingSetup& setup, const ModelParts& parts);
+
+// What several of them need.
+bool is_amp(Precision precision);
+bool is_pure(Precision precision);  ///< weights themselves in 16 bit
+bool is_bf16(Precision precision);
+/// The environment that has to stand before Python starts.
+std::string shell_lines(const TrainingSetup& setup);
+/// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.
+std::string model_lines(const TrainingSetup& setup, const ModelParts& parts);
+/// "# …" for each part of the setup that `framework` has no setting for, out of `left`.
+std::string not_said(const std::vector<std::string>& left, const std::string& framework);
+/// How the process group's ranks are started: "torchrun --nproc-per-node=8 train.py".
+std::string launch_line(const ParallelSetup& setup);
+
+}  // namespace memplan::cli

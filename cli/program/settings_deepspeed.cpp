@@ -1,0 +1,38 @@
+// ds_config.json (deepspeed.ai/docs/config-json).
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/program/settings.h"
+
+namespace memplan::cli {
+
+std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) {
+  const ParallelSetup& p = s.parallel;
+  nlohmann::ordered_json j;
+  j["train_micro_batch_size_per_gpu"] = s.batch.value_or(1);
+  j["gradient_accumulation_steps"] = s.accumulate;
+  if (s.clip_grad_norm) j["gradient_clipping"] = 1.0;
+  if (is_amp(s.precision) || is_pure(s.precision)) j[is_bf16(s.precision) ? "bf16" : "fp16"] = {{"enabled", true}};
+  const int stage = p.sharding == Sharding::zero1 ? 1 : p.sharding == Sharding::zero2 ? 2 : p.sharding == Sharding::zero3 || p.sharding == Sharding::fsdp ? 3 : 0;
+  // The engine offloads with sharded states only; on one GPU they are one shard.
+  j["zero_optimization"] = {{"stage", s.offload.optimizer && stage == 0 ? 2 : stage}};
+  if (s.offload.optimizer) j["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (s.offload.parameters) j["zero_optimization"]["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (p.tensor > 1) j["tensor_parallel"] = {{"autotp_size", p.tensor}};
+  std::string out = shell_lines(s);
+  if (is_parallel(p)) out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n", std::min<std::int64_t>(p.gpus, 8));
+  if (is_amp(s.precision)) out += "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with --precision\n";
+  if (p.sharding == Sharding::fsdp) out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
+  if (s.offload.optimizer && stage == 0) out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
+  if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
+  std::vector<std::string> left;
+  if (s.offload.activations) left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu around the forward pass)");
+  if (s.lora) left.push_back("adapters (--for pytorch prints the lines)");
+  if (p.pipeline > 1) left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline, p.pipeline));
+  if (p.context > 1) left.push_back("this context parallelism");
+  if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
+  return out + not_said(left, "ds_config.json") + j.dump(2) + "\n";
+}
+
+}  // namespace memplan::cli

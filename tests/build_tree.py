@@ -1,0 +1,19 @@
+"""What a build folder knows of PyTorch."""
+import os
+import re
+
+
+def cached(build, name):
+    """A variable of the build's CMake cache, or None."""
+    try:
+        with open(os.path.join(build, "CMakeCache.txt")) as f:
+            found = re.search(rf"^{name}:\w+=(.+)$", f.read(), re.M)
+    except OSError:
+        return None
+    return found and found[1]
+
+
+def emulated(build):
+    """(a Python with PyTorch, the emulated GPU's library), or None where the build has none."""
+    python, library = cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")
+    return (python, library) if python and os.path.exists(library) else None
