@@ -84,7 +84,7 @@ std::string indented(const std::string& text) {
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
-    out += "  " + text.substr(at, end - at) + "\n";
+    out += (end > at ? "  " : "") + text.substr(at, end - at) + "\n";
     at = end + 1;
   }
   return out;
