@@ -5,7 +5,6 @@
 
 #include "cli/report/markdown.h"
 #include "cli/report/report.h"
-#include "cli/report/settings.h"
 #include "cli/report/suggestion.h"
 
 namespace memplan::cli {
@@ -85,7 +84,7 @@ std::string first_advice(const SuggestAnswer& a, const Options& options) {
   const Candidate& best = s.fitting.front();
   out += "### The fastest that fit\n\n" + rows(s.fitting, s.present);
   if (!best.flags.empty()) out += cautions_of(best, "The first one") + "\n\n" + shell(command_of(a, options, best));
-  if (const std::string settings = clean_lines(framework_settings(best.setup, options.framework)); !settings.empty() && !best.flags.empty())
+  if (const std::string settings = clean_lines(a.settings); !settings.empty() && !best.flags.empty())
     out += fmt::format("Its settings (`--for {}`):\n\n```\n{}{}```\n\n", options.framework, settings, settings.ends_with('\n') ? "" : "\n");
   return out;
 }
