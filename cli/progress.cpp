@@ -28,19 +28,42 @@ Progress::Progress() : started_(now()) {
 }
 
 void Progress::show(const std::string& text) {
-  const double t = now();
-  if (!on_ || t - started_ < 0.5 || t - last_ < 0.1) return;
-  last_ = t;
-  shown_ = true;
-  fmt::print(stderr, "\r\x1b[K{}", shorten(clean(text), width_ - 1, Style{}));
+  if (!on_) return;
+  const std::lock_guard lock(mutex_);
+  text_ = clean(text);
+  if (thread_.joinable()) return;
+  stop_ = false;
+  thread_ = std::thread([this] { draw(); });
+}
+
+void Progress::draw() {
+  using namespace std::chrono_literals;
+  std::unique_lock lock(mutex_);
+  bool shown = false;
+  std::string last;
+  while (!wake_.wait_for(lock, 100ms, [this] { return stop_; })) {
+    const double seconds = now() - started_;
+    if (seconds < 0.5) continue;
+    const std::string line = seconds < 2 ? text_ : fmt::format("{}  {:.0f} s", text_, seconds);
+    if (line == last) continue;
+    fmt::print(stderr, "\r\x1b[K{}", shorten(line, width_ - 1, Style{}));
+    std::fflush(stderr);
+    last = line;
+    shown = true;
+  }
+  if (!shown) return;
+  fmt::print(stderr, "\r\x1b[K");
   std::fflush(stderr);
 }
 
 void Progress::clear() {
-  if (!shown_) return;
-  shown_ = false;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
 }
 
 }  // namespace memplan::cli

@@ -343,8 +343,8 @@ std::string check_md(const Json& d, const View& view) {
   const Json& s = d.at("summary");
   const std::int64_t targets = s.at("targets"), failed = s.at("failed"), errors = s.at("errors"), warned = s.at("warned");
   std::string head = "<!-- memplan-gate -->\n### GPU memory: ";
-  if (errors) head += fmt::format("{} of {} targets cannot be checked{}", errors, targets, failed ? ", " : "");
-  if (failed) head += fmt::format("{} of {} targets {}", failed, targets, failed == 1 ? "fails" : "fail");
+  if (errors) head += (targets == 1 ? "the target" : fmt::format("{} of {} targets", errors, targets)) + " cannot be checked" + (failed ? ", " : "");
+  if (failed) head += (targets == 1 ? "the target" : fmt::format("{} of {} targets", failed, targets)) + (failed == 1 ? " fails" : " fail");
   if (!errors && !failed) head += targets == 1 ? "the target passes" : fmt::format("all {} targets pass", targets);
   if (warned) head += fmt::format(", {} with a warning", warned);
   head += "\n\n";
@@ -398,7 +398,7 @@ std::string check_md(const Json& d, const View& view) {
       if (fix.contains("configuration")) {
         block += "\n  ```toml\n";
         for (const Json& line : fix.at("configuration")) block += "  " + line.get<std::string>() + "\n";
-        block += "  ```\n\n";
+        block += "  ```\n";
       }
     }
     if (const std::string message = text_of(t, "message"); !message.empty()) block += "- " + md_text(message) + "\n";

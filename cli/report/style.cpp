@@ -92,7 +92,10 @@ Style make_style(const Options& options) {
     style.width = static_cast<std::size_t>(*options.width);
   } else if (terminal) {
     winsize size{};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<std::size_t>(size.ws_col, 60, 100);
+    // COLUMNS wins, as in most programs; a pipe has no width, so that what it gets is the same everywhere.
+    std::size_t columns = std::strtoul(environment("COLUMNS").c_str(), nullptr, 10);
+    if (columns == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+    if (columns > 0) style.width = std::clamp<std::size_t>(columns, 60, 100);
   }
   return style;
 }

@@ -33,8 +33,17 @@ std::string moved(const Json& diff, const Style& style, std::size_t rows) {
     table.rows.push_back({human_change(m.delta), (m.name.empty() ? "(outside modules)" : m.name) + (m.count > 1 ? fmt::format(" {}{}", style.times(), m.count) : ""), m.state});
   }
   if (table.rows.empty()) return {};
-  std::string out = table.print(style);
-  if (modules.size() > rows) out += style.paint(fmt::format("  {} {} more rows (memplan diff shows all)", style.ellipsis(), modules.size() - rows), Paint::dim) + "\n";
+  // Under its title, which stands further in than tables do.
+  Style narrow = style;
+  narrow.width = style.width > 60 ? style.width - 8 : style.width;
+  std::string out;
+  const std::string printed = table.print(narrow), pad = style.width > 60 ? "        " : "";
+  for (std::size_t at = 0; at < printed.size();) {
+    const std::size_t end = std::min(printed.find('\n', at), printed.size());
+    out += pad + printed.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  if (modules.size() > rows) out += pad + style.paint(fmt::format("  {} {} more rows (memplan diff shows all)", style.ellipsis(), modules.size() - rows), Paint::dim) + "\n";
   return out;
 }
 
@@ -116,9 +125,10 @@ std::string check_text(const Json& document, const View& view) {
   const Json& s = document.at("summary");
   const std::int64_t targets = s.at("targets"), failed = s.at("failed"), errors = s.at("errors"), warned = s.at("warned");
   std::string verdict;
-  if (errors) verdict += fmt::format("{} of {} targets cannot be checked", errors, targets);
-  if (failed) verdict += fmt::format("{}{} of {} targets {}", verdict.empty() ? "" : ", ", failed, targets, failed == 1 ? "fails" : "fail");
-  if (verdict.empty()) verdict = fmt::format("all {} targets pass", targets);
+  const std::string of = targets == 1 ? "the target" : fmt::format("{} of {} targets", errors ? errors : failed, targets);
+  if (errors) verdict += of + " cannot be checked";
+  if (failed) verdict += errors ? fmt::format(", {} of {} {}", failed, targets, failed == 1 ? "fails" : "fail") : fmt::format("{} {}", of, failed == 1 ? "fails" : "fail");
+  if (verdict.empty()) verdict = targets == 1 ? "the target passes" : fmt::format("all {} targets pass", targets);
   if (warned) verdict += fmt::format(", {} with a warning", warned);
   const Word word = word_of(text_of(s, "status"));
   const std::string last = style.paint(word.text, word.paint) + "  " + verdict + "\n";

@@ -8,7 +8,7 @@ import onnx
 from cases_ci import Service, repository, run_action
 from cases_formats import TEXTS
 from cases_gate import Repository, unknown_op
-from cases_terminal import EVIL, on_terminal
+from cases_terminal import EVIL, shown
 from onnx import TensorProto, helper
 from support import BUILD, ROOT, check, dense, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write, zoo
 
@@ -284,8 +284,8 @@ def test_19_recomputing_has_a_peak_of_its_own():
 
 
 def test_20_colours():
-    check("\x1b[" in on_terminal({}) and "\x1b[" in on_terminal({"NO_COLOR": ""}), "an empty NO_COLOR is not set")
-    check("\x1b[" not in on_terminal({"NO_COLOR": "1"}), "NO_COLOR")
+    check("\x1b[" in shown() and "\x1b[" in shown(NO_COLOR=""), "an empty NO_COLOR is not set")
+    check("\x1b[" not in shown(NO_COLOR="1"), "NO_COLOR")
     for words in ((model("mlp"), "--no-search"), ("explain", model("mlp")), ("devices",), ("diff", model("mlp"), "--to", "--batch 2")):
         answer = memplan(*words, env={"TERM": "xterm-256color"})
         check("\x1b" not in answer.out + answer.err, f"colours in a pipe: {words}")

@@ -1,11 +1,10 @@
 """Looks: width, colours, ASCII, names that attack the terminal; help, completions and the manual page."""
 import os
-import pty
 import re
 import shutil
 import subprocess
 
-from support import BUILD, ROOT, check, dense, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
+from support import BUILD, ROOT, check, dense, equal, memplan, model, on_terminal, onnx_bytes, scratch, tensor, weight, write
 
 GPT2 = (model("gpt2"), "--gpu", "24GB", "--seq", "1024", "--batch", "8")
 
@@ -41,32 +40,79 @@ def test_colours():
     check("\x1b" not in memplan(*GPT2, "--color", "never").out, "colours although refused")
 
 
-def on_terminal(env):
-    """What memplan prints on a terminal."""
-    master, slave = pty.openpty()
-    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")} | {"LC_ALL": "C.UTF-8", "TERM": "xterm"} | env
-    process = subprocess.Popen([os.path.join(BUILD, "memplan"), model("mlp"), "--no-search"], cwd=ROOT, stdout=slave, stderr=slave, env=clean)
-    os.close(slave)
-    out = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        out += part
-    process.wait()
-    os.close(master)
-    return out.decode()
+def shown(**env):
+    return on_terminal(model("mlp"), "--no-search", env=env)
 
 
 def test_terminal():
-    check("\x1b[" in on_terminal({}), "colours on a terminal")
-    check("\x1b[" in on_terminal({"NO_COLOR": ""}), "an empty NO_COLOR is not set (no-color.org)")
-    check("\x1b[" not in on_terminal({"NO_COLOR": "1"}), "NO_COLOR")
-    check("\x1b[" not in on_terminal({"TERM": "dumb"}), "TERM=dumb")
-    check(on_terminal({"LC_ALL": "C", "NO_COLOR": "1"}).isascii(), "ASCII where the locale has nothing else")
+    check("\x1b[" in shown(), "colours on a terminal")
+    check("\x1b[" in shown(NO_COLOR=""), "an empty NO_COLOR is not set (no-color.org)")
+    check("\x1b[" not in shown(NO_COLOR="1"), "NO_COLOR")
+    check("\x1b[" not in shown(TERM="dumb"), "TERM=dumb")
+    check(shown(LC_ALL="C", NO_COLOR="1").isascii(), "ASCII where the locale has nothing else")
+
+
+def without_line(text):
+    """What is left on the terminal when the moving line is gone."""
+    return re.sub(r"\r\x1b\[K[^\r\n]*(?=\r\x1b\[K)", "", text).replace("\r\x1b[K", "").replace("\r\n", "\n")
+
+
+LONG = {  # what takes longer than half a second, and what the line says meanwhile
+    "estimate": ((model("gpt2"), "--gpu", "24GB", "--batch", "2", "--seq", "512", "--steps", "60", "--no-search"), r"replaying the steps"),
+    "suggest": (("suggest", model("gpt2"), "--gpu", "16GB", "--batch", "16", "--seq", "1024", "--allow", "all"), r"estimated \d+ of at most \d+ setups|what each known trick saves"),
+    "sweep": (("sweep", model("gpt2"), "--gpu", "24GB", "--batch", "1,2,3,4..40:x2", "--seq", "256,512,1024"), r"\w+"),
+}
+
+
+def test_long_work_shows_a_line_on_a_terminal_only(name):
+    words, says = LONG[name]
+    text = on_terminal(*words, "--color", "never", columns=100)
+    lines = re.findall(r"\r\x1b\[K([^\r\n]+)", text)
+    check(any(re.search(says, line) for line in lines), f"{lines[:5]}")
+    check(max(map(len, lines)) < 100, "the line is shorter than the terminal")
+    piped = memplan(*words, "--width", "100")
+    equal(without_line(text), piped.out, "the line is gone when the work is done")
+    equal(piped.err, "", "nothing in a pipe")
+    check("\r" not in on_terminal(*words, "--color", "never", env={"TERM": "dumb"}).replace("\r\n", ""), "a terminal that cannot move")
+
+
+test_long_work_shows_a_line_on_a_terminal_only.cases = [(name,) for name in LONG]
+
+
+def test_a_gate_shows_its_targets():
+    from cases_gate import Repository
+    targets = "".join(f'[[target]]\nname = "t{i}"\nmodel = "models/gpt2.onnx"\nbatch = 2\nseq = 512\ngpu = "24GB"\n' for i in range(100))
+    r = Repository(targets, models=("gpt2",))
+    text = on_terminal("check", "--color", "never", cwd=r.path)
+    check(re.search(r"checking t\d+ \(\d+ of 100\)", text), text[:500])
+    piped = r.run("check")
+    equal(without_line(text), piped.out, "the line is gone when the work is done")
+    equal(piped.err, "", "nothing in a pipe")
+
+
+def test_the_width_of_the_terminal(columns):
+    piped = memplan(*GPT2, "--no-search", "--width", min(columns, 100)).out
+    for terminal in ({"columns": columns}, {"columns": 90, "env": {"COLUMNS": str(columns)}}):
+        text = on_terminal(*GPT2, "--no-search", "--color", "never", **terminal)
+        equal(without_line(text), piped, terminal)
+    check(max(map(len, piped.splitlines())) <= columns, "no line is wider")
+    equal(memplan(*GPT2, "--no-search", env={"COLUMNS": str(columns)}).out, memplan(*GPT2, "--no-search").out, "a pipe has no width")
+
+
+test_the_width_of_the_terminal.cases = [(60,), (80,), (120,)]
+
+
+def test_the_same_bytes_every_time():
+    """The same words give the same bytes, whatever the place, the time and the looks of the environment."""
+    from cases_gate import red_repository
+    words = ((*GPT2, "--no-search"), (*GPT2, "--format", "json"), ("suggest", *GPT2, "--format", "json"), ("size", *GPT2), ("explain", *GPT2), ("diff", *GPT2, "--to", "--batch 4", "--format", "html"),
+             (*GPT2, "--no-search", "--format", "html"))
+    for w in words:
+        first = memplan(*w, timeout=300)
+        check(first.code in (0, 1) and first.out, first.err)
+        equal(memplan(*w, env={"TZ": "Asia/Tokyo", "COLUMNS": "40", "TERM": "xterm-256color"}, timeout=300).out, first.out, w)
+    r = red_repository()
+    equal(r.run("check", "--format", "json").out, r.run("check", "--format", "json").out, "a gate with a fix")
 
 
 EVIL = "w\x1b[31m::error::\u202e\x07<b>"

@@ -1,9 +1,13 @@
 """What the cases of the command line share: running memplan, and building small ONNX files (also hostile ones)."""
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 import onnx
 from onnx import TensorProto, helper
@@ -32,6 +36,28 @@ def memplan(*words, env=None, stdin=None, stdout=None, timeout=60, cwd=ROOT):
     done = subprocess.run([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, env=clean, stdin=subprocess.DEVNULL,
                           stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
     return Answer(done.returncode, done.stdout.decode() if done.stdout else "", done.stderr.decode())
+
+
+def on_terminal(*words, env=None, cwd=ROOT, columns=None):
+    """What memplan prints where stdout and stderr are a terminal (of so many columns)."""
+    master, slave = pty.openpty()
+    if columns:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "TERM", "COLUMNS", "LC_CTYPE", "LANG")} | {"LC_ALL": "C.UTF-8", "TERM": "xterm"} | (env or {})
+    process = subprocess.Popen([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=clean)
+    os.close(slave)
+    out = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        out += part
+    process.wait()
+    os.close(master)
+    return out.decode()
 
 
 def model(name):

@@ -263,7 +263,7 @@ def test_pages_of_gates_comparisons_and_ranks():
     wanted = {"gated": (["verdict", "gate", "diff"], ["Smallest change that passes", "regression", "batch: 2 → 8", "Against the baseline"]),
               "ranks": (["verdict", "ranks"], ["pipeline rank 0", "pipeline rank 1"]),
               "diff": (["verdict", "diff"], ["Peak grows by", "What moved", "batch: 2 → 8", "By kind", "By module", "By tensor"]),
-              "check": (["verdict", "target-0", "target-1"], ["1 of 2 targets fail", "Smallest change that passes", "accumulate = ", "Talk to the training team"])}
+              "check": (["verdict", "target-0", "target-1"], ["1 of 2 targets fails", "Smallest change that passes", "accumulate = ", "Talk to the training team"])}
     b = browser()
     for name, (ids, words) in wanted.items():
         for scheme, width in (("light", 1280), ("dark", 390)):

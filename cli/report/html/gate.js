@@ -75,7 +75,7 @@ function comparisonSections() {
 // … and for memplan check.
 function checkSections() {
   const s = doc.summary, bad = s.failed + s.errors;
-  const title = bad ? (bad === s.targets ? "" : bad + " of ") + plural(s.targets, "target") + (s.errors && !s.failed ? " cannot be checked" : " fail") : s.targets === 1 ? "The target passes" : "All " + s.targets + " targets pass";
+  const title = bad ? (s.targets === 1 ? "The target" : bad + " of " + s.targets + " targets") + (s.errors && !s.failed ? " cannot be checked" : bad === 1 ? " fails" : " fail") : s.targets === 1 ? "The target passes" : "All " + s.targets + " targets pass";
   const rows = doc.targets.map((t, i) => {
     const r = t.report, d = t.diff ? t.diff.summary : null;
     return el("tr", null, el("th", {scope: "row"}, el("a", {href: "#target-" + i}, t.name)), el("td", null, r && r.device.given ? r.device.key : "–"), el("td", {class: "number"}, d ? size(d.base_bytes) : "–"), el("td", {class: "number"}, r ? size(r.summary.peak_bytes) : "–"), el("td", {class: "number " + tone(d ? d.delta_bytes : 0)}, d ? signed(d.delta_bytes) : "–"), el("td", null, statePill(t.status)));
