@@ -75,7 +75,7 @@ int add_gate(Json& report, const Options& options) {
   for (const std::string& word : context.fail_on) fail_on.push_back(word);
   report["gate"] = {{"fail_on", fail_on}, {"exit_code", code}, {"status", status}, {"rules", rules},
                     {"baseline", options.baseline.empty() ? Json(nullptr) : Json{{"path", clean(options.baseline)}, {"origin", options.baseline_origin}, {"present", true}}}};
-  if (options.search) {
+  if (options.search && (!options.quiet || !options.exports.empty())) {
     Progress progress;
     progress.show("looking for the smallest change that passes");
     report["gate"]["fix"] = status == "passed" ? Json(nullptr) : smallest_fix(options, context, report, base);

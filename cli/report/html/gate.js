@@ -82,7 +82,7 @@ function checkSections() {
   });
   const head = el("section", {id: "verdict", class: "card hero", tabindex: "-1", "aria-label": "Gate"}, el("p", {class: "file"}, el("strong", null, doc.config || ""), el("span", {class: "muted"}, doc.baseline && doc.baseline.present ? "  baseline " + doc.baseline.path : "  no baseline")),
     el("div", {class: "verdicthead " + (bad ? "no-fit" : s.warned ? "tight" : "fits")}, el("div", {class: "mark", "aria-hidden": "true"}, bad ? "✕" : s.warned ? "!" : "✓"), el("div", null, el("h1", null, title), s.warned ? el("p", {class: "lead"}, plural(s.warned, "target") + " with a warning") : null)),
-    el("div", {class: "scroll"}, el("table", {class: "plaintable wide"}, el("thead", null, el("tr", null, ["target", "GPU"].map(w => el("th", {scope: "col"}, w)), ["base", "now", "change"].map(w => el("th", {scope: "col", class: "number"}, w)), el("th", {scope: "col"}, "status"))), el("tbody", null, rows))));
+    el("div", {class: "scroll"}, el("table", {class: "plaintable full"}, el("thead", null, el("tr", null, ["target", "GPU"].map(w => el("th", {scope: "col"}, w)), ["base", "now", "change"].map(w => el("th", {scope: "col", class: "number"}, w)), el("th", {scope: "col"}, "status"))), el("tbody", null, rows))));
   const targets = doc.targets.map((t, i) => {
     const parts = t.error ? [el("p", null, t.error.where ? el("code", null, t.error.where) : null, " " + t.error.message + ". " + t.error.hint)]
       : [t.diff ? diffLead(t.diff.summary) : null, ruleList(t.rules), fixBox(t.fix, ""), t.message ? el("p", null, t.message) : null, t.diff && (t.diff.summary.delta_bytes || t.diff.setup.length) ? el("details", {open: t.status !== "passed"}, el("summary", null, "What moved"), diffParts(t.diff, 8)) : null];
