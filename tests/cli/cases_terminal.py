@@ -57,10 +57,10 @@ def without_line(text):
     return re.sub(r"\r\x1b\[K[^\r\n]*(?=\r\x1b\[K)", "", text).replace("\r\x1b[K", "").replace("\r\n", "\n")
 
 
-LONG = {  # what takes longer than half a second, and what the line says meanwhile
-    "estimate": ((model("gpt2"), "--gpu", "24GB", "--batch", "2", "--seq", "512", "--steps", "60", "--no-search"), r"replaying the steps"),
-    "suggest": (("suggest", model("gpt2"), "--gpu", "16GB", "--batch", "16", "--seq", "1024", "--allow", "all"), r"estimated \d+ of at most \d+ setups|what each known trick saves"),
-    "sweep": (("sweep", model("gpt2"), "--gpu", "24GB", "--batch", "1,2,3,4..40:x2", "--seq", "256,512,1024"), r"\w+"),
+LONG = {  # what takes well over half a second, also on a machine that does nothing else, and what the line says meanwhile
+    "estimate": ((model("gpt2"), "--gpu", "24GB", "--batch", "2", "--seq", "512", "--steps", "900", "--no-search"), r"replaying the steps"),
+    "suggest": (("suggest", model("vit_b_16"), "--gpu", "16GB", "--batch", "256", "--allow", "all"), r"estimated \d+ of at most \d+ setups|what each known trick saves"),
+    "sweep": (("sweep", model("gpt2"), "--gpu", "24GB", "--batch", "1,2,3,4,5,6,7,8,9,10", "--seq", "128,256,384,512,640,768,896,1024", "--amp", "none,bf16"), r"\w+"),
 }
 
 
