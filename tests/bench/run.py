@@ -10,6 +10,7 @@ below build/bench. The exit status is 1 where a bound is missed.
 import argparse
 import gzip
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -127,7 +128,34 @@ def program_with_weights(path):
     os.replace(path + ".part", path)
 
 
+def torch_python(build):
+    """The Python with PyTorch that the build knows, where there is a memplan-torch."""
+    with open(os.path.join(build, "CMakeCache.txt")) as f:
+        found = re.search(r"^MEMPLAN_TORCH_PYTHON:\w+=(.+)$", f.read(), re.M)
+    return found and os.path.exists(os.path.join(build, "memplan-torch")) and found[1]
+
+
+def traced_with_weights(python):
+    """gpt2 as torch.jit.trace and save write it, with its 498 MB of weights."""
+    def make(path):
+        subprocess.run([python, os.path.join(ROOT, "tools", "export_torchscript.py"), "gpt2", "--out", MADE, "--kind", "trace", "--keep-weights"], check=True, stdout=subprocess.DEVNULL)
+    return made("gpt2.trace.pt", make)
+
+
+def bytes_read(command, path):
+    """What all processes of the command read of the file, by strace."""
+    log = os.path.join(MADE, "strace.txt")
+    subprocess.run(["strace", "-f", "-y", "-e", "trace=read,pread64,readv,preadv,mmap", "-o", log, *command], stdout=subprocess.DEVNULL)
+    with open(log) as f:
+        lines = [line for line in f if f"<{os.path.realpath(path)}>" in line]
+    if any(" mmap(" in line for line in lines):
+        raise RuntimeError(f"{path} is mapped: what is read of it is not known")
+    return sum(int(line.rsplit("= ", 1)[1]) for line in lines)
+
+
 GPU = ["--gpu", "80GB", "--no-search"]
+TRACED = "TorchScript of 498 MB (gpt2), estimate"
+TRACED_FLAGS = ["--input", "int64:batch,seq", "--batch", "8", "--seq", "512", *GPU]
 # (what, words, milliseconds, MiB or None)
 BENCHMARKS = [
     ("start (--version)", lambda: ["--version"], 10, None),
@@ -167,7 +195,11 @@ def main():
     missed = 0
     measured = {}
     print(f"| {'what':36} | {'processor':>9} | {'bound':>9} | {'wall':>9} | {'memory':>9} | {'bound':>9} |\n|{'-' * 38}|{('-' * 10 + ':|') * 5}")
-    for what, words, bound, memory_bound in BENCHMARKS:
+    python = torch_python(options.build)
+    benchmarks = list(BENCHMARKS)
+    if python:
+        benchmarks.insert(8, (TRACED, lambda: [traced_with_weights(python), *TRACED_FLAGS], 1000, None))
+    for what, words, bound, memory_bound in benchmarks:
         if options.only and options.only not in what:
             continue
         seconds, wall, memory = measure([os.path.join(options.build, "memplan"), *words()], options.runs)
@@ -176,6 +208,11 @@ def main():
         missed += bad
         print(f"| {what:36} | {seconds * 1e3:6.1f} ms | {f'{bound} ms' if bound else '':>9} | {wall * 1e3:6.1f} ms | {memory / MIB:5.0f} MiB | "
               f"{f'{memory_bound} MiB' if memory_bound else '':>9} |{'  MISSED' if bad else ''}", flush=True)
+    if TRACED in measured and shutil.which("strace"):
+        path = traced_with_weights(python)
+        read = bytes_read([os.path.join(options.build, "memplan"), path, *TRACED_FLAGS], path)
+        print(f"\nof the TorchScript file's {os.path.getsize(path):,} bytes, {read:,} are read (at most 1,000,000, at least 1)")
+        missed += not 0 < read < 10**6
     small, large = measured.get("10,000 ops, estimate"), measured.get("100,000 ops, estimate")
     if small and large:
         print(f"\nten times the ops take {large / small:.1f} times as long (at most 15 counts as linear)")

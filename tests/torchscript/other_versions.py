@@ -26,26 +26,32 @@ def of(kind, function, *words):
     return {f"test_{os.path.basename(path)}": lambda path=path: function(path, *words) for path in sorted(glob.glob(os.path.join(FILES, "torch-*." + kind)))}
 
 
-def with_schema(path, target, major, minor):
-    """The same archive, its schema's version replaced."""
+def with_schema(path, target, change):
+    """The same archive with another version of its schema; returns the major one."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
             data = old.read(name)
             if name.endswith(("models/model.json", "serialized_exported_program.json")):
                 program = json.loads(data)
-                program["schema_version"] = {"major": major, "minor": minor}
+                change(program["schema_version"])
+                major = program["schema_version"]["major"]
                 data = json.dumps(program).encode()
             new.writestr(name, data)
-    return target
+    return major
 
 
 def unknown_schemas(folder):
-    """A later minor version of the schema is read, another major one is refused with advice."""
-    path = sorted(glob.glob(os.path.join(FILES, "torch-*.pt2")))[-1]
-    major = max(json.loads(z.read(n))["schema_version"]["major"] for z in [zipfile.ZipFile(path)] for n in z.namelist() if n.endswith("models/model.json"))
-    is_what_pytorch_says(with_schema(path, os.path.join(folder, "later.pt2"), major, 999))
-    done = memplan(with_schema(path, os.path.join(folder, "other.pt2"), major + 1, 0))
-    assert done.returncode == 3 and f"{major + 1}" in done.stderr and "torch.export" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    """A later minor version of the schema is read, another major one is refused with advice. By both layouts of archives."""
+    for version in ("2.6.0", "2.15.0"):
+        path = os.path.join(FILES, f"torch-{version}.pt2")
+        later, other, older = (os.path.join(folder, n + ".pt2") for n in ("later", "other", "older"))
+        with_schema(path, later, lambda v: v.update(minor=999))
+        is_what_pytorch_says(later)
+        for target, step in ((other, 1), (older, -1)):
+            major = with_schema(path, target, lambda v: v.update(major=v["major"] + step))
+            done = memplan(target)
+            assert done.returncode == 3 and f"version {major}." in done.stderr and "torch.export" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+            assert ". " in done.stderr.split("schema", 1)[1], f"no advice: {done.stderr}"
 
 
 CASES = of("pt2", is_what_pytorch_says)
