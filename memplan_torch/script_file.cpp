@@ -3,6 +3,7 @@
 #include <caffe2/serialize/file_adapter.h>
 #include <caffe2/serialize/inline_container.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -63,12 +64,37 @@ class FileWithHoles : public caffe2::serialize::ReadAdapterInterface {
   mutable std::uint64_t read_ = 0;
 };
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+/// LibTorch's messages may begin with an empty line.
+std::string first_line(const std::string& text) {
+  const auto begin = text.find_first_not_of("\n ");
+  return begin == std::string::npos ? "it gives no reason" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+/// LibTorch's parser, type checker and unpickler recurse: what is nested deeply enough ends at the stack's end, and a damaged file
+/// may run into other bounds. The answer of the process is then this one.
+void say_so_when_libtorch_crashes() {
+  static char stack[1 << 16];
+  stack_t other{};
+  other.ss_sp = stack;
+  other.ss_size = sizeof stack;
+  sigaltstack(&other, nullptr);
+  struct sigaction action {};
+  action.sa_flags = SA_ONSTACK;
+  action.sa_handler = [](int) {
+    // Only what a signal handler may call.
+    constexpr char text[] = R"({"error": {"kind": "input", "what": "LibTorch crashes on this TorchScript file: it is damaged, or nested too deeply", "hint": "save it again, or use torch.export.save"}})"
+                            "\n";
+    [[maybe_unused]] const ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
+    _exit(1);
+  };
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
 
 }  // namespace
 
 ScriptFile open_script(const std::string& path) {
   limit_memory();
+  say_so_when_libtorch_crashes();
   const auto file = std::make_shared<FileWithHoles>(path);
   ScriptFile out;
   try {

@@ -13,6 +13,9 @@ namespace memplan::torchscript {
 
 namespace {
 
+/// Each is a node in memory; the largest models have some 100,000.
+constexpr std::size_t most_calls = 500'000;
+
 /// c10/core/ScalarType.h
 constexpr std::pair<std::int64_t, DType> scalar_types[] = {
     {0, DType::uint8}, {1, DType::int8}, {2, DType::int16}, {3, DType::int32}, {4, DType::int64}, {5, DType::float16}, {6, DType::float32}, {7, DType::float64},
@@ -290,7 +293,9 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
   } else {
     for (const Value& r : results) values.push_back(named(r, base, out));
   }
-  program_.graphs.front().nodes.push_back(std::move(out));
+  auto& nodes = program_.graphs.front().nodes;
+  if (nodes.size() >= most_calls) fail_input("the TorchScript program makes more calls in more steps than memplan follows", {}, "export the model with torch.export.save");
+  nodes.push_back(std::move(out));
   return values;
 }
 

@@ -2,6 +2,7 @@
 import json
 import os
 import pickle
+import random
 import resource
 import subprocess
 import tempfile
@@ -135,6 +136,63 @@ def torch_test_loaders_refuse_what_memplan_lets_through():
     evil = pickle.dumps(Evil(), protocol=2)
     refused(archive("evil.pt", script_members(**{"m/data.pkl": evil, "m/constants.pkl": evil})), "LibTorch", companion=True)
     refused(archive("empty.pt", script_members()), "LibTorch", companion=True)
+
+
+def hurt(name, change):
+    """An archive of PyTorch's own with some members replaced: change(member's name, its bytes)."""
+    with zipfile.ZipFile(os.path.join(other_versions.FILES, "torch-2.11.0.script.pt")) as old:
+        return archive(f"hurt-{name}.pt", {m: change(m.split("/", 1)[1], old.read(m)) for m in old.namelist()})
+
+
+def with_code(name, line):
+    """The forward method begins with another line."""
+    return hurt(name, lambda member, data: data.replace(b"    norm =", line.encode() + b"\n    norm =", 1) if member == "code/__torch__/small.py" else data)
+
+
+def torch_test_what_is_nested_deeply_is_refused():
+    refused(with_code("parentheses", "    z = " + "(" * 100_000 + "1" + ")" * 100_000), "TorchScript file", companion=True)
+    refused(with_code("sums", "    z = 1" + " + 1" * 200_000), "TorchScript file", companion=True)
+    refused(with_code("itself", "    z = self.forward(x, )"), "TorchScript file", companion=True)
+    refused(hurt("lists", lambda m, d: b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b"." if m == "data.pkl" else d), "TorchScript file", companion=True)
+    refused(hurt("marks", lambda m, d: b"\x80\x02" + b"(" * 2_000_000 + b"." if m == "data.pkl" else d), "TorchScript file", companion=True)
+
+
+def torch_test_pickles_inside_of_programs_are_not_executed():
+    evil = pickle.dumps(Evil(), protocol=2)
+    for member in ("data.pkl", "constants.pkl"):
+        refused(hurt("evil-" + member, lambda m, d: evil if m == member else d), "LibTorch cannot load", companion=True)
+    # Proof that the pickle would have done something.
+    pickle.loads(evil)
+    assert os.path.exists(os.path.join(SCRATCH.name, "executed"))
+    os.remove(os.path.join(SCRATCH.name, "executed"))
+
+
+def torch_test_huge_counts():
+    # What the pickle says of a tensor's sizes is all there is, and it may say anything: what no device holds is refused.
+    sizes = b"\x8a\x08" + (1 << 60).to_bytes(8, "little") + b"K\x10"
+    refused(hurt("sizes", lambda m, d: d.replace(b"K2K\x10", sizes) if m == "data.pkl" else d), companion=True)
+    refused(with_code("range", "    for i in range(1000000000000):\n      x = torch.add(x, i)"), "more steps", companion=True)
+    refused(with_code("list", "    x = torch.reshape(x, [1] * 1000000000000)"), companion=True)
+    refused(with_code("text", "    x = torch.add(x, torch.len(torch.mul(\"a\", 1000000000000)))"), companion=True)
+
+
+def torch_test_damaged_archives():
+    """Cut off or with wrong bytes in the texts that LibTorch reads: an answer or a clear refusal, soon."""
+    with open(os.path.join(other_versions.FILES, "torch-2.11.0.script.pt"), "rb") as f:
+        whole = f.read()
+    random.seed(5)
+    for i in range(12):
+        data = bytearray(whole)
+        if i < 4:
+            data = data[: random.randrange(1000, len(whole))]
+        else:
+            for _ in range(40):
+                data[random.randrange(len(data))] = random.randrange(256)
+        path = os.path.join(SCRATCH.name, f"damaged-{i}.pt")
+        with open(path, "wb") as f:
+            f.write(data)
+        done = memplan(path, "--input", "int64:batch,12", "--no-search", "--exit-zero", timeout=60)
+        assert done.returncode in (0, 3) and (done.returncode == 0 or (done.stderr.startswith("error: ") and done.stderr.count("\n") == 1)), f"{i}: {done.returncode} {done.stderr}"
 
 
 source("asks", "class M(nn.Module):\n  def forward(self, x, y: Optional[torch.Tensor] = None, k: int = 3):\n    return x * k\n")

@@ -25,7 +25,7 @@ void check_version(const json& root, Program& p, const std::string& where) {
   p.schema_major = version.at("major").get<std::int64_t>();
   p.schema_minor = version.value("minor", std::int64_t{0});
   p.torch_version = root.value("torch_version", std::string("<=2.4"));
-  // torch/_export/serde/schema.py: major version 8 in torch 2.5 to 2.11.
+  // torch/_export/serde/schema.py: major version 8 in torch 2.5 to 2.15.
   if (p.schema_major > 8)
     fail_input(fmt::format("the file has version {}.{} of the torch.export schema, which this memplan does not know (it knows 8)", p.schema_major, p.schema_minor), where,
                "use a newer memplan, or export the model as ONNX: torch.onnx.export(model, args, dynamo=True)");
