@@ -17,4 +17,11 @@ Bytes scan_temp(std::int64_t n, std::int64_t tile);
 /// Items per tile of the scan that counts an embedding's segments.
 std::int64_t embedding_scan_tile(const Run& r);
 
+namespace op {
+
+/// index_put_with_sort_kernel: what index_put with accumulate=True allocates, the values made contiguous among it.
+void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit, const Tensor& values);
+
+}  // namespace op
+
 }  // namespace memplan

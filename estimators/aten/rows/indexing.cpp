@@ -72,8 +72,9 @@ Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::in
 }
 
 /// embedding_dense_backward_cuda: up to 3072 indices one kernel adds into the zeroed gradient.
-Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, std::int64_t n) {
-  const std::int64_t width = g->size(-1);
+Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, const Tensor& indices) {
+  const std::int64_t width = g->size(-1), n = indices->numel();
+  Tensor index = contiguous(r, indices);
   Tensor dense = contiguous(r, g);
   if (n <= 3072) return r.empty({rows, width}, g->dtype);
   return sorted_embedding_backward(r, g->dtype, rows, width, n);
@@ -84,9 +85,12 @@ Tensor embedding_backward(Run& r, const Tensor& g, std::int64_t rows, std::int64
 Tensor embedding(Run& r, const Tensor& w, const Tensor& indices) {
   Dims sizes = indices->sizes;
   sizes.push_back(w->sizes[1]);
+  // weight.index_select(0, indices.reshape(-1)): an expanded index has no such view and is copied.
+  Tensor flat = indices->rank() == 1 ? indices : reshape(r, indices, {-1});
   Tensor y = r.empty(sizes, w->dtype);
+  flat.reset();
   Node* node = r.record({w}, {y}, [rows = w->sizes[0]](Run& r, Node& n, TensorList& g) {
-    return TensorList{embedding_backward(r, g[0], rows, n.saved[0]->numel())};
+    return TensorList{embedding_backward(r, g[0], rows, n.saved[0])};
   });
   r.save(node, indices);
   return y;
@@ -171,7 +175,7 @@ ValueList run_index(Run& r, Args& a) {
   const int count = static_cast<int>(std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
   Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, indexed](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
-    op::sort_linear_indices(r, n, count, indexed);  // index_put_with_sort_kernel
+    op::sort_linear_indices(r, n, count, indexed, g[0]);
     return TensorList{grad};
   });
   for (const Tensor& i : indices)

@@ -230,11 +230,19 @@ ValueList run_tensor_split(Run& r, Args& a) {
   return {Value(std::move(out))};
 }
 
+Tensor clone_preserving_strides(Run& r, const Tensor& x) {
+  // at::native::clone_preserve_strides: of a view the whole storage is copied, and the copy seen through the same strides.
+  const std::int64_t whole = x->storage ? x->storage->bytes / bytes_of(x->dtype, 1).count : 0;
+  if (x->on_host || !x->is_view || whole <= x->numel()) return r.empty_like(x);
+  Tensor full = r.empty({whole}, x->dtype);
+  return r.alias(full, x->sizes, x->strides, x->offset);
+}
+
 /// slice_scatter, select_scatter, diagonal_scatter: a copy of self with a part overwritten. The gradient of self is a
 /// copy with zeros (made first) written in, that of the part a view.
 ValueList run_part_scatter(Run& r, Args& a) {
   Tensor x = a.tensor(0), part = a.tensor(1);
-  Tensor y = r.empty_like(x);
+  Tensor y = clone_preserving_strides(r, x);
   const std::string op(a.op());
   const Value v2 = a[2], v3 = a[3], v4 = a[4], v5 = a[5];
   r.record({x, part}, {y}, [=](Run& r, Node& n, TensorList& g) {

@@ -114,7 +114,9 @@ ValueList run_masked_scatter(Run& r, Args& a) {
 
 namespace op {
 
-void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit) {
+void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit) { sort_linear_indices(r, n, indices, limit, Tensor()); }
+
+void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit, const Tensor& values) {
   // Each index is wrapped and multiplied by its stride, then added to the first one's.
   Tensor linear;
   for (int i = 0; i < indices; ++i) {
@@ -123,6 +125,7 @@ void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit
     wrapped.reset();
     if (i == 0) linear = std::move(product);
   }
+  Tensor dense = values ? contiguous(r, values) : Tensor();
   Tensor sorted = r.empty({n}, DType::int64), origin = r.empty({n}, DType::int64);
   {
     Tensor range = r.empty({n}, DType::int64);
