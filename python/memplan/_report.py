@@ -5,7 +5,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import _binary
+from . import _binary, _card
+from ._errors import Error
 from ._source import Source
 
 
@@ -185,6 +186,18 @@ class Report:
     def to_text(self, width: int = 100) -> str:
         """What the command line prints."""
         return _binary.call([*self._source.words, "--format=text", "--color=never", f"--width={width}"], self._source.folder, None)[1]
+
+    def to_html(self) -> str:
+        """The self-contained page of --format html, as one text: write it to a file and open that. It has the timeline of
+        the step as well, so the setup is estimated again."""
+        code, page = _binary.call([*self._source.words, "--format=html"], self._source.folder, None)
+        if not page.startswith("<!doctype html>"):
+            raise Error(f"memplan ended with exit code {code} and no page; is the model's file still there?", code=code)
+        return page
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a short card."""
+        return _card.card(self._data)
 
     def __str__(self) -> str:
         return self.to_text()

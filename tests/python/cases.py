@@ -1,8 +1,11 @@
 """Cases of the Python module, run by run.py in an environment that has the wheel: cases.py WHEEL [FOLDER WITH TORCH]"""
 import ast
+import html.parser
 import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import traceback
@@ -85,6 +88,73 @@ def test_text_is_the_command_lines():
     done = subprocess.run([PROGRAM, file("mlp.onnx"), "--gpu", "l4", "--batch", "4", "--color", "never", "--width", "100"], capture_output=True, text=True)
     assert str(report) == done.stdout and "mlp" in done.stdout
     assert "verdict=fits" in repr(report)
+
+
+def test_html_is_the_command_lines():
+    report = memplan.estimate(file("mlp.onnx"), gpu="l4", batch=4)
+    done = subprocess.run([PROGRAM, file("mlp.onnx"), "--gpu", "l4", "--batch", "4", "--format", "html"], capture_output=True, text=True)
+    page = report.to_html()
+    assert page == done.stdout and page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=[\"']?(https?:)?//", page)  # self-contained
+
+
+class Structure(html.parser.HTMLParser):
+    """Tags, attributes and texts; fails on tags that do not close in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.text = [], set(), set(), ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_card_of_notebooks():
+    report = memplan.estimate(file("gpt2.onnx"), gpu="24GB", batch=2, seq=64)
+    card = Structure(report._repr_html_())
+    assert card.tags == {"div", "span", "b"} and card.attributes == {"style"}  # nothing that runs or loads
+    assert "gpt2.onnx" in card.text and "FITS" in card.text and report.why in card.text
+    assert f"{report.peak / 2**30:.2f} GiB of {report.limit / 2**30:.2f} GiB" in card.text
+    largest = max(report.parts, key=lambda p: p.bytes)
+    assert largest.category in card.text
+    assert len(report._repr_html_()) < 4000  # a card, not the page
+    assert "of" not in Structure(memplan.estimate(file("mlp.onnx"))._repr_html_()).text.split("at the peak")[0]  # no limit, no verdict
+
+
+def test_names_in_html_are_escaped():
+    name = "<img src=x onerror=alert(1)>&.onnx"
+    shutil.copy(file("mlp.onnx"), name)
+    report = memplan.estimate(name, gpu="l4")
+    card = Structure(report._repr_html_())
+    assert "img" not in card.tags and name in card.text
+    assert "<img" not in report.to_html()
+
+
+def test_page_needs_the_file():
+    shutil.copy(file("mlp.onnx"), "gone.onnx")
+    report = memplan.estimate("gone.onnx", gpu="l4")
+    os.remove("gone.onnx")
+    assert "gone.onnx" in report._repr_html_()
+    assert raised(memplan.Error, report.to_html).code == 3
+
+
+def test_torchscript_says_what_it_needs():
+    """The wheel has no memplan-torch, which needs LibTorch: one line says so."""
+    with zipfile.ZipFile("script.pt", "w") as z:
+        for name, data in (("data.pkl", b"\x80\x02}q\x00."), ("code/__torch__.py", b"class M(Module):\n  pass\n"), ("constants.pkl", b"\x80\x02)."), ("version", b"3\n")):
+            z.writestr("script/" + name, data)
+    error = raised(memplan.Error, memplan.estimate, "script.pt", gpu="l4")
+    assert "memplan-torch" in str(error) and "\n" not in error.message, error
 
 
 def test_assert_fits():
@@ -178,7 +248,9 @@ def torch_test_assert_fits_with_a_module():
     module, x = small()
     assert memplan.assert_fits(module, (x,), gpu="l4").fits
     raised(memplan.DoesNotFit, memplan.assert_fits, module, (x,), gpu="100MiB")
-    assert str(memplan.estimate(module, x, gpu="l4")).count("Sequential.pt2")
+    report = memplan.estimate(module, x, gpu="l4")
+    assert str(report).count("Sequential.pt2")
+    assert "Sequential.pt2" in report._repr_html_() and "Sequential.pt2" in report.to_html()
 
 
 def torch_test_not_exportable():
