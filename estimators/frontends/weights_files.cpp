@@ -49,6 +49,9 @@ Inventory safetensors(const std::string& path) {
   for (int i = 7; i >= 0; --i) n = n << 8 | length[i];
   // The format's own limit.
   if (n > 100'000'000) fail_input(fmt::format("the safetensors header claims {} bytes; at most 100,000,000 are allowed", n), path, "the file is damaged");
+  std::error_code ec;
+  const auto size = std::filesystem::file_size(path, ec);
+  if (ec || size < 8 || n > size - 8) fail_input("the safetensors file is shorter than its header", path, "download it again");
   std::string text(static_cast<std::size_t>(n), '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(n))) fail_input("the safetensors file is shorter than its header", path, "download it again");
   torch_export::tame_json(text, 8, path);

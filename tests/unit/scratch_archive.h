@@ -6,6 +6,7 @@
 #include <zip.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <stdexcept>
@@ -28,6 +29,25 @@ class ScratchFile {
   ~ScratchFile() { std::remove(path_.c_str()); }
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    char name[] = "/tmp/memplan-test-XXXXXX";
+    if (!mkdtemp(name)) throw std::runtime_error("no scratch folder");
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ec;
+    std::filesystem::remove_all(path_, ec);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
   const std::string& path() const { return path_; }
 
  private:

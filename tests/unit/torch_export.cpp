@@ -239,6 +239,9 @@ TEST_CASE("files of weights say how many bytes they hold and that a graph is mis
   CHECK(says(saved, "3.00 KiB of parameters in 2 tensors"));
   CHECK(says(saved, "12.0 KiB"));
   CHECK(says(error_of({{"readme.txt", "hello"}}), "not one that PyTorch wrote"));
+  // What unpacks to much is only counted, and nothing leads out of the archive.
+  CHECK(says(error_of({{"w/data.pkl", "x"}, {"w/data/0", std::string(300 << 20, '\0')}}), "300.0 MiB of parameters in 1 tensors"));
+  CHECK(says(error_of({{"w/data.pkl", "x"}, {"w/data/../../../etc/x", "x"}}), "outside"));
 
   auto plain = [](const std::string& bytes) {
     const ScratchFile file(bytes);
@@ -255,6 +258,20 @@ TEST_CASE("files of weights say how many bytes they hold and that a graph is mis
   const Error tensors = plain(length(header.size()) + header);
   CHECK(says(tensors, "4.00 KiB of parameters in 2 tensors"));
   CHECK(says(plain(length(3) + "{[}"), "JSON"));
+  const auto safetensors = [&](const std::string& text) { return plain(length(text.size()) + text); };
+  CHECK(says(safetensors("{\"a\":" + std::string(100'000, '[')), "nested deeper"));
+  CHECK(says(safetensors("{\"a\":[" + std::string(11'000'000, ',') + "]}"), "ten million"));
+  CHECK(says(safetensors(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,1]}})"), "more elements"));
+  CHECK(says(safetensors(R"({"a":{"dtype":"F32","shape":[-4],"data_offsets":[0,1]}})"), "no number"));
+  CHECK(says(safetensors(R"({"a":{"dtype":"os.system","shape":[4],"data_offsets":[0,1]}})"), "element type"));
+  CHECK(says(safetensors(R"({"a":7,"b":{}})"), "does not describe"));
+  {
+    const ScratchFolder folder;  // a file that claims a header of 90 MB and has none
+    std::ofstream(folder.path() + "/model.safetensors", std::ios::binary) << length(90'000'000) << "{}";
+    const auto model = load_model(folder.path());
+    REQUIRE_FALSE(model.ok());
+    CHECK(says(model.error(), "shorter than its header"));
+  }
   CHECK(says(plain(std::string("\x80\x02}q\x00.", 6)), "pickle"));
   CHECK(says(plain("GGUF\x03 and more"), "GGUF"));
 }
