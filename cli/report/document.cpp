@@ -124,7 +124,7 @@ void add_sums(Json& document) {
   document["at_peak_by_dtype"] = sums(dtypes, "dtype");
 }
 
-Json document_of(const Answer& a, const Options& options) {
+Json document_of(const Answer& a, const Options& options, Detail detail) {
   const Estimate& e = a.estimate;
   const Device& d = a.choice.device;
   Json j;
@@ -171,8 +171,9 @@ Json document_of(const Answer& a, const Options& options) {
     }
   }
   Json& tensors = j["tensors_at_peak"] = Json::array();
-  for (std::size_t i = 0; i < e.live_at_peak.size(); ++i) tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
-  add_sums(j);
+  if (detail != Detail::none)
+    for (std::size_t i = 0; i < e.live_at_peak.size(); ++i) tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
+  if (detail == Detail::sums) add_sums(j);
   j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
   Json also;
   also["inference"] = a.inference ? alternative(*a.inference) : Json(nullptr);

@@ -1,6 +1,7 @@
 // The one JSON document that every format is made from (docs/report.schema.json).
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/answer.h"
@@ -11,8 +12,15 @@ namespace memplan::cli {
 /// Minor versions only add members; readers take any version with the same major one.
 inline constexpr const char* report_schema_version = "1.1";
 
+/// How much of the tensors alive at the peak a document holds. They are most of it: what shows less saves their time.
+enum class Detail : std::uint8_t {
+  none,     ///< no tensors
+  tensors,  ///< the tensors
+  sums,     ///< the tensors, and their bytes by module, op and dtype: the document of the schema
+};
+
 /// An answer as a document of the kind "report". All sizes in bytes; all strings are clean (style.h).
-Json document_of(const Answer& answer, const Options& options);
+Json document_of(const Answer& answer, const Options& options, Detail detail = Detail::sums);
 
 /// Reads a saved document of schema version 1.x and completes what earlier minor versions did not have. Failure of
 /// `kind` (input, or baseline where it serves as one) when it cannot be read or is of another major version.
