@@ -19,6 +19,8 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
 SCRIPTS = os.path.join(HERE, "scripts")
 settings = argparse.Namespace()
 
@@ -240,15 +242,6 @@ def test_live_killed():
             assert not os.path.exists(out) and not glob.glob(out + "*") and not os.listdir(temporary), "files are left"
 
 
-def cached(name):
-    try:
-        with open(os.path.join(settings.build, "CMakeCache.txt")) as f:
-            found = re.search(rf"^{name}:[A-Z]+=(.+)$", f.read(), re.MULTILINE)
-    except OSError:
-        return None
-    return found[1] if found else None
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
@@ -256,7 +249,7 @@ def main():
     p.add_argument("--python", help="a Python with PyTorch (default: the one of the build)")
     a = p.parse_args()
     settings.build = os.path.abspath(a.build)
-    settings.python = a.python or cached("MEMPLAN_TORCH_PYTHON")
+    settings.python = a.python or build_tree.cached(settings.build, "MEMPLAN_TORCH_PYTHON")
     live = settings.python and os.path.exists(os.path.join(settings.build, "emulated_gpu", "libemulated_gpu.so"))
     passed = failed = 0
     for name, test in list(globals().items()):

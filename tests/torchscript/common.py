@@ -1,26 +1,18 @@
 """What cases and routes share: the programs of the build, and TorchScript files made with its PyTorch."""
 import json
 import os
-import re
 import subprocess
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
+
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ["MEMPLAN_BUILD"]
 MADE = os.path.join(BUILD, "torchscript")  # files made once
 
-
-def cached(name):
-    """A variable of the build's CMake cache, or None."""
-    try:
-        with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
-            found = re.search(rf"^{name}:\w+=(.+)$", f.read(), re.M)
-        return found and found[1]
-    except OSError:
-        return None
-
-
-TORCH_PYTHON = cached("MEMPLAN_TORCH_PYTHON")
+TORCH_PYTHON = build_tree.cached(BUILD, "MEMPLAN_TORCH_PYTHON")
 TORCH = TORCH_PYTHON if os.path.exists(os.path.join(BUILD, "memplan-torch")) else None
 
 
