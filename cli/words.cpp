@@ -25,6 +25,13 @@ std::vector<Word> split(std::string_view words) {
   return out;
 }
 
+/// A change of the number of GPUs says all of the parallelism.
+bool is_parallel_flag(const std::string& name) {
+  constexpr std::string_view names[] = {"--gpus", "--dp", "--ddp", "--bucket-view", "--bucket-cap", "--zero", "--fsdp", "--no-reshard", "--hsdp", "--fsdp-dtype",
+                                        "--reduce-dtype", "--tp", "--sp", "--pp", "--pp-schedule", "--micro-batches", "--cp", "--ep"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 bool replaces(const std::string& now, const std::string& earlier) {
   const auto precision = [](const std::string& n) { return n == "--amp" || n == "--precision"; };
   return now == earlier || (precision(now) && precision(earlier));
@@ -33,8 +40,10 @@ bool replaces(const std::string& now, const std::string& earlier) {
 }  // namespace
 
 std::string merged_words(std::string_view words, std::string_view change) {
-  std::vector<Word> all = split(words);
-  for (Word& w : split(change)) {
+  std::vector<Word> all = split(words), changes = split(change);
+  if (std::any_of(changes.begin(), changes.end(), [](const Word& w) { return w.name == "--gpus"; }))
+    std::erase_if(all, [](const Word& w) { return is_parallel_flag(w.name); });
+  for (Word& w : changes) {
     const auto earlier = std::find_if(all.begin(), all.end(), [&](const Word& a) { return replaces(w.name, a.name); });
     if (earlier == all.end()) {
       all.push_back(std::move(w));

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "estimators/frontends/onnx/dims.h"
+#include "planner/fewest.h"
 
 namespace memplan {
 
@@ -13,7 +14,7 @@ namespace {
 
 struct Trick {
   const char* id;
-  const char* title;
+  std::string title;
   std::string flags;
   std::string snippet;
   std::string note;
@@ -102,12 +103,38 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
                     "for evaluation between steps: what it saves there, not in training", [](TrainingSetup& t) { t.mode = Mode::inference; }});
 }
 
+/// More than one GPU: as few as are enough where one is not, else two.
+void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Device& device, const MarginOf& margin, const Estimate& known, std::vector<Trick>& tricks) {
+  if (s.mode != Mode::training || is_parallel(resolve(s.parallel)) || s.offload.any() || s.keep_loss_history || s.optimizer.kind == OptimizerKind::muon) return;
+  ParallelSetup fsdp;
+  fsdp.gpus = 2;
+  fsdp.sharding = Sharding::fsdp;
+  fsdp = resolve(fsdp);
+  std::string flags = "--gpus 2 --fsdp", title = "two GPUs that share weights, gradients and optimizer state (FSDP2)";
+  if (judge(known, device, margin(device)).verdict != Verdict::fits)
+    if (const std::optional<FewestGpus> few = fewest_gpus(model, s, device, margin)) {
+      fsdp = few->setup.parallel;
+      flags = few->flags;
+      title = fmt::format("needs {} x this GPU: weights, gradients and optimizer state shared out (FSDP2){}", few->gpus, fsdp.tensor > 1 ? ", blocks cut (tensor parallel)" : "");
+    }
+  tricks.push_back({"multi-gpu", title, flags, "for module in [*blocks, model]: fully_shard(module)   # under torchrun --nproc-per-node",
+                    "every GPU has its own samples; its activations stay", [fsdp](TrainingSetup& t) { t.parallel = fsdp; }});
+  ParallelSetup tensor;
+  tensor.gpus = tensor.tensor = 2;
+  tensor.sequence_parallel = true;
+  tensor = resolve(tensor);
+  tricks.push_back({"model-parallel", "two GPUs that divide every block (tensor parallel)", "--gpus 2 --tp 2 --sp",
+                    "parallelize_module(model, mesh, {\"….q_proj\": ColwiseParallel(), \"….o_proj\": RowwiseParallel()})",
+                    "weights and most activations are divided; wants fast links", [tensor](TrainingSetup& t) { t.parallel = tensor; }});
+}
+
 }  // namespace
 
 std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, const Estimate& known) {
   std::vector<Trick> tricks;
   add_batch_tricks(model, setup, tricks);
   add_training_tricks(setup, device, tricks);
+  add_parallel_tricks(model, setup, device, margin, known, tricks);
   if (!setup.allocator.expandable_segments)
     tricks.push_back({"fragmentation", "expandable segments", "--alloc-conf expandable_segments:True", "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
                       fmt::format("{} of the peak are cached by the allocator and not in use; torch.cuda.empty_cache() gives back only what is free at that moment, "

@@ -86,7 +86,7 @@ StepTime step_time(const Rehearsal& r, const TrainingSetup& setup, std::int64_t 
   t.forward *= times, t.backward *= times, t.again *= times;
   const int bytes = bytes_per_weight(setup.precision);
   t.optimizer = optimizer_time(setup.optimizer, r.work.trained_elements, r.work.trained_tensors, bytes, rates, a) +
-                gradient_time(setup, r.work.trained_elements, bytes, rates, a);
+                gradient_time(setup, setup.accumulate, r.work.trained_elements, bytes, rates, a);
   if (setup.offload.optimizer) {
     // Gradients go down, weights come up, and the host's memory takes what the device's would: 28 bytes per parameter.
     const double trained = static_cast<double>(r.work.trained_elements);

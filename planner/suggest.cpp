@@ -8,6 +8,7 @@
 #include <set>
 
 #include "estimators/frontends/onnx/dims.h"
+#include "planner/parallel_search.h"
 
 namespace memplan {
 
@@ -382,6 +383,9 @@ class Search {
 }  // namespace
 
 Suggestion suggest(const Model& model, const TrainingSetup& present, const Device& device, const MarginOf& margin, const SuggestOptions& options) {
+  TrainingSetup resolved = with_plain_batch(model, present);
+  resolved.parallel = resolve(present.parallel);
+  if (is_parallel(resolved.parallel)) return suggest_parallel(model, resolved, device, margin(device), options);
   return Search(model, present, device, margin(device), options).run();
 }
 

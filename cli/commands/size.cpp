@@ -8,6 +8,7 @@
 #include "cli/progress.h"
 #include "cli/report/style.h"
 #include "cli/report/suggestion.h"
+#include "planner/fewest.h"
 #include "planner/size.h"
 
 namespace memplan::cli {
@@ -22,6 +23,7 @@ struct SizeAnswer {
   std::optional<LargestBatch> batch;
   std::optional<LargestSequence> sequence;
   std::vector<PricedCard> cards;
+  std::optional<FewestGpus> gpus;  ///< where one is not enough
   bool priced = false;
   int exit_code = 0;
 };
@@ -42,6 +44,10 @@ SizeAnswer compute_size(const Options& options) {
     a.batch = largest_batch(model, options.setup, a.choice.device, margin, a.estimate);
     progress.show("the largest sequence");
     a.sequence = largest_sequence(model, options.setup, a.choice.device, margin);
+  }
+  if (a.device_given && a.judgement.verdict != Verdict::fits) {
+    progress.show("the fewest GPUs");
+    a.gpus = fewest_gpus(model, options.setup, a.choice.device, margin);
   }
   progress.show("the smallest cards");
   a.cards = cards_that_fit(tape, options.setup, margin, a.estimate, prices, 5);
@@ -65,6 +71,9 @@ std::string size_text(const SizeAnswer& a, const Options& options, const Style& 
     else line("largest sequence", fmt::format("{}{} (peak {}{})", a.sequence->at_least ? "at least " : "", grouped(a.sequence->length), to_human(a.sequence->peak),
                                               a.sequence->at_table ? "; the model's table of positions ends there" : ""));
   }
+  if (a.device_given && a.judgement.verdict != Verdict::fits && options.setup.mode == Mode::training && !is_parallel(options.setup.parallel))
+    line("fewest GPUs", a.gpus ? fmt::format("{} x {} with {} (peak {} each)", grouped(a.gpus->gpus), a.choice.device.key, a.gpus->flags, to_human(a.gpus->peak))
+                               : "no number of them holds the activations of this batch: memplan suggest says what to change");
   std::string cards;
   for (const PricedCard& c : a.cards)
     cards += fmt::format("{}{} ({} of {}{})", cards.empty() ? "" : ", ", c.card.device.key, to_human(c.card.peak), to_human(c.card.device.total),
@@ -86,6 +95,7 @@ std::string size_json(const SizeAnswer& a, const Options& options) {
   j["largest_sequence"] = a.sequence ? Json{{"length", a.sequence->length}, {"peak_bytes", a.sequence->peak.count}, {"position_table", a.sequence->table > 0 ? Json(a.sequence->table) : Json(nullptr)},
                                             {"at_least", a.sequence->at_least}}
                                      : Json(nullptr);
+  j["fewest_gpus"] = a.gpus ? Json{{"gpus", a.gpus->gpus}, {"flags", a.gpus->flags}, {"peak_bytes", a.gpus->peak.count}} : Json(nullptr);
   j["cards"] = Json::array();
   for (const PricedCard& c : a.cards)
     j["cards"].push_back({{"key", c.card.device.key}, {"usable_bytes", c.card.device.total.count}, {"peak_bytes", c.card.peak.count}, {"price_per_hour", c.price ? Json(*c.price) : Json(nullptr)}});

@@ -50,7 +50,8 @@ int run_suggest(const Options& options) {
   const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
-  if (!options.emit_flags) {
+  // The tricks are those of one GPU; what sharding saves is what the search says.
+  if (!options.emit_flags && !is_parallel(options.setup.parallel)) {
     progress.show("what each known trick saves");
     a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
   }

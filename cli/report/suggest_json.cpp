@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
@@ -19,7 +20,7 @@ Json candidate(const SuggestAnswer& a, const Options& options, const Candidate& 
   Json cautions = Json::array();
   for (const std::string& text : c.cautions) cautions.push_back(text);
   return {{"flags", clean(c.flags)}, {"command", command_of(a, options, c)}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)},
-          {"headroom_bytes", c.headroom.count}, {"samples_per_step", c.samples}, {"micro_batch", c.setup.batch.value_or(1)}, {"accumulate", c.setup.accumulate},
+          {"headroom_bytes", c.headroom.count}, {"gpus", std::max<std::int64_t>(1, c.setup.parallel.gpus)}, {"samples_per_step", c.samples}, {"micro_batch", c.setup.batch.value_or(1)}, {"accumulate", c.setup.accumulate}, {"pipeline_micro_batches", c.setup.parallel.pipeline > 1 ? Json(c.setup.parallel.micro_batches) : Json(nullptr)},
           {"knobs_turned", c.changes}, {"cautions", cautions}, {"step_microseconds", microseconds(c.time)}};
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "estimators/autograd/checkpoint.h"
 #include "estimators/estimate/setup.h"
 
@@ -64,14 +66,14 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) 
 
 namespace {
 
-/// Calls [first, last], with names of calls and values looked up in `names`.
-void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last) {
+/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one has run.
+void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last, bool entered = false) {
   const Registry& table = registry();
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
     const Call& call = tape.calls[i];
-    if (env.hooks) env.hooks->before(r, env, static_cast<std::int32_t>(i));
+    if (env.hooks && !std::exchange(entered, false)) env.hooks->before(r, env, static_cast<std::int32_t>(i));
     r.scope = call.scope;
     r.call = static_cast<std::int32_t>(i);
     r.begin_op(name_id(r, names.call_names, i, call.op));
@@ -125,12 +127,14 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   for (const CheckpointRegion& region : tape.checkpoints) {
     if (!r.grad_mode) break;
     if (region.first > at) run_calls(r, tape, env, env, at, region.first - 1);
+    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast are its inputs.
+    if (env.hooks) env.hooks->before(r, env, region.first);
     const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &env](Run& run, Environment& own, std::int32_t first, std::int32_t last) {
       run_calls(run, tape, own, env, first, last);
     }, env.kept_ops);
     Restore<SaveHook*> hook(r.save_hook, frame.get());
     Restore<OpCache*> cache(r.op_cache, frame->cache());
-    run_calls(r, tape, env, env, region.first, region.last);
+    run_calls(r, tape, env, env, region.first, region.last, true);
     at = region.last + 1;
   }
   if (at < count) run_calls(r, tape, env, env, at, count - 1);

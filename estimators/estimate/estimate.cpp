@@ -74,9 +74,10 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
   std::optional<Estimate> heaviest;
   std::vector<RankClass> classes;
+  const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::int64_t rank = candidates[i], end = i + 1 < candidates.size() ? candidates[i + 1] : p.pipeline;
-    Estimate e = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, rank), setup, device);
+    Estimate e = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, rank, shapes), setup, device);
     tell_nccl(e, setup, real, nccl);
     RankClass c;
     c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank) : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);

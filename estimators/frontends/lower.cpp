@@ -1,6 +1,7 @@
 // lower of pipeline.h: the route by which a file becomes a tape, and the passes over it.
 #include <fmt/format.h>
 
+#include "estimators/frontends/lower.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
@@ -66,17 +67,9 @@ void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols
   if (!any) fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp", "export it with a dynamic sequence length, or leave --cp out");
 }
 
-/// What expert, tensor and context parallelism leave to one rank.
-Tape tape_of_rank(Tape tape, const TrainingSetup& setup) {
-  if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
-  if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});
-  if (setup.parallel.context > 1) gather_keys_and_values(tape, setup.parallel.context);
-  return tape;
-}
-
 }  // namespace
 
-Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
+Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
     check_strategies(setup);
@@ -112,10 +105,24 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
     follow_model_dtype(tape, dtype_of_run(setup));
     if (setup.mode == Mode::training && setup.lora) add_adapters(tape, *setup.lora, setup.precision);
     mark_last_uses(tape);
+    return tape;
+  });
+}
+
+Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
+  return catching([&] {
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
-    return tape_of_rank(std::move(tape), setup);
+    if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
+    if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});
+    if (setup.parallel.context > 1) gather_keys_and_values(tape, setup.parallel.context);
+    return std::move(tape);
   });
+}
+
+Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
+  Result<Tape> whole = lower_whole(model, setup);
+  return whole ? tape_of_rank(std::move(whole.value()), setup) : whole;
 }
 
 }  // namespace memplan

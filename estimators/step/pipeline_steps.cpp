@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -17,38 +18,31 @@ namespace memplan {
 
 namespace {
 
-struct Shape {
-  Dims sizes;
-  DType dtype = DType::float32;
-};
+using Shape = PipelineShapes::Shape;
 
-/// What crosses the cuts, and the target, as one forward pass of the whole model shows them.
+/// Notes the shape of every value as one forward pass of the whole model makes it.
 struct Rehearsal : CallHooks {
-  Rehearsal(const Tape& t, const TrainingSetup& setup, const Device& device) : tape(t) {
-    Run run(setup, device);
-    Restore<bool> no_grad(run.grad_mode, false);
-    RankModel model(run, tape, setup);
-    model.to_device(false);
-    for (ValueId id : tape.inputs) {
-      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-      model.env.values[static_cast<std::size_t>(id.index)] = v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
-    }
-    model.env.hooks = this;
-    const std::vector<Value> outputs = model.forward();
-    target = target_shape(outputs, setup);
-  }
+  Rehearsal(const Tape& t, PipelineShapes& into) : tape(t), out(into) {}
   void before(Run&, Environment&, std::int32_t) override {}
   void after(Run&, Environment& env, std::int32_t call) override {
     for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
       if (!id.valid()) continue;
       const Value& v = env.values[static_cast<std::size_t>(id.index)];
-      if (v.is_tensor() && v.tensor()) shapes[id] = {v.tensor()->sizes, v.tensor()->dtype};
+      if (v.is_tensor() && v.tensor()) out.shapes[id] = {v.tensor()->sizes, v.tensor()->dtype};
     }
   }
   const Tape& tape;
-  std::map<ValueId, Shape> shapes;
-  TargetShape target;
+  PipelineShapes& out;
 };
+
+/// In the steady state every forward pass is followed by a backward pass, and each such pair repeats the one before. Three of
+/// them stand for all; GPipe has none.
+ParallelSetup without_repetitions(ParallelSetup p) {
+  if (p.schedule == PipelineSchedule::gpipe) return p;
+  const std::int64_t enough = p.schedule == PipelineSchedule::interleaved ? 3 * p.pipeline : p.pipeline + 3;
+  p.micro_batches = std::min(p.micro_batches, enough);
+  return p;
+}
 
 /// One of the rank's stages and what its micro-batches hold.
 struct Chunk {
@@ -63,15 +57,16 @@ struct Chunk {
 
 class PipelineProgram {
  public:
-  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank)
-      : r_(run), setup_(setup), parallel_(resolve(setup.parallel)), rank_(rank), rehearsal_(tape, setup, device), actions_(actions_of(parallel_, rank)) {
-    auto stages = cut_stages(tape, parallel_);
-    const std::int64_t count = static_cast<std::int64_t>(stages.size());
-    for (std::int64_t i = rank; i < count; i += parallel_.pipeline) {
-      auto chunk = std::make_unique<Chunk>(std::move(stages[static_cast<std::size_t>(i)]));
+  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, std::int64_t rank, const PipelineShapes& shapes)
+      : r_(run), setup_(setup), parallel_(resolve(setup.parallel)), rank_(rank), rehearsal_(shapes), actions_(actions_of(without_repetitions(parallel_), rank)) {
+    const std::int64_t count = parallel_.pipeline * parallel_.virtual_stages;
+    std::int64_t i = rank;
+    for (Stage& stage : cut_stages(tape, parallel_, rank)) {
+      auto chunk = std::make_unique<Chunk>(std::move(stage));
       chunk->first = i == 0;
       chunk->last = i == count - 1;
       chunks_.push_back(std::move(chunk));
+      i += parallel_.pipeline;
     }
   }
 
@@ -90,6 +85,10 @@ class PipelineProgram {
       if (s == 1)
         for (auto& c : chunks_) make_buffers(*c);
       if (setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad(trainable);
+      // Losses stay in the schedule's list, those of the repetitions as well.
+      TensorList losses;
+      if (chunks_.back()->last)
+        for (std::int64_t m = without_repetitions(parallel_).micro_batches; m < parallel_.micro_batches; ++m) losses.push_back(r_.empty(Dims{}, DType::float32));
       for (const Action& a : actions_) {
         Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
         if (a.forward) forward(c, a.micro_batch);
@@ -219,7 +218,7 @@ class PipelineProgram {
   const TrainingSetup& setup_;
   const ParallelSetup parallel_;
   const std::int64_t rank_;
-  Rehearsal rehearsal_;
+  const PipelineShapes& rehearsal_;
   const std::vector<Action> actions_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
@@ -244,9 +243,26 @@ std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup&
   return ranks;
 }
 
-Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank) {
+PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  PipelineShapes out;
+  Rehearsal rehearsal(tape, out);
   Run run(setup, device);
-  PipelineProgram program(run, tape, setup, device, rank);
+  Restore<bool> no_grad(run.grad_mode, false);
+  RankModel model(run, tape, setup);
+  model.to_device(false);
+  for (ValueId id : tape.inputs) {
+    const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    model.env.values[static_cast<std::size_t>(id.index)] = v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
+  }
+  model.env.hooks = &rehearsal;
+  const std::vector<Value> outputs = model.forward();
+  out.target = target_shape(outputs, setup);
+  return out;
+}
+
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank, const PipelineShapes& shapes) {
+  Run run(setup, device);
+  PipelineProgram program(run, tape, setup, rank, shapes);
   program.run();
   return run.close();
 }

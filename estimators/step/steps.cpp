@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "estimators/aten/autocast.h"
@@ -89,14 +90,15 @@ class Program {
   }
 
   bool train() {
-    for (std::int64_t k = 0; k < setup_.accumulate; ++k) {
+    const std::int64_t count = micro_batches_run(setup_);
+    for (std::int64_t k = 0; k < count; ++k) {
       move_batch();
       move_target();
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
       {
         const auto store = std::make_shared<HostStore>();
         Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
-        forward(k + 1 == setup_.accumulate);
+        forward(k + 1 == count);
         if (!take_loss(setup_.accumulate > 1)) return false;
       }
       model_.end_autocast();
@@ -217,6 +219,10 @@ Bytes requested_peak(const Schedule& s) {
 
 }  // namespace
 
+std::int64_t micro_batches_run(const TrainingSetup& setup) {
+  return is_parallel(setup.parallel) && !setup.keep_loss_history ? std::min<std::int64_t>(setup.accumulate, 4) : setup.accumulate;
+}
+
 void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device, const std::function<void(const Run&, const Environment&)>& look) {
   Tape kept = tape;
   kept.checkpoints.clear();
@@ -235,8 +241,9 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     if (setup.parallel.pipeline > 1 && !observer) {
       // The rank that asks for most speaks for the job.
       std::optional<Schedule> heaviest;
+      const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
       for (std::int64_t rank : candidate_ranks(tape, setup)) {
-        Schedule s = run_pipeline_steps(tape, setup, device, rank);
+        Schedule s = run_pipeline_steps(tape, setup, device, rank, shapes);
         if (!heaviest || requested_peak(s) > requested_peak(*heaviest)) heaviest = std::move(s);
       }
       return std::move(*heaviest);

@@ -145,7 +145,7 @@ std::vector<std::int64_t> blocks_per_stage(std::int64_t blocks, std::int64_t sta
   return counts;
 }
 
-std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup) {
+std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std::optional<std::int64_t> rank) {
   const auto begins = block_begins(tape, setup);
   const std::int64_t count = setup.pipeline * setup.virtual_stages;
   if (count > static_cast<std::int64_t>(begins.size()))
@@ -155,11 +155,13 @@ std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup) {
   std::vector<Stage> stages;
   std::size_t block = 0;
   std::int32_t first = 0;
+  std::int64_t stage = 0;
   for (std::int64_t blocks : blocks_per_stage(static_cast<std::int64_t>(begins.size()), count)) {
     block += static_cast<std::size_t>(blocks);
     const std::int32_t end = block < begins.size() ? begins[block] : static_cast<std::int32_t>(tape.calls.size());
-    stages.push_back(cutter.stage(first, end));
+    if (!rank || stage % setup.pipeline == *rank) stages.push_back(cutter.stage(first, end));
     first = end;
+    ++stage;
   }
   return stages;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "estimators/estimate/parallel.h"
@@ -19,8 +20,8 @@ struct Stage {
 /// pipeline x virtual_stages stages of whole blocks, as even as they go, the first ones one block longer; what comes
 /// before the first block is the first stage's, what comes after the last block the last stage's. Values that
 /// hang on no parameter (positions, masks) are made by every stage that needs them. A parameter tied over stages is
-/// there on each. Failure(usage) where there are fewer blocks than stages.
-std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup);
+/// there on each. `rank`: only the stages of that pipeline rank, in order. Failure(usage) where there are fewer blocks than stages.
+std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std::optional<std::int64_t> rank = {});
 
 /// Blocks that stages are made of. Failure(usage) where the model has none.
 std::int64_t count_blocks(const Tape& tape, const ParallelSetup& setup);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimators/step/steps.h"
+#include "estimators/strategies/blocks.h"
 #include "planner/cost/ops.h"
 
 namespace memplan {
@@ -51,6 +52,7 @@ class Counter : public CallObserver {
     if (run.recomputing) return;
     CallWork& work = works_[call];
     work.call = static_cast<std::int32_t>(call);
+    if (!results.empty() && results[0].is_tensor() && results[0].tensor()) work.out_bytes = static_cast<double>(results[0].tensor()->bytes().count);
     bool view = true;
     for (const Value& v : results) look_for_views(v, view);
     const std::string_view name = base_name(call_.op);
@@ -135,6 +137,39 @@ CallWork loss_work(const Schedule& s) {
   return work;
 }
 
+bool is_other(const Allocation& a) {
+  return a.category != Category::workspace && a.category != Category::parameter && a.category != Category::buffer && a.category != Category::gradient;
+}
+
+/// Profile::turn
+std::vector<double> turn_of(const Schedule& s) {
+  std::vector<double> turn;
+  std::int64_t now = 0;
+  std::size_t op = 0;
+  bool turned = false;
+  for (std::size_t i = 0; i < s.events.size(); ++i) {
+    while (op + 1 < s.ops.size() && s.ops[op + 1].first_event <= static_cast<std::int32_t>(i)) ++op;
+    if (!turned && op < s.ops.size() && s.ops[op].phase == Phase::loss) turned = true, turn.push_back(static_cast<double>(now));
+    const Event& e = s.events[i];
+    if (e.kind == Event::Kind::empty_cache) continue;
+    const Allocation& a = s.allocations[static_cast<std::size_t>(e.allocation)];
+    if (is_other(a)) now += e.kind == Event::Kind::alloc ? a.size.count : -a.size.count;
+    if (turned) turn.push_back(static_cast<double>(now));
+  }
+  return turn;
+}
+
+/// Blocks, and what they hand on.
+void look_at_blocks(const Tape& tape, Profile& p) {
+  const ScopeSpans spans(tape);
+  for (std::int32_t block : outermost(tape, repeated_modules(tape))) {
+    const std::int32_t last = spans.last[static_cast<std::size_t>(block)];
+    if (last < 0) continue;
+    ++p.blocks;
+    p.boundary = std::max(p.boundary, p.calls[static_cast<std::size_t>(last)].out_bytes);
+  }
+}
+
 }  // namespace
 
 Bytes requested_peak(const Schedule& s, std::optional<Phase> phase) {
@@ -169,6 +204,8 @@ Result<Profile> profile(const Tape& tape, const TrainingSetup& given, const Devi
     p.forward_peak = std::max(requested_peak(*ran, Phase::forward), requested_peak(*ran, Phase::loss));
     p.parameters = made_in(*ran, Category::parameter) + made_in(*ran, Category::buffer);
     p.gradients = made_in(*ran, Category::gradient);
+    if (setup.mode == Mode::training) p.turn = turn_of(*ran);
+    look_at_blocks(tape, p);
     for (ValueId id : tape.parameters) {
       const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
       if (!v.requires_grad || v.same_storage_as.valid()) continue;

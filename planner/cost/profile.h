@@ -18,6 +18,7 @@ struct CallWork {
   double forward_flops = 0, backward_flops = 0;
   double forward_bytes = 0, backward_bytes = 0;
   double again = 0;            ///< how often the forward part runs once more in the backward pass
+  double out_bytes = 0;        ///< of the first result, also of views
   bool kernel = false;         ///< false: a view, nothing runs on the device
 };
 
@@ -27,6 +28,11 @@ struct Profile {
   Bytes forward_peak;     ///< likewise, until the loss is taken
   Bytes parameters;       ///< bytes of parameters and buffers on the device
   Bytes gradients;        ///< bytes of the gradients of one step
+  /// Bytes other than weights and gradients (workspaces left out) when the forward pass has ended, then after every event
+  /// from there to the end of the backward pass. Empty in inference.
+  std::vector<double> turn;
+  std::int64_t blocks = 0;  ///< repeated modules that lie in no other one
+  double boundary = 0;      ///< bytes that one block hands to the next; the largest
   std::int64_t trained_elements = 0, trained_tensors = 0;
   double forward_flops = 0, backward_flops = 0, again_flops = 0;
 };

@@ -120,8 +120,8 @@ double optimizer_time(const OptimizerSetup& o, std::int64_t elements, std::int64
   return seconds;
 }
 
-double gradient_time(const TrainingSetup& s, std::int64_t elements, int element_bytes, const DeviceRates& rates, const TimeAssumptions& a) {
-  double passes = 3.0 * static_cast<double>(std::max<std::int64_t>(0, s.accumulate - 1));  // the sum is read and written, the new one read
+double gradient_time(const TrainingSetup& s, std::int64_t micro_batches, std::int64_t elements, int element_bytes, const DeviceRates& rates, const TimeAssumptions& a) {
+  double passes = 3.0 * static_cast<double>(std::max<std::int64_t>(0, micro_batches - 1));  // the sum is read and written, the new one read
   if (s.clip_grad_norm) passes += 3;                                                        // read for the norm, scaled in place
   if (s.precision == Precision::amp_fp16) passes += 2;                                      // unscaled in place
   if (s.zero_grad == ZeroGrad::begin_keep) passes += 1;

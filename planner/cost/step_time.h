@@ -70,6 +70,6 @@ double optimizer_time(const OptimizerSetup& optimizer, std::int64_t elements, st
                       const TimeAssumptions& assumptions);
 
 /// Passes over all gradients: sums of micro-batches, clipping, unscaling.
-double gradient_time(const TrainingSetup& setup, std::int64_t elements, int element_bytes, const DeviceRates& rates, const TimeAssumptions& assumptions);
+double gradient_time(const TrainingSetup& setup, std::int64_t micro_batches, std::int64_t elements, int element_bytes, const DeviceRates& rates, const TimeAssumptions& assumptions);
 
 }  // namespace memplan

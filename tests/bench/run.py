@@ -45,8 +45,12 @@ def value_info(name, sizes):
     return field(1, name.encode()) + field(2, field(1, number(1, 1) + field(2, shape)))
 
 
-def node(op, inputs, outputs):
-    return b"".join(field(1, i.encode()) for i in inputs) + b"".join(field(2, o.encode()) for o in outputs) + field(4, op.encode())
+def node(op, inputs, outputs, module=None):
+    out = b"".join(field(1, i.encode()) for i in inputs) + b"".join(field(2, o.encode()) for o in outputs) + field(4, op.encode())
+    if module:
+        for key, value in (("name_scopes", f"['', '{module}', '{op}']"), ("class_hierarchy", f"['Model', 'Block', 'aten.{op.lower()}.default']")):
+            out += field(9, field(1, f"pkg.torch.onnx.{key}".encode()) + field(2, value.encode()))
+    return out
 
 
 def model(nodes, inputs, outputs, weights):
@@ -96,9 +100,24 @@ def chain(path, ops):
     write(path, model(nodes, [("x", [16, 64])], [(f"h{ops}", [16, 64])], [weight("w", [64, 64], 0)]))
 
 
-def unpacked(name):
+def blocks(path, count, ops):
+    """`count` modules "blocks.<i>" of `ops` calls each, the first of which is a product."""
+    nodes, at, weights = [], "x", []
+    for i in range(count):
+        for k in range(ops):
+            out = f"h{i}_{k}"
+            if k == 0:
+                weights.append(weight(f"w{i}", [1024, 1024], 0))
+                nodes.append(node("MatMul", [at, f"w{i}"], [out], f"blocks.{i}"))
+            else:
+                nodes.append(node(("Relu", "Sigmoid", "Tanh")[k % 3], [at], [out], f"blocks.{i}"))
+            at = out
+    write(path, model(nodes, [("x", [1024, 1024])], [(at, [1024, 1024])], weights))
+
+
+def unpacked(name, folder="bench"):
     def make(path):
-        with gzip.open(os.path.join(ROOT, "data", "bench", name + ".onnx.gz")) as source, open(path + ".part", "wb") as f:
+        with gzip.open(os.path.join(ROOT, "data", folder, name + ".onnx.gz")) as source, open(path + ".part", "wb") as f:
             shutil.copyfileobj(source, f)
         os.replace(path + ".part", path)
     return make
@@ -164,6 +183,11 @@ BENCHMARKS = [
     ("gpt2, with the searches", lambda: [in_repository("gpt2"), "--batch", "8", "--seq", "1024", "--gpu", "80GB"], None, None),
     ("gpt2-xl, batch 1 x 512, estimate", lambda: [made("gpt2-xl.onnx", unpacked("gpt2-xl")), "--seq", "512", *GPU], 80, None),
     ("llama-2-7b, batch 1 x 512, estimate", lambda: [made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--seq", "512", *GPU], 150, None),
+    ("suggest, 7B on 64 GPUs", lambda: ["suggest", made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--gpu", "h100-80gb", "--gpus", "64", "--seq", "2048",
+                                        "--accumulate", "8"], 2000, None),
+    ("suggest, 405B on 1,024 GPUs", lambda: ["suggest", made("llama-3-405b.onnx", unpacked("llama-3-405b", "models")), "--gpu", "h100-80gb", "--gpus", "1024",
+                                             "--seq", "4096", "--accumulate", "2"], 5000, None),
+    ("10,000 ops, optimal checkpointing", lambda: [made("blocks-10000.onnx", lambda p: blocks(p, 500, 20)), *GPU, "--checkpoint", "optimal:12GB", "--exit-zero"], 5000, None),
     ("1.7 GB of weights in the file, open", lambda: ["ops", made("weights-inside.onnx", weights_inside)], 50, 60),
     (".pt2 of 200 MB (gpt2), estimate", lambda: [made("gpt2-weights.pt2", program_with_weights), "--batch", "8", "--seq", "512", *GPU], 60, 40),
     ("10,000 ops, estimate", lambda: [made("chain-10000.onnx", lambda p: chain(p, 10_000)), *GPU], None, None),

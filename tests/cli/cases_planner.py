@@ -140,6 +140,112 @@ def test_wrong_words():
         check(said in answer.err, f"{' '.join(words)}: {answer.err}")
 
 
+SEVERAL = ["--gpu", "rtx3060-12gb", "--gpus", "16", "--batch", "48", "--seq", "512"]
+
+
+def replaced(words, flags):
+    """`words` with `flags` in place of what they replace, as a user would type it."""
+    parallel = {"--gpus", "--fsdp", "--tp", "--sp", "--pp", "--micro-batches", "--cp", "--zero"}
+    out, i = [], 0
+    names = {w for w in flags if w.startswith("--")}
+    if "--gpus" in names:
+        names |= parallel
+    while i < len(words):
+        if words[i] in names:
+            i += 1
+            while i < len(words) and not words[i].startswith("--"):
+                i += 1
+        else:
+            out.append(words[i])
+            i += 1
+    return out + flags
+
+
+def test_several_gpus():
+    answer = memplan("suggest", model("llama-tiny"), *SEVERAL, "--format", "json")
+    found = json.loads(answer.out)
+    jsonschema.validate(found, schema())
+    equal(answer.code, 0, "exit code")
+    equal(found["present"]["verdict"], "no-fit", "the present setup")
+    check(found["search"]["setups"] >= 10000, f"many setups: {found['search']}")
+    equal(len(found["fitting"]), 3, "recommendations")
+    times = [c["step_microseconds"]["total"] / c["samples_per_step"] for c in found["fitting"]]
+    equal(times, sorted(times), "fastest first")
+    for candidate in found["fitting"] + [found["smallest_change"]] + found["front"]:
+        again = estimate_again(candidate["command"])
+        equal(again["summary"]["verdict"], "fits", candidate["command"])
+        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
+        equal(candidate["samples_per_step"], 48 * 16, "samples per optimizer step stay")
+        equal(candidate["gpus"], 16, "GPUs")
+    check(any("--ep" in r["flags"] and "no experts" in r["why"] for r in found["rejected"]), "why there is no expert parallelism")
+    equal(found["advice"], [], "tricks are those of one GPU")
+
+
+def test_bounds_of_several_gpus_are_bounds():
+    found = memplan("suggest", model("moe_lm"), "--gpu", "rtx3060-12gb", "--gpus", "8", "--batch", "256", "--seq", "128", "--format", "json").json()
+    words = ["--gpu", "rtx3060-12gb", "--gpus", "8", "--batch", "256", "--seq", "128"]
+    bounded = [r for r in found["rejected"] if r["is_bound"]]
+    for rejection in bounded[:6]:
+        again = memplan(model("moe_lm"), *replaced(words, rejection["flags"].split()), "--no-search", "--format", "json", "--exit-zero").json()
+        check(again["summary"]["peak_bytes"] >= rejection["bytes"], f"{rejection['flags']}: a bound from below is above the estimate")
+        check(again["summary"]["verdict"] != "fits", f"{rejection['flags']} fits after all")
+    check(len(bounded) >= 3, "bounds to check")
+
+
+def test_kept_knobs_stay_on_several_gpus():
+    found = memplan("suggest", model("llama-tiny"), *SEVERAL, "--keep", "all", "--allow", "parallel", "--format", "json").json()
+    check(found["fitting"] == [] or all("--batch" not in c["flags"] and "--checkpoint" not in c["flags"] for c in found["fitting"]), "only parallelism is turned")
+    found = memplan("suggest", model("llama-tiny"), *SEVERAL, "--keep", "parallel,precision", "--format", "json").json()
+    check(all("--gpus" not in c["flags"] and "--amp" not in c["flags"] for c in found["fitting"]), "parallelism stays")
+
+
+def test_nonsense_setups_are_refused_by_suggest():
+    for words, said in [
+        (["--gpus", "0"], "--gpus"), (["--gpus", "8", "--tp", "3"], "cannot be divided"), (["--gpus", "8", "--dp", "3"], "the degrees make 3"),
+        (["--gpus", "7", "--tp", "7", "--seq", "512"], "7 tensor-parallel ranks do not divide the 12 attention heads"),
+        (["--gpus", "16", "--pp", "16", "--seq", "512"], "the model has 12"), (["--gpus", "4", "--sp"], "--sp"), (["--gpus", "4", "--micro-batches", "4"], "--micro-batches"),
+        (["--gpus", "4", "--zero", "9"], "--zero"), (["--gpus", "8", "--fsdp", "--hsdp", "3"], "--hsdp"), (["--gpus", "4", "--ep", "4", "--seq", "512"], "no experts"),
+    ]:
+        answer = memplan("suggest", model("gpt2"), "--gpu", "a10", "--batch", "4", *words)
+        equal(answer.code, 2, " ".join(words))
+        check(said in answer.err, f"{' '.join(words)}: {answer.err}")
+
+
+def test_settings_of_several_gpus_can_be_pasted():
+    def text_for(framework):
+        answer = memplan("suggest", model("llama-tiny"), *SEVERAL, "--for", framework, "--format", "json").json()
+        return answer["settings"]["text"], answer["fitting"][0]
+
+    for framework in ("pytorch", "hf", "accelerate", "lightning"):
+        text, first = text_for(framework)
+        compile(without_shell(text), framework, "exec")
+        check("fsdp" in first["flags"], "the first one shards")
+        check({"pytorch": "fully_shard(", "hf": "full_shard", "accelerate": "fsdp_version=2", "lightning": "ModelParallelStrategy("}[framework] in text, f"{framework}: {text}")
+    text, first = text_for("torchtitan")
+    parallelism = tomllib.loads(without_shell(text))["parallelism"]
+    degrees = [parallelism[f"{n}_degree"] for n in ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "pipeline_parallel", "context_parallel")]
+    product = 1
+    for degree in degrees:
+        product *= degree
+    equal(product, 16, f"torchtitan's degrees {degrees}")
+    text, first = text_for("deepspeed")
+    equal(json.loads(without_shell(text))["zero_optimization"]["stage"], 3, "DeepSpeed's stage")
+
+
+def test_fewest_gpus():
+    words = [model("gpt2"), "--gpu", "t4", "--batch", "8", "--seq", "1024"]
+    found = memplan("size", *words, "--format", "json").json()
+    jsonschema.validate(found, schema())
+    few = found["fewest_gpus"]
+    check(few is not None and few["gpus"] >= 2, "one is not enough")
+    again = memplan(*words, *few["flags"].split(), "--no-search", "--format", "json").json()
+    equal(again["summary"]["verdict"], "fits", few["flags"])
+    equal(again["summary"]["peak_bytes"], few["peak_bytes"], few["flags"])
+    equal(memplan("size", model("gpt2"), "--gpu", "t4", "--seq", "64", "--format", "json").json()["fewest_gpus"], None, "one is enough")
+    advice = {a["id"]: a for a in memplan("suggest", *words, "--format", "json", "--exit-zero").json()["advice"]}
+    check(few["flags"] == advice["multi-gpu"]["flags"] and f"needs {few['gpus']} x" in advice["multi-gpu"]["title"], advice["multi-gpu"]["title"])
+
+
 def test_size_is_the_edge():
     found = memplan("size", model("gpt2"), "--gpu", "a10", "--seq", "256", "--amp", "bf16", "--format", "json").json()
     jsonschema.validate(found, schema())

@@ -89,6 +89,9 @@ TEST_CASE("DeepSpeed's reduce bucket is 5e8 elements") {
   const std::int64_t peak = requested(tape, setup);
   CHECK(peak >= 1'000'000'000);
   CHECK(peak < 1'100'000'000);
+  // Stage 3 has the same bucket; parameters of at most 1e5 elements stay gathered.
+  setup.parallel = spread(8, Sharding::zero3);
+  CHECK(requested(tape, setup) >= 1'000'000'000);
 }
 
 TEST_CASE("FSDP's states are those of the whole model divided by the ranks: 16 bytes per parameter in fp32 with Adam") {

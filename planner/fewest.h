@@ -1,0 +1,24 @@
+// "How many of this card?" when one cannot hold the training.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "planner/search.h"
+
+namespace memplan {
+
+struct FewestGpus {
+  std::int64_t gpus = 0;
+  std::string flags;  ///< "--gpus 8 --fsdp"
+  TrainingSetup setup;
+  Bytes peak;         ///< process bytes of the heaviest rank, estimated
+};
+
+/// The smallest power of two up to 16,384 with which the training fits when weights, gradients and optimizer state are shared
+/// out (FSDP2 on every block) and, where activations are too large for that, the blocks are cut as well (tensor and sequence
+/// parallelism within a node of 8). Samples of a GPU, precision and checkpointing stay. None for inference, for a setup that is
+/// parallel already, and where no number is enough.
+std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin);
+
+}  // namespace memplan

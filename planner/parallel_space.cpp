@@ -1,0 +1,174 @@
+#include "planner/parallel_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace memplan {
+
+namespace {
+
+/// Divisors of `gpus` up to `most`, one first.
+std::vector<std::int64_t> degrees(std::int64_t gpus, std::int64_t most) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t d = 1; d <= std::min(gpus, most); ++d)
+    if (gpus % d == 0) out.push_back(d);
+  return out;
+}
+
+struct Degrees {
+  std::vector<std::int64_t> tensor, context, expert;
+};
+
+/// Degrees that fail are left out; the smallest that does says why. What a degree divides, its divisors divide as well.
+std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, const char* flag, const std::function<std::optional<std::string>(std::int64_t)>& refusal,
+                                   ParallelChoices& out) {
+  std::vector<std::int64_t> all = degrees(gpus, most), good;
+  std::optional<Unavailable> why;
+  for (auto d = all.rbegin(); d != all.rend(); ++d) {
+    const bool divides = *d == 1 || std::any_of(good.begin(), good.end(), [&](std::int64_t g) { return g % *d == 0; });
+    const std::optional<std::string> refused = divides ? std::nullopt : refusal(*d);
+    if (refused) why = Unavailable{fmt::format("{} {}", flag, *d), *refused};
+    else good.push_back(*d);
+  }
+  if (why) out.impossible.push_back(std::move(*why));
+  std::reverse(good.begin(), good.end());
+  return good;
+}
+
+class Enumeration {
+ public:
+  Enumeration(const TrainingSetup& present, const ParallelLimits& limits, const Knobs& knobs, ParallelChoices& out)
+      : present_(present), limits_(limits), out_(out), training_(present.mode == Mode::training) {
+    turns_precision_ = knobs.has(Knob::precision) && limits.bf16 && training_;
+  }
+
+  void run(const Degrees& d) {
+    const std::int64_t gpus = present_.parallel.gpus;
+    const std::int64_t stages = training_ ? std::min<std::int64_t>(limits_.blocks, 64) : 1;
+    for (std::int64_t tp : d.tensor)
+      for (std::int64_t pp : degrees(gpus, std::max<std::int64_t>(1, stages)))
+        for (std::int64_t cp : d.context)
+          for (std::int64_t ep : d.expert) {
+            if (gpus % (tp * pp * cp) != 0) continue;
+            ParallelSetup base;
+            base.gpus = gpus;
+            base.tensor = tp, base.pipeline = pp, base.context = cp, base.expert = ep;
+            base.data = gpus / (tp * pp * cp);
+            base.blocks = present_.parallel.blocks;
+            if (ep > 1 && (base.data * cp % ep != 0 || tp > 1)) continue;
+            schedules(base);
+          }
+  }
+
+ private:
+  void schedules(ParallelSetup base) {
+    ways(base);
+    if (base.pipeline < 2 || limits_.blocks < 2 * base.pipeline) return;
+    base.schedule = PipelineSchedule::interleaved;
+    base.virtual_stages = 2;
+    base.micro_batches = base.pipeline;
+    ways(base);
+  }
+
+  void ways(const ParallelSetup& base) {
+    const std::int64_t ranks = base.data * base.context;
+    add(base);
+    if (ranks < 2 || !training_ || base.expert > 1) return;
+    ParallelSetup view = base;
+    view.gradient_as_bucket_view = true;
+    add(view);
+    ParallelSetup fsdp = base;
+    fsdp.sharding = Sharding::fsdp;
+    std::vector<ParallelSetup> sharded{fsdp};
+    ParallelSetup kept = fsdp;
+    kept.reshard_after_forward = false;
+    sharded.push_back(kept);
+    // Gathers stay within a node where the shard group does.
+    if (const std::int64_t group = limits_.per_node / base.tensor; group > 1 && ranks > group && ranks % group == 0) {
+      ParallelSetup hybrid = fsdp;
+      hybrid.shard_size = group;
+      sharded.push_back(hybrid);
+    }
+    for (const ParallelSetup& s : sharded) {
+      add(s);
+      if (!turns_precision_ || present_.precision != Precision::fp32 || s.param_dtype) continue;
+      ParallelSetup policy = s;
+      policy.param_dtype = DType::bfloat16;
+      policy.reduce_dtype = DType::float32;
+      add(policy, true);
+    }
+    // DeepSpeed converts the model; its masters are fp32.
+    const bool pure = present_.precision == Precision::bf16 || present_.precision == Precision::fp16;
+    if (base.pipeline > 1 || (!pure && !turns_precision_)) return;
+    for (Sharding stage : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+      ParallelSetup zero = base;
+      zero.sharding = stage;
+      add(zero, true);
+    }
+  }
+
+  void add(const ParallelSetup& way, bool converts = false) {
+    for (bool sequence : {true, false}) {
+      if (sequence && way.tensor == 1) continue;
+      ParallelSetup p = way;
+      p.sequence_parallel = sequence;
+      const Result<ParallelSetup> done = catching([&] { return resolve(p); });
+      if (!done) continue;
+      ParallelOption o{*done, flags_of(*done), converts, true};
+      const bool zero = p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3;
+      if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16) o.flags += " --precision bf16";
+      o.accumulates = !zero;
+      if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
+    }
+  }
+
+  const TrainingSetup& present_;
+  const ParallelLimits& limits_;
+  ParallelChoices& out_;
+  const bool training_;
+  bool turns_precision_ = false;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+std::string flags_of(const ParallelSetup& p) {
+  std::string flags = fmt::format("--gpus {}", p.gpus);
+  if (p.gradient_as_bucket_view) flags += " --bucket-view";
+  if (p.bucket_cap_mib != 25) flags += fmt::format(" --bucket-cap {}", p.bucket_cap_mib);
+  if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
+  if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3)
+    flags += fmt::format(" --zero {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1));
+  if (!p.reshard_after_forward) flags += " --no-reshard";
+  const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
+  if (p.param_dtype) flags += fmt::format(" --fsdp-dtype {}", dtype(*p.param_dtype));
+  if (p.reduce_dtype) flags += fmt::format(" --reduce-dtype {}", dtype(*p.reduce_dtype));
+  if (p.tensor > 1) flags += fmt::format(" --tp {}", p.tensor);
+  if (p.sequence_parallel) flags += " --sp";
+  if (p.pipeline > 1) flags += fmt::format(" --pp {}", p.pipeline);
+  if (p.pipeline > 1 && p.schedule == PipelineSchedule::interleaved) flags += fmt::format(" --pp-schedule interleaved:{}", p.virtual_stages);
+  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble)) flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
+  if (p.context > 1) flags += fmt::format(" --cp {}", p.context);
+  if (p.expert > 1) flags += fmt::format(" --ep {}", p.expert);
+  return flags;
+}
+
+ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLimits& limits, const Knobs& knobs) {
+  ParallelChoices out;
+  const std::int64_t gpus = present.parallel.gpus;
+  ParallelOption home{present.parallel, "", false, true};
+  home.accumulates = present.parallel.sharding == Sharding::none || present.parallel.sharding == Sharding::fsdp;
+  home.converts = present.parallel.param_dtype.has_value() || !home.accumulates;
+  out.options.push_back(std::move(home));
+  if (gpus < 2 || !knobs.has(Knob::parallel)) return out;
+  Degrees d;
+  d.tensor = possible(gpus, limits.per_node, "--tp", [&](std::int64_t n) { return limits.refusal(n, 1, 1); }, out);
+  d.context = possible(gpus, 8, "--cp", [&](std::int64_t n) { return limits.refusal(1, n, 1); }, out);
+  d.expert = possible(gpus, 64, "--ep", [&](std::int64_t n) { return limits.refusal(1, 1, n); }, out);
+  Enumeration(present, limits, knobs, out).run(d);
+  return out;
+}
+
+}  // namespace memplan

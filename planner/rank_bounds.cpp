@@ -1,0 +1,293 @@
+#include "planner/rank_bounds.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "estimators/facts/nccl.h"
+#include "planner/bounds.h"
+
+namespace memplan {
+
+namespace {
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+BatchLine line_through(std::int64_t small, double at_small, std::int64_t large, double at_large) {
+  if (small == large) return {at_small, 0};
+  const double slope = (at_large - at_small) / static_cast<double>(large - small);
+  return {at_small - slope * static_cast<double>(small), slope};
+}
+
+/// Those lines that are the highest somewhere at batches from 0 on.
+std::vector<BatchLine> highest(std::vector<BatchLine> lines) {
+  std::sort(lines.begin(), lines.end(), [](const BatchLine& a, const BatchLine& b) { return a.slope != b.slope ? a.slope < b.slope : a.at_zero < b.at_zero; });
+  std::vector<BatchLine> hull;
+  // Where the lines a and b meet.
+  const auto meet = [](const BatchLine& a, const BatchLine& b) { return (a.at_zero - b.at_zero) / (b.slope - a.slope); };
+  for (const BatchLine& line : lines) {
+    while (!hull.empty() && (hull.back().slope == line.slope || hull.back().at_zero <= line.at_zero ||
+                             (hull.size() > 1 && meet(hull[hull.size() - 2], line) <= meet(hull[hull.size() - 2], hull.back()))))
+      hull.pop_back();
+    hull.push_back(line);
+  }
+  return hull;
+}
+
+/// On from two depths to the whole model.
+class Deeper {
+ public:
+  explicit Deeper(const DepthRuns& r) : steps_(r.high > r.low ? static_cast<double>(r.whole - r.low) / static_cast<double>(r.high - r.low) : 0) {}
+  double operator()(double low, double high) const { return low + steps_ * (high - low); }
+
+ private:
+  double steps_;
+};
+
+/// Items of the deeper work line that the other has as well say how their number grows.
+WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on) {
+  using Key = std::tuple<Unit, double, double, double, double, double, double, double, double, double>;
+  const auto key = [](const WorkItem& w) {
+    return Key{w.unit,          w.again,           w.forward_flops[0], w.forward_flops[1], w.backward_flops[0], w.backward_flops[1],
+               w.forward_bytes[0], w.forward_bytes[1], w.backward_bytes[0], w.backward_bytes[1]};
+  };
+  std::map<Key, double> shallow;
+  for (const WorkItem& w : low.items) shallow[key(w)] += w.count;
+  WorkLine out = high;
+  for (WorkItem& w : out.items) {
+    const auto it = shallow.find(key(w));
+    w.count = on(it == shallow.end() ? 0 : it->second, w.count);
+  }
+  const auto whole = [&](std::int64_t a, std::int64_t b) { return static_cast<std::int64_t>(on(static_cast<double>(a), static_cast<double>(b)) + 0.5); };
+  out.trained_elements = whole(low.trained_elements, high.trained_elements);
+  out.trained_tensors = whole(low.trained_tensors, high.trained_tensors);
+  for (int i = 0; i < 2; ++i) {
+    out.forward_flops[i] = on(low.forward_flops[i], high.forward_flops[i]);
+    out.backward_flops[i] = on(low.backward_flops[i], high.backward_flops[i]);
+  }
+  return out;
+}
+
+double bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
+
+bool is_zero(Sharding s) { return s == Sharding::zero1 || s == Sharding::zero2 || s == Sharding::zero3; }
+
+/// Micro-batches, or chunks of them, whose activations the first rank of a pipeline holds at once (docs/parallelism.md).
+std::int64_t in_flight_on_first(const ParallelSetup& p, std::int64_t micro_batches) {
+  if (p.schedule == PipelineSchedule::gpipe) return micro_batches;
+  if (p.schedule == PipelineSchedule::interleaved)
+    return std::min(micro_batches * p.virtual_stages, (p.virtual_stages - 1) * p.pipeline + 2 * (p.pipeline - 1) + 1);
+  return std::min(micro_batches, p.pipeline);
+}
+
+/// One rank's part of the whole model's bytes, never more than it really has.
+struct RankShare {
+  double whole = 1;        ///< of what tensor, pipeline and expert parallelism leave
+  double sharded = 1;      ///< of that among the ranks that share out
+  double activations = 1;  ///< of one micro-batch's forward pass, on the heaviest rank
+};
+
+RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches) {
+  RankShare share;
+  const double tensor = static_cast<double>(p.tensor), stages = static_cast<double>(p.pipeline);
+  // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks of experts.
+  share.whole = 1 / (tensor * stages * static_cast<double>(p.expert));
+  share.sharded = share.whole / (p.sharding == Sharding::none ? 1.0 : static_cast<double>(shard_group(p)));
+  // Rank r of a pipeline keeps n_r micro-batches of its own stages. Whatever the stages are, the heaviest rank has at least
+  // the whole divided by the sum of 1 / n_r.
+  double sum = 0;
+  for (std::int64_t r = 0; r < p.pipeline; ++r)
+    sum += 1 / static_cast<double>(p.schedule == PipelineSchedule::gpipe ? micro_batches : std::min(micro_batches, p.pipeline - r));
+  share.activations = (p.pipeline > 1 ? 1 / sum : 1.0) / (tensor * static_cast<double>(p.context));
+  return share;
+}
+
+Bytes nccl_least(const ParallelSetup& p) {
+  const auto one = [](bool group) { return group ? 1 : 0; };
+  const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
+  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) + one(hybrid));
+}
+
+/// Bytes/s of the links that join `ranks` GPUs which lie `stride` apart.
+double link_rate(std::int64_t ranks, std::int64_t stride, const DeviceRates& rates, const TimeAssumptions& a) {
+  const bool in_node = ranks * stride <= a.per_node;
+  return std::max(1.0, (in_node ? rates.link : std::min(rates.link, a.network)) * a.link);
+}
+
+/// A ring: each rank sends all but its own part of `bytes`. An all-reduce goes around twice.
+double ring_time(double bytes, std::int64_t ranks, double rate, const TimeAssumptions& a) {
+  if (ranks < 2) return 0;
+  const double n = static_cast<double>(ranks);
+  return (n - 1) / n * bytes / rate + (n - 1) * a.latency;
+}
+
+/// Collectives between products that wait for them.
+double waiting_communication(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, double micro_batches, bool again, const DeviceRates& rates,
+                             const TimeAssumptions& a) {
+  const double blocks = static_cast<double>(r.blocks) / static_cast<double>(p.pipeline), boundary = r.boundary.at(batch) / static_cast<double>(p.context);
+  double per_block = 0;
+  // Megatron: two all-reduces per block and direction; repeated forward parts repeat theirs.
+  if (p.tensor > 1) per_block += 2 * ring_time(boundary, p.tensor, link_rate(p.tensor, 1, rates, a), a) * (again ? 6 : 4);
+  // Keys and values of every block are gathered, and their gradients scattered.
+  if (p.context > 1) per_block += 6 * ring_time(boundary, p.context, link_rate(p.context, p.tensor, rates, a), a);
+  // Tokens are gathered before the experts and their results scattered; backward the other way round.
+  if (p.expert > 1) per_block += (again ? 6 : 4) * ring_time(boundary * static_cast<double>(p.expert), p.expert, link_rate(p.expert, p.tensor, rates, a), a);
+  return per_block * blocks * micro_batches;
+}
+
+/// Gradients, and weights that are gathered: what no computation hides. `t` has the rank's own computation.
+double data_communication(const DepthLines& r, const TrainingSetup& setup, double micro_batches, const StepTime& t, const DeviceRates& rates, const TimeAssumptions& a) {
+  const ParallelSetup& p = setup.parallel;
+  const std::int64_t ranks = p.data * p.context;
+  if (ranks < 2) return 0;
+  const double part = static_cast<double>(p.tensor * p.pipeline * p.expert), weights = r.parameters / part, gradients = r.gradients / part;
+  const double all = link_rate(ranks, p.tensor, rates, a);
+  if (p.sharding == Sharding::none) return std::max(0.0, 2 * ring_time(gradients, ranks, all, a) - t.backward / micro_batches);
+  // ZeRO's first stages reduce like DDP and gather the updated weights after the step.
+  if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2)
+    return std::max(0.0, ring_time(gradients, ranks, all, a) - t.backward / micro_batches) + ring_time(weights, ranks, all, a);
+  const std::int64_t group = shard_group(p);
+  const double rate = link_rate(group, p.tensor, rates, a);
+  // Weights are gathered for every micro-batch, gradients reduced after the last one.
+  const double gathers = ring_time(weights, group, rate, a) * (p.reshard_after_forward ? 2 : 1) * micro_batches;
+  const double reduced = p.reduce_dtype == DType::float32 ? 4 * static_cast<double>(r.work.trained_elements) / part : gradients;
+  double reduce = ring_time(reduced, group, rate, a);
+  if (group < ranks) reduce += 2 * ring_time(reduced / static_cast<double>(group), ranks / group, all, a);
+  return std::max(0.0, gathers + reduce - (t.forward + t.backward + t.again));
+}
+
+}  // namespace
+
+double DepthLines::others_at(std::int64_t batch) const {
+  double most = kept.at(batch);
+  for (const BatchLine& line : turn) most = std::max(most, line.at(batch));
+  return most;
+}
+
+DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at, const TrainingSetup& given, const Device& device) {
+  TrainingSetup setup = given;
+  setup.parallel = ParallelSetup{};
+  const std::int64_t depths[2] = {runs.low, runs.high}, batches[2] = {runs.small, runs.large};
+  Profile p[2][2];
+  for (int d = 0; d < 2; ++d)
+    for (int b = 0; b < 2; ++b) {
+      if (d == 1 && runs.low == runs.high) p[1][b] = p[0][b];
+      else if (b == 1 && runs.small == runs.large) p[d][1] = p[d][0];
+      else p[d][b] = take(profile(tape_at(depths[d], batches[b]), setup, device));
+    }
+  const Deeper on(runs);
+  DepthLines out;
+  out.work = deeper_work(work_line(p[0][0], runs.small, p[0][1], runs.large), work_line(p[1][0], runs.small, p[1][1], runs.large), on);
+  out.blocks = static_cast<std::int64_t>(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)) + 0.5);
+  out.boundary = line_through(runs.small, p[1][0].boundary, runs.large, p[1][1].boundary);
+  const auto bytes = [&](Bytes Profile::*what) { return on(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count)); };
+  out.parameters = bytes(&Profile::parameters);
+  out.gradients = bytes(&Profile::gradients);
+  if (runs.high > runs.low) {
+    const auto each = [&](double low, double high) { return (high - low) / static_cast<double>(runs.high - runs.low); };
+    const auto bytes_each = [&](Bytes Profile::*what) { return each(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count)); };
+    out.block.parameters = bytes_each(&Profile::parameters);
+    out.block.gradients = bytes_each(&Profile::gradients);
+    out.block.elements = each(static_cast<double>(p[0][0].trained_elements), static_cast<double>(p[1][0].trained_elements));
+    if (!p[0][0].turn.empty())
+      out.block.kept = line_through(runs.small, each(p[0][0].turn[0], p[1][0].turn[0]), runs.large, each(p[0][1].turn[0], p[1][1].turn[0]));
+  }
+  if (p[0][0].turn.empty()) return out;
+  // Half of the shallow backward pass: beyond it the shallow model runs out of blocks. Where another batch takes other
+  // kernels the events have no counterparts; then the first one is enough.
+  const bool same = p[0][0].turn.size() == p[0][1].turn.size() && p[1][0].turn.size() == p[1][1].turn.size();
+  const std::size_t events = same ? std::max<std::size_t>(1, p[0][0].turn.size() / 2) : 1;
+  for (std::size_t i = 0; i < events; ++i)
+    out.turn.push_back(line_through(runs.small, on(p[0][0].turn[i], p[1][0].turn[i]), runs.large, on(p[0][1].turn[i], p[1][1].turn[i])));
+  out.kept = out.turn.front();
+  out.turn = highest(std::move(out.turn));
+  return out;
+}
+
+Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const Device& device) {
+  const ParallelSetup& p = setup.parallel;
+  const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches));
+  const double fixed = static_cast<double>((device.context + nccl_least(p)).count);
+  const auto process = [&](double bytes) { return Bytes(static_cast<std::int64_t>(bytes + fixed)); };
+  if (setup.mode == Mode::inference) return process(r.parameters * share.whole);
+  const double elements = static_cast<double>(r.work.trained_elements);
+  // Under a mixed-precision policy the shards are fp32, and the run's dtype is that of what is gathered.
+  const bool policy = p.param_dtype.has_value();
+  const double weights = policy ? std::max(r.parameters, 4 * elements) : r.parameters, gradients = policy ? 4 * elements : r.gradients;
+  OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, gradients, r.work.trained_elements);
+  if (p.tensor > 1) optimizer.temporary = 0;  // that optimizer runs with foreach=False
+  if (is_zero(p.sharding)) optimizer = {12 * elements, 4 * elements};
+  Bytes floor;
+  if (p.pipeline > 1 && r.block.parameters > 0) {
+    // The first rank holds its blocks, and the activations of the micro-batches in flight.
+    const std::int64_t stages = p.pipeline * p.virtual_stages, longest = (r.blocks + stages - 1) / stages;
+    const double blocks = static_cast<double>(longest * p.virtual_stages), cut = 1 / static_cast<double>(p.tensor * p.expert);
+    const double group = p.sharding == Sharding::fsdp ? static_cast<double>(shard_group(p)) : 1.0;
+    const double own_weights = (policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters) * blocks * cut / group;
+    const double own_gradients = r.block.gradients * blocks * cut;
+    const double own_state = optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state * blocks * cut / group;
+    const std::int64_t flights = in_flight_on_first(p, micro_batches);
+    const double kept = r.block.kept.at(batch) * static_cast<double>(longest * flights) / static_cast<double>(p.tensor * p.context);
+    // In the steady state gradients lie there as well, whole until the last micro-batch.
+    const bool steady = micro_batches * p.virtual_stages > flights;
+    const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks * cut : 0;
+    // Buffers for the gradients of every micro-batch, of each chunk.
+    const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * p.virtual_stages);
+    const Bytes first = process(own_weights + own_state + gathered + kept + buffers + (steady ? own_gradients : 0));
+    floor = first;
+  }
+  const double activations = (p.pipeline > 1 ? r.kept.at(batch) : r.others_at(batch)) * share.activations;
+  const bool shards_weights = p.sharding == Sharding::fsdp || p.sharding == Sharding::zero3;
+  const bool shards_gradients = shards_weights || p.sharding == Sharding::zero2;
+  double held = weights * (shards_weights ? share.sharded : share.whole);
+  // Without resharding every block's gathered weights wait for its backward pass.
+  const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.parameters * share.whole : 0;
+  const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole), state = optimizer.state * share.sharded;
+  held += state;
+  // Gradients of earlier micro-batches stay; FSDP keeps them whole, because it reduces after the last one.
+  double waiting = 0;
+  if (micro_batches > 1 && p.pipeline < 2) waiting = p.sharding == Sharding::fsdp ? r.gradients * share.whole : kept_gradients;
+  return std::max(floor, process(std::max(held + gathered + activations + waiting,
+                                          held + kept_gradients + optimizer.temporary * share.sharded)));
+}
+
+double crossing_bytes(const DepthLines& r, const ParallelSetup& p, std::int64_t batch) {
+  return r.boundary.at(batch) / static_cast<double>(p.context * (p.sequence_parallel ? p.tensor : 1));
+}
+
+StepTime share_of_micro_batch(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& a) {
+  Share share;
+  share.products = 1 / static_cast<double>(p.tensor * p.context);
+  share.rest = 1 / static_cast<double>((p.sequence_parallel ? p.tensor : 1) * p.context);
+  return micro_batch_time(r.work, batch, share, rates, a);
+}
+
+StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const StepTime& micro_batch, const DeviceRates& rates,
+                        const TimeAssumptions& a) {
+  const ParallelSetup& p = setup.parallel;
+  StepTime t = micro_batch;
+  if (setup.mode == Mode::inference) {
+    t.backward = t.again = 0;
+    t.communication = waiting_communication(r, p, batch, 1, false, rates, a) / 2;
+    return t;
+  }
+  const double count = static_cast<double>(micro_batches);
+  // The longest stages decide: blocks are dealt out whole.
+  const std::int64_t stages = p.pipeline * p.virtual_stages;
+  const double longest = r.blocks > 0 && p.pipeline > 1 ? static_cast<double>((r.blocks + stages - 1) / stages * p.virtual_stages) / static_cast<double>(r.blocks) : 1.0;
+  t.forward *= count * longest, t.backward *= count * longest, t.again *= count * longest;
+  if (p.pipeline > 1) t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) / (count * static_cast<double>(p.virtual_stages));
+  const std::int64_t shards = p.tensor * p.pipeline * p.expert * (p.sharding == Sharding::none ? 1 : shard_group(p));
+  const std::int64_t elements = r.work.trained_elements / shards, tensors = r.work.trained_tensors / p.pipeline;
+  const bool fp32_state = is_zero(p.sharding) || p.param_dtype.has_value();
+  const int bytes = fp32_state ? 4 : static_cast<int>(bytes_per_weight(setup.precision));
+  t.optimizer = optimizer_time(setup.optimizer, elements, tensors, bytes, rates, a) + gradient_time(setup, micro_batches, elements, bytes, rates, a);
+  t.communication = waiting_communication(r, p, batch, count, t.again > 0, rates, a) + data_communication(r, setup, count, t, rates, a);
+  return t;
+}
+
+}  // namespace memplan

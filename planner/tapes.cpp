@@ -1,0 +1,56 @@
+#include "planner/tapes.h"
+
+#include <fmt/format.h>
+
+#include "estimators/frontends/lower.h"
+
+namespace memplan {
+
+namespace {
+
+/// What of a setup shapes the whole model's tape; the rest of it stays the same in a search.
+std::string key_of(const TrainingSetup& s) {
+  const auto& dtype = s.parallel.param_dtype;
+  // Autocast is no part of the tape.
+  const bool casts = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
+  const Precision precision = casts && !s.lora ? Precision::fp32 : s.precision;
+  return fmt::format("{} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(precision), dtype ? static_cast<int>(*dtype) : -1,
+                     s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
+}
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(result.value());
+}
+
+}  // namespace
+
+const Tape& Tapes::whole(const TrainingSetup& setup) {
+  auto& place = whole_[key_of(setup)];
+  if (!place) place = std::make_unique<const Tape>(take(lower_whole(model_, setup)));
+  return *place;
+}
+
+Depth Tapes::depth(const TrainingSetup& setup) {
+  const std::string key = key_of(setup);
+  auto it = depths_.find(key);
+  if (it == depths_.end()) it = depths_.emplace(key, depth_of(whole(setup))).first;
+  return it->second;
+}
+
+const Tape& Tapes::shortened(const TrainingSetup& setup, std::int64_t blocks) {
+  auto& place = short_[{key_of(setup), blocks}];
+  if (!place) {
+    std::optional<Tape> tape = with_blocks(whole(setup), blocks);
+    if (!tape) fail(ErrorKind::internal, fmt::format("the model cannot be had with {} blocks", blocks));
+    place = std::make_unique<const Tape>(std::move(*tape));
+  }
+  return *place;
+}
+
+Tape Tapes::of_rank(const TrainingSetup& setup, std::int64_t blocks) {
+  return take(tape_of_rank(blocks > 0 ? shortened(setup, blocks) : whole(setup), setup));
+}
+
+}  // namespace memplan

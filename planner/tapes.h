@@ -1,0 +1,33 @@
+// Tapes that many setups of one model share: lowered once per batch, dtype and adapters, whole or with few blocks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "estimators/pipeline.h"
+#include "estimators/strategies/depth.h"
+
+namespace memplan {
+
+class Tapes {
+ public:
+  explicit Tapes(const Model& model) : model_(model) {}
+
+  /// The model's own tape for the setup (estimators/frontends/lower.h). Failure as of lower_whole.
+  const Tape& whole(const TrainingSetup& setup);
+  /// The tape of one rank with `blocks` blocks; 0: all. Failure where the model cannot be had with so few, and as of tape_of_rank.
+  Tape of_rank(const TrainingSetup& setup, std::int64_t blocks);
+  Depth depth(const TrainingSetup& setup);
+
+ private:
+  const Tape& shortened(const TrainingSetup& setup, std::int64_t blocks);
+
+  const Model& model_;
+  std::map<std::string, std::unique_ptr<const Tape>> whole_;
+  std::map<std::pair<std::string, std::int64_t>, std::unique_ptr<const Tape>> short_;
+  std::map<std::string, Depth> depths_;
+};
+
+}  // namespace memplan
