@@ -27,7 +27,7 @@ std::string training_loop(const TrainingSetup& s) {
     out += in + zero + in + fmt::format("for k, (x, y) in enumerate(zip(batch.split({0}), target.split({0}))):\n", batch);
     in += "    ";
     out += in + "x, y = x.to(\"cuda\"), y.to(\"cuda\")\n";
-    if (is_parallel(p) && p.sharding == Sharding::fsdp) out += in + fmt::format("model.set_requires_gradient_sync(k == {})\n", s.accumulate - 1);
+    // FSDP reduces after every micro-batch, as estimated: set_requires_gradient_sync(False) would keep whole gradients.
     if (is_parallel(p) && p.sharding == Sharding::none && p.data > 1) {
       out += in + fmt::format("with model.no_sync() if k < {} else contextlib.nullcontext():\n", s.accumulate - 1);
       in += "    ";
