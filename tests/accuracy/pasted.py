@@ -28,6 +28,7 @@ CASES = [
     ("gpt2", "rtx3060-12gb", 16, 1024, "checkpoint", "--precision", "fp16", "--freeze", "*.wte.*"),
     ("gpt2", "t4", 24, 512, "checkpoint", "--amp", "fp16", "--optimizer", "sgd-momentum", "--clip"),
     ("resnet50", "rtx3060-12gb", 160, None, "precision", "--channels-last", "--clip"),
+    ("llama-3.2-1b", "l4", 24, 512, "batch", "--gpus", "8", "--fsdp"),
     ("bert-base", "rtx3060-12gb", 32, 384, "batch,precision,checkpoint,allocator"),
 ]
 
@@ -49,18 +50,29 @@ model.train()
 lr = 1e-3
 loader = [({batch}, {target})] * 3
 """
+# The other ranks do not exist: PyTorch's own fake process group stands in for NCCL's.
+RANKS = """
+import os
+
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+os.environ["LOCAL_RANK"] = "0"
+start = dist.init_process_group
+dist.init_process_group = lambda backend: start("fake", store=FakeStore(), rank=0, world_size={ranks})
+"""
 REPORT = """
 for key in ("requested", "allocated", "reserved"):
     print(f"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes")
 """
 
 
-def script(text, samples, seq):
+def script(text, samples, seq, ranks):
     if seq:
         batch = target = f"torch.zeros(({samples}, {seq}), dtype=torch.long)"
     else:
         batch, target = f"torch.zeros(({samples}, 3, 224, 224))", f"torch.zeros(({samples},), dtype=torch.long)"
-    return PRELUDE.format(batch=batch, target=target) + text + REPORT
+    return PRELUDE.format(batch=batch, target=target) + (RANKS.format(ranks=ranks) if ranks else "") + text + REPORT
 
 
 def compare(build, runner, name, gpu, batch, seq, knobs, *more):
@@ -74,7 +86,7 @@ def compare(build, runner, name, gpu, batch, seq, knobs, *more):
     if not first["flags"]:
         return "it fits as it is, so that no setting is tried"
     estimate = json.loads(recommendations.memplan(build, *shlex.split(first["command"])[1:], "--no-search", "--format", "json"))["counters"]["requested_bytes"]
-    said = runner.run(script(answer["settings"]["text"], first["micro_batch"] * first["accumulate"], seq), name, gpu)
+    said = runner.run(script(answer["settings"]["text"], first["micro_batch"] * first["accumulate"], seq, more[more.index("--gpus") + 1] if "--gpus" in more else None), name, gpu)
     if not said["ran"]:
         return f"{first['flags']}: out of memory"
     off = said["requested_bytes"] / estimate - 1
