@@ -27,9 +27,12 @@ class ParallelSearch {
     out_.count.replayed = 1;
     enumerate();
     find_fastest();
+    if (out_.fitting.empty()) find_least();
+    if (out_.fitting.empty()) out_.count.left = static_cast<std::int64_t>(places_.size()) - looked_at_;
     find_smallest();
     find_front();
-    out_.count.slower = static_cast<std::int64_t>(places_.size()) - looked_at_;
+    if (out_.count.left > 0) out_.count.left = static_cast<std::int64_t>(places_.size()) - looked_at_;
+    else out_.count.slower = static_cast<std::int64_t>(places_.size()) - looked_at_;
     for (const Unavailable& u : job_.space.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
     for (const Unavailable& u : job_.parallel.impossible) out_.rejected.push_back({u.flags, u.why, {}, false});
     add_bounded();
@@ -253,6 +256,24 @@ class ParallelSearch {
       if (const Candidate* c = fitting(places_[i])) out_.fitting.push_back(*c), taken_.push_back(places_[i]);
     }
     std::stable_sort(out_.fitting.begin(), out_.fitting.end(), [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
+  }
+
+  /// The fastest ones were all too large: the ones that promise least memory, one of each kind of degrees, with as many forecasts again.
+  void find_least() {
+    std::vector<const Place*> order;
+    for (const Place& p : places_) order.push_back(&p);
+    std::stable_sort(order.begin(), order.end(), [](const Place* a, const Place* b) { return a->bound != b->bound ? a->bound < b->bound : a->seconds < b->seconds; });
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, Sharding>> tried;
+    const std::int64_t most = forecasts_ + static_cast<std::int64_t>(options_.replays);
+    for (const Place* p : order) {
+      const ParallelSetup& s = job_.parallel.options[p->option].setup;
+      if (!tried.insert({s.tensor, s.pipeline, s.context, s.sharding}).second) continue;
+      if (const Candidate* c = fitting(*p)) {
+        out_.fitting.push_back(*c), taken_.push_back(*p);
+        return;
+      }
+      if (forecasts_ >= most) return;
+    }
   }
 
   static double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }

@@ -248,9 +248,8 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.parameters * share.whole : 0;
   const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole), state = optimizer.state * share.sharded;
   held += state;
-  // Gradients of earlier micro-batches stay; FSDP keeps them whole, because it reduces after the last one.
-  double waiting = 0;
-  if (micro_batches > 1 && p.pipeline < 2) waiting = p.sharding == Sharding::fsdp ? r.gradients * share.whole : kept_gradients;
+  // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
+  const double waiting = micro_batches > 1 && p.pipeline < 2 ? kept_gradients : 0;
   return std::max(floor, process(std::max(held + gathered + activations + waiting,
                                           held + kept_gradients + optimizer.temporary * share.sharded)));
 }

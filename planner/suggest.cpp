@@ -242,7 +242,8 @@ class Search {
         std::push_heap(heap.begin(), heap.end(), later);
       }
     }
-    out_.count.slower += static_cast<std::int64_t>(heap.size());
+    if (out_.fitting.empty()) out_.count.left = static_cast<std::int64_t>(heap.size());
+    else out_.count.slower += static_cast<std::int64_t>(heap.size());
   }
 
   /// The same idea as one that was taken: it differs in minor knobs only, or turns more of them for no less time.

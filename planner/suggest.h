@@ -39,6 +39,7 @@ struct SearchCount {
   std::int64_t bounded = 0;    ///< rejected because even a bound from below is above the limit
   std::int64_t implied = 0;    ///< rejected because the same setup with a smaller micro-batch does not fit either
   std::int64_t slower = 0;     ///< would fit by its bound but is slower than what is recommended
+  std::int64_t left = 0;      ///< may fit by their bounds, but the search had used up its estimates. Above 0 with nothing found: unknown
   std::int64_t replayed = 0;
 };
 

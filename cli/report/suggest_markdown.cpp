@@ -78,7 +78,8 @@ std::string first_advice(const SuggestAnswer& a, const Options& options) {
   if (s.fitting.empty())
     {
     const std::string model = clean(shell_word(a.path)), setup = clean(options.setup_words);
-    return out + "### Nothing fits\n\nNo setup that the search may choose fits this card. It may choose more, also what changes the training (optimizer, adapters, 16-bit weights):\n\n" +
+    return out + (s.count.left > 0 ? fmt::format("### Nothing found that fits\n\nNone of the setups that were estimated fits this card; {} that may fit were not looked at. The search", grouped(s.count.left))
+                                   : std::string("### Nothing fits\n\nNo setup that the search may choose fits this card. It")) + " may choose more, also what changes the training (optimizer, adapters, 16-bit weights):\n\n" +
            shell(fmt::format("memplan suggest {}{} --allow all", model, setup)) + "These are the cards that are large enough for the setup as it is:\n\n" + shell(fmt::format("memplan size {}{}", model, clean(without_card(options))));
   }
   const Candidate& best = s.fitting.front();

@@ -116,7 +116,7 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
     out += "\n" + style.paint("Fastest that fit", Paint::bold) + "\n" + candidate_lines(s.fitting, s.present, true, style);
     for (const std::string& caution : s.fitting.front().cautions) out += "  " + wrap("1 changes the training: " + caution, style.width, 4, 2) + "\n";
   } else {
-    out += "\n" + style.paint("Nothing fits", Paint::red) + wrap(" with the knobs that may be turned; --allow all offers those that change the training, memplan size the cards that are large enough",
+    out += "\n" + style.paint(s.count.left > 0 ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left)) : "Nothing fits", Paint::red) + wrap(" with the knobs that may be turned; --allow all offers those that change the training, memplan size the cards that are large enough",
                                                                    style.width, 2, 12) + "\n";
   }
   if (s.front.size() > 1)
@@ -126,8 +126,8 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
     out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" + indented(clean_lines(a.settings));
   }
   const SearchCount& n = s.count;
-  out += "\n" + wrap(fmt::format("Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; the rest is slower or follows from those.",
-                                 grouped(n.setups), grouped(n.bounded), grouped(n.replayed)), style.width, 2) + "\n";
+  out += "\n" + wrap(fmt::format("Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; {}.",
+                                 grouped(n.setups), grouped(n.bounded), grouped(n.replayed), n.left > 0 ? grouped(n.left) + " were not looked at" : "the rest is slower or follows from those"), style.width, 2) + "\n";
   std::string assumed;
   for (const std::string& sentence : sentences(a.time)) assumed += (assumed.empty() ? "" : "; ") + sentence;
   out += style.paint("Assumed", Paint::bold) + ": " + wrap(assumed, style.width, 2, 9) + "\n";

@@ -128,6 +128,17 @@ def test_settings_can_be_pasted():
     equal(tomllib.loads(without_shell(text))["training"]["local_batch_size"], first["micro_batch"], "torchtitan's micro-batch")
 
 
+def test_bounds_of_accumulated_shards_lie_below_their_estimates():
+    """FSDP reduces after every micro-batch, so that only a rank's share of the gradients waits."""
+    answer = memplan("suggest", model("gpt2"), "--gpu", "3GiB", "--batch", "4", "--seq", "512", "--gpus", "8", "--fsdp", "--accumulate", "8", "--format", "json").json()
+    bounded = [r for r in answer["rejected"] if r["is_bound"] and "--fsdp" in r["flags"] and "--accumulate" in r["flags"] and "--pp" not in r["flags"]]
+    check(bounded, "some are rejected by a bound")
+    for r in [*bounded[:2], *(r for r in bounded if "--tp" not in r["flags"] and "--cp" not in r["flags"])][:6]:
+        report = memplan(model("gpt2"), "--gpu", "3GiB", "--seq", "512", *shlex.split(r["flags"]), "--no-search", "--exit-zero", "--format", "json").json()
+        check(report["summary"]["peak_bytes"] >= r["bytes"], f"{r['flags']}: {r['bytes']} above {report['summary']['peak_bytes']}")
+    check(not answer["fitting"] and answer["search"]["left"] > 0, "what was not looked at is said where nothing was found")
+
+
 def test_wrong_words():
     for words, said in [
         (["suggest", model("gpt2")], "--gpu"), (["suggest", model("gpt2"), *GPT2, "--keep", "colour"], "no knob"),
