@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 #include "cli/run.h"
+#include "estimators/base/take.h"
 #include "estimators/pipeline.h"
 #include "planner/search.h"
 
@@ -57,11 +58,5 @@ Answer compute(const Options& options);
 /// The device of the options with --reserve applied; the H100 80GB when none is named.
 DeviceChoice device_of(const Options& options);
 Bytes margin_on(const Options& options, const Device& device);
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 }  // namespace memplan::cli

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "estimators/base/take.h"
+
 namespace memplan {
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 /// The line through two points, beyond them; between them (where a convex curve lies below it) the lower end.
 double beyond(const double (&at)[2], const std::int64_t (&batch)[2], std::int64_t b) {

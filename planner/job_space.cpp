@@ -10,21 +10,6 @@
 
 namespace memplan {
 
-namespace {
-
-std::vector<std::int64_t> divisors_descending(std::int64_t n) {
-  std::vector<std::int64_t> out;
-  for (std::int64_t d = 1; d * d <= n; ++d)
-    if (n % d == 0) {
-      out.push_back(d);
-      if (d != n / d) out.push_back(n / d);
-    }
-  std::sort(out.rbegin(), out.rend());
-  return out;
-}
-
-}  // namespace
-
 JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device& device, const SuggestOptions& options, Tapes& tapes)
     : present(given), keep_samples_(options.keep_samples) {
   batch = present.batch.value_or(1);

@@ -8,6 +8,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "estimators/base/take.h"
 #include "planner/job_space.h"
 #include "planner/rank_bounds.h"
 #include "planner/rank_forecast.h"
@@ -337,12 +338,6 @@ class ParallelSearch {
       fastest = per_sample(c);
       out_.front.push_back(std::move(c));
     }
-  }
-
-  template <class T>
-  static T take(Result<T> result) {
-    if (!result) throw Failure(result.error());
-    return std::move(result.value());
   }
 
   const Device& device_;

@@ -4,18 +4,13 @@
 #include <map>
 #include <tuple>
 
+#include "estimators/base/take.h"
 #include "estimators/facts/nccl.h"
 #include "planner/bounds.h"
 
 namespace memplan {
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 BatchLine line_through(std::int64_t small, double at_small, std::int64_t large, double at_large) {
   if (small == large) return {at_small, 0};

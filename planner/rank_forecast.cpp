@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "estimators/base/take.h"
 #include "estimators/strategies/pipeline.h"
 
 namespace memplan {
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 /// Nothing is refused on it, so that one replay is enough.
 Device without_limit(Device device) {

@@ -122,6 +122,8 @@ Axis adapters_axis(const TrainingSetup& s) {
   return axis;
 }
 
+}  // namespace
+
 std::vector<std::int64_t> divisors_descending(std::int64_t n) {
   std::vector<std::int64_t> out;
   for (std::int64_t d = 1; d * d <= n; ++d)
@@ -132,8 +134,6 @@ std::vector<std::int64_t> divisors_descending(std::int64_t n) {
   std::sort(out.rbegin(), out.rend());
   return out;
 }
-
-}  // namespace
 
 const char* name_of(Knob knob) {
   switch (knob) {

@@ -62,6 +62,9 @@ struct Point {
   friend auto operator<=>(const Point&, const Point&) = default;
 };
 
+/// All divisors, the number itself first.
+std::vector<std::int64_t> divisors_descending(std::int64_t n);
+
 /// The axes that make sense for this model, setup and device. `batch` is the present micro-batch.
 Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& knobs,
                  bool keep_samples);

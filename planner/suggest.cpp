@@ -7,18 +7,13 @@
 #include <map>
 #include <set>
 
+#include "estimators/base/take.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "planner/parallel_search.h"
 
 namespace memplan {
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 /// The setup with its batch in `batch`, wherever it was given.
 TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {

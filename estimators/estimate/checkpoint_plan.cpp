@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "estimators/base/take.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/probe.h"
 #include "estimators/strategies/checkpointing.h"
@@ -16,12 +17,6 @@
 namespace memplan {
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 /// What the last step of a run without checkpoints did, by the calls of the tape.
 struct Profile {

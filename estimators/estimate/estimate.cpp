@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "estimators/base/take.h"
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/facts/nccl.h"
@@ -16,12 +17,6 @@ namespace {
 Device without_limit(Device device) {
   device.total = Bytes::gib(1LL << 30);
   return device;
-}
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
 }
 
 }  // namespace
