@@ -29,11 +29,9 @@ class ParallelSearch {
     enumerate();
     find_fastest();
     if (out_.fitting.empty()) find_least();
-    if (out_.fitting.empty()) out_.count.left = static_cast<std::int64_t>(places_.size()) - looked_at_;
     find_smallest();
     find_front();
-    if (out_.count.left > 0) out_.count.left = static_cast<std::int64_t>(places_.size()) - looked_at_;
-    else out_.count.slower = static_cast<std::int64_t>(places_.size()) - looked_at_;
+    (out_.fitting.empty() ? out_.count.left : out_.count.slower) = static_cast<std::int64_t>(places_.size()) - looked_at_;
     for (const Unavailable& u : job_.space.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
     for (const Unavailable& u : job_.parallel.impossible) out_.rejected.push_back({u.flags, u.why, {}, false});
     add_bounded();
@@ -183,7 +181,7 @@ class ParallelSearch {
     }
     show(job_.flags_of_place(p));
     const TrainingSetup setup = job_.setup_of(p);
-    if (is_refused(setup, p)) return nullptr;
+    if (is_refused(setup)) return nullptr;
     ++forecasts_;
     const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes_, setup, job_.depth, job_.blocks, boundary_of(p), device_); });
     if (!forecast) return refuse(setup, p, forecast.error().what), nullptr;
@@ -217,7 +215,7 @@ class ParallelSearch {
                        static_cast<int>(s.precision), s.checkpoint.empty(), s.accumulate > 1);
   }
 
-  bool is_refused(const TrainingSetup& s, const Place&) const { return refused_.count(sort_of(s)) > 0; }
+  bool is_refused(const TrainingSetup& s) const { return refused_.count(sort_of(s)) > 0; }
 
   void refuse(const TrainingSetup& s, const Place& p, const std::string& why) {
     if (refused_.insert(sort_of(s)).second) out_.rejected.push_back({job_.flags_of_place(p), why, {}, false});

@@ -16,6 +16,7 @@
 #include "cli/observe/text.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
+#include "estimators/companion/companion.h"
 
 namespace memplan::embedded {
 std::string_view observer_sitecustomize_py();
@@ -38,18 +39,9 @@ namespace fs = std::filesystem;
 constexpr int devices_of_a_node = 8;
 constexpr std::int64_t no_limit = std::int64_t{1} << 40;  // the emulated GPU has addresses for twice as much
 
-/// MEMPLAN_EMULATED_GPU, or where the build and the installation put it.
+/// The scripts may change their folder, so the path is absolute.
 std::string emulated_gpu() {
-  const char* file = "libemulated_gpu.so";
-  if (const char* given = std::getenv("MEMPLAN_EMULATED_GPU"); given && *given) {
-    if (!fs::exists(given)) fail(ErrorKind::usage, "the library of the emulated GPU is not there", given, "correct or unset MEMPLAN_EMULATED_GPU");
-    return fs::absolute(given).string();
-  }
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& place : {here / "emulated_gpu" / file, here / file, here / ".." / "lib" / "memplan" / file, here / ".." / "lib64" / "memplan" / file,
-                                here / ".." / "lib" / "x86_64-linux-gnu" / "memplan" / file})
-    if (fs::exists(place)) return fs::canonical(place).string();
+  if (const std::string found = find_emulated_gpu(); !found.empty()) return fs::absolute(found).lexically_normal().string();
   fail(ErrorKind::input, "the emulated GPU is not built", {},
        "it is made for one PyTorch: cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python) && cmake --build build/release --target emulated_gpu");
 }

@@ -82,11 +82,7 @@ std::string checkpoint_text(const TrainingSetup& setup, const ModelParts& parts,
     return p + "for name in " + python_list(names) + ":\n    module = " + model + ".get_submodule(name)\n    module.forward = functools.partial(checkpoint, module.forward, **settings)\n";
   }
   p += "\n\ndef chain(forwards, x, *args, **kwargs):\n    for forward in forwards:\n        x = forward(x, *args, **kwargs)\n    return x\n\n\nfor names in [\n";
-  for (const auto& paths : regions) {
-    p += "    [";
-    for (const std::string& path : paths) p += (path == paths.front() ? "" : ", ") + python_string(path);
-    p += "],\n";
-  }
+  for (const auto& paths : regions) p += "    [" + python_names(paths) + "],\n";
   return p + "]:\n    modules = [" + model + ".get_submodule(name) for name in names]\n"
              "    run = functools.partial(chain, [module.forward for module in modules]) if len(modules) > 1 else modules[0].forward\n"
              "    modules[0].forward = functools.partial(checkpoint, run, **settings)\n"
@@ -104,10 +100,8 @@ std::string attention_text(AttentionBackend chosen) {
 
 std::string frozen_text(const std::vector<std::string>& globs) {
   if (globs.empty()) return {};
-  std::string list;
-  for (const std::string& g : globs) list += (list.empty() ? "" : ", ") + python_string(g);
   return fmt::format("import fnmatch\n\nfor name, parameter in model.named_parameters():\n"
-                     "    parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, glob) for glob in [{}]))\n", list);
+                     "    parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, glob) for glob in [{}]))\n", python_names(globs));
 }
 
 }  // namespace memplan::cli

@@ -35,6 +35,12 @@ std::string python_string(std::string_view text) {
   return out + '"';
 }
 
+std::string python_names(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + python_string(name);
+  return out;
+}
+
 std::string python_list(const std::vector<std::string>& names, const std::string& indent) {
   std::string out = "[\n";
   for (std::size_t i = 0; i < names.size();) {

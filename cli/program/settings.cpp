@@ -10,6 +10,15 @@ bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::am
 bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
 bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
 
+int zero_stage(Sharding s) {
+  switch (s) {
+    case Sharding::zero1: return 1;
+    case Sharding::zero2: return 2;
+    case Sharding::zero3: return 3;
+    default: return 0;
+  }
+}
+
 std::string shell_lines(const TrainingSetup& s) {
   return s.allocator.expandable_segments ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n" : "";
 }

@@ -22,6 +22,8 @@ std::string lightning_settings(const TrainingSetup& setup, const ModelParts& par
 bool is_amp(Precision precision);
 bool is_pure(Precision precision);  ///< weights themselves in 16 bit
 bool is_bf16(Precision precision);
+/// DeepSpeed's stage; 0 for what is not DeepSpeed's.
+int zero_stage(Sharding sharding);
 /// The environment that has to stand before Python starts.
 std::string shell_lines(const TrainingSetup& setup);
 /// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.

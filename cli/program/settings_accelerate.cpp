@@ -10,14 +10,12 @@ namespace {
 std::string plugin(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   if (!is_parallel(p)) return {};
-  if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3)
-    return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1) + 1,
+  if (zero_stage(p.sharding) > 0)
+    return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", zero_stage(p.sharding),
                        s.offload.optimizer ? ", offload_optimizer_device=\"cpu\"" : "");
   if (p.sharding != Sharding::fsdp) return {};
-  std::string classes;
-  for (const std::string& c : parts.unit_classes) classes += (classes.empty() ? "" : ", ") + python_string(c);
   return fmt::format(", fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward={}, auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}])",
-                     p.reshard_after_forward ? "True" : "False", classes);
+                     p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace

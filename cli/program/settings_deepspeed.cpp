@@ -14,7 +14,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   j["gradient_accumulation_steps"] = s.accumulate;
   if (s.clip_grad_norm) j["gradient_clipping"] = 1.0;
   if (is_amp(s.precision) || is_pure(s.precision)) j[is_bf16(s.precision) ? "bf16" : "fp16"] = {{"enabled", true}};
-  const int stage = p.sharding == Sharding::zero1 ? 1 : p.sharding == Sharding::zero2 ? 2 : p.sharding == Sharding::zero3 || p.sharding == Sharding::fsdp ? 3 : 0;
+  const int stage = p.sharding == Sharding::fsdp ? 3 : zero_stage(p.sharding);
   // The engine offloads with sharded states only; on one GPU they are one shard.
   j["zero_optimization"] = {{"stage", s.offload.optimizer && stage == 0 ? 2 : stage}};
   if (s.offload.optimizer) j["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};

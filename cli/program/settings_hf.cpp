@@ -30,10 +30,8 @@ std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   if (p.sharding == Sharding::none)
     return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib);
   if (p.sharding != Sharding::fsdp) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
-  std::string classes;
-  for (const std::string& c : parts.unit_classes) classes += (classes.empty() ? "" : ", ") + python_string(c);
   return fmt::format("    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, \"transformer_layer_cls_to_wrap\": [{}]}},\n",
-                     shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap", p.reshard_after_forward ? "True" : "False", classes);
+                     shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap", p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 std::string strategy(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
-  const int stage = p.sharding == Sharding::zero1 ? 1 : p.sharding == Sharding::zero2 ? 2 : p.sharding == Sharding::zero3 ? 3 : 0;
+  const int stage = zero_stage(p.sharding);
   if (stage > 0) return fmt::format("    strategy=\"deepspeed_stage_{}{}\",\n", stage, s.offload.optimizer && stage > 1 ? "_offload" : "");
   if (!is_parallel(p)) return {};
   if (p.sharding == Sharding::fsdp || p.tensor > 1)

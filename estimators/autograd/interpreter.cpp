@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "estimators/aten/arguments.h"
 #include "estimators/autograd/checkpoint.h"
 #include "estimators/estimate/setup.h"
 
@@ -12,23 +13,7 @@ namespace memplan {
 namespace {
 
 Value resolve(const Environment& env, const Arg& arg) {
-  struct Visitor {
-    const Environment& env;
-    Value operator()(Arg::None) const { return {}; }
-    Value operator()(ValueId id) const { return env.values[id.index]; }
-    Value operator()(std::int64_t n) const { return n; }
-    Value operator()(double d) const { return d; }
-    Value operator()(bool b) const { return b; }
-    Value operator()(const std::string& s) const { return s; }
-    Value operator()(DType d) const { return d; }
-    Value operator()(const Arg::List& list) const {
-      ValueList values;
-      values.reserve(list.size());
-      for (const Arg& a : list) values.push_back(std::visit(*this, a.value));
-      return values;
-    }
-  };
-  return std::visit(Visitor{env}, arg.value);
+  return value_of(arg, [&](ValueId id) { return env.values[id.index]; });
 }
 
 std::int32_t name_id(Run& r, std::vector<std::int32_t>& known, std::size_t index, const std::string& name) {

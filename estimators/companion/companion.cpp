@@ -98,7 +98,7 @@ std::string program_folder() {
   return text.substr(0, text.rfind('/'));
 }
 
-std::string emulated_gpu_library() {
+std::string find_emulated_gpu() {
   if (const std::string named = variable("MEMPLAN_EMULATED_GPU"); !named.empty()) {
     if (access(named.c_str(), R_OK) == 0) return named;
     fail(ErrorKind::usage, "the library of the emulated GPU is not there", named, "correct or unset MEMPLAN_EMULATED_GPU");
@@ -107,6 +107,11 @@ std::string emulated_gpu_library() {
   for (const char* place : {"/emulated_gpu/libemulated_gpu.so", "/libemulated_gpu.so", "/../lib/memplan/libemulated_gpu.so", "/../lib64/memplan/libemulated_gpu.so",
                             "/../lib/x86_64-linux-gnu/memplan/libemulated_gpu.so"})
     if (!here.empty() && access((here + place).c_str(), R_OK) == 0) return here + place;
+  return {};
+}
+
+std::string emulated_gpu_library() {
+  if (std::string found = find_emulated_gpu(); !found.empty()) return found;
   fail(ErrorKind::usage, "the emulated GPU is not built", {}, "run pip install torch, then cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python3) and cmake --build build/release");
 }
 

@@ -24,7 +24,10 @@ struct CompanionCall {
 nlohmann::json ask_companion(const CompanionCall& call, const nlohmann::json& request);
 
 /// The preloadable library of the emulated GPU (emulated_gpu/): $MEMPLAN_EMULATED_GPU, or where the build and the
-/// installation put it. Failure(usage) with how to build it when it is nowhere.
+/// installation put it; empty when it is nowhere. Failure(usage) when the variable names no file.
+std::string find_emulated_gpu();
+
+/// The same; Failure(usage) with how to build it when it is nowhere.
 std::string emulated_gpu_library();
 
 /// Folder of the running program, without a slash at the end; empty when it cannot be told.

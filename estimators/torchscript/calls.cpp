@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "estimators/aten/arguments.h"
 #include "estimators/aten/registry.h"
 #include "estimators/base/error.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -174,22 +175,7 @@ Arg Calls::argument(const V& v, const SchemaArgument* schema, const Node& node) 
 }
 
 Value Calls::on_paper(const Arg& arg) const {
-  struct Visitor {
-    const Calls& c;
-    Value operator()(Arg::None) const { return {}; }
-    Value operator()(ValueId id) const { return c.tensors_[static_cast<std::size_t>(id.index)]; }
-    Value operator()(std::int64_t n) const { return n; }
-    Value operator()(double d) const { return d; }
-    Value operator()(bool b) const { return b; }
-    Value operator()(const std::string& s) const { return s; }
-    Value operator()(DType d) const { return d; }
-    Value operator()(const Arg::List& list) const {
-      ValueList out;
-      for (const Arg& a : list) out.push_back(std::visit(*this, a.value));
-      return out;
-    }
-  };
-  return std::visit(Visitor{*this}, arg.value);
+  return value_of(arg, [&](ValueId id) { return tensors_[static_cast<std::size_t>(id.index)]; });
 }
 
 ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args) {

@@ -14,17 +14,10 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
+
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-
-
-def cached(build, name):
-    """A value of CMake's cache, or None."""
-    try:
-        with open(os.path.join(build, "CMakeCache.txt")) as f:
-            found = re.search(rf"^{name}:[A-Z]+=(.+)$", f.read(), re.MULTILINE)
-    except OSError:
-        return None
-    return found[1] if found else None
 
 
 def parts(build):
@@ -34,7 +27,7 @@ def parts(build):
              ("several GPUs", [sys.executable, os.path.join(HERE, "parallel_compare.py"), "--build", build])]
     if os.path.exists(os.path.join(ROOT, "data", "measured", "emulated", "tape-2.11.jsonl")):
         found.append(("tapes", [sys.executable, os.path.join(HERE, "tape_runs.py")]))
-    python, library = cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")
+    python, library = build_tree.cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")
     if not python:
         return found, "live: left out, it needs PyTorch (cmake -DMEMPLAN_TORCH_PYTHON=…, see emulated_gpu/README.md)"
     if not os.path.exists(library):

@@ -30,19 +30,26 @@ def estimate_again(command):
     return memplan(*words[1:], "--no-search", "--format", "json", "--exit-zero").json()
 
 
+def confirmed(found, samples):
+    """All candidates, once what is said of them has been estimated again by itself."""
+    times = [c["step_microseconds"]["total"] / c["samples_per_step"] for c in found["fitting"]]
+    equal(times, sorted(times), "fastest first")
+    candidates = found["fitting"] + [found["smallest_change"]] + found["front"]
+    for candidate in candidates:
+        again = estimate_again(candidate["command"])
+        equal(again["summary"]["verdict"], "fits", candidate["command"])
+        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
+        equal(candidate["samples_per_step"], samples, "samples per optimizer step stay")
+    return candidates
+
+
 def test_recommendations_hold():
     answer, found = suggest()
     equal(answer.code, 0, "exit code")
     jsonschema.validate(found, schema())
     equal(found["present"]["verdict"], "no-fit", "the present setup")
     check(len(found["fitting"]) >= 2, "several recommendations")
-    times = [c["step_microseconds"]["total"] / c["samples_per_step"] for c in found["fitting"]]
-    equal(times, sorted(times), "fastest first")
-    for candidate in found["fitting"] + [found["smallest_change"]] + found["front"]:
-        again = estimate_again(candidate["command"])
-        equal(again["summary"]["verdict"], "fits", candidate["command"])
-        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
-        equal(candidate["samples_per_step"], 48, "samples per optimizer step stay")
+    for candidate in confirmed(found, samples=48):
         equal(candidate["micro_batch"] * candidate["accumulate"], 48, "micro-batches make up the batch")
     check(all(c["knobs_turned"] >= found["smallest_change"]["knobs_turned"] for c in found["fitting"]), "the smallest change turns the fewest knobs")
     for near, far in zip(found["front"], found["front"][1:]):
@@ -180,13 +187,7 @@ def test_several_gpus():
     equal(found["present"]["verdict"], "no-fit", "the present setup")
     check(found["search"]["setups"] >= 10000, f"many setups: {found['search']}")
     equal(len(found["fitting"]), 3, "recommendations")
-    times = [c["step_microseconds"]["total"] / c["samples_per_step"] for c in found["fitting"]]
-    equal(times, sorted(times), "fastest first")
-    for candidate in found["fitting"] + [found["smallest_change"]] + found["front"]:
-        again = estimate_again(candidate["command"])
-        equal(again["summary"]["verdict"], "fits", candidate["command"])
-        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
-        equal(candidate["samples_per_step"], 48 * 16, "samples per optimizer step stay")
+    for candidate in confirmed(found, samples=48 * 16):
         equal(candidate["gpus"], 16, "GPUs")
     check(any("--ep" in r["flags"] and "no experts" in r["why"] for r in found["rejected"]), "why there is no expert parallelism")
     equal(found["advice"], [], "tricks are those of one GPU")

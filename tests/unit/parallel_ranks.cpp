@@ -9,21 +9,10 @@ using namespace memplan;
 
 namespace {
 
-/// `count` blocks "blocks.<i>" of two square linear layers with an activation between them.
 Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  testing::TapeBuilder b;
-  const auto root = b.scope("", "Model", -1);
-  b.input({rows, width});
-  for (int i = 0; i < count; ++i) {
-    const std::string path = "blocks." + std::to_string(i);
-    const auto block = b.scope(path, "Block", root);
-    b.linear(path + ".fc0", width, block);
-    b.gelu(block);
-    b.linear(path + ".fc1", width, block);
-  }
-  b.tape.outputs = {b.x};
-  mark_last_uses(b.tape);
-  return std::move(b.tape);
+  Tape tape = testing::two_layer_blocks(count, rows, width).tape;
+  mark_last_uses(tape);
+  return tape;
 }
 
 ParallelSetup spread(std::int64_t data, Sharding sharding) {

@@ -19,19 +19,10 @@ using namespace memplan;
 
 namespace {
 
-/// A model of `count` blocks "blocks.<i>" with two Linears and an activation each, and a last Linear "head".
+/// Blocks and a last Linear "head".
 Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  testing::TapeBuilder b;
-  const auto root = b.scope("", "Model", -1);
-  b.input({rows, width});
-  for (int i = 0; i < count; ++i) {
-    const std::string path = "blocks." + std::to_string(i);
-    const auto block = b.scope(path, "Block", root);
-    b.linear(path + ".up", width, block);
-    b.gelu(block);
-    b.linear(path + ".down", width, block);
-  }
-  b.linear("head", width, root);
+  testing::TapeBuilder b = testing::two_layer_blocks(count, rows, width);
+  b.linear("head", width, 0);
   b.tape.outputs = {b.x};
   return std::move(b.tape);
 }

@@ -58,4 +58,20 @@ struct TapeBuilder {
   void gelu(std::int32_t at) { x = call("aten::gelu", {{x}}, at); }
 };
 
+/// `count` modules "blocks.<i>" of two square Linears, "up" and "down", with an activation between them.
+inline TapeBuilder two_layer_blocks(int count, std::int64_t rows, std::int64_t width) {
+  TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({rows, width});
+  for (int i = 0; i < count; ++i) {
+    const std::string path = "blocks." + std::to_string(i);
+    const auto block = b.scope(path, "Block", root);
+    b.linear(path + ".up", width, block);
+    b.gelu(block);
+    b.linear(path + ".down", width, block);
+  }
+  b.tape.outputs = {b.x};
+  return b;
+}
+
 }  // namespace memplan::testing
