@@ -17,6 +17,7 @@
 #include "cli/output.h"
 #include "cli/report/report.h"
 #include "estimators/companion/companion.h"
+#include "estimators/facts/cards.h"
 
 namespace memplan::embedded {
 std::string_view observer_sitecustomize_py();
@@ -73,8 +74,9 @@ std::string before(const std::string& first, const char* variable, char separato
 }
 
 /// The emulated GPU knows cards by name; one given by its size is an H100 with that many bytes.
-bool is_card(const Device& device) {
-  return std::any_of(devices().begin(), devices().end(), [&](const Device& d) { return d.key == device.key; });
+std::string emulated_card(const Device& device) {
+  const std::string key = card_of(device);
+  return key.empty() ? "h100-80gb" : key;
 }
 
 struct Run {
@@ -89,7 +91,7 @@ Run plan(const Options& options, const Observation& o, const std::string& folder
       {"PYTHONPATH", before(folder + "/python", "PYTHONPATH", ':')},
       {"MEMPLAN_OBSERVE_TO", folder + "/found"},
       {"MEMPLAN_OBSERVE_STEPS", std::to_string(w.stop_after)},
-      {"EMULATED_GPU", is_card(o.choice.device) ? o.choice.device.key : "h100-80gb"},
+      {"EMULATED_GPU", emulated_card(o.choice.device)},
       {"EMULATED_GPU_TOTAL", std::to_string(o.limited ? o.choice.device.total.count : no_limit)},
       {"EMULATED_GPU_CONTEXT", std::to_string(o.context.count)},
       // Frames of the script, not of a byte-code cache of the folder that goes.

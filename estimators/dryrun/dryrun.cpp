@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/companion/companion.h"
+#include "estimators/facts/cards.h"
 
 namespace memplan {
 
@@ -16,8 +17,10 @@ MeasuredCounters counters(const json& j) {
   return {Bytes(j.at("requested").get<std::int64_t>()), Bytes(j.at("allocated").get<std::int64_t>()), Bytes(j.at("reserved").get<std::int64_t>()), std::nullopt};
 }
 
-bool is_card(const Device& device) {
-  return std::any_of(devices().begin(), devices().end(), [&](const Device& d) { return d.key == device.key; });
+/// The emulated GPU knows cards by name; one given by its size is an H100 with that many bytes.
+std::string emulated_card(const Device& device) {
+  const std::string key = card_of(device);
+  return key.empty() ? "h100-80gb" : key;
 }
 
 /// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two programs.
@@ -53,7 +56,7 @@ CompanionCall call_for(const DryRunPlace& place) {
   const std::string library = emulated_gpu_library();
   call.environment.emplace_back("LD_PRELOAD", preload && *preload ? library + ":" + preload : library);
   // One given by its size is an H100 with that many bytes, here as in facts/devices.cpp.
-  call.environment.emplace_back("EMULATED_GPU", is_card(place.card) ? place.card.key : "h100-80gb");
+  call.environment.emplace_back("EMULATED_GPU", emulated_card(place.card));
   call.environment.emplace_back("EMULATED_GPU_TOTAL", std::to_string(place.card.total.count));
   call.environment.emplace_back("EMULATED_GPU_CONTEXT", std::to_string(place.card.context.count));
   call.environment.emplace_back("EMULATED_GPU_COUNT", "1");

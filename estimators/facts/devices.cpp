@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "estimators/base/error.h"
+#include "estimators/facts/cards.h"
 #include "estimators/facts/device.h"
 #include "estimators/facts/rates.h"
 #include "estimators/base/text.h"
@@ -45,6 +46,8 @@ struct Card {
   Device device;
   DeviceRates rates;
   std::int64_t label_gb = 0;  ///< the size it is sold under
+  Bytes reported;             ///< total of nvidia-smi; 0: none is known
+  Ecc ecc = Ecc::fixed;
 };
 
 /// Compute capability -> resident threads per multiprocessor (CUDA C++ programming guide, "Technical
@@ -109,11 +112,13 @@ std::vector<Card> read_cards() {
     d.threads_per_multiprocessor = threads_per_multiprocessor(sm);
     card.label_gb = std::stoll(at("memory_advertised_GB"));
     card.rates = rates_in(cells, column, sm);
+    if (!at("memory_total_MiB_reported").empty()) card.reported = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
+    card.ecc = at("ecc") == "on" ? Ecc::on : at("ecc") == "off" ? Ecc::off : Ecc::fixed;
     if (!at("cuda_total_GiB").empty()) {
       d.total = Bytes(static_cast<std::int64_t>(std::stod(at("cuda_total_GiB")) * (1LL << 30)));
       d.source = "total that CUDA reported in " + at("cuda_total_source");
-    } else if (!at("memory_total_MiB_reported").empty()) {
-      d.total = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
+    } else if (card.reported > Bytes(0)) {
+      d.total = card.reported;
       d.total_is_bound = true;  // CUDA reports 0.5 to 3 % less than nvidia-smi: the driver keeps some for itself
       d.source = "total of nvidia-smi: " + at("source");
     } else {
@@ -181,6 +186,28 @@ std::string what_the_total_is(const Device& device) {
   return device.total_is_bound ? ", an upper bound: no total that CUDA reported is known for it" : "";
 }
 
+DeviceChoice of_card(const Device& d) {
+  return {d, fmt::format("{} ({}) -> {}{}", d.key, d.name, gib(d.total), what_the_total_is(d))};
+}
+
+/// "a6000+ecc", "a40+noecc": the card with its ECC switched.
+DeviceChoice switched(const Card& card, std::string_view state) {
+  if (state != "ecc" && state != "noecc")
+    fail(ErrorKind::usage, fmt::format("'{}' is no state of a card", state.substr(0, 40)), "--gpu", fmt::format("write {}+ecc or {}+noecc", card.device.key, card.device.key));
+  if (card.ecc == Ecc::fixed)
+    fail(ErrorKind::usage, fmt::format("ECC takes nothing of {} that is known: it has none, it cannot be switched off, or its memory has room for it besides", card.device.key), "--gpu",
+         fmt::format("use --gpu {}, or give the total that nvidia-smi shows as a size", card.device.key));
+  Device d = card.device;
+  d.key += fmt::format("+{}", state);
+  d.name += state == "ecc" ? " with ECC" : " without ECC";
+  if ((state == "ecc") != (card.ecc == Ecc::on)) {
+    d.total = state == "ecc" ? with_ecc(card.reported) : without_ecc(card.reported);
+    d.total_is_bound = true;
+    d.source = fmt::format("total of nvidia-smi with ECC {}, {} MiB; ECC takes 1/16", card.ecc == Ecc::on ? "on" : "off", card.reported.count >> 20);
+  }
+  return of_card(d);
+}
+
 DeviceChoice of_size(double bytes, std::string_view text) {
   // Beyond 2^50 no device exists and a double stops being exact enough to be turned into bytes.
   if (!(bytes >= 1) || bytes > static_cast<double>(1LL << 50))
@@ -209,21 +236,31 @@ const std::vector<Device>& devices() {
   return all;
 }
 
+Bytes with_ecc(Bytes full) { return Bytes::mib((full.count / 16 * 15) >> 20); }
+
+Bytes without_ecc(Bytes rest) { return Bytes::mib((rest.count / 15 * 16 + (1 << 20) - 1) >> 20); }
+
+std::string card_of(const Device& device) {
+  const std::string key = device.key.substr(0, device.key.find('+'));
+  return std::any_of(cards().begin(), cards().end(), [&](const Card& c) { return c.device.key == key; }) ? key : std::string();
+}
+
 DeviceRates rates_of(const Device& device) {
   const Card* like = nullptr;
+  const std::string key = card_of(device);
   for (const Card& card : cards()) {
-    if (card.device.key == device.key) return card.rates;
+    if (card.device.key == key) return card.rates;
     if (card.device.key == "h100-80gb") like = &card;
   }
   return like ? like->rates : DeviceRates{};
 }
 
 DeviceChoice choose_device(std::string_view text) {
-  const std::string wanted = letters_and_digits(text);
+  const std::size_t plus = text.find('+');
+  const std::string wanted = letters_and_digits(text.substr(0, plus));
   for (const Card& card : cards()) {
     if (letters_and_digits(card.device.key) != wanted && letters_and_digits(card.device.name) != wanted) continue;
-    return {card.device, fmt::format("{} ({}) -> {}{}", card.device.key, card.device.name, gib(card.device.total),
-                                     what_the_total_is(card.device))};
+    return plus == std::string_view::npos ? of_card(card.device) : switched(card, text.substr(plus + 1));
   }
   if (const auto amount = amount_of(text)) {
     static const std::map<std::string, double> units = {

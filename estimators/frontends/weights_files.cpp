@@ -12,6 +12,7 @@
 #include "estimators/base/dtype.h"
 #include "estimators/base/error.h"
 #include "estimators/frontends/detect.h"
+#include "estimators/frontends/gguf.h"
 #include "estimators/frontends/torch_export/archive.h"
 #include "estimators/frontends/torch_export/json_text.h"
 
@@ -94,6 +95,17 @@ std::string figures(const Inventory& i) {
   return fmt::format("{} of parameters in {} tensors; with gradients and AdamW's state {}", human(i.bytes), i.tensors, human(4 * i.bytes));
 }
 
+/// What inference needs at least: formats that nobody trains in take the bytes that the file has.
+std::string figures(const GgufInventory& g) {
+  std::vector<std::pair<double, std::string>> types;
+  for (const auto& [name, bytes] : g.by_type) types.emplace_back(-bytes, name);
+  std::sort(types.begin(), types.end());
+  std::string parts;
+  for (const auto& [bytes, name] : types) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, human(-bytes));
+  return fmt::format("{} of parameters in {} tensors{}, {:.2f} bits per weight", human(g.bytes), g.tensors, parts.empty() ? "" : fmt::format(" ({})", parts),
+                     g.elements > 0 ? 8 * g.bytes / g.elements : 0.0);
+}
+
 [[noreturn]] void refuse_folder(const std::string& path) {
   namespace fs = std::filesystem;
   Inventory total;
@@ -125,7 +137,7 @@ void refuse_without_graph(FileKind kind, const std::string& path) {
                  advice);
     }
     case FileKind::safetensors: fail_input(fmt::format("this is a safetensors file with weights but no graph: {}", figures(safetensors(path))), path, advice);
-    case FileKind::gguf: fail_input("GGUF files hold weights but no graph that could be trained", path, advice);
+    case FileKind::gguf: fail_input(fmt::format("this is a GGUF file with weights but no graph: {}", figures(read_gguf(path))), path, advice);
     case FileKind::folder: refuse_folder(path);
     case FileKind::packed: refuse_packed(path);
     case FileKind::other_zip:

@@ -3,7 +3,9 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/facts/cards.h"
 #include "estimators/facts/device.h"
+#include "estimators/facts/rates.h"
 
 using namespace memplan;
 
@@ -66,5 +68,41 @@ TEST_CASE("an unknown GPU is a usage error that names near ones") {
     choose_device("a100");
   } catch (const Failure& failure) {
     CHECK(failure.error().hint.find("a100-40gb, a100-pcie-40gb, a100-80gb") != std::string::npos);
+  }
+}
+
+TEST_CASE("ECC takes 1/16 of GDDR memory: totals that nvidia-smi shows with and without it") {
+  const std::pair<std::int64_t, std::int64_t> totals[] = {{49140, 46068}, {24564, 23028}, {16384, 15360}};
+  for (const auto& [off, on] : totals) {
+    CAPTURE(off);
+    CHECK(with_ecc(Bytes::mib(off)) == Bytes::mib(on));
+    CHECK(without_ecc(Bytes::mib(on)) == Bytes::mib(off));
+  }
+}
+
+TEST_CASE("cards whose ECC is a switch are given with it on or off") {
+  CHECK(choose_device("a6000").device.total == Bytes::mib(49140));
+  CHECK(choose_device("a6000+ecc").device.total == Bytes::mib(46068));
+  CHECK(choose_device("NVIDIA RTX A6000+ecc").device.key == "a6000+ecc");
+  CHECK(choose_device("a6000+noecc").device.total == Bytes::mib(49140));
+  CHECK(choose_device("a40").device.total == Bytes::mib(46068));
+  CHECK(choose_device("a40+noecc").device.total == Bytes::mib(49140));
+  CHECK(choose_device("a10+noecc").device.total == Bytes::mib(24564));
+  CHECK(choose_device("t4+noecc").device.total == Bytes::mib(16384));
+  // A total that CUDA reported stays where the switch stands as it stood then.
+  CHECK(choose_device("t4+ecc").device.total == choose_device("t4").device.total);
+  const Device other = choose_device("a40+noecc").device;
+  CHECK(other.total_is_bound);
+  CHECK(other.sm() == 86);
+  CHECK(card_of(other) == "a40");
+  CHECK(card_of(choose_device("79GiB").device).empty());
+  CHECK(rates_of(other).memory == rates_of(choose_device("a40").device).memory);
+}
+
+TEST_CASE("a switch that a card does not have is a usage error") {
+  // HBM has room of its own for ECC; a GeForce card has none; a size has no switch.
+  for (const char* text : {"h100-80gb+noecc", "rtx4090+ecc", "a6000+off", "a6000+", "80GB+ecc", "48GB+noecc"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(choose_device(text), Failure);
   }
 }
