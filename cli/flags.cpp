@@ -95,6 +95,7 @@ const std::array flag_table{
     Flag{"for", "", "FRAMEWORK", "pytorch|hf|accelerate|deepspeed|torchtitan|lightning", "Planner", "settings to paste into (default pytorch)", in_suggest},
     Flag{"emit-flags", "", "", "", "Planner", "print only the flags of the first recommendation", in_suggest, false, false},
     Flag{"prices", "", "FILE", "", "Planner", "lines 'card,price per hour': the cheapest cards come first", in_size},
+    Flag{"utilization", "", "SHARE", "", "Planner", "share of the card that may be used, 0.9 or 90% (vLLM's gpu_memory_utilization; default: what --margin leaves)", in_size},
     Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest},
 
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete", in_reports, false, false},

@@ -60,6 +60,16 @@ Margin parse_margin(const std::string& text) {
   return margin;
 }
 
+/// "0.9" or "90%" of the card: what is left of it is the margin.
+Margin parse_utilization(const std::string& text) {
+  const bool percent = !text.empty() && text.back() == '%';
+  const double share = parse_number(percent ? text.substr(0, text.size() - 1) : text, "--utilization") * (percent ? 1 : 100);
+  if (share <= 0 || share > 100) fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization", "give a share such as 0.9 or 90%");
+  Margin margin;
+  margin.percent = 100 - share;
+  return margin;
+}
+
 void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& setup) {
   for (const std::string& word : split_commas(values)) {
     const std::size_t equals = word.find('=');
@@ -192,6 +202,10 @@ Options make_options(const Parsed& parsed) {
   TrainingSetup& s = o.setup;
   if (auto v = text("gpu")) o.gpu = *v;
   if (auto v = text("margin")) o.margin = parse_margin(*v);
+  if (auto v = text("utilization")) {
+    if (o.margin) fail(ErrorKind::usage, "--utilization and --margin contradict each other", "--utilization", "give one of them");
+    o.margin = parse_utilization(*v);
+  }
   if (auto v = text("reserve")) o.reserve = parse_size(*v, "--reserve");
   if (auto v = text("batch")) s.batch = parse_count(*v, "--batch");
   if (auto v = text("seq")) s.sequence = parse_count(*v, "--seq");

@@ -9,6 +9,7 @@
 #include "cli/report/style.h"
 #include "cli/report/suggestion.h"
 #include "planner/fewest.h"
+#include "planner/kv_room.h"
 #include "planner/size.h"
 
 namespace memplan::cli {
@@ -22,6 +23,7 @@ struct SizeAnswer {
   Judgement judgement;
   std::optional<LargestBatch> batch;
   std::optional<LargestSequence> sequence;
+  std::optional<LargestKvCache> cache;  ///< of inference
   std::vector<PricedCard> cards;
   std::optional<FewestGpus> gpus;  ///< where one is not enough
   bool priced = false;
@@ -45,6 +47,10 @@ SizeAnswer compute_size(const Options& options) {
     progress.show("the largest sequence");
     a.sequence = largest_sequence(model, options.setup, a.choice.device, margin);
   }
+  if (a.device_given && options.setup.mode == Mode::inference) {
+    progress.show("the largest cache of keys and values");
+    a.cache = largest_kv_cache(model, options.setup, a.choice.device, margin);
+  }
   if (a.device_given && a.judgement.verdict != Verdict::fits) {
     progress.show("the fewest GPUs");
     a.gpus = fewest_gpus(model, options.setup, a.choice.device, margin);
@@ -52,9 +58,17 @@ SizeAnswer compute_size(const Options& options) {
   progress.show("the smallest cards");
   a.cards = cards_that_fit(tape, options.setup, margin, a.estimate, prices, 5);
   a.priced = !prices.empty();
-  const bool something = (a.batch && a.batch->batch > 0) || (a.sequence && a.sequence->length > 0) || a.judgement.verdict == Verdict::fits || (!a.device_given && !a.cards.empty());
+  const bool something = (a.batch && a.batch->batch > 0) || (a.sequence && a.sequence->length > 0) || (a.cache && a.cache->tokens > 0) || a.judgement.verdict == Verdict::fits || (!a.device_given && !a.cards.empty());
   a.exit_code = something || options.exit_zero ? 0 : 1;
   return a;
+}
+
+std::string cache_text(const LargestKvCache& c) {
+  const KvBudget& b = c.budget;
+  const std::string parts = fmt::format("{} of {} are left by weights ({}), forward pass ({}) and context ({})", to_human(std::max(b.left, Bytes(0))), to_human(b.limit), to_human(b.weights),
+                                        to_human(b.activations), to_human(b.other));
+  if (c.tokens == 0) return fmt::format("none: {}", parts);
+  return fmt::format("{} tokens of {} ({} sequences of {}; peak {}); {}", grouped(c.tokens), to_human(c.per_token), grouped(c.sequences), grouped(c.length), to_human(c.peak), parts);
 }
 
 std::string size_text(const SizeAnswer& a, const Options& options, const Style& style) {
@@ -71,6 +85,7 @@ std::string size_text(const SizeAnswer& a, const Options& options, const Style& 
     else line("largest sequence", fmt::format("{}{} (peak {}{})", a.sequence->at_least ? "at least " : "", grouped(a.sequence->length), to_human(a.sequence->peak),
                                               a.sequence->at_table ? "; the model's table of positions ends there" : ""));
   }
+  if (a.cache) line("largest KV cache", cache_text(*a.cache));
   if (a.device_given && a.judgement.verdict != Verdict::fits && options.setup.mode == Mode::training && !is_parallel(options.setup.parallel))
     line("fewest GPUs", a.gpus ? fmt::format("{} x {} with {} (peak {} each)", grouped(a.gpus->gpus), a.choice.device.key, a.gpus->flags, to_human(a.gpus->peak))
                                : "no number of them holds the activations of this batch: memplan suggest says what to change");
@@ -95,6 +110,14 @@ std::string size_json(const SizeAnswer& a, const Options& options) {
   j["largest_sequence"] = a.sequence ? Json{{"length", a.sequence->length}, {"peak_bytes", a.sequence->peak.count}, {"position_table", a.sequence->table > 0 ? Json(a.sequence->table) : Json(nullptr)},
                                             {"at_least", a.sequence->at_least}}
                                      : Json(nullptr);
+  if (a.cache) {
+    const LargestKvCache& c = *a.cache;
+    j["largest_kv_cache"] = {{"tokens", c.tokens}, {"block", c.block}, {"length", c.length}, {"sequences", c.sequences}, {"bytes_per_token", c.per_token.count}, {"peak_bytes", c.peak.count},
+                             {"budget", {{"limit_bytes", c.budget.limit.count}, {"weights_bytes", c.budget.weights.count}, {"activations_bytes", c.budget.activations.count},
+                                         {"other_bytes", c.budget.other.count}, {"left_bytes", c.budget.left.count}}}};
+  } else {
+    j["largest_kv_cache"] = nullptr;
+  }
   j["fewest_gpus"] = a.gpus ? Json{{"gpus", a.gpus->gpus}, {"flags", a.gpus->flags}, {"peak_bytes", a.gpus->peak.count}} : Json(nullptr);
   j["cards"] = Json::array();
   for (const PricedCard& c : a.cards)

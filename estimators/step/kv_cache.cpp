@@ -38,7 +38,7 @@ std::vector<KvLayer> kv_layers(const Tape& tape, const Environment& env) {
       if (all) operands[i] = env.values[static_cast<std::size_t>(id->index)].tensor();
     }
     if (!all || operands[1]->rank() != 4 || operands[0]->size(2) != operands[1]->size(2)) continue;
-    KvLayer layer{operands[1]->size(1), operands[1]->size(3), operands[2]->size(3), operands[1]->dtype, {}};
+    KvLayer layer{operands[1]->size(1), operands[1]->size(3), operands[2]->size(3), operands[1]->dtype, {}, operands[1]->size(2)};
     if (call.scope >= 0) layer.module = tape.scopes[static_cast<std::size_t>(call.scope)].path;
     layers.push_back(std::move(layer));
   }

@@ -14,6 +14,7 @@ struct KvLayer {
   std::int64_t heads = 0, key_dim = 0, value_dim = 0;
   DType dtype = DType::float32;
   std::string module;
+  std::int64_t length = 0;  ///< tokens of the forward pass
   std::int64_t elements_per_token() const { return heads * (key_dim + value_dim); }
 };
 

@@ -278,6 +278,30 @@ def test_longest_sequence_is_the_edge():
             equal(again["summary"]["verdict"] == "fits", verdict, f"sequence {n}")
 
 
+def test_largest_kv_cache_is_the_edge():
+    words = [model("gpt2"), "--mode", "inference", "--gpu", "a10", "--seq", "1024", "--precision", "bf16"]
+    found = memplan("size", *words, "--format", "json").json()
+    jsonschema.validate(found, schema())
+    cache = found["largest_kv_cache"]
+    equal(cache["bytes_per_token"], 12 * 12 * 64 * 2 * 2, "layers, heads, head size, key and value, bf16")
+    equal((cache["length"], cache["sequences"]), (1024, cache["tokens"] // 1024), "sequences as long as the forward pass")
+    for more, verdict in ((0, True), (cache["block"], False)):
+        again = memplan(*words, "--kv-cache", f"sequences=1,length={cache['tokens'] + more},block=16", "--no-search", "--format", "json").json()
+        equal(again["summary"]["verdict"] == "fits", verdict, f"{cache['tokens'] + more} tokens")
+    budget = cache["budget"]
+    equal(budget["left_bytes"], budget["limit_bytes"] - budget["weights_bytes"] - budget["activations_bytes"] - budget["other_bytes"], "the rest")
+    check(0.99 < cache["tokens"] * cache["bytes_per_token"] / budget["left_bytes"] < 1.01, "the estimate is near the quotient")
+    half = memplan("size", *words, "--utilization", "0.5", "--kv-cache", "length=100,dtype=fp8,block=32", "--format", "json").json()["largest_kv_cache"]
+    check(half["peak_bytes"] <= found["device"]["usable_bytes"] / 2, "half of the card")
+    equal((half["bytes_per_token"], half["block"], half["sequences"]), (12 * 12 * 64 * 2, 32, half["tokens"] // 128), "pages of the given cache")
+    equal(memplan("size", *words, "--utilization", "50%", "--kv-cache", "length=100,dtype=fp8,block=32", "--format", "json").json()["largest_kv_cache"], half, "a percentage")
+    equal(memplan("size", model("mlp"), "--mode", "inference", "--gpu", "a10", "--format", "json").json()["largest_kv_cache"], None, "no attention")
+    equal(memplan("size", model("gpt2"), "--gpu", "a10", "--seq", "128", "--format", "json").json()["largest_kv_cache"], None, "training")
+    for wrong in (["--utilization", "1.2"], ["--utilization", "0"], ["--utilization", "0.9", "--margin", "5%"], ["--utilization", "x"]):
+        answer = memplan("size", *words, *wrong)
+        check(answer.code == 2 and "--utilization" in answer.err, answer.err)
+
+
 def test_cheapest_card_first():
     prices = write("prices.csv", b"card,price\na10,0.5\nh100-80gb,2\nl4,0.7\n# a note\nt4,0.2\n")
     found = memplan("size", model("gpt2"), "--batch", "8", "--seq", "1024", "--prices", prices, "--format", "json").json()
