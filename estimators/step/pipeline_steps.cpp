@@ -52,7 +52,23 @@ struct Chunk {
   bool first = false, last = false;
   std::vector<TensorList> received, gradients;  ///< per micro-batch: buffers of RecvInfo
   std::map<std::int64_t, ValueList> outputs;    ///< fwd_cache
-  std::map<std::int64_t, Tensor> losses;
+  std::int64_t backwards = 0;                   ///< of this step
+};
+
+/// What the local names of _step_microbatches hold (torch/distributed/pipelining/schedules.py): the last output, and the
+/// tensors of the last P2POps. GPipe has one name for all of those. The schedules of several chunks run each
+/// action in a function of its own and hold nothing.
+struct Names {
+  ValueList output;
+  TensorList forward_sends, backward_sends;
+
+  /// In the order of the names' first appearance in the function.
+  void clear(bool gpipe) {
+    forward_sends.clear();
+    if (gpipe) backward_sends.clear();
+    output.clear();
+    backward_sends.clear();
+  }
 };
 
 class PipelineProgram {
@@ -77,32 +93,36 @@ class PipelineProgram {
       c->model->to_device(true);
       trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
     }
-    const auto optimizer = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
+    optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
     for (std::int64_t s = 1; s <= setup_.steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       move_batch();
-      if (s == 1)
-        for (auto& c : chunks_) make_buffers(*c);
       if (setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad(trainable);
-      // Losses stay in the schedule's list, those of the repetitions as well.
-      TensorList losses;
-      if (chunks_.back()->last)
-        for (std::int64_t m = without_repetitions(parallel_).micro_batches; m < parallel_.micro_batches; ++m) losses.push_back(r_.empty(Dims{}, DType::float32));
+      while (!losses_.empty()) losses_.pop_back();  // losses = []
+      if (s == 1) make_buffers();
+      // Those of the repetitions that are left out.
+      const std::int64_t run = without_repetitions(parallel_).micro_batches;
+      if (has_last()) {
+        losses_.resize(static_cast<std::size_t>(run));
+        for (std::int64_t m = run; m < parallel_.micro_batches; ++m) losses_.push_back(r_.empty(Dims{}, DType::float32));
+      }
+      for (auto& c : chunks_) c->backwards = 0;
       for (const Action& a : actions_) {
         Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
         if (a.forward) forward(c, a.micro_batch);
         else backward_of(c, a.micro_batch);
+        // _add_reduce_grad
+        if (!a.forward && ++c.backwards == run) {
+          r_.phase = Phase::backward;
+          c.model->reduce_gradients();
+        }
       }
+      names_.clear(parallel_.schedule == PipelineSchedule::gpipe);
       r_.autocast = false;
       r_.cast_cache.clear();
-      for (auto& c : chunks_) {
-        r_.phase = Phase::backward;
-        c->model->reduce_gradients();
-        c->losses.clear();
-      }
       if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable);
-      if (optimizer) optimizer->step(r_);
+      if (optimizer_) optimizer_->step(r_);
       if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad(trainable);
     }
   }
@@ -125,12 +145,16 @@ class PipelineProgram {
         if (v.number) continue;
         Dims whole(v.sizes);
         if (whole.size() > 0) whole[0] = checked_mul(whole[0], parallel_.micro_batches);
+        if (v.on_host) {  // only its shape is asked for, on this stage
+          batch_.try_emplace(id, r_.host(whole, v.dtype));
+          continue;
+        }
         Tensor fresh = r_.empty(whole, converted(v.dtype, setup_.precision), Category::input);
         r_.label(fresh, v.name);
         r_.set_reason(fresh, "batch of all micro-batches");
         batch_[id] = std::move(fresh);
       }
-    if (!chunks_.back()->last || !has_target(rehearsal_.target)) return;
+    if (!has_last() || !has_target(rehearsal_.target)) return;
     TargetShape all = rehearsal_.target;
     if (all.sizes.size() > 0) all.sizes[0] = checked_mul(all.sizes[0], parallel_.micro_batches);
     target_ = make_target(r_, all);
@@ -144,19 +168,36 @@ class PipelineProgram {
     return t;
   }
 
-  void make_buffers(Chunk& c) {
+  bool has_last() const {
+    return std::any_of(chunks_.begin(), chunks_.end(), [](const auto& c) { return c->last; });
+  }
+
+  /// _initialize_stage: a number to and from each neighbour first, which opens NCCL's channels, then the buffers.
+  void make_buffers() {
     r_.begin_op("pipeline: receive buffers");
-    for (std::int64_t m = 0; m < parallel_.micro_batches; ++m) {
-      TensorList in, grads;
-      for (ValueId id : c.stage.received) {
-        in.push_back(buffer(id, "received activations"));
-        in.back()->requires_grad_leaf = is_floating(in.back()->dtype);
-      }
-      c.received.push_back(std::move(in));
-      if (c.last) continue;
-      for (ValueId id : c.stage.sent) grads.push_back(buffer(id, "received gradients"));
-      c.gradients.push_back(std::move(grads));
+    TensorList hello;  // as the list of P2POps lets them go, from its end
+    for (auto& c : chunks_) {
+      Tensor received = r_.empty({1}, DType::float32), sent = r_.empty(Dims{}, DType::float32);
+      if (c->first) std::swap(received, sent);
+      hello.push_back(std::move(received));
+      hello.push_back(std::move(sent));
     }
+    for (auto& c : chunks_)
+      for (std::int64_t m = 0; m < parallel_.micro_batches; ++m) {
+        TensorList in;
+        for (ValueId id : c->stage.received) {
+          in.push_back(buffer(id, "received activations"));
+          in.back()->requires_grad_leaf = is_floating(in.back()->dtype);
+        }
+        c->received.push_back(std::move(in));
+      }
+    for (auto& c : chunks_)
+      for (std::int64_t m = 0; m < parallel_.micro_batches && !c->last; ++m) {
+        TensorList grads;
+        for (ValueId id : c->stage.sent) grads.push_back(buffer(id, "received gradients"));
+        c->gradients.push_back(std::move(grads));
+      }
+    while (!hello.empty()) hello.pop_back();
   }
 
   void forward(Chunk& c, std::int64_t m) {
@@ -170,28 +211,38 @@ class PipelineProgram {
     for (std::size_t i = 0; i < c.stage.received.size(); ++i)
       env.values[static_cast<std::size_t>(c.stage.received[i].index)] = c.received[static_cast<std::size_t>(m)][i];
     ValueList outputs = c.model->forward(false);
+    if (single()) names_.output = outputs;
     if (c.last) {
       r_.phase = Phase::loss;
       r_.begin_op("loss");
       const TargetShape& shape = rehearsal_.target;
       const Tensor target = has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
-      c.losses[m] = compute_loss(r_, outputs, target, shape);
+      losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape);
     }
+    TensorList sends;
     for (const Value& v : outputs)
-      if (v.is_tensor()) r_.set_reason(v.tensor(), "output of a stage, until the micro-batch's backward pass");
+      if (v.is_tensor()) {
+        r_.set_reason(v.tensor(), "output of a stage, until the micro-batch's backward pass");
+        if (!c.last) sends.push_back(v.tensor());
+      }
+    if (single()) names_.forward_sends = std::move(sends);
     c.outputs[m] = std::move(outputs);
   }
 
   void backward_of(Chunk& c, std::int64_t m) {
-    sent_gradients_.clear();
+    if (parallel_.schedule == PipelineSchedule::gpipe) {
+      names_.forward_sends.clear();  // ops = get_bwd_recv_ops(…)
+      names_.backward_sends.clear();
+    }
     c.model->expect_backward(false);
+    ValueList outputs = std::move(c.outputs[m]);
+    c.outputs.erase(m);
     TensorList roots, grads;
     if (c.last) {
-      roots.push_back(c.losses[m]);
+      roots.push_back(losses_[static_cast<std::size_t>(m)]);
       r_.phase = Phase::backward;
-      grads.push_back(r_.empty_like(c.losses[m]));
+      grads.push_back(r_.empty_like(roots[0]));
     } else {
-      const ValueList& outputs = c.outputs[m];
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         if (!outputs[i].is_tensor() || !outputs[i].tensor() || !outputs[i].tensor()->grad_fn) continue;
         roots.push_back(outputs[i].tensor());
@@ -201,18 +252,23 @@ class PipelineProgram {
     backward(r_, roots, grads);
     roots.clear();
     grads.clear();
+    outputs.clear();
+    TensorList sends;  // without a name for them they go after the send
     for (const Tensor& t : c.received[static_cast<std::size_t>(m)])
       if (t->grad) {
-        sent_gradients_.push_back(t->grad);  // bwd_cache, until it is sent
+        sends.push_back(t->grad);
         t->grad.reset();
       }
+    if (single()) names_.backward_sends = std::move(sends);
     if (c.last) {
       // The loss stays in the schedule's list; without its graph it is a number.
-      Tensor loss = r_.detach(c.losses[m]);
-      c.losses[m] = std::move(loss);
+      Tensor& kept = losses_[static_cast<std::size_t>(m)];
+      kept = r_.detach(kept);
     }
-    c.outputs.erase(m);
   }
+
+  /// PipelineScheduleSingle: GPipe and 1F1B.
+  bool single() const { return parallel_.schedule != PipelineSchedule::interleaved; }
 
   Run& r_;
   const TrainingSetup& setup_;
@@ -223,7 +279,9 @@ class PipelineProgram {
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
   Tensor target_;
-  TensorList sent_gradients_;
+  TensorList losses_;  ///< per micro-batch: the schedule's list and afterwards the program's
+  Names names_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace

@@ -63,13 +63,17 @@ class Cutter {
     s.tape.scopes = tape_.scopes;
     s.tape.notes = tape_.notes;
     s.tape.recovered = tape_.recovered;
-    std::vector<bool> used(tape_.values.size(), false);
-    std::vector<std::int32_t> place(tape_.calls.size(), -1);
+    std::vector<bool> used(tape_.values.size(), false), only_shape(tape_.values.size(), true);
+    std::vector<std::int32_t> place(tape_.calls.size(), -1), user(tape_.values.size(), -1);
     for (std::int32_t i : calls) {
       place[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(s.tape.calls.size());
       Call call = tape_.calls[static_cast<std::size_t>(i)];
       call.last_uses.clear();
-      for_each_value(call, [&](ValueId id) { used[at(id)] = true; });
+      for_each_value(call, [&](ValueId id) {
+        used[at(id)] = true;
+        if (user[at(id)] < 0) user[at(id)] = i;
+        if (call.op != "aten::sym_size.int") only_shape[at(id)] = false;
+      });
       s.tape.calls.push_back(std::move(call));
     }
     for (std::size_t i = 0; i < tape_.values.size(); ++i) {
@@ -85,6 +89,9 @@ class Cutter {
     keep(tape_.inputs, s.tape.inputs);
     keep(tape_.parameters, s.tape.parameters);
     keep(tape_.buffers, s.tape.buffers);
+    // A program of stages asks its own input for the batch's sizes.
+    for (ValueId id : s.tape.inputs) s.tape.values[at(id)].on_host = only_shape[at(id)] && first > 0;
+    name_after_users(s.tape, user);
     for (ValueId id : s.tape.parameters) {
       // A tied parameter without its owner in this stage has memory of its own.
       ValueId& owner = s.tape.values[at(id)].same_storage_as;
@@ -108,6 +115,33 @@ class Cutter {
 
  private:
   static std::size_t at(ValueId id) { return static_cast<std::size_t>(id.index); }
+
+  /// A tied parameter is one value with the name of its first module. On a stage without that module it belongs to the
+  /// one that uses it, and stands where that one stands.
+  void name_after_users(Tape& tape, const std::vector<std::int32_t>& user) const {
+    std::set<std::string_view> modules;
+    for (const Call& c : tape.calls)
+      for (std::int32_t scope = c.scope; scope >= 0; scope = tape.scopes[static_cast<std::size_t>(scope)].parent)
+        modules.insert(tape.scopes[static_cast<std::size_t>(scope)].path);
+    std::vector<ValueId> stay, move;
+    for (ValueId id : tape.parameters) {
+      std::string& name = tape.values[at(id)].name;
+      const auto dot = name.rfind('.');
+      const std::int32_t scope = tape_.calls[static_cast<std::size_t>(user[at(id)])].scope;
+      if (dot == std::string::npos || scope < 0 || modules.count(std::string_view(name).substr(0, dot)) > 0) {
+        stay.push_back(id);
+        continue;
+      }
+      name = tape.scopes[static_cast<std::size_t>(scope)].path + name.substr(dot);
+      move.push_back(id);
+    }
+    for (ValueId id : move) {
+      const auto later = std::find_if(stay.begin(), stay.end(), [&](ValueId other) { return user[at(other)] > user[at(id)]; });
+      stay.insert(later, id);
+    }
+    tape.parameters = std::move(stay);
+  }
+
   bool makes_activation(std::int32_t i) const {
     for (ValueId id : tape_.calls[static_cast<std::size_t>(i)].outputs)
       if (id.valid() && trained_[at(id)]) return true;

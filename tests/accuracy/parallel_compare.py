@@ -19,7 +19,13 @@ REQUESTED, ALLOCATED = 0.01, 0.02
 ABOVE = {}
 
 
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "interleaved-zero-bubble": "interleaved zero-bubble", "zbv": "ZBV"}
+
+
 def title(run):
+    if run["strategy"] == "pp":
+        name, _, chunks = run["pp_schedule"].partition(":")
+        return f"PP {run['pp']}, {SCHEDULES[name]}" + (f" of {chunks}" if chunks else "") + (", uneven" if run.get("pp_split") else "")
     parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}"}[run["strategy"]]]
     if run.get("bucket_view"):
         parts.append("bucket view")

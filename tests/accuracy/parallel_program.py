@@ -23,7 +23,8 @@ import reference_program
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
-            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False}
+            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False,
+            "pp": 1, "pp_schedule": "1f1b", "pp_split": "", "micro_batches": 0, "rank": 0}
 
 
 def start(c):
@@ -37,7 +38,7 @@ def start(c):
     else:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c["ranks"])
+        dist.init_process_group("fake", store=FakeStore(), rank=c["rank"], world_size=c["ranks"])
 
 
 def repeated_blocks(model):
@@ -69,15 +70,28 @@ def wrap_fsdp(model, c):
 
 
 def wrap_tensor(model, c):
-    """Megatron's cut by DTensor: layers that widen by outputs, layers that narrow by inputs, embedding and head by vocabulary."""
+    """Megatron's cut by DTensor: layers that widen by outputs, layers that narrow by inputs, embedding and head by vocabulary.
+    With sp the sequence is divided between blocks, as torchtitan does it for its llama."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 
     plan = {}
     for name, module in model.named_modules():
         last = name.rsplit(".", 1)[-1]
-        if last in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+        if c["sp"] and last in ("input_layernorm", "post_attention_layernorm", "norm"):
+            plan[name] = SequenceParallel()
+        elif c["sp"] and last == "self_attn":
+            plan[name] = PrepareModuleInput(input_kwarg_layouts={"hidden_states": Shard(1)}, desired_input_kwarg_layouts={"hidden_states": Replicate()})
+        elif c["sp"] and last == "mlp":
+            plan[name] = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+        elif c["sp"] and last in ("o_proj", "down_proj"):
+            plan[name] = RowwiseParallel(output_layouts=Shard(1))
+        elif c["sp"] and last == "embed_tokens":
+            plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
+        elif c["sp"] and last == "lm_head":
+            plan[name] = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
+        elif last in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
             plan[name] = ColwiseParallel()
         elif last in ("o_proj", "down_proj"):
             plan[name] = RowwiseParallel()
@@ -94,7 +108,20 @@ def wrap_tensor(model, c):
         for other in others:  # parallelize_module unties what was tied
             module, _, last = other.rpartition(".")
             setattr(model.get_submodule(module), last, model.get_parameter(first))
-    return model.to("cuda")
+    model.to("cuda")
+    return WholePositions(model) if c["sp"] else model
+
+
+class WholePositions(torch.nn.Module):
+    """The embedding's result is a share of the sequence; positions are those of the whole one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids):
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
+        return self.model.model(input_ids=input_ids, position_ids=positions, use_cache=False).logits
 
 
 def prepare(model, c):
@@ -119,6 +146,8 @@ def run(config, events=None, ops=False):
     amp = c["precision"].startswith("amp")
     start(c)
     torch.manual_seed(0)
+    if c["strategy"] == "pp":
+        return run_pipeline(c, spec, dims, events, ops)
     model = models.build(c["model"], fill=False)
     model.train()
     if half and not amp:
@@ -141,7 +170,7 @@ def run(config, events=None, ops=False):
         model = prepare(model, c)
         log.setup_done()
         # torch.optim's foreach takes no mixture of DTensors and the norms' plain parameters.
-        impl = "loop" if c["strategy"] == "tp" and c["impl"] == "default" else c["impl"]
+        impl = "loop" if c["strategy"] == "tp" and not c["sp"] and c["impl"] == "default" else c["impl"]
         optimizer = reference_program.make_optimizer(c["optimizer"], impl, list(model.parameters())) if c["optimizer"] != "none" else None
         scaler = torch.amp.GradScaler("cuda", enabled=c["precision"] == "amp-fp16")
         for _ in range(c["steps"]):
@@ -172,8 +201,42 @@ def run(config, events=None, ops=False):
             log.step_ends()
             if c["strategy"] == "ddp":
                 time.sleep(0.5)  # NCCL's watchdog looks every 100 ms; until then it holds the buckets of the last step
+    return row_of(c, log, model.parameters(), events)
+
+
+def run_pipeline(c, spec, dims, events, ops):
+    """One rank of a pipeline: `batch` is a micro-batch, and the whole batch of the step is on the device."""
+    import pipeline_program
+
+    x = y = None
+    losses = []
+    log = recording.Recorder(events is not None, ops)
+    with log:
+        pipe = pipeline_program.Pipeline(c, reference_program.loss_fn, wrap=lambda module: module.to("cuda"))
+        log.setup_done()
+        optimizer = reference_program.make_optimizer(c["optimizer"], c["impl"], pipe.parameters())
+        whole = {**dims, "batch": dims["batch"] * c["micro_batches"]}
+        host_x = torch.zeros(spec.inputs[0].shape(whole), dtype=torch.long)
+        host_y = torch.zeros(spec.label_shape(whole), dtype=torch.long)
+        for _ in range(c["steps"]):
+            log.step_begins()
+            if pipe.first:
+                x = host_x.to("cuda")
+            if pipe.last:
+                y = host_y.to("cuda")
+            optimizer.zero_grad(set_to_none=True)
+            losses = []
+            log.mark("schedule")
+            pipe.step(x, y, losses)
+            log.mark("optimizer")
+            optimizer.step()
+            log.step_ends()
+    return row_of(c, log, pipe.parameters(), events)
+
+
+def row_of(c, log, parameters, events):
     row = {k: v for k, v in c.items() if k in ("model", "batch", "seq", "precision", "optimizer", "strategy", "ranks") or v != DEFAULTS[k]}
-    row |= dict(parameters=sum(p.numel() for p in model.parameters()), setup=log.setup, steps=log.steps, error=None, torch=torch.__version__)
+    row |= dict(parameters=sum(p.numel() for p in parameters), setup=log.setup, steps=log.steps, error=None, torch=torch.__version__)
     if events:
         log.save(events, row)
     return row

@@ -24,6 +24,7 @@ SIZES = {"gpt2": [dict(batch=b, seq=512) for b in (1, 4, 8)], "llama-3.2-1b": [d
 STRATEGIES = [dict(strategy="fsdp"), dict(strategy="ddp"), dict(strategy="fsdp", no_reshard=True), dict(strategy="fsdp", hsdp=4),
               dict(strategy="fsdp", fsdp_dtype="bf16", reduce_dtype="fp32"), dict(strategy="fsdp", checkpoint="blocks"),
               dict(strategy="ddp", bucket_view=True), dict(strategy="fsdp", precision="amp-bf16"), dict(strategy="ddp", precision="amp-bf16")]
+PIPELINES = {"gpt2": (4, [(1, 4), (2, 16), (4, 8)]), "llama-tiny": (4, [(1, 4), (4, 8), (8, 16)]), "llama-3.2-1b": (8, [(1, 8), (2, 16), (4, 8)])}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
 
 
@@ -44,6 +45,12 @@ def runs():
         for size in SIZES["llama-3.2-1b"]:
             yield dict(model="llama-3.2-1b", **size, **strategy)
         yield dict(model="llama-tiny", batch=8, seq=512, **strategy)
+    for schedule in ("1f1b", "gpipe", "interleaved:2"):
+        for model, (ranks, sizes) in PIPELINES.items():
+            for batch, micro_batches in sizes:
+                for rank in (0, ranks // 2 - 1, ranks - 1):
+                    yield dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, pp_schedule=schedule,
+                               micro_batches=micro_batches, rank=rank)
 
 
 def key(run):
@@ -67,6 +74,7 @@ def main():
     p.add_argument("--limit", type=int, default=10**9)
     a = p.parse_args()
     import torch.distributed.fsdp
+    import torch.distributed.pipelining
     import torch.distributed.tensor.parallel
 
     forked.import_models()

@@ -10,6 +10,7 @@
 
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
+#include "estimators/step/pipeline_steps.h"
 
 using namespace memplan;
 using nlohmann::json;
@@ -93,13 +94,21 @@ std::optional<DType> floating_named(const json& run, const char* key) {
   return name == "bf16" ? DType::bfloat16 : name == "fp16" ? DType::float16 : DType::float32;
 }
 
+void set_schedule(ParallelSetup& p, const std::string& text) {
+  static const std::map<std::string, PipelineSchedule> all = {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b},
+                                                              {"interleaved", PipelineSchedule::interleaved}};
+  const auto colon = text.find(':');
+  p.schedule = all.at(text.substr(0, colon));
+  if (colon != std::string::npos) p.virtual_stages = std::stoll(text.substr(colon + 1));
+}
+
 /// The words of tests/accuracy/parallel_program.py.
 ParallelSetup parallel_of(const json& run) {
   ParallelSetup p;
   const std::string strategy = run.value("strategy", "");
   if (strategy.empty()) return p;
   p.gpus = run.value("ranks", 8);
-  static const std::map<std::string, Sharding> all = {{"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}};
+  static const std::map<std::string, Sharding> all = {{"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}, {"pp", Sharding::none}};
   p.sharding = all.at(strategy);
   p.gradient_as_bucket_view = run.value("bucket_view", false);
   if (run.contains("bucket_cap") && run["bucket_cap"].is_number()) p.bucket_cap_mib = run["bucket_cap"];
@@ -110,6 +119,9 @@ ParallelSetup parallel_of(const json& run) {
   if (const std::string blocks = run.value("blocks", ""); !blocks.empty()) p.blocks = {blocks};
   p.tensor = run.value("tp", 1);
   p.sequence_parallel = run.value("sp", false);
+  p.pipeline = run.value("pp", 1);
+  p.micro_batches = run.value("micro_batches", 0);
+  if (p.pipeline > 1) set_schedule(p, run.value("pp_schedule", "1f1b"));
   return resolve(p);
 }
 
@@ -202,7 +214,13 @@ int main() {
       if (!model) model = std::make_shared<const Model>(take(load_model(run["path"].get<std::string>())));
       const TrainingSetup setup = setup_of(run);
       const Device device = device_named(run.value("gpu", "h100"));
-      if (run.value("events", false)) {
+      if (setup.parallel.pipeline > 1) {
+        // One rank, not the heaviest.
+        const Tape tape = take(lower(*model, setup));
+        const Schedule schedule = run_pipeline_steps(tape, setup, device, run.value("rank", 0), pipeline_shapes(tape, setup, device));
+        if (run.value("events", false)) answer["events"] = events_of(schedule, tape);
+        else answer["steps"] = peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup.allocator, device)), setup, device)));
+      } else if (run.value("events", false)) {
         const Tape tape = take(lower(*model, setup));
         answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);
       } else {
