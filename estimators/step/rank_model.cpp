@@ -19,7 +19,8 @@ OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
   const bool zero = setup.parallel.sharding != Sharding::none && setup.parallel.sharding != Sharding::fsdp;
   const bool adam = optimizer.kind == OptimizerKind::adam || optimizer.kind == OptimizerKind::adamw;
   if (zero && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
-  const bool mixed = setup.parallel.tensor > 1 && setup.parallel.sharding != Sharding::fsdp;
+  // With sequence parallelism the norms' parameters are DTensors as well.
+  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && setup.parallel.sharding != Sharding::fsdp;
   if (mixed && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::loop;
   return optimizer;
 }

@@ -16,7 +16,8 @@ DType half_of(Precision precision);
 DType converted(DType d, Precision precision);
 
 /// The optimizer as the rank's program makes it: torch.optim's foreach takes no mixture of DTensors (layers cut by tensor
-/// parallelism) and plain parameters (norms), so that program asks for foreach=False; under FSDP all are DTensors.
+/// parallelism) and plain parameters (norms), so that program asks for foreach=False; under FSDP and with sequence
+/// parallelism all are DTensors.
 OptimizerSetup optimizer_of_rank(const TrainingSetup& setup);
 
 class RankModel {

@@ -412,7 +412,8 @@ class Sharder {
       if (dim == l.dim) conflict(l);
       if (dim < l.dim) --l.dim;
     } else if (dim == l.dim) {
-      if (l.sequence) return gather_arguments(true);
+      const bool everything = op == "slice" && shape(call_.outputs[0]) == shape(x);  // x[:, 0:]
+      if (l.sequence && !everything) return gather_arguments(true);
       // Queries, keys and values in one layer: each rank holds its heads of all three.
       if (op == "split" || op == "split_with_sizes") {
         if (auto* list = std::get_if<Arg::List>(&call_.args[1].value))

@@ -27,6 +27,8 @@ def title(run):
         name, _, chunks = run["pp_schedule"].partition(":")
         return f"PP {run['pp']}, {SCHEDULES[name]}" + (f" of {chunks}" if chunks else "") + (", uneven" if run.get("pp_split") else "")
     parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}"}[run["strategy"]]]
+    if run.get("sp"):
+        parts.append("sequence parallel")
     if run.get("bucket_view"):
         parts.append("bucket view")
     if run.get("no_reshard"):

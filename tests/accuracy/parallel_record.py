@@ -45,6 +45,11 @@ def runs():
         for size in SIZES["llama-3.2-1b"]:
             yield dict(model="llama-3.2-1b", **size, **strategy)
         yield dict(model="llama-tiny", batch=8, seq=512, **strategy)
+    for strategy in TENSOR:
+        for size in SIZES["llama-3.2-1b"]:
+            yield dict(model="llama-3.2-1b", **size, **strategy, sp=True)
+        for batch in (2, 8, 16):
+            yield dict(model="llama-tiny", batch=batch, seq=512, **strategy, sp=True)
     for schedule in ("1f1b", "gpipe", "interleaved:2"):
         for model, (ranks, sizes) in PIPELINES.items():
             for batch, micro_batches in sizes:
