@@ -143,6 +143,9 @@ class GraphTask {
         for (std::size_t i = 0; i < node.packed.size(); ++i)
           if (node.packed[i].frame) node.saved[i] = node.packed[i].frame->unpack(r_, node.packed[i].slot);
         outputs = node.backward(r_, node, inputs);
+        // What a hook unpacked is a local name of the node's apply: it goes before the gradients are validated.
+        for (std::size_t i = 0; i < node.packed.size(); ++i)
+          if (node.packed[i].frame) node.saved[i].reset();
       }
       outputs.resize(node.next.size());
       validate(r_, node, outputs);

@@ -100,8 +100,9 @@ class Marker {
   }
 
  private:
-  /// A call joins several tensors from outside: the module was probably handed a list, which its owner goes on to fill (the
-  /// layers of a DenseNet), so that it would be another one when the module runs again.
+  /// A call joins several tensors from outside, or one in a list that is joined again behind the stretch with more in it: the
+  /// module was probably handed a list, which its owner goes on to fill (the layers of a DenseNet; the first of them gets a
+  /// list of one), so that it would be another one when the module runs again.
   bool takes_list(std::int32_t first, std::int32_t last) const {
     std::set<std::int32_t> inside;
     for (std::int32_t i = first; i <= last; ++i) {
@@ -113,10 +114,21 @@ class Marker {
           const auto* id = std::get_if<ValueId>(&item.value);
           return id && id->valid() && tape_.values[static_cast<std::size_t>(id->index)].kind == ValueKind::computed && !inside.count(id->index);
         });
-        if (from_outside > 1 && call.op.starts_with("aten::cat")) return true;
+        if (!call.op.starts_with("aten::cat")) continue;
+        if (from_outside > 1 || (from_outside == 1 && list->size() == 1 && grows_behind(*list, last))) return true;
       }
       for (ValueId id : call.outputs) inside.insert(id.index);
     }
+    return false;
+  }
+
+  /// A call after `last` joins what this list of one holds and more.
+  bool grows_behind(const Arg::List& list, std::int32_t last) const {
+    const ValueId item = std::get<ValueId>(list[0].value);
+    for (auto i = static_cast<std::size_t>(last) + 1; i < tape_.calls.size(); ++i)
+      for (const Arg& arg : tape_.calls[i].args)
+        if (const auto* other = std::get_if<Arg::List>(&arg.value); other && other->size() > 1 && tape_.calls[i].op.starts_with("aten::cat"))
+          if (const auto* id = std::get_if<ValueId>(&(*other)[0].value); id && id->index == item.index) return true;
     return false;
   }
 

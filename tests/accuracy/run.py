@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The accuracy suite: peaks of every recorded run (compare.py), whole event streams (streams.py), one rank of several
-GPUs (parallel_compare.py), tapes run by PyTorch's dispatcher against eager models (tape_runs.py), and, where the build
-has the emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), a sample of the recordings made again by PyTorch (live.py).
+GPUs (parallel_compare.py), checkpoints under a budget (checkpoint_plans.py), tapes run by PyTorch's dispatcher against
+eager models (tape_runs.py), and, where the build has the emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), a sample of the
+recordings made again by PyTorch (live.py).
 
     python tests/accuracy/run.py [--build build/release]
 
@@ -24,7 +25,8 @@ def parts(build):
     """[(name, command)] and why one is missing, if so."""
     found = [("peaks", [sys.executable, os.path.join(HERE, "compare.py"), "--build", build]),
              ("streams", [sys.executable, os.path.join(HERE, "streams.py"), "--build", build]),
-             ("several GPUs", [sys.executable, os.path.join(HERE, "parallel_compare.py"), "--build", build])]
+             ("several GPUs", [sys.executable, os.path.join(HERE, "parallel_compare.py"), "--build", build]),
+             ("checkpoints", [sys.executable, os.path.join(HERE, "checkpoint_plans.py"), "--build", build])]
     if os.path.exists(os.path.join(ROOT, "data", "measured", "emulated", "tape-2.11.jsonl")):
         found.append(("tapes", [sys.executable, os.path.join(HERE, "tape_runs.py")]))
     python, library = build_tree.cached(build, "MEMPLAN_TORCH_PYTHON"), os.path.join(build, "emulated_gpu", "libemulated_gpu.so")

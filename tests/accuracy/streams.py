@@ -27,10 +27,15 @@ RUNS = [dict(device=device, model=model, mode="train", precision=precision, opti
         for model, sizes in (("mlp", dict(batch=256)), ("resnet18", dict(batch=32)), ("vit_b_16", dict(batch=16)),
                              ("gpt2", dict(batch=4, seq=512)), ("llama-tiny", dict(batch=8, seq=512)))]
 RUNS += [{**r, "mode": "inference", "optimizer": None} for r in RUNS[:5]]
+# Recomputed stretches: what is unpacked for a node goes before its gradients are validated.
+RUNS += [dict(device="h100", model="gpt2", mode="train", precision="fp32", optimizer="adamw", batch=4, seq=512, checkpoint="model.transformer.h.*"),
+         dict(device="h100", model="gpt2", mode="train", precision="fp32", optimizer="adamw", batch=4, seq=512, checkpoint="model.transformer.h.*", checkpoint_save="matmul"),
+         dict(device="h100", model="resnet18", mode="train", precision="fp32", optimizer="adamw", batch=32, checkpoint="layer?.*")]
 
 
 def name(run):
-    return "-".join(str(run[k]) for k in ("model", "device", "precision", "mode"))
+    words = [run[k] for k in ("model", "device", "precision", "mode")]
+    return "-".join(words + ["checkpoint" if "checkpoint" in run else "", run.get("checkpoint_save", "")]).strip("-")
 
 
 def path(run):
