@@ -51,7 +51,7 @@ const std::array flag_table{
     Flag{"momentum", "", "X", "", "Training", "momentum of sgd or rmsprop", in_setup},
     Flag{"accumulate", "", "N", "", "Training", "micro-batches per optimizer step", in_setup},
     Flag{"clip", "", "", "", "Training", "clip the gradient norm before the optimizer step", in_setup},
-    Flag{"checkpoint", "", "GLOB|blocks|every:N|groups:N|optimal[:SIZE]", "", "Training", "modules that run under torch.utils.checkpoint: by path, the model's repeated blocks, every Nth of them, N at a time, or the cheapest choice under a budget", in_setup, true},
+    Flag{"checkpoint", "", "GLOB|blocks|every:N|groups:N[/blocks]|optimal[:SIZE]", "", "Training", "modules that run under torch.utils.checkpoint: by path, the model's repeated blocks, every Nth of them, N at a time, or the cheapest choice under a budget", in_setup, true},
     Flag{"checkpoint-save", "", "OPS", "", "Training", "ops whose outputs checkpointed modules keep: matmul, attention, convolution or ATen names", in_setup, true},
     Flag{"offload", "", "WHAT", "activations|optimizer|parameters", "Training", "what lives in host memory", in_setup, true},
     Flag{"lora", "", "r=N,...", "", "Training", "low-rank adapters on a frozen model: r=16,targets=*.q_proj|*.v_proj,dropout=0.1", in_setup},

@@ -47,7 +47,7 @@ void parse_checkpoint(const Parsed& parsed, TrainingSetup& s) {
       if (s.checkpoint_budget->count <= 0) bad("checkpoint", word, "give the bytes that the step may use, as in optimal:20GB");
     } else {
       for (std::string_view counted : {"every:", "groups:"})
-        if (word.starts_with(counted)) parse_count(std::string_view(word).substr(counted.size()), fmt::format("--checkpoint {}", counted.substr(0, counted.size() - 1)));
+        if (word.starts_with(counted)) parse_count(std::string_view(word).substr(0, word.find('/')).substr(counted.size()), fmt::format("--checkpoint {}", counted.substr(0, counted.size() - 1)));
       s.checkpoint.push_back(word);
     }
   }

@@ -55,11 +55,15 @@ void add_units(ModelParts& parts, const Tape& tape, const ParallelSetup& p) {
 ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& setup) {
   ModelParts parts;
   if (setup.lora) parts.adapted = adapter_targets(tape, *setup.lora);
+  std::int32_t last = -1;
   for (const CheckpointRegion& region : tape.checkpoints) {
+    if (region.first <= last) continue;  // inside of the one before
+    last = region.last;
     std::vector<std::string> paths{tape.scopes[static_cast<std::size_t>(region.scope)].path};
     for (std::int32_t other : region.others) paths.push_back(tape.scopes[static_cast<std::size_t>(other)].path);
     if (std::find(parts.checkpointed.begin(), parts.checkpointed.end(), paths) == parts.checkpointed.end()) parts.checkpointed.push_back(std::move(paths));
   }
+  if (nests(tape)) parts.nested = checkpoint_stretches(tape);
   if (is_parallel(setup.parallel)) add_units(parts, tape, setup.parallel);
   if (setup.parallel.tensor > 1) parts.tensor_plan = tensor_plan(model, tape, setup);
   return parts;

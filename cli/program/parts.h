@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "estimators/pipeline.h"
+#include "estimators/strategies/checkpointing.h"
 
 namespace memplan::cli {
 
 struct ModelParts {
   std::vector<std::vector<std::string>> checkpointed;  ///< module paths; those of a group run as one
+  std::vector<CheckpointStretch> nested;               ///< the same where stretches have others inside, else empty
   std::vector<std::string> adapted;                    ///< modules with low-rank adapters
   std::vector<std::string> units;                      ///< what FSDP gathers at a time, beside the root
   std::vector<std::string> unit_classes;               ///< their classes: "LlamaDecoderLayer"

@@ -65,6 +65,29 @@ std::string optimizer_classes(const TrainingSetup& s, const std::string& argumen
   return p;
 }
 
+namespace {
+
+/// A stretch as a list of names and lists.
+std::string python_stretch(const CheckpointStretch& stretch) {
+  if (stretch.members.empty()) return python_string(stretch.path);
+  std::string out;
+  for (const CheckpointStretch& m : stretch.members) out += (out.empty() ? "" : ", ") + python_stretch(m);
+  return "[" + out + "]";
+}
+
+/// Stretches inside of stretches: each list is one checkpoint around what it names.
+std::string nested_checkpoints(const std::vector<CheckpointStretch>& stretches, const std::string& model) {
+  std::string p = "\n\ndef chain(forwards, x, *args, **kwargs):\n    for forward in forwards:\n        x = forward(x, *args, **kwargs)\n    return x\n\n\n"
+                  "def modules_of(item):\n    return [" + model + ".get_submodule(item)] if isinstance(item, str) else [m for i in item for m in modules_of(i)]\n\n\n"
+                  "def forward_of(item):\n    if isinstance(item, str):\n        return modules_of(item)[0].forward\n"
+                  "    return functools.partial(checkpoint, functools.partial(chain, [forward_of(i) for i in item]), **settings)\n\n\nfor stretch in [\n";
+  for (const CheckpointStretch& s : stretches) p += "    " + python_stretch(s) + ",\n";
+  return p + "]:\n    first, *others = modules_of(stretch)\n    first.forward = forward_of(stretch)\n"
+             "    for module in others:\n        module.forward = lambda x, *args, **kwargs: x\n";
+}
+
+}  // namespace
+
 std::string checkpoint_text(const TrainingSetup& setup, const ModelParts& parts, bool adapted) {
   const auto& regions = parts.checkpointed;
   const std::string model = adapted ? "model.get_base_model()" : "model";
@@ -75,6 +98,7 @@ std::string checkpoint_text(const TrainingSetup& setup, const ModelParts& parts,
     p += "]\nsettings[\"context_fn\"] = functools.partial(create_selective_checkpoint_contexts, lambda context, op, *args, **kwargs: (\n"
          "    CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE))\n";
   }
+  if (!parts.nested.empty()) return p + nested_checkpoints(parts.nested, model);
   const bool groups = std::any_of(regions.begin(), regions.end(), [](const auto& paths) { return paths.size() > 1; });
   if (!groups) {
     std::vector<std::string> names;

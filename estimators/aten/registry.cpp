@@ -93,7 +93,11 @@ ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
   }
   Args a(row.name, std::move(args));
   if (run.autocast && row.autocast != Autocast::none) {
-    cast_arguments(run, row, a);
+    {
+      // Casts stand before the op: they are made even where a recomputation stops inside of it.
+      Restore<bool> made(run.phantom, false);
+      cast_arguments(run, row, a);
+    }
     // Inside a listed op autocast is off, as the dispatcher excludes its key.
     Restore<bool> off(run.autocast, false);
     return row.kernel(run, a);

@@ -6,6 +6,13 @@
 
 namespace memplan {
 
+namespace {
+
+/// What saves the inputs of a stretch stands in no graph; no op's node has this number.
+constexpr std::uint64_t saver_sequence = UINT64_MAX;
+
+}  // namespace
+
 /// The hook of the second run: keeps what the first run left placeholders for.
 struct CheckpointFrame::Recording : SaveHook {
   explicit Recording(CheckpointFrame& f) : frame(f) {}
@@ -58,9 +65,13 @@ void KeptOutputs::keep(Run& run, std::string_view op, const TensorList& outputs)
   kept_[std::string(op)].push_back(std::move(plain));
 }
 
-CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, const CheckpointRegion& region, const Environment& env, RunCalls run_calls,
+CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, std::size_t region, const Environment& env, RunCalls run_calls,
                                  const std::set<std::string, std::less<>>& keep)
-    : tape_(tape), region_(region), run_calls_(std::move(run_calls)), autocast_(run.autocast), kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
+    : tape_(tape), index_(region), region_(tape.checkpoints[region]), run_calls_(std::move(run_calls)), autocast_(run.autocast),
+      saver_(new Node), keep_(keep), kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
+  saver_->run = &run;
+  saver_->sequence = saver_sequence;
+  run.call = region_.first;
   std::vector<bool> seen(tape.values.size(), false);
   auto take = [&](ValueId id) {
     if (!id.valid() || seen[static_cast<std::size_t>(id.index)]) return;
@@ -70,13 +81,14 @@ CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, const CheckpointReg
     const bool argument = kind == ValueKind::computed || kind == ValueKind::user_input;
     if (run.save_hook && argument && value.is_tensor() && value.tensor() && !value.tensor()->on_host) {
       const Tensor& t = value.tensor();
-      if (!is_contiguous(*t)) Tensor dense = run.empty(t->sizes, t->dtype, Category::temporary);
-      on_host_.push_back({id.index, t->sizes, t->dtype, t->grad_fn, t->output_nr});
+      run.save(saver_.get(), t);
+      arguments_.push_back(t);
+      saved_.push_back({id.index, t->grad_fn, t->output_nr});
     } else {
       inputs_.emplace_back(id.index, value);
     }
   };
-  for (std::int32_t i = region.first; i <= region.last; ++i) {
+  for (std::int32_t i = region_.first; i <= region_.last; ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
     for_each_value(call, take);
     for (ValueId id : call.outputs)
@@ -90,6 +102,7 @@ void CheckpointFrame::save(Run& run, Node& node, const Tensor&, bool output) {
   node.packed.push_back({shared_from_this(), slots_++});
   last_call_ = run.call;
   last_is_output_ = output;
+  last_is_input_ = node.sequence == saver_sequence;
 }
 
 Tensor CheckpointFrame::unpack(Run& run, std::int32_t slot) {
@@ -103,6 +116,14 @@ Tensor CheckpointFrame::unpack(Run& run, std::int32_t slot) {
 void CheckpointFrame::recompute(Run& run) {
   const auto scope = run.scope, call = run.call;
   const std::int32_t op = run.schedule.ops.empty() ? -1 : run.schedule.ops.back().name;
+  // Inputs that an outer stretch keeps let it run first.
+  TensorList arguments;
+  for (std::size_t i = 0; i < saved_.size(); ++i) {
+    if (i < saver_->packed.size()) arguments.push_back(saver_->packed[i].frame->unpack(run, saver_->packed[i].slot));
+    if (arguments.size() <= i || !arguments[i]) fail(ErrorKind::internal, "an outer checkpoint did not bring an inner one's input back");
+    arguments.back()->grad_fn = saved_[i].grad_fn;
+    arguments.back()->output_nr = saved_[i].output_nr;
+  }
   {
     Recording recording(*this);
     Restore<SaveHook*> hook(run.save_hook, &recording);
@@ -111,14 +132,14 @@ void CheckpointFrame::recompute(Run& run) {
     Environment env;
     env.values.resize(tape_.values.size());
     for (const auto& [index, value] : inputs_) env.values[static_cast<std::size_t>(index)] = value;
-    for (const OnHost& h : on_host_) {
-      Tensor t = run.empty(h.sizes, h.dtype);
-      t->grad_fn = h.grad_fn;
-      t->output_nr = h.output_nr;
-      env.values[static_cast<std::size_t>(h.index)] = t;
-    }
+    for (std::size_t i = 0; i < saved_.size(); ++i) env.values[static_cast<std::size_t>(saved_[i].value)] = arguments[i];
     if (last_call_ > region_.first) run_calls_(run, env, region_.first, last_call_ - 1);
-    if (last_call_ >= region_.first) {
+    if (last_is_input_) {
+      // The last inner stretch has its inputs saved, and the run stops before it.
+      std::size_t inner = index_ + 1;
+      while (tape_.checkpoints[inner].first != last_call_) ++inner;
+      std::make_shared<CheckpointFrame>(run, tape_, inner, env, run_calls_, keep_);
+    } else if (last_call_ >= region_.first) {
       // The run stops as soon as the last tensor is saved. Inputs are saved before an op's kernel runs, so that the
       // outputs of such an op are never made.
       Restore<bool> phantom(run.phantom, !last_is_output_);

@@ -101,28 +101,41 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
   }
 }
 
+/// Calls [first, last] with the checkpointed stretches among them: those of Tape::checkpoints from `region` on.
+void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last, std::size_t region, bool entered = false) {
+  std::int32_t at = first;
+  while (region < tape.checkpoints.size() && tape.checkpoints[region].last <= last) {
+    const CheckpointRegion& calls = tape.checkpoints[region];
+    if (calls.first < first) {
+      ++region;
+      continue;
+    }
+    if (calls.first > at) run_calls(r, tape, env, names, at, calls.first - 1, std::exchange(entered, false));
+    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast are its inputs.
+    if (env.hooks && !entered) env.hooks->before(r, env, calls.first);
+    const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &names, region](Run& run, Environment& own, std::int32_t from, std::int32_t to) {
+      run_range(run, tape, own, names, from, to, region + 1);
+    }, names.kept_ops);
+    Restore<SaveHook*> hook(r.save_hook, frame.get());
+    Restore<OpCache*> cache(r.op_cache, frame->cache());
+    run_range(r, tape, env, names, calls.first, calls.last, region + 1, true);
+    frame->returned();
+    entered = false;
+    at = calls.last + 1;
+    while (region < tape.checkpoints.size() && tape.checkpoints[region].first < at) ++region;  // those inside of it
+  }
+  if (at <= last) run_calls(r, tape, env, names, at, last, entered);
+}
+
 }  // namespace
 
 void run_forward(Run& r, const Tape& tape, Environment& env) {
   env.call_names.resize(tape.calls.size(), -1);
   env.value_names.resize(tape.values.size(), -1);
-  std::int32_t at = 0;
-  const auto count = static_cast<std::int32_t>(tape.calls.size());
-  if (r.grad_mode && !tape.checkpoints.empty() && env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
-  for (const CheckpointRegion& region : tape.checkpoints) {
-    if (!r.grad_mode) break;
-    if (region.first > at) run_calls(r, tape, env, env, at, region.first - 1);
-    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast are its inputs.
-    if (env.hooks) env.hooks->before(r, env, region.first);
-    const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &env](Run& run, Environment& own, std::int32_t first, std::int32_t last) {
-      run_calls(run, tape, own, env, first, last);
-    }, env.kept_ops);
-    Restore<SaveHook*> hook(r.save_hook, frame.get());
-    Restore<OpCache*> cache(r.op_cache, frame->cache());
-    run_calls(r, tape, env, env, region.first, region.last, true);
-    at = region.last + 1;
-  }
-  if (at < count) run_calls(r, tape, env, env, at, count - 1);
+  const auto last = static_cast<std::int32_t>(tape.calls.size()) - 1;
+  if (!r.grad_mode || tape.checkpoints.empty()) return run_calls(r, tape, env, env, 0, last);
+  if (env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
+  run_range(r, tape, env, env, 0, last, 0);
 }
 
 }  // namespace memplan

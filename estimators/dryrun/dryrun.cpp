@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/companion/companion.h"
+#include "estimators/strategies/checkpointing.h"
 #include "estimators/facts/cards.h"
 
 namespace memplan {
@@ -108,6 +109,7 @@ DryRun dry_run_from_reply(const json& reply) try {
 
 DryRun dry_run(const DryRunRequest& request, const DryRunPlace& place) {
   refuse_unsupported(request.setup);
+  if (nests(request.tape)) fail(ErrorKind::usage, "a dry run cannot execute checkpoints inside of checkpoints", "--checkpoint", "memplan observe runs a script that does: explain --program prints one");
   const CompanionCall call = call_for(place);
   DryRun run = dry_run_from_reply(ask_companion(call, {{"request", to_json(request)}, {"device", place.index}}));
   run.measured.source += std::string(place.emulated ? " on an emulated " : " on the ") + run.measured.device;

@@ -65,7 +65,14 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
 
 double recompute_seconds(const Tape& tape, const std::vector<double>& seconds) {
   double sum = 0;
-  for (const CheckpointRegion& r : tape.checkpoints) sum = std::accumulate(seconds.begin() + r.first, seconds.begin() + r.last + 1, sum);
+  for (std::size_t i = 0; i < tape.checkpoints.size(); ++i) {
+    const CheckpointRegion& r = tape.checkpoints[i];
+    // A stretch that ends with another one runs again up to where that one begins.
+    std::int32_t end = r.last + 1;
+    for (std::size_t k = i + 1; k < tape.checkpoints.size() && tape.checkpoints[k].last <= r.last; ++k)
+      if (tape.checkpoints[k].last == r.last) end = std::min(end, tape.checkpoints[k].first), k = tape.checkpoints.size();
+    for (std::int32_t c = r.first; c < end; ++c) sum += seconds[static_cast<std::size_t>(c)];
+  }
   return sum;
 }
 

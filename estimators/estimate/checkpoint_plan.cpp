@@ -1,6 +1,7 @@
 #include "estimators/estimate/checkpoint_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +12,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/step/probe.h"
 #include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/nested_checkpointing.h"
 #include "estimators/strategies/optimal_checkpointing.h"
 #include "estimators/tape/uses.h"
 
@@ -226,6 +228,7 @@ class Planner {
     std::vector<std::int32_t> options;
     double cost = 0;
     Bytes peak, smallest;  ///< of the choice; of all choices that were replayed
+    std::vector<CheckpointRegion> nested;  ///< instead of options, where no choice of them fits
   };
 
   void search(CheckpointPlan& plan) {
@@ -241,14 +244,50 @@ class Planner {
       const double bound = move_budget(kept, all / 2, plan, best);
       plan.lower_bound = std::min(plan.lower_bound, bound);
     }
+    if (!best.found) nest(plan, best);
     if (!best.found)
       fail(ErrorKind::usage, fmt::format("no choice of modules brings the step under {}; the smallest found needs {}", to_human(plan.budget), to_human(best.smallest)),
            "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
     plan.peak = best.peak;
+    if (!best.nested.empty()) {
+      plan.regions = std::move(best.nested);
+      plan.cost = best.cost;
+      plan.lower_bound = 0;
+      return;
+    }
     improve(plan, best.options, best.cost);
     plan.cost = best.cost;
     plan.lower_bound = std::min(plan.lower_bound, best.cost);
     for (std::int32_t o : best.options) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
+  }
+
+  /// Below what one level of checkpoints reaches: Revolve over each list of blocks, with the most stored inputs of blocks that
+  /// stay under the budget. More of them never cost more, so that these are halved.
+  void nest(const CheckpointPlan& plan, Best& best) {
+    std::set<std::pair<std::int32_t, std::int32_t>> possible;
+    for (const CheckpointRegion& r : possible_regions(tape_)) possible.insert({r.first, r.last});
+    auto lists = lists_of_blocks(tape_);
+    std::erase_if(lists, [&](const auto& list) { return std::any_of(list.begin(), list.end(), [&](const CheckpointRegion& r) { return !possible.count({r.first, r.last}); }); });
+    std::size_t most = 0;
+    for (const auto& list : lists) most = std::max(most, list.size());
+    const auto fits = [&](std::int64_t states, bool last_too) {
+      Tape tape = tape_;
+      for (const auto& list : lists)
+        for (CheckpointRegion& r : revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too)) tape.checkpoints.push_back(std::move(r));
+      const Bytes peak = peak_of(take(run_steps(tape, setup_, device_)));
+      const double cost = recompute_seconds(tape, seconds_);
+      best.smallest = std::min(best.smallest, peak);
+      if (peak > plan.budget) return false;
+      if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(tape.checkpoints)};
+      return true;
+    };
+    // One stored input alone would nest as deep as there are blocks.
+    std::int64_t low = 1, high = static_cast<std::int64_t>(most) + 1;
+    while (low + 1 < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (fits(middle, true) ? low : high) = middle;
+    }
+    if (best.found) fits(low, false);
   }
 
   /// The chain's budget is moved until the replay of its choice is just under the real one. Returns the least cost that the
@@ -264,7 +303,7 @@ class Planner {
       if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
       if (round == 0) bound = choice.lower_bound;
       const bool fits = peak <= plan.budget;
-      if (fits && (!best.found || choice.cost < best.cost)) best = {true, choice.options, choice.cost, peak, best.smallest};
+      if (fits && (!best.found || choice.cost < best.cost)) best = {true, choice.options, choice.cost, peak, best.smallest, {}};
       (fits ? low : high) = budget;
       if (!fits && budget == least) break;
       if (fits && choice.options.empty()) break;
@@ -320,11 +359,7 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
     if (!setup.checkpoint_optimal || setup.mode != Mode::training) return planned;
     const CheckpointPlan plan = take(plan_checkpoints(tape, setup, device));
     planned.checkpoints = plan.regions;
-    std::string modules;
-    for (const CheckpointRegion& r : plan.regions) {
-      modules += (modules.empty() ? "" : ",") + tape.scopes[static_cast<std::size_t>(r.scope)].path;
-      for (std::int32_t other : r.others) modules += "+" + tape.scopes[static_cast<std::size_t>(other)].path;
-    }
+    const std::string modules = fmt::format("{}", fmt::join(checkpoint_words(planned), ","));
     planned.notes.push_back({"MP050 checkpoint-plan", plan.regions.empty()
         ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
         : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules, 100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});

@@ -12,7 +12,7 @@ struct CheckpointPlan {
   std::vector<CheckpointRegion> regions;  ///< for Tape::checkpoints; empty: everything may be kept
   double cost = 0;                        ///< of what runs twice, in seconds of the cost model below
   double forward = 0;                     ///< of the whole forward pass
-  double lower_bound = 0;                 ///< no choice of modules costs less in the model of the chain
+  double lower_bound = 0;                 ///< no choice of modules costs less in the model of the chain; 0 where stretches nest
   Bytes peak;                             ///< of the step with these regions, by replay: what the budget bounds
   Bytes budget;
 };
@@ -21,6 +21,8 @@ struct CheckpointPlan {
 /// off a step without checkpoints; the choice is replayed, and its budget shrunk or widened until the step with the chosen
 /// regions is the cheapest that stays under the budget. The budget bounds allocated bytes (torch.cuda.max_memory_allocated);
 /// without one (`setup.checkpoint_budget`) it bounds process bytes by what `device` has less the default margin.
+/// Where no such choice is small enough, stretches nest (strategies/nested_checkpointing.h): the lists of repeated blocks, with
+/// as many stored inputs of blocks as the budget allows.
 /// Failure(usage) where even the smallest step is above the budget, with its bytes.
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
@@ -32,7 +34,7 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
 /// 989 in half types, 3.35 TB/s). Only their ratios matter here.
 Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
-/// What the regions of a tape cost to run again.
+/// What the regions of a tape cost to run again; those inside of another one run again with it and by themselves.
 double recompute_seconds(const Tape& tape, const std::vector<double>& seconds);
 
 }  // namespace memplan

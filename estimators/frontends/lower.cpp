@@ -112,6 +112,8 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
 Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
   return catching([&] {
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
+    if (!setup.checkpoint_save.empty() && nests(tape))
+      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save", "leave it out, or checkpoint each module once");
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
     if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
     if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});

@@ -28,19 +28,21 @@ class Marker {
     return out;
   }
 
-  /// Neighbours of one list of modules, n at a time, as one stretch each.
-  std::vector<CheckpointRegion> groups(std::int64_t n) const {
+  /// Neighbours of one list of modules, as many at a time as the first level says; inside of these as the next one says …
+  std::vector<CheckpointRegion> groups(const std::vector<std::int64_t>& levels) const {
     std::vector<CheckpointRegion> out;
+    for (const auto& list : lists()) add_groups(list, 0, list.size(), levels, 0, out);
+    return out;
+  }
+
+  /// The repeated blocks that follow each other in one list of modules.
+  std::vector<std::vector<CheckpointRegion>> lists() const {
+    std::vector<std::vector<CheckpointRegion>> out;
     std::string_view list;
     for (const CheckpointRegion& r : regions(repeated_modules(tape_))) {
       const std::string_view owner = without_number(scope(r.scope).path);
-      const bool joins = !out.empty() && owner == list && out.back().last + 1 == r.first && static_cast<std::int64_t>(out.back().others.size()) + 1 < n;
-      if (joins) {
-        out.back().others.push_back(r.scope);
-        out.back().last = r.last;
-      } else {
-        out.push_back(r);
-      }
+      if (out.empty() || owner != list || out.back().back().last + 1 != r.first) out.emplace_back();
+      out.back().push_back(r);
       list = owner;
     }
     return out;
@@ -74,19 +76,11 @@ class Marker {
     return out;
   }
 
-  /// "layer1.0+layer1.1": modules that follow each other, as one stretch. Empty where they do not.
-  std::vector<CheckpointRegion> chained(const std::string& paths) const {
+  /// "layer1.0+layer1.1": modules that follow each other, as one stretch; "(a+b)+(c)+d": such stretches inside of one. Each
+  /// is followed by those inside of it. Empty where the words are none, or modules do not follow each other.
+  std::vector<CheckpointRegion> chained(std::string_view text) const {
     std::vector<CheckpointRegion> out;
-    for (std::size_t begin = 0; begin <= paths.size();) {
-      const std::size_t end = std::min(paths.find('+', begin), paths.size());
-      const std::set<std::int32_t> found = matching_modules(tape_, paths.substr(begin, end - begin));
-      begin = end + 1;
-      if (found.size() != 1) return {};
-      const auto s = static_cast<std::size_t>(*found.begin());
-      if (spans_.first[s] < 0 || (!out.empty() && out[0].last + 1 != spans_.first[s])) return {};
-      if (out.empty()) out.push_back({spans_.first[s], spans_.last[s], *found.begin(), {}});
-      else out[0].others.push_back(*found.begin()), out[0].last = spans_.last[s];
-    }
+    if (!add_chain(text, out) || !text.empty()) return {};
     return out;
   }
 
@@ -100,6 +94,55 @@ class Marker {
   }
 
  private:
+  static void join(CheckpointRegion& stretch, const CheckpointRegion& next) {
+    if (stretch.scope < 0) stretch.first = next.first, stretch.scope = next.scope;
+    else stretch.others.push_back(next.scope);
+    stretch.others.insert(stretch.others.end(), next.others.begin(), next.others.end());
+    stretch.last = next.last;
+  }
+
+  static void add_groups(const std::vector<CheckpointRegion>& blocks, std::size_t begin, std::size_t end, const std::vector<std::int64_t>& levels, std::size_t level,
+                         std::vector<CheckpointRegion>& out) {
+    if (level == levels.size()) return;
+    const auto n = static_cast<std::size_t>(levels[level]);
+    for (std::size_t i = begin; i < end; i += n) {
+      const std::size_t stop = std::min(end, i + n);
+      // What is left over can be no more than the group around it: one checkpoint is enough.
+      if (level == 0 || stop - i < end - begin) {
+        CheckpointRegion& group = out.emplace_back();
+        for (std::size_t k = i; k < stop; ++k) join(group, blocks[k]);
+      }
+      add_groups(blocks, i, stop, levels, level + 1, out);
+    }
+  }
+
+  /// Reads members up to the end or to a ')'.
+  bool add_chain(std::string_view& text, std::vector<CheckpointRegion>& out) const {
+    const std::size_t at = out.size();
+    out.emplace_back();
+    for (;;) {
+      CheckpointRegion member;
+      if (text.starts_with('(')) {
+        text.remove_prefix(1);
+        const std::size_t inner = out.size();
+        if (!add_chain(text, out) || !text.starts_with(')')) return false;
+        text.remove_prefix(1);
+        member = out[inner];
+      } else {
+        const std::size_t end = std::min(text.find_first_of("+()"), text.size());
+        const std::set<std::int32_t> found = matching_modules(tape_, std::string(text.substr(0, end)));
+        text.remove_prefix(end);
+        if (found.size() != 1) return false;
+        const auto s = static_cast<std::size_t>(*found.begin());
+        member = {spans_.first[s], spans_.last[s], *found.begin(), {}};
+      }
+      if (member.first < 0 || (out[at].scope >= 0 && out[at].last + 1 != member.first)) return false;
+      join(out[at], member);
+      if (!text.starts_with('+')) return true;
+      text.remove_prefix(1);
+    }
+  }
+
   /// A call joins several tensors from outside, or one in a list that is joined again behind the stretch with more in it: the
   /// module was probably handed a list, which its owner goes on to fill (the layers of a DenseNet; the first of them gets a
   /// list of one), so that it would be another one when the module runs again.
@@ -161,6 +204,23 @@ std::int64_t number_of(const std::string& word, std::size_t blocks) {
   return n;
 }
 
+/// "groups:16/groups:4/blocks": the sizes of the groups, from outside to inside.
+std::vector<std::int64_t> levels_of(const std::string& glob, std::size_t blocks) {
+  std::vector<std::int64_t> levels;
+  for (std::size_t begin = 0; begin <= glob.size();) {
+    const std::size_t end = std::min(glob.find('/', begin), glob.size());
+    const std::string word = glob.substr(begin, end - begin);
+    begin = end + 1;
+    if (word != "blocks" && !word.starts_with("groups:"))
+      fail(ErrorKind::usage, fmt::format("'{}' is no group of blocks", word), "--checkpoint " + glob, "write groups:4/blocks, or groups:16/groups:4/blocks");
+    const std::int64_t n = word == "blocks" ? 1 : number_of(word, blocks);
+    if (!levels.empty() && n >= levels.back())
+      fail(ErrorKind::usage, fmt::format("'{}' is not inside of groups of {}", word, levels.back()), "--checkpoint " + glob, "go from larger groups to smaller ones");
+    levels.push_back(n);
+  }
+  return levels;
+}
+
 }  // namespace
 
 void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
@@ -170,33 +230,89 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
   std::set<std::int32_t> wanted;
   std::vector<CheckpointRegion> chains;
   for (const std::string& glob : globs) {
-    if (glob.find('+') != std::string::npos) {
+    if (glob.find_first_of("+(") != std::string::npos) {
       const auto chain = marker.chained(glob);
       if (chain.empty())
         fail(ErrorKind::usage, fmt::format("'{}' are no modules that run one after the other", glob), "--checkpoint " + glob, "join neighbours of one list, as in layer1.0+layer1.1");
-      chains.push_back(chain.front());
+      chains.insert(chains.end(), chain.begin(), chain.end());
       continue;
     }
     const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"), repeated = every || groups || glob == "blocks";
     if (repeated && repeated_modules(tape).empty()) no_such_module(tape, glob, "--checkpoint");
-    const std::int64_t n = every || groups ? number_of(glob, marker.regions(repeated_modules(tape)).size()) : 1;
+    const std::size_t blocks = every || groups ? marker.regions(repeated_modules(tape)).size() : 0;
     if (groups) {
       if (globs.size() > 1) fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob), "--checkpoint " + glob, "give it alone");
-      tape.checkpoints = marker.groups(n);
+      tape.checkpoints = marker.groups(levels_of(glob, blocks));
       return;
     }
-    const auto found = every ? marker.every(n) : repeated ? repeated_modules(tape) : matching_modules(tape, glob);
+    const auto found = every ? marker.every(number_of(glob, blocks)) : repeated ? repeated_modules(tape) : matching_modules(tape, glob);
     if (found.empty()) no_such_module(tape, glob, "--checkpoint");
     wanted.insert(found.begin(), found.end());
   }
   tape.checkpoints = marker.regions(wanted);
   tape.checkpoints.insert(tape.checkpoints.end(), chains.begin(), chains.end());
-  std::sort(tape.checkpoints.begin(), tape.checkpoints.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (std::size_t i = 1; i < tape.checkpoints.size(); ++i)
-    if (tape.checkpoints[i].first <= tape.checkpoints[i - 1].last)
+  const auto of_chain = [&](const CheckpointRegion& r) {
+    return std::any_of(chains.begin(), chains.end(), [&](const CheckpointRegion& c) { return c.first == r.first && c.last == r.last; });
+  };
+  // Inner stretches stand behind the one around them already.
+  std::stable_sort(tape.checkpoints.begin(), tape.checkpoints.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : a.last > b.last; });
+  for (std::size_t i = 1; i < tape.checkpoints.size(); ++i) {
+    const CheckpointRegion &before = tape.checkpoints[i - 1], &r = tape.checkpoints[i];
+    const bool inner = of_chain(r) && of_chain(before) && r.last <= before.last;
+    if (r.first <= before.last && !inner)
       fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", "--checkpoint", "name each module once");
+  }
+}
+
+bool nests(const Tape& tape) {
+  for (std::size_t i = 1; i < tape.checkpoints.size(); ++i)
+    if (tape.checkpoints[i].first <= tape.checkpoints[i - 1].last) return true;
+  return false;
 }
 
 std::vector<CheckpointRegion> possible_regions(const Tape& tape) { return Marker(tape).possible(); }
+
+std::vector<std::vector<CheckpointRegion>> lists_of_blocks(const Tape& tape) { return Marker(tape).lists(); }
+
+namespace {
+
+/// The members of the `at`th stretch: modules, and stretches inside of it. Moves `at` behind them.
+CheckpointStretch stretch_at(const Tape& tape, std::size_t& at) {
+  const CheckpointRegion& r = tape.checkpoints[at++];
+  CheckpointStretch stretch;
+  std::vector<std::int32_t> modules{r.scope};
+  modules.insert(modules.end(), r.others.begin(), r.others.end());
+  for (std::size_t m = 0; m < modules.size();) {
+    if (at < tape.checkpoints.size() && tape.checkpoints[at].last <= r.last && tape.checkpoints[at].scope == modules[m]) {
+      m += 1 + tape.checkpoints[at].others.size();
+      stretch.members.push_back(stretch_at(tape, at));
+    } else {
+      CheckpointStretch module;
+      module.path = tape.scopes[static_cast<std::size_t>(modules[m++])].path;
+      stretch.members.push_back(std::move(module));
+    }
+  }
+  return stretch;
+}
+
+std::string word_of(const CheckpointStretch& stretch) {
+  std::string out;
+  for (const CheckpointStretch& m : stretch.members) out += (out.empty() ? "" : "+") + (m.members.empty() ? m.path : "(" + word_of(m) + ")");
+  return out;
+}
+
+}  // namespace
+
+std::vector<CheckpointStretch> checkpoint_stretches(const Tape& tape) {
+  std::vector<CheckpointStretch> out;
+  for (std::size_t at = 0; at < tape.checkpoints.size();) out.push_back(stretch_at(tape, at));
+  return out;
+}
+
+std::vector<std::string> checkpoint_words(const Tape& tape) {
+  std::vector<std::string> out;
+  for (const CheckpointStretch& s : checkpoint_stretches(tape)) out.push_back(word_of(s));
+  return out;
+}
 
 }  // namespace memplan

@@ -106,7 +106,7 @@ struct Tape {
   std::vector<ValueId> parameters;  ///< in registration order where the file tells it
   std::vector<ValueId> buffers;
   std::vector<ValueId> outputs;
-  std::vector<CheckpointRegion> checkpoints;  ///< ascending, never overlapping
+  std::vector<CheckpointRegion> checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
   std::vector<Recovery> recovered;
   std::vector<Note> notes;  ///< assumptions and warnings found on the way
 

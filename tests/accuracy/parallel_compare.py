@@ -38,7 +38,9 @@ def title(run):
     if run.get("fsdp_dtype"):
         parts.append(f"{run['fsdp_dtype']}, reduce {run['reduce_dtype']}")
     if run.get("checkpoint"):
-        parts.append("checkpointing")
+        parts.append({"blocks": "checkpointing"}.get(run["checkpoint"], f"checkpointing {run['checkpoint']}"))
+    if run.get("checkpoint_save"):
+        parts.append(f"saving {run['checkpoint_save'].replace(',', ' and ')}")
     if run.get("precision"):
         parts.append(run["precision"])
     return ", ".join(parts)

@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models
 import recording
 import reference_program
+import strategies
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
@@ -153,8 +154,7 @@ def run(config, events=None, ops=False):
     if half and not amp:
         model.to(half)
     if c["checkpoint"]:
-        for glob in repeated_blocks(model) if c["checkpoint"] == "blocks" else [c["checkpoint"]]:
-            reference_program.checkpoint_modules(model, glob)
+        strategies.checkpoint(model, ",".join(repeated_blocks(model)) if c["checkpoint"] == "blocks" else c["checkpoint"], c["checkpoint_save"])
 
     def host_tensor(i):
         dtype = getattr(torch, i.dtype)

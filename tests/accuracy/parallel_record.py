@@ -23,6 +23,7 @@ SIZES = {"gpt2": [dict(batch=b, seq=512) for b in (1, 4, 8)], "llama-3.2-1b": [d
          "resnet50": [dict(batch=b) for b in (8, 32, 64)]}
 STRATEGIES = [dict(strategy="fsdp"), dict(strategy="ddp"), dict(strategy="fsdp", no_reshard=True), dict(strategy="fsdp", hsdp=4),
               dict(strategy="fsdp", fsdp_dtype="bf16", reduce_dtype="fp32"), dict(strategy="fsdp", checkpoint="blocks"),
+              dict(strategy="fsdp", checkpoint="blocks", checkpoint_save="matmul,attention"), dict(strategy="fsdp", checkpoint="every:2"),
               dict(strategy="ddp", bucket_view=True), dict(strategy="fsdp", precision="amp-bf16"), dict(strategy="ddp", precision="amp-bf16")]
 PIPELINES = {"gpt2": (4, [(1, 4), (2, 16), (4, 8)]), "llama-tiny": (4, [(1, 4), (4, 8), (8, 16)]), "llama-3.2-1b": (8, [(1, 8), (2, 16), (4, 8)])}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]

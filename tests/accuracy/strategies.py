@@ -1,6 +1,7 @@
 """What the memory strategies of docs/strategies.md do to a PyTorch model: the truth that memplan's own are compared with."""
 import fnmatch
 import functools
+import re
 
 import torch
 from torch import nn
@@ -43,13 +44,13 @@ def checkpoint(model, what, save=""):
     settings = dict(use_reentrant=False, **({"context_fn": contexts(save)} if save else {}))
     names = [n for n, _ in model.named_modules() if n]
     if what.startswith("groups:"):
-        blocks, n = repeated(model), int(what[7:])
-        for i in range(0, len(blocks), n):
-            together(model, blocks[i : i + n], settings)
+        for stretch in grouped(repeated(model), [1 if level == "blocks" else int(level[7:]) for level in what.split("/")]):
+            together(model, stretch, settings)
         return
-    for word in (w for w in what.split(",") if "+" in w):
-        together(model, word.split("+"), settings)
-    what = ",".join(word for word in what.split(",") if "+" not in word)
+    joined = [word for word in what.split(",") if "+" in word or "(" in word]
+    for word in joined:
+        together(model, parsed(word), settings)
+    what = ",".join(word for word in what.split(",") if word not in joined)
     if what.startswith("every:"):
         n = int(what[6:])
         chosen = repeated(model)[n - 1 :: n]
@@ -61,18 +62,50 @@ def checkpoint(model, what, save=""):
             module.forward = functools.partial(run_checkpointed, module.forward, **settings)
 
 
-def together(model, names, settings):
-    """One checkpoint around modules that are called one after the other, each with the output of the one before."""
-    modules = [model.get_submodule(name) for name in names]
-    forwards = [module.forward for module in modules]
+def grouped(blocks, levels, around=None):
+    """Lists of so many blocks each as the first level says; in these, lists as the next one says …"""
+    if not levels:
+        return blocks
+    out = []
+    for i in range(0, len(blocks), levels[0]):
+        group = blocks[i : i + levels[0]]
+        inner = grouped(group, levels[1:], len(group))
+        out += [inner] if len(group) != around else inner  # one that is all of the group around it needs no second checkpoint
+    return out
 
-    def run(x, *args, **kwargs):
+
+def parsed(word):
+    """"(a+b)+(c)+d" as [["a", "b"], ["c"], "d"]."""
+    stack = [[]]
+    for part in re.findall(r"[()]|[^()+]+", word):
+        if part == "(":
+            stack.append([])
+        elif part == ")":
+            inner = stack.pop()
+            stack[-1].append(inner)
+        else:
+            stack[-1].append(part)
+    return stack[0]
+
+
+def together(model, stretch, settings):
+    """One checkpoint around modules that are called one after the other, each with the output of the one before; a list
+    among them is such a checkpoint inside."""
+    modules = lambda item: [model.get_submodule(item)] if isinstance(item, str) else [m for i in item for m in modules(i)]
+
+    def chain(forwards, x, *args, **kwargs):
         for forward in forwards:
             x = forward(x, *args, **kwargs)
         return x
 
-    modules[0].forward = functools.partial(run_checkpointed, run, **settings)
-    for module in modules[1:]:
+    def forward(item):
+        if isinstance(item, str):
+            return modules(item)[0].forward
+        return functools.partial(run_checkpointed, functools.partial(chain, [forward(i) for i in item]), **settings)
+
+    first, *others = modules(stretch)
+    first.forward = forward(stretch)
+    for module in others:
         module.forward = lambda x, *args, **kwargs: x
 
 

@@ -11,6 +11,7 @@
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/pipeline_steps.h"
+#include "estimators/strategies/checkpointing.h"
 
 using namespace memplan;
 using nlohmann::json;
@@ -172,12 +173,7 @@ json peaks_of(const Estimate& e) {
 
 /// What runs twice: the modules, and their share of the forward pass.
 json recomputed(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  json modules = json::array();
-  for (const CheckpointRegion& r : tape.checkpoints) {
-    std::string paths = tape.scopes[static_cast<std::size_t>(r.scope)].path;
-    for (std::int32_t other : r.others) paths += "+" + tape.scopes[static_cast<std::size_t>(other)].path;
-    modules.push_back(paths);
-  }
+  const json modules = checkpoint_words(tape);
   const std::vector<double> seconds = take(call_seconds(tape, setup, device));
   double forward = 0;
   for (double s : seconds) forward += s;

@@ -1,7 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <map>
+#include <tuple>
+
+#include "estimators/autograd/interpreter.h"
 #include "estimators/pipeline.h"
+#include "estimators/step/steps.h"
 #include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/nested_checkpointing.h"
 #include "estimators/tape/lifetimes.h"
 #include "tape_builder.h"
 
@@ -80,4 +86,87 @@ TEST_CASE("checkpointing every block adds memory by one tensor per further block
   checkpoint_modules(nine, {"blocks"});
   // Its input and its two weights; no gradient is there yet when the last block is recomputed.
   CHECK(requested_peak(nine) - requested_peak(eight) == bytes + 2 * width * width * 4);
+}
+
+TEST_CASE("Revolve's figures: repetitions and steps that run once more") {
+  // Griewank and Walther, ACM TOMS 26(1), 2000: the smallest r with binom(n + r, n) >= l, t = r l - binom(n + r, n + 1).
+  struct Published {
+    std::int64_t steps, states, repetitions, advances;
+  };
+  for (const Published& p : {Published{32, 3, 4, 93}, {32, 5, 3, 68}, {32, 8, 2, 54}, {80, 5, 4, 236}, {80, 9, 3, 174}, {128, 11, 3, 293}}) {
+    const RevolveCost cost = revolve_cost(p.steps, p.states);
+    CHECK(cost.repetitions == p.repetitions);
+    CHECK(cost.advances == p.advances);
+  }
+  // The recursion that the closed form solves, step by step.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> least;
+  for (std::int64_t l = 1; l <= 24; ++l)
+    for (std::int64_t n = 1; n <= 8; ++n) {
+      std::int64_t best = l == 1 ? 0 : l * (l - 1) / 2;
+      for (std::int64_t m = 1; n > 1 && m < l; ++m) best = std::min(best, m + least.at({l - m, n - 1}) + least.at({m, n}));
+      least[{l, n}] = best;
+      CHECK(revolve_cost(l, n).advances == best);
+    }
+}
+
+namespace {
+
+/// How often each block's first call runs in one step, also while stretches run again.
+struct BlockRuns : CallObserver {
+  std::map<std::size_t, std::int64_t> runs;
+  void before(Run&, std::size_t call, const std::vector<Value>&, const std::vector<std::pair<std::string, Value>>&) override { ++runs[call]; }
+  void after(Run&, std::size_t, const ValueList&) override {}
+};
+
+}  // namespace
+
+TEST_CASE("nested stretches run as often as Revolve says, and store as many inputs") {
+  std::map<std::int64_t, std::int64_t> peaks;
+  for (const auto& [steps, states, advances] : {std::tuple{32, 3, 93}, {32, 5, 68}, {32, 8, 54}, {80, 5, 236}, {80, 9, 174}, {128, 11, 293}}) {
+    Tape tape = blocks(steps);
+    tape.checkpoints = revolve_stretches(lists_of_blocks(tape).front(), states, false);
+    CHECK(nests(tape));
+    TrainingSetup setup;
+    setup.optimizer.kind = OptimizerKind::none;
+    setup.loss = Loss::sum;
+    setup.steps = 1;
+    BlockRuns counted;
+    REQUIRE(run_steps_observed(tape, setup, choose_device("h100-80gb").device, &counted).ok());
+    std::int64_t runs = 0;
+    for (int b = 0; b < steps; ++b) runs += counted.runs.at(static_cast<std::size_t>(b) * 4);
+    CHECK(runs == steps + advances);
+    if (steps == 32) peaks[states] = requested_peak(tape);
+  }
+  // The first input is the batch, which lives anyway; the others are one tensor each.
+  CHECK(peaks.at(5) - peaks.at(3) == 2 * bytes);
+  CHECK(peaks.at(8) - peaks.at(5) == 3 * bytes);
+}
+
+TEST_CASE("stretches inside of stretches are named in words, and read again from them") {
+  Tape tape = blocks(7);
+  checkpoint_modules(tape, {"groups:3/blocks"});
+  CHECK(checkpoint_words(tape) == std::vector<std::string>{"(blocks.0)+(blocks.1)+(blocks.2)", "(blocks.3)+(blocks.4)+(blocks.5)", "blocks.6"});
+  const auto marked = tape.checkpoints;
+  checkpoint_modules(tape, {"(blocks.0)+(blocks.1)+(blocks.2)", "(blocks.3)+(blocks.4)+(blocks.5)", "blocks.6"});
+  REQUIRE(tape.checkpoints.size() == marked.size());
+  for (std::size_t i = 0; i < marked.size(); ++i) {
+    CHECK(tape.checkpoints[i].first == marked[i].first);
+    CHECK(tape.checkpoints[i].last == marked[i].last);
+  }
+  checkpoint_modules(tape, {"groups:4/groups:2/blocks"});
+  CHECK(checkpoint_words(tape).front() == "((blocks.0)+(blocks.1))+((blocks.2)+(blocks.3))");
+  checkpoint_modules(tape, {"((blocks.0)+blocks.1)+blocks.2"});
+  CHECK(checkpoint_words(tape) == std::vector<std::string>{"((blocks.0)+blocks.1)+blocks.2"});
+  for (const char* wrong : {"groups:2/groups:2", "groups:2/groups:3", "groups:4/every:2", "(blocks.0)+(blocks.2)", "(blocks.0", "blocks.0)+blocks.1", "()+blocks.0"})
+    CHECK_THROWS_AS(checkpoint_modules(tape, {wrong}), Failure);
+  checkpoint_modules(tape, {"blocks"});
+  CHECK_FALSE(nests(tape));
+}
+
+TEST_CASE("blocks inside of checkpointed groups keep the groups' inputs and one group's blocks' inputs") {
+  Tape flat = blocks(16), nested = blocks(16);
+  checkpoint_modules(flat, {"blocks"});
+  checkpoint_modules(nested, {"groups:4/blocks"});
+  // 16 inputs against 4 of groups and 4 of the blocks of one, whose first is the group's; the batch is one of them in both.
+  CHECK(requested_peak(flat) - requested_peak(nested) == (16 - 7) * bytes);
 }
