@@ -77,6 +77,12 @@ STRATEGIES = [
 ]
 
 
+# Full and selective checkpointing at three batch sizes each, on the models of tests/accuracy/parallel_record.py.
+CHECKPOINTED = {"gpt2": ("model.transformer.h.*", "matmul,attention", [dict(batch=b, seq=512) for b in (1, 4, 8)]),
+                "llama-3.2-1b": ("model.model.layers.*", "matmul,attention", [dict(batch=b, seq=512) for b in (1, 2, 4)]),
+                "resnet50": ("layer?.*", "convolution", [dict(batch=b) for b in (8, 32, 64)])}
+
+
 def _matrix(device, name, sizes):
     for precision in PRECISIONS:
         for optimizer in ("adamw", "sgd-momentum"):
@@ -130,3 +136,14 @@ def strategies():
         spec = models.REGISTRY[name]
         sizes = dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)
         yield dict(device="h100", model=name, **{"mode": "train", "precision": "fp32", "optimizer": "adamw", **settings}, **sizes)
+    for name, (layers, save, all_sizes) in CHECKPOINTED.items():
+        for settings in (dict(checkpoint=layers), dict(checkpoint=layers, checkpoint_save=save), dict(checkpoint="every:2")):
+            for sizes in all_sizes:
+                yield dict(device="h100", model=name, mode="train", precision="fp32", optimizer="adamw", **settings, **sizes)
+    # Nested checkpoints, and activations that wait in host memory at several batch sizes.
+    for name, settings in (("gpt2", dict(checkpoint="groups:4/blocks")), ("gpt2", dict(checkpoint="groups:6/groups:2/blocks", precision="bf16")),
+                           ("vit_b_16", dict(checkpoint="groups:4/blocks", precision="amp-bf16"))):
+        sizes = dict(batch=4, seq=512) if name == "gpt2" else dict(batch=16)
+        yield dict(device="h100", model=name, **{"mode": "train", "precision": "fp32", "optimizer": "adamw", **settings}, **sizes)
+    for batch in (8, 16, 32):
+        yield dict(device="h100", model="resnet50", mode="train", precision="amp-bf16", optimizer="adamw", offload="activations", batch=batch)

@@ -118,6 +118,9 @@ struct BlockRuns : CallObserver {
   void after(Run&, std::size_t, const ValueList&) override {}
 };
 
+/// How many activations that many bytes are, but for gradients of weights (64 KiB each, an activation has 8 MiB).
+std::int64_t tensors(std::int64_t count) { return (count + bytes / 2) / bytes; }
+
 }  // namespace
 
 TEST_CASE("nested stretches run as often as Revolve says, and store as many inputs") {
@@ -126,20 +129,25 @@ TEST_CASE("nested stretches run as often as Revolve says, and store as many inpu
     Tape tape = blocks(steps);
     tape.checkpoints = revolve_stretches(lists_of_blocks(tape).front(), states, false);
     CHECK(nests(tape));
-    TrainingSetup setup;
-    setup.optimizer.kind = OptimizerKind::none;
-    setup.loss = Loss::sum;
-    setup.steps = 1;
-    BlockRuns counted;
-    REQUIRE(run_steps_observed(tape, setup, choose_device("h100-80gb").device, &counted).ok());
-    std::int64_t runs = 0;
-    for (int b = 0; b < steps; ++b) runs += counted.runs.at(static_cast<std::size_t>(b) * 4);
-    CHECK(runs == steps + advances);
+    const auto runs_of = [&](std::int64_t training_steps) {
+      TrainingSetup setup;
+      setup.optimizer.kind = OptimizerKind::none;
+      setup.loss = Loss::sum;
+      setup.steps = training_steps;
+      BlockRuns counted;
+      REQUIRE(run_steps_observed(tape, setup, choose_device("h100-80gb").device, &counted).ok());
+      std::int64_t runs = 0;
+      for (int b = 0; b < steps; ++b) runs += counted.runs.at(static_cast<std::size_t>(b) * 4);
+      return runs;
+    };
+    // One step more, since the first is begun twice: its forward pass tells the shape of the target.
+    CHECK(runs_of(2) - runs_of(1) == steps + advances);
     if (steps == 32) peaks[states] = requested_peak(tape);
   }
-  // The first input is the batch, which lives anyway; the others are one tensor each.
-  CHECK(peaks.at(5) - peaks.at(3) == 2 * bytes);
-  CHECK(peaks.at(8) - peaks.at(5) == 3 * bytes);
+  // The first input is the batch, which lives anyway; the others are one tensor each. More are stored at the same place of the
+  // backward pass, or earlier in it, where gradients of the small weights are not there yet.
+  CHECK(tensors(peaks.at(5) - peaks.at(3)) == 2);
+  CHECK(tensors(peaks.at(8) - peaks.at(5)) == 3);
 }
 
 TEST_CASE("stretches inside of stretches are named in words, and read again from them") {
@@ -168,5 +176,5 @@ TEST_CASE("blocks inside of checkpointed groups keep the groups' inputs and one 
   checkpoint_modules(flat, {"blocks"});
   checkpoint_modules(nested, {"groups:4/blocks"});
   // 16 inputs against 4 of groups and 4 of the blocks of one, whose first is the group's; the batch is one of them in both.
-  CHECK(requested_peak(flat) - requested_peak(nested) == (16 - 7) * bytes);
+  CHECK(tensors(requested_peak(flat) - requested_peak(nested)) == 16 - 7);
 }
