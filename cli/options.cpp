@@ -121,8 +121,10 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   p.reshard_after_forward = !parsed.has("no-reshard");
   p.sequence_parallel = parsed.has("sp");
   const bool fsdp = parsed.has("fsdp") || parsed.has("hsdp");
-  if (parsed.has("ddp") + parsed.has("zero") + fsdp > 1)
-    fail(ErrorKind::usage, "--ddp, --zero and --fsdp contradict each other", "--ddp", "give one of them");
+  const bool megatron = parsed.has("megatron") || parsed.has("dist-opt");
+  if (parsed.has("ddp") + parsed.has("zero") + fsdp + megatron > 1)
+    fail(ErrorKind::usage, "--ddp, --zero, --fsdp and --megatron contradict each other", parsed.has("ddp") ? "--ddp" : parsed.has("zero") ? "--zero" : "--fsdp", "give one of them");
+  if (megatron) p.sharding = parsed.has("dist-opt") ? Sharding::megatron_dist : Sharding::megatron;
   if (fsdp) p.sharding = Sharding::fsdp;
   if (auto v = text("zero")) p.sharding = parse_zero_stage(*v);
   if (auto v = text("pp-schedule")) parse_pipeline_schedule(*v, p);
@@ -215,10 +217,11 @@ Options make_options(const Parsed& parsed) {
     s.mode = parse_mode(*v);
     o.mode_given = true;
   }
-  if (auto v = text("precision")) s.precision = parse_precision(*v);
+  if (auto v = text("precision")) s.precision = parse_precision(*v, s.fp8);
   if (auto v = text("amp")) {
-    const Precision amp = parse_precision("amp-" + *v);
-    if (parsed.has("precision") && s.precision != amp)
+    Fp8 none = Fp8::none;
+    const Precision amp = parse_precision("amp-" + *v, none);
+    if (parsed.has("precision") && (s.precision != amp || s.fp8 != Fp8::none))
       fail(ErrorKind::usage, "--amp and --precision contradict each other", "--amp", "give one of them");
     s.precision = amp;
   }

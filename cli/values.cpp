@@ -227,8 +227,8 @@ bool parse_yes_no(std::string_view text, std::string_view flag) {
 }
 
 std::string parse_framework(std::string_view text) {
-  return std::string(choose(text, "--for", std::array<std::pair<std::string_view, std::string_view>, 6>{
-      {{"pytorch", "pytorch"}, {"hf", "hf"}, {"accelerate", "accelerate"}, {"deepspeed", "deepspeed"}, {"torchtitan", "torchtitan"}, {"lightning", "lightning"}}}));
+  return std::string(choose(text, "--for", std::array<std::pair<std::string_view, std::string_view>, 7>{
+      {{"pytorch", "pytorch"}, {"hf", "hf"}, {"accelerate", "accelerate"}, {"deepspeed", "deepspeed"}, {"megatron", "megatron"}, {"torchtitan", "torchtitan"}, {"lightning", "lightning"}}}));
 }
 
 Mode parse_mode(std::string_view text) {
@@ -236,10 +236,13 @@ Mode parse_mode(std::string_view text) {
       {{"training", Mode::training}, {"inference", Mode::inference}, {"train", Mode::training}, {"infer", Mode::inference}}});
 }
 
-Precision parse_precision(std::string_view text) {
-  return choose(text, "--precision", std::array<std::pair<std::string_view, Precision>, 5>{
-      {{"fp32", Precision::fp32}, {"amp-bf16", Precision::amp_bf16}, {"amp-fp16", Precision::amp_fp16}, {"bf16", Precision::bf16},
-       {"fp16", Precision::fp16}}});
+Precision parse_precision(std::string_view text, Fp8& fp8) {
+  const auto [precision, eight] = choose(text, "--precision", std::array<std::pair<std::string_view, std::pair<Precision, Fp8>>, 7>{
+      {{"fp32", {Precision::fp32, Fp8::none}}, {"amp-bf16", {Precision::amp_bf16, Fp8::none}}, {"amp-fp16", {Precision::amp_fp16, Fp8::none}},
+       {"bf16", {Precision::bf16, Fp8::none}}, {"fp16", {Precision::fp16, Fp8::none}}, {"fp8", {Precision::bf16, Fp8::cached}},
+       {"fp8-weights", {Precision::bf16, Fp8::primary}}}});
+  fp8 = eight;
+  return precision;
 }
 
 OptimizerSetup parse_optimizer(std::string_view text) {

@@ -27,7 +27,8 @@ bool parse_yes_no(std::string_view text, std::string_view flag);
 /// A name of --for.
 std::string parse_framework(std::string_view text);
 Mode parse_mode(std::string_view text);
-Precision parse_precision(std::string_view text);
+/// "fp8" and "fp8-weights" are bf16 with `fp8` set; every other word resets it.
+Precision parse_precision(std::string_view text, Fp8& fp8);
 OptimizerSetup parse_optimizer(std::string_view text);
 OptimizerImpl parse_optimizer_impl(std::string_view text);
 Loss parse_loss(std::string_view text);

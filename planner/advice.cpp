@@ -69,6 +69,10 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
                       "halves activations, not weights, gradients or optimizer state; faster on tensor cores",
                       [bf16](TrainingSetup& t) { t.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16; }});
   }
+  if (s.precision == Precision::bf16 && s.fp8 == Fp8::none && !s.lora && !s.offload.any())
+    tricks.push_back({"fp8", "linears in 8 bits", "--precision fp8", "with transformer_engine.pytorch.fp8_autocast(enabled=True): loss = loss_fn(model(x), y)   # nn.Linear replaced by te.Linear",
+                      "for speed: copies of the weights in 8 bits (two where the card multiplies in one layout only) lie beside those of 16, and only inputs of linears shrink; "
+                      "it may need more memory than bfloat16", [](TrainingSetup& t) { t.fp8 = Fp8::cached; }});
   if (s.mode != Mode::training) return;
   if (s.checkpoint.empty())
     tricks.push_back({"checkpointing", "activation checkpointing of the repeated blocks", "--checkpoint blocks",

@@ -17,6 +17,8 @@ JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device&
   samples = batch * micro * present.parallel.data;
   Knobs knobs = options.knobs;
   for (Knob k : {Knob::batch, Knob::offload, Knob::parallel, Knob::allocator}) knobs.keep(k);  // offload on several GPUs has no model
+  if (is_megatron(present.parallel.sharding))
+    for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters}) knobs.keep(k);  // its own
   TrainingSetup alone = present;
   alone.parallel = ParallelSetup{};
   space = make_space(model, alone, batch, device, knobs, options.keep_samples);

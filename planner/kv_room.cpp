@@ -26,7 +26,7 @@ std::int64_t tokens_in(Bytes left, Bytes per_token, std::int64_t block) {
 }
 
 std::optional<LargestKvCache> largest_kv_cache(const Model& model, const TrainingSetup& given, const Device& device, const MarginOf& margin) {
-  if (given.mode != Mode::inference) return std::nullopt;
+  if (given.mode != Mode::inference || is_parallel(resolve(given.parallel))) return std::nullopt;
   TrainingSetup setup = given;
   setup.kv_cache.reset();
   const Tape tape = take(lower(model, setup));

@@ -34,7 +34,7 @@ struct LargestKvCache {
 };
 
 /// The largest cache beside a forward pass of the setup, estimated with the cache allocated, not divided out. None where the model has
-/// no causal attention or the setup is no inference. Pages are those of setup.kv_cache, else of 16 tokens (vLLM's default).
+/// no causal attention or the setup is no inference on one GPU. Pages are those of setup.kv_cache, else of 16 tokens (vLLM's default).
 std::optional<LargestKvCache> largest_kv_cache(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin);
 
 }  // namespace memplan

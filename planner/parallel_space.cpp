@@ -75,10 +75,18 @@ class Enumeration {
   void ways(const ParallelSetup& base) {
     const std::int64_t ranks = base.data * base.context;
     add(base);
+    if (is_megatron(present_.parallel.sharding) && training_ && (base.expert == 1)) {
+      for (Sharding way : {Sharding::megatron, Sharding::megatron_dist}) {
+        ParallelSetup megatron = base;
+        megatron.sharding = way;
+        if (ranks > 1 || way == Sharding::megatron) add(megatron);
+      }
+    }
     if (ranks < 2 || !training_ || base.expert > 1) return;
     ParallelSetup view = base;
     view.gradient_as_bucket_view = true;
     add(view);
+    if (present_.fp8 != Fp8::none) return;  // not modelled with sharded weights
     ParallelSetup fsdp = base;
     fsdp.sharding = Sharding::fsdp;
     std::vector<ParallelSetup> sharded{fsdp};
@@ -141,6 +149,8 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
   if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3)
     flags += fmt::format(" --zero {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1));
+  if (p.sharding == Sharding::megatron) flags += " --megatron";
+  if (p.sharding == Sharding::megatron_dist) flags += " --dist-opt";
   if (!p.reshard_after_forward) flags += " --no-reshard";
   const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
   if (p.param_dtype) flags += fmt::format(" --fsdp-dtype {}", dtype(*p.param_dtype));
@@ -159,7 +169,7 @@ ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLim
   ParallelChoices out;
   const std::int64_t gpus = present.parallel.gpus;
   ParallelOption home{present.parallel, "", false, true};
-  home.accumulates = present.parallel.sharding == Sharding::none || present.parallel.sharding == Sharding::fsdp;
+  home.accumulates = !is_zero(present.parallel.sharding);
   home.converts = present.parallel.param_dtype.has_value() || !home.accumulates;
   out.options.push_back(std::move(home));
   if (gpus < 2 || !knobs.has(Knob::parallel)) return out;

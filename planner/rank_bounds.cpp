@@ -69,7 +69,20 @@ WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on
 
 double bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
 
-bool is_zero(Sharding s) { return s == Sharding::zero1 || s == Sharding::zero2 || s == Sharding::zero3; }
+/// DDP and Megatron-LM without its distributed optimizer hold everything on every rank.
+bool shares_out(Sharding s) { return s != Sharding::none && s != Sharding::megatron; }
+
+/// Bytes per element of Megatron-LM's gradient buffer.
+double main_gradient(Precision p) { return p == Precision::fp16 ? 2 : 4; }
+
+/// What Megatron-LM's optimizer has beside the gradient buffer: weights of its own unless the model's are fp32, moments, and in the step of a
+/// float16 model fp32 gradients.
+OptimizerNeeds megatron_needs(const TrainingSetup& setup, double elements) {
+  OptimizerNeeds needs = optimizer_needs(setup.optimizer, 4 * elements, static_cast<std::int64_t>(elements));
+  if (setup.precision != Precision::fp32) needs.state += 4 * elements;
+  needs.temporary = setup.precision == Precision::fp16 ? 4 * elements : 0;
+  return needs;
+}
 
 /// Micro-batches, or chunks of them, whose activations the first rank of a pipeline holds at once (docs/parallelism.md).
 std::int64_t in_flight_on_first(const ParallelSetup& p, std::int64_t micro_batches) {
@@ -91,7 +104,7 @@ RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches) {
   const double tensor = static_cast<double>(p.tensor), stages = static_cast<double>(p.pipeline);
   // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks of experts.
   share.whole = 1 / (tensor * stages * static_cast<double>(p.expert));
-  share.sharded = share.whole / (p.sharding == Sharding::none ? 1.0 : static_cast<double>(shard_group(p)));
+  share.sharded = share.whole / (shares_out(p.sharding) ? static_cast<double>(shard_group(p)) : 1.0);
   // Rank r of a pipeline keeps n_r micro-batches of its own stages. Whatever the stages are, the heaviest rank has at least
   // the whole divided by the sum of 1 / n_r.
   double sum = 0;
@@ -142,6 +155,11 @@ double data_communication(const DepthLines& r, const TrainingSetup& setup, doubl
   const double part = static_cast<double>(p.tensor * p.pipeline * p.expert), weights = r.parameters / part, gradients = r.gradients / part;
   const double all = link_rate(ranks, p.tensor, rates, a);
   if (p.sharding == Sharding::none) return std::max(0.0, 2 * ring_time(gradients, ranks, all, a) - t.backward / micro_batches);
+  // Megatron-LM overlaps nothing unless it is told to, and reduces its own gradients: a sum, or a part of it and then weights.
+  if (is_megatron(p.sharding)) {
+    const double sums = main_gradient(setup.precision) * static_cast<double>(r.work.trained_elements) / part;
+    return ring_time(sums, ranks, all, a) + ring_time(p.sharding == Sharding::megatron ? sums : weights, ranks, all, a);
+  }
   // ZeRO's first stages reduce like DDP and gather the updated weights after the step.
   if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2)
     return std::max(0.0, ring_time(gradients, ranks, all, a) - t.backward / micro_batches) + ring_time(weights, ranks, all, a);
@@ -212,23 +230,27 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   const double elements = static_cast<double>(r.work.trained_elements);
   // Under a mixed-precision policy the shards are fp32, and the run's dtype is that of what is gathered.
   const bool policy = p.param_dtype.has_value();
-  const double weights = policy ? std::max(r.parameters, 4 * elements) : r.parameters, gradients = policy ? 4 * elements : r.gradients;
+  const double weights = policy ? std::max(r.parameters, 4 * elements) : r.parameters;
+  const bool megatron = is_megatron(p.sharding);
+  const double gradients = policy ? 4 * elements : megatron ? main_gradient(setup.precision) * elements : r.gradients;
   OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, gradients, r.work.trained_elements);
   if (p.tensor > 1) optimizer.temporary = 0;  // that optimizer runs with foreach=False
+  if (megatron) optimizer = megatron_needs(setup, elements);
   if (is_zero(p.sharding)) optimizer = {12 * elements, 4 * elements};
   Bytes floor;
   if (p.pipeline > 1 && r.block.parameters > 0) {
     // The first rank holds its blocks, and the activations of the micro-batches in flight.
     const std::int64_t stages = p.pipeline * p.virtual_stages, longest = (r.blocks + stages - 1) / stages;
     const double blocks = static_cast<double>(longest * p.virtual_stages), cut = 1 / static_cast<double>(p.tensor * p.expert);
-    const double group = p.sharding == Sharding::fsdp ? static_cast<double>(shard_group(p)) : 1.0;
-    const double own_weights = (policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters) * blocks * cut / group;
-    const double own_gradients = r.block.gradients * blocks * cut;
-    const double own_state = optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state * blocks * cut / group;
+    const bool shards = p.sharding == Sharding::fsdp;
+    const double group = shards || p.sharding == Sharding::megatron_dist ? static_cast<double>(shard_group(p)) : 1.0;
+    const double own_weights = (policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters) * blocks * cut / (shards ? group : 1.0);
+    const double own_gradients = (megatron ? main_gradient(setup.precision) * r.block.elements : r.block.gradients) * blocks * cut;
+    const double own_state = megatron ? megatron_needs(setup, r.block.elements).state * blocks * cut / group : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state * blocks * cut / group;
     const std::int64_t flights = in_flight_on_first(p, micro_batches);
     const double kept = r.block.kept.at(batch) * static_cast<double>(longest * flights) / static_cast<double>(p.tensor * p.context);
     // In the steady state gradients lie there as well, whole until the last micro-batch.
-    const bool steady = micro_batches * p.virtual_stages > flights;
+    const bool steady = megatron || micro_batches * p.virtual_stages > flights;
     const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks * cut : 0;
     // Buffers for the gradients of every micro-batch, of each chunk.
     const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * p.virtual_stages);
@@ -244,7 +266,7 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole), state = optimizer.state * share.sharded;
   held += state;
   // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
-  const double waiting = micro_batches > 1 && p.pipeline < 2 ? kept_gradients : 0;
+  const double waiting = megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
   return std::max(floor, process(std::max(held + gathered + activations + waiting,
                                           held + kept_gradients + optimizer.temporary * share.sharded)));
 }
@@ -275,9 +297,9 @@ StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::in
   const double longest = r.blocks > 0 && p.pipeline > 1 ? static_cast<double>((r.blocks + stages - 1) / stages * p.virtual_stages) / static_cast<double>(r.blocks) : 1.0;
   t.forward *= count * longest, t.backward *= count * longest, t.again *= count * longest;
   if (p.pipeline > 1) t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) / (count * static_cast<double>(p.virtual_stages));
-  const std::int64_t shards = p.tensor * p.pipeline * p.expert * (p.sharding == Sharding::none ? 1 : shard_group(p));
+  const std::int64_t shards = p.tensor * p.pipeline * p.expert * (shares_out(p.sharding) ? shard_group(p) : 1);
   const std::int64_t elements = r.work.trained_elements / shards, tensors = r.work.trained_tensors / p.pipeline;
-  const bool fp32_state = is_zero(p.sharding) || p.param_dtype.has_value();
+  const bool fp32_state = is_zero(p.sharding) || is_megatron(p.sharding) || p.param_dtype.has_value();
   const int bytes = fp32_state ? 4 : static_cast<int>(bytes_per_weight(setup.precision));
   t.optimizer = optimizer_time(setup.optimizer, elements, tensors, bytes, rates, a) + gradient_time(setup, micro_batches, elements, bytes, rates, a);
   t.communication = waiting_communication(r, p, batch, count, t.again > 0, rates, a) + data_communication(r, setup, count, t, rates, a);

@@ -100,8 +100,8 @@ std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, c
     // Too small by the figures of the card asked for: two of the nearest are tried all the same.
     if (d.total < known.peak.process && d.total + Bytes::gib(1) < known.peak.process) continue;
     const Result<Estimate> e = estimate_tape(tape, setup, d);
+    if (!e) continue;  // cards without the units that the setup needs
     ++tried;
-    if (!e) continue;
     const Judgement j = judge(*e, d, margin(d));
     if (j.verdict == Verdict::fits) cards.push_back({d, e->peak.process, j.verdict});
   }

@@ -158,8 +158,14 @@ Knobs Knobs::usual() {
   return k;
 }
 
-Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& knobs, bool keep_samples) {
+Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& wanted, bool keep_samples) {
   Space space;
+  // What other runtimes do by themselves, and what is not modelled together with them.
+  Knobs knobs = wanted;
+  if (is_megatron(present.parallel.sharding))
+    for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters, Knob::offload}) knobs.keep(k);
+  if (present.fp8 != Fp8::none)
+    for (Knob k : {Knob::precision, Knob::weights, Knob::adapters, Knob::offload}) knobs.keep(k);
   space.present = present;
   const bool training = present.mode == Mode::training;
   if (knobs.has(Knob::allocator)) add(space, allocator_axis(present));

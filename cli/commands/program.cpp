@@ -83,6 +83,7 @@ std::string kv_cache_text(const KvCacheSetup& setup, const std::vector<KvLayer>&
 
 std::string reference_program(const Options& options) {
   const TrainingSetup& s = options.setup;
+  if (s.fp8 != Fp8::none) fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program", "docs/strategies.md describes what is estimated");
   const Shapes shapes = shapes_of(options);
   const bool training = s.mode == Mode::training;
   const bool amp = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;

@@ -10,21 +10,16 @@ bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::am
 bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
 bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
 
-int zero_stage(Sharding s) {
-  switch (s) {
-    case Sharding::zero1: return 1;
-    case Sharding::zero2: return 2;
-    case Sharding::zero3: return 3;
-    default: return 0;
-  }
-}
-
 std::string shell_lines(const TrainingSetup& s) {
   return s.allocator.expandable_segments ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n" : "";
 }
 
 std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
   std::string out = attention_text(s.attention) + frozen_text(s.frozen);
+  if (s.fp8 != Fp8::none)
+    out += fmt::format("# transformer_engine.pytorch.Linear in the place of every nn.Linear but the last, {}\n"
+                       "# with transformer_engine.pytorch.fp8_autocast(enabled=True) around the forward pass and is_first_microbatch given\n",
+                       s.fp8 == Fp8::primary ? "built under transformer_engine.pytorch.fp8_model_init()" : "beside weights of bfloat16");
   if (is_pure(s.precision)) out += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) out += "model.to(memory_format=torch.channels_last)   # and the images too\n";
   if (s.mode == Mode::inference) return out;
@@ -49,6 +44,7 @@ std::string framework_settings(const TrainingSetup& setup, const ModelParts& par
   if (framework == "hf") return hf_settings(setup, parts);
   if (framework == "accelerate") return accelerate_settings(setup, parts);
   if (framework == "deepspeed") return deepspeed_settings(setup, parts);
+  if (framework == "megatron") return megatron_settings(setup, parts);
   if (framework == "torchtitan") return torchtitan_settings(setup, parts);
   if (framework == "lightning") return lightning_settings(setup, parts);
   return pytorch_settings(setup, parts);

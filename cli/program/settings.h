@@ -15,6 +15,7 @@ std::string pytorch_settings(const TrainingSetup& setup, const ModelParts& parts
 std::string hf_settings(const TrainingSetup& setup, const ModelParts& parts);
 std::string accelerate_settings(const TrainingSetup& setup, const ModelParts& parts);
 std::string deepspeed_settings(const TrainingSetup& setup, const ModelParts& parts);
+std::string megatron_settings(const TrainingSetup& setup, const ModelParts& parts);
 std::string torchtitan_settings(const TrainingSetup& setup, const ModelParts& parts);
 std::string lightning_settings(const TrainingSetup& setup, const ModelParts& parts);
 
@@ -22,8 +23,6 @@ std::string lightning_settings(const TrainingSetup& setup, const ModelParts& par
 bool is_amp(Precision precision);
 bool is_pure(Precision precision);  ///< weights themselves in 16 bit
 bool is_bf16(Precision precision);
-/// DeepSpeed's stage; 0 for what is not DeepSpeed's.
-int zero_stage(Sharding sharding);
 /// The environment that has to stand before Python starts.
 std::string shell_lines(const TrainingSetup& setup);
 /// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.

@@ -63,7 +63,7 @@ std::string pytorch_settings(const TrainingSetup& s, const ModelParts& parts) {
   } else if (has_short_program(s.parallel)) {
     out += place_on_devices(s.parallel, parts);
   } else {
-    out += fmt::format("# {}: more than a few lines of PyTorch; --for torchtitan and --for deepspeed say it in settings\n", describe(s.parallel));
+    out += fmt::format("# {}: more than a few lines of PyTorch; --for torchtitan, --for deepspeed and --for megatron say it in settings\n", describe(s.parallel));
   }
   if (s.kv_cache) out += "# the keys and values: `memplan explain MODEL --program` makes them\n";
   if (s.mode == Mode::inference) return out + inference(s);

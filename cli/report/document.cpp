@@ -23,7 +23,7 @@ Json setup(const Answer& a) {
   const TrainingSetup& s = a.setup;
   Json dims = Json::array();
   for (const BoundDim& d : a.dims) dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
-  Json j{{"mode", name_of(s.mode)}, {"precision", name_of(s.precision)}, {"dims", dims}};
+  Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);
     j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum}, {"amsgrad", s.optimizer.amsgrad},
@@ -37,7 +37,7 @@ Json setup(const Answer& a) {
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
   }
-  if (const ParallelSetup& p = s.parallel; is_parallel(p)) {
+  if (const ParallelSetup& p = s.parallel; is_parallel(p) || is_megatron(p.sharding)) {
     j["parallel"] = {{"gpus", p.gpus}, {"data", p.data}, {"sharding", name_of(p.sharding)}, {"tensor", p.tensor}, {"sequence_parallel", p.sequence_parallel},
                      {"pipeline", p.pipeline}, {"context", p.context}, {"expert", p.expert}, {"description", describe(p)}};
     if (p.sharding == Sharding::none)

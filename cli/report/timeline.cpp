@@ -248,7 +248,7 @@ class Section {
 
 Json suggestion(const RunRecord& run, const Candidate& c, const Candidate& present, const char* kind) {
   Json settings = Json::object();
-  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "torchtitan", "lightning"}) settings[framework] = framework_settings(c.setup, run.parts.at(c.flags), framework);
+  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "megatron", "torchtitan", "lightning"}) settings[framework] = framework_settings(c.setup, run.parts.at(c.flags), framework);
   Json cautions = Json::array();
   for (const std::string& text : c.cautions) cautions.push_back(clean(text));
   const double before = present.time.total();

@@ -6,6 +6,7 @@
 
 #include "estimators/aten/autocast.h"
 #include "estimators/aten/collectives.h"
+#include "estimators/aten/fp8.h"
 #include "estimators/base/text.h"
 
 namespace memplan {
@@ -72,6 +73,7 @@ const Registry& registry() {
     register_recurrent(*r);
     register_symbolic(*r);
     register_quantized(*r);
+    register_fp8(*r);
     register_collectives(*r);
     apply_autocast_lists(*r);
     return r;

@@ -8,6 +8,7 @@ Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d) {}
 
 Run::~Run() {
   cast_cache.clear();
+  kept_by_modules.clear();
   for (auto& w : cublas_workspace_) w.reset();
   for (auto& w : cublas_lt_workspace_) w.reset();
   cudnn_dropout_.reset();

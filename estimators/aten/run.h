@@ -108,6 +108,9 @@ class Run {
   DType autocast_dtype = DType::bfloat16;
   std::unordered_map<TensorBody*, std::pair<Tensor, Tensor>> cast_cache;  ///< leaf -> (leaf, cast)
 
+  /// What a module makes in its first forward pass and keeps for the whole run, by its weight.
+  std::unordered_map<const TensorBody*, TensorList> kept_by_modules;
+
   // --- the record -----------------------------------------------------------------------------------------------
   const TrainingSetup& setup;
   const Device& device;

@@ -33,6 +33,7 @@ void refuse_unsupported(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
   refuse(is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none, "a job of several GPUs: it runs one process on one device", p.pipeline > 1 ? "--pp" : p.tensor > 1 ? "--tp" : p.context > 1 ? "--cp" : "--gpus",
          "memplan observe --world N runs a script that does, one rank after the other");
+  refuse(s.fp8 != Fp8::none, "linears in 8 bits: their kernels are those of Transformer Engine", "--precision fp8", script);
   refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes", "--checkpoint-save", script);
   refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal", "memplan prints the modules that it chose: give those to --checkpoint");
   refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's", "--offload parameters", script);

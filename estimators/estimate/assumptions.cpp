@@ -19,6 +19,15 @@ const char* name_of(Precision precision) {
   return "?";
 }
 
+const char* precision_of(const TrainingSetup& setup) {
+  switch (setup.fp8) {
+    case Fp8::none: return name_of(setup.precision);
+    case Fp8::cached: return "fp8";
+    case Fp8::primary: return "fp8-weights";
+  }
+  return "?";
+}
+
 const char* name_of(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::none: return "none";
@@ -82,6 +91,9 @@ std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device
   a.push_back(fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
                           device.context_source.empty() ? std::string() : " (" + device.context_source + ")"));
   if (device.total_is_bound) a.push_back("the device's total is an upper bound, no measured figure is known");
+  if (is_megatron(setup.parallel.sharding))
+    a.push_back("Megatron-LM's buffers, layers and loss as its source documents them, around the model of this file; not compared with a run of it");
+  if (setup.fp8 != Fp8::none) a.push_back("linears in 8 bits as Transformer Engine's source documents them; not compared with its kernels");
   if (setup.mode == Mode::training) {
     if (setup.loss == Loss::automatic) a.push_back("the loss follows from the output: cross entropy for class scores, the output itself when scalar");
     if (setup.inplace_activations) a.push_back("activations that the model's modules make in place are taken to be in place");

@@ -15,6 +15,7 @@ std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device
 // Names as the command line and the reports write them.
 const char* name_of(Mode mode);
 const char* name_of(Precision precision);
+const char* precision_of(const TrainingSetup& setup);  ///< "fp8" and "fp8-weights" besides
 const char* name_of(OptimizerKind kind);
 const char* name_of(OptimizerImpl impl);
 const char* name_of(AttentionBackend backend);

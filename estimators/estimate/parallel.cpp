@@ -49,7 +49,7 @@ void fill(ParallelSetup& p) {
 void check_data(const ParallelSetup& p) {
   const std::int64_t ranks = p.data * p.context;
   const std::string name = name_of(p.sharding);
-  if (p.sharding != Sharding::none && ranks < 2)
+  if (p.sharding != Sharding::none && !is_megatron(p.sharding) && ranks < 2)
     refuse(fmt::format("{} shares out among data-parallel ranks, and there is 1", name), p.sharding == Sharding::fsdp ? "--fsdp" : "--zero",
            "give --gpus N or --dp N with N of at least 2");
   if (p.sharding != Sharding::fsdp) {
@@ -104,6 +104,8 @@ const char* name_of(Sharding sharding) {
     case Sharding::zero2: return "zero2";
     case Sharding::zero3: return "zero3";
     case Sharding::fsdp: return "fsdp";
+    case Sharding::megatron: return "megatron";
+    case Sharding::megatron_dist: return "megatron-dist-opt";
   }
   return "?";
 }
@@ -119,13 +121,15 @@ const char* name_of(PipelineSchedule schedule) {
 }
 
 std::string describe(const ParallelSetup& p) {
-  if (!is_parallel(p)) return "1 GPU";
+  if (!is_parallel(p)) return is_megatron(p.sharding) ? "1 GPU: Megatron-LM" : "1 GPU";
   std::string text = fmt::format("{} GPUs:", p.gpus);
   const auto add = [&](std::string part) { text += (text.back() == ':' ? " " : ", ") + std::move(part); };
   if (p.sharding == Sharding::fsdp) {
     add(p.shard_size > 0 && p.shard_size < p.data * p.context ? fmt::format("HSDP {} x {}", p.data * p.context / p.shard_size, p.shard_size)
                                                               : fmt::format("FSDP2 over {}", p.data * p.context));
     if (!p.reshard_after_forward) text += " without resharding";
+  } else if (is_megatron(p.sharding)) {
+    add(fmt::format("Megatron-LM over {}{}", p.data * p.context, p.sharding == Sharding::megatron_dist ? " with the distributed optimizer" : ""));
   } else if (p.sharding != Sharding::none) {
     add(fmt::format("ZeRO-{} over {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1), p.data * p.context));
   } else if (p.data > 1) {

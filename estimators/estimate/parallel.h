@@ -14,8 +14,9 @@
 namespace memplan {
 
 /// What the data-parallel ranks share out among themselves. `none` is DistributedDataParallel; zero* are DeepSpeed's
-/// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root.
-enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp };
+/// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root. `megatron` is Megatron-LM's
+/// runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also with one rank.
+enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, megatron, megatron_dist };
 
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
 
@@ -30,6 +31,8 @@ struct ParallelSetup {
   std::int64_t shard_size = 0;               ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
   std::optional<DType> param_dtype;          ///< FSDP: MixedPrecisionPolicy(param_dtype)
   std::optional<DType> reduce_dtype;         ///< FSDP: MixedPrecisionPolicy(reduce_dtype)
+  std::optional<bool> overlap_communication; ///< ZeRO: overlap_comm; none: DeepSpeed's default (stage 3 only)
+  std::int64_t reduce_bucket = 500'000'000;  ///< ZeRO: reduce_bucket_size, in elements
   std::vector<std::string> blocks;           ///< globs over module paths: units of FSDP and of pipeline stages; empty: the repeated blocks
 
   std::int64_t tensor = 1;
@@ -51,6 +54,13 @@ inline bool is_parallel(const ParallelSetup& p) { return p.gpus > 1 || p.data > 
 
 /// Ranks among which FSDP or ZeRO shares one copy out, after resolve().
 inline std::int64_t shard_group(const ParallelSetup& p) { return p.shard_size > 0 ? p.shard_size : p.data * p.context; }
+
+/// DeepSpeed's stages.
+inline bool is_zero(Sharding s) { return s == Sharding::zero1 || s == Sharding::zero2 || s == Sharding::zero3; }
+inline int zero_stage(Sharding s) { return is_zero(s) ? 1 + static_cast<int>(s) - static_cast<int>(Sharding::zero1) : 0; }
+
+/// Megatron-LM's runtime, with or without its distributed optimizer.
+inline bool is_megatron(Sharding s) { return s == Sharding::megatron || s == Sharding::megatron_dist; }
 
 const char* name_of(Sharding sharding);
 const char* name_of(PipelineSchedule schedule);

@@ -15,6 +15,9 @@ namespace memplan {
 
 enum class Mode : std::uint8_t { training, inference };
 enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
+/// Linears in 8 bits as NVIDIA's Transformer Engine runs them in a bfloat16 model: beside the weights (`cached`) or instead of them
+/// (`primary`). docs/strategies.md, "fp8".
+enum class Fp8 : std::uint8_t { none, cached, primary };
 enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit, muon };
 enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
 enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
@@ -71,6 +74,7 @@ struct TrainingSetup {
   std::optional<std::int64_t> batch;
   std::optional<std::int64_t> sequence;
   Precision precision = Precision::fp32;
+  Fp8 fp8 = Fp8::none;  ///< with Precision::bf16
   Loss loss = Loss::automatic;
   OptimizerSetup optimizer;
   std::int64_t accumulate = 1;   ///< micro-batches per optimizer step

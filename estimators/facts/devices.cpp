@@ -81,6 +81,7 @@ DeviceRates rates_in(const std::vector<std::string>& cells, const std::map<std::
   r.tf32 = number("tf32_TFLOPS") * 1e12;
   r.half = number("fp16_dense_TFLOPS") * 1e12;
   r.bf16 = number("bf16_dense_TFLOPS") * 1e12;
+  r.fp8 = number("fp8_dense_TFLOPS") * 1e12;
   r.memory = number("hbm_GBps") * 1e9;
   r.link = number("link_GBps") * 1e9;
   r.pcie = std::min(pcie_of(sm) * 1e9, r.link > 0 ? r.link : pcie_of(sm) * 1e9);

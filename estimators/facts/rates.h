@@ -12,6 +12,7 @@ struct DeviceRates {
   double tf32 = 0;     ///< FLOP/s of dense tensor-core products, likewise below
   double half = 0;     ///< float16
   double bf16 = 0;
+  double fp8 = 0;
   double memory = 0;   ///< bytes/s of device memory
   double link = 0;     ///< bytes/s and direction between devices of one node: NVLink where the board has it, else PCIe
   double pcie = 0;     ///< bytes/s and direction to the host

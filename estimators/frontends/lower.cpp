@@ -12,6 +12,7 @@
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/fp8.h"
 #include "estimators/strategies/lora.h"
 #include "estimators/strategies/offload.h"
 #include "estimators/strategies/support.h"
@@ -118,6 +119,7 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
     if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
     if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});
     if (setup.parallel.context > 1) gather_keys_and_values(tape, setup.parallel.context);
+    if (setup.fp8 != Fp8::none) linears_in_fp8(tape, setup);
     return std::move(tape);
   });
 }

@@ -58,6 +58,8 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
     case Loss::mse: return run("aten::mse_loss", {y, target});
     case Loss::cross_entropy: {
       if (y->rank() == 2 || y->rank() == 4) return run("aten::cross_entropy_loss", {y, target});
+      // Megatron-LM's model takes the loss of every token itself; the mean is taken of what its mask leaves.
+      if (is_megatron(r.setup.parallel.sharding) && y->rank() == 3 && r.grad_mode) return run("aten::mean", {run("memplan::vocab_cross_entropy", {y, target})});
       Tensor flat = op::flatten(r, y, 0, -2);
       Tensor classes = op::flatten(r, target, 0, -1);
       return run("aten::cross_entropy_loss", {flat, classes});

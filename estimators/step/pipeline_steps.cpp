@@ -122,6 +122,7 @@ class PipelineProgram {
       r_.autocast = false;
       r_.cast_cache.clear();
       if (setup_.clip_grad_norm) clip_grad_norm(r_, trainable);
+      for (auto& c : chunks_) c->model->begin_optimizer();
       if (optimizer_) optimizer_->step(r_);
       if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad(trainable);
     }
@@ -218,6 +219,7 @@ class PipelineProgram {
       const TargetShape& shape = rehearsal_.target;
       const Tensor target = has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
       losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape);
+      if (is_megatron(parallel_.sharding)) outputs.clear(), names_.output.clear();  // its model returns the loss
     }
     TensorList sends;
     for (const Value& v : outputs)

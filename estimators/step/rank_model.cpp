@@ -16,11 +16,11 @@ DType converted(DType d, Precision p) {
 OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
   OptimizerSetup optimizer = setup.optimizer;
   // DeepSpeed's own FusedAdam updates the partition in place.
-  const bool zero = setup.parallel.sharding != Sharding::none && setup.parallel.sharding != Sharding::fsdp;
+  const bool zero = is_zero(setup.parallel.sharding) || is_megatron(setup.parallel.sharding);
   const bool adam = optimizer.kind == OptimizerKind::adam || optimizer.kind == OptimizerKind::adamw;
   if (zero && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
-  // With sequence parallelism the norms' parameters are DTensors as well.
-  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && setup.parallel.sharding != Sharding::fsdp;
+  // With sequence parallelism the norms' parameters are DTensors as well; Megatron-LM has no DTensors.
+  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && setup.parallel.sharding != Sharding::fsdp && !is_megatron(setup.parallel.sharding);
   if (mixed && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::loop;
   return optimizer;
 }
@@ -39,6 +39,8 @@ void RankModel::to_device(bool wrapped) {
     move();
     if (parallel_.sharding == Sharding::none && parallel_.data * parallel_.context > 1 && setup_.mode == Mode::training)
       wrapper_ = wrap_ddp(r_, tape_, parallel_, env, trainable);
+    else if (is_megatron(parallel_.sharding) && setup_.mode == Mode::training)
+      wrapper_ = wrap_megatron(r_, parallel_, trainable);
     else if (parallel_.sharding != Sharding::none && setup_.mode == Mode::training)
       wrapper_ = wrap_zero(r_, tape_, parallel_, env, trainable);
   }

@@ -100,6 +100,7 @@ class Program {
         Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
         forward(k + 1 == count);
         if (!take_loss(setup_.accumulate > 1)) return false;
+        if (is_megatron(setup_.parallel.sharding)) output_.clear();  // its model returns the loss
       }
       model_.end_autocast();
       model_.begin_backward();

@@ -21,10 +21,23 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
          "--pp", fmt::format("use at most --pp {}", std::max<std::int64_t>(1, count / p.virtual_stages)));
 }
 
+void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
+  const char* flag = p.sharding == Sharding::megatron_dist ? "--dist-opt" : "--megatron";
+  if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
+    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", flag, "use --precision bf16, fp16 or fp32");
+  const OptimizerKind kind = setup.optimizer.kind;
+  if (setup.mode == Mode::training && kind != OptimizerKind::adam && kind != OptimizerKind::adamw && kind != OptimizerKind::sgd && kind != OptimizerKind::none)
+    not_built("another optimizer than Adam and SGD in Megatron-LM", "--optimizer");
+  if (setup.optimizer.amsgrad) not_built("AMSGrad in Megatron-LM", "--optimizer");
+  if (setup.offload.any()) not_built("offload in Megatron-LM", "--offload");
+  if (setup.lora) not_built("adapters in Megatron-LM", setup.lora->quantized ? "--qlora" : "--lora");
+}
+
 }  // namespace
 
 void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   const ParallelSetup p = resolve(setup.parallel);
+  if (is_megatron(p.sharding)) check_megatron(setup, p);
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p);
   if (setup.offload.activations || setup.offload.optimizer || setup.offload.parameters) not_built("offload on several GPUs", "--offload");
@@ -38,7 +51,7 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   // Experts would be sharded over fewer ranks than the rest.
   if (p.expert > 1 && p.sharding != Sharding::none) not_built("expert parallelism with sharded data parallelism", "--ep");
   if (p.expert > 1 && p.tensor > 1) not_built("expert together with tensor parallelism", "--ep");
-  if (p.sharding != Sharding::none && p.sharding != Sharding::fsdp) {
+  if (is_zero(p.sharding)) {
     if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
       fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", "--zero", "use --precision bf16, fp16 or fp32");
     if (p.pipeline > 1) not_built("ZeRO in a pipeline", "--zero");

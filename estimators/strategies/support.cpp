@@ -1,10 +1,12 @@
 #include "estimators/strategies/support.h"
 
 #include "estimators/base/error.h"
+#include "estimators/strategies/fp8.h"
 
 namespace memplan {
 
 void check_strategies(const TrainingSetup& s) {
+  check_fp8(s);
   const bool training = s.mode == Mode::training, fp16_scaler = s.precision == Precision::amp_fp16;
   if (training && s.offload.parameters)
     fail(ErrorKind::usage, "a training step keeps its parameters on the device", "--offload parameters",

@@ -44,7 +44,8 @@ const std::set<std::string_view> same_shape{
 class Sharder {
  public:
   Sharder(const Tape& given, const TrainingSetup& setup, const std::vector<std::optional<Dims>>& shapes, const std::set<std::size_t>& keep_whole)
-      : tape_(given), ranks_(setup.parallel.tensor), sequence_(setup.parallel.sequence_parallel), shapes_(shapes), keep_whole_(keep_whole),
+      : tape_(given), ranks_(setup.parallel.tensor), sequence_(setup.parallel.sequence_parallel), megatron_(is_megatron(setup.parallel.sharding)),
+        training_(setup.mode == Mode::training), shapes_(shapes), keep_whole_(keep_whole),
         layouts_(given.values.size()), cut_(given.values.size(), -1), gathered_(given.values.size()) {
     mark_blocks(setup.parallel);
   }
@@ -64,7 +65,7 @@ class Sharder {
       new_index[i] = static_cast<std::int32_t>(tape_.calls.size()) - 1;
     }
     for (ValueId& id : tape_.outputs)
-      if (const Layout l = layout(id); !l.whole()) id = l.sequence ? gather(id, l.dim, false) : throw Conflict{l.origins};
+      if (const Layout l = layout(id); !l.whole() && !is_logits(l)) id = l.sequence ? gather(id, l.dim, false) : throw Conflict{l.origins};
     for (std::size_t i = 0; i < cut_.size(); ++i)
       if (cut_[i] >= 0) {
         auto& size = tape_.values[i].sizes[static_cast<std::size_t>(cut_[i])];
@@ -79,6 +80,9 @@ class Sharder {
   }
 
  private:
+  /// Megatron-LM's loss takes the logits of the rank's part of the vocabulary.
+  bool is_logits(const Layout& l) const { return head_ && l.origins == std::set<std::size_t>{*head_}; }
+
   // --- what is where -----------------------------------------------------------------------------------------------
 
   void mark_blocks(const ParallelSetup& p) {
@@ -161,7 +165,8 @@ class Sharder {
     const ValueId out = call_.outputs[0];
     const ValueId partial = fresh(out, ".partial");
     call_.outputs[0] = partial;
-    after_.push_back(scatter ? collective("memplan::reduce_scatter", partial, out, {{std::int64_t{dim}}, {ranks_}}) : collective("memplan::all_reduce", partial, out));
+    after_.push_back(scatter ? collective("memplan::reduce_scatter", partial, out, {{std::int64_t{dim}}, {ranks_}})
+                             : collective("memplan::all_reduce", partial, out, {{megatron_}}));
     if (scatter) layout(out) = {dim, true, {}};
   }
 
@@ -212,22 +217,27 @@ class Sharder {
       cut(weight, in_dim);
       // GPT-2's Conv1D works on [tokens, features]; its result becomes [batch, sequence, features] in the next view.
       const Dims& out = shape(call_.outputs[0]);
-      const bool scatter = sequence_ && out.size() == 3 && out[1] % ranks_ == 0;
-      reduce_output(scatter, 1);
+      const int tokens = megatron_ && out.size() == 2 ? 0 : 1;
+      const bool scatter = sequence_ && (out.size() == 3 || tokens == 0) && out[tokens] % ranks_ == 0;
+      reduce_output(scatter, tokens);
       return;
     }
     const bool head = !in_block() && w[out_dim] == vocabulary_ && vocabulary_ > 0;
     if ((!in_block() && !head) || keep_whole_.count(at_)) {
-      if (l.sequence && (l.dim == last || shape(x).size() < 3)) gather_arguments(true);
+      if (l.sequence && (l.dim == last || (shape(x).size() < 3 && !megatron_))) gather_arguments(true);
       else if (l.sequence) layout(call_.outputs[0]) = l;
       return;
     }
     if (!head) require_divisible(w[out_dim], "features");
-    if (l.sequence) {
+    if (l.sequence && megatron_ && training_) {
+      call_.op = "memplan::column_linear";
+      call_.args = {{x}, {weight}, bias.valid() ? Arg{bias} : Arg{}, {std::int64_t{l.dim}}, {ranks_}, {out_dim == 1}};
+      call_.kwargs.clear();
+    } else if (l.sequence) {
       call_.args[call_.op.starts_with("aten::addmm") ? 1 : 0] = {gather(x, l.dim, true)};
     } else {
       const ValueId copy = fresh(x, ".copy");
-      tape_.calls.push_back(collective("memplan::all_reduce_backward", x, copy));
+      tape_.calls.push_back(collective("memplan::all_reduce_backward", x, copy, {{megatron_}}));
       call_.args[call_.op.starts_with("aten::addmm") ? 1 : 0] = {copy};
     }
     cut(weight, out_dim);
@@ -235,6 +245,11 @@ class Sharder {
     const ValueId out = call_.outputs[0];
     const int dim = shape(out).size() - 1;
     if (!head) {
+      layout(out) = {dim, false, {at_}};
+      return;
+    }
+    if (megatron_ && training_) {
+      head_ = at_;
       layout(out) = {dim, false, {at_}};
       return;
     }
@@ -251,7 +266,8 @@ class Sharder {
     vocabulary_ = shape(argument(0))[0];
     cut(argument(0), 0);
     call_.op = "memplan::vocab_embedding";
-    call_.args = {call_.args[0], call_.args[1], {vocabulary_}};
+    // DTensor's gradient is whole, Megatron-LM's that of the rank's rows.
+    call_.args = {call_.args[0], call_.args[1], {megatron_ ? (vocabulary_ + ranks_ - 1) / ranks_ : vocabulary_}};
     call_.kwargs.clear();
     const Dims& out = shape(call_.outputs[0]);
     const bool scatter = sequence_ && out.size() == 3 && out[1] % ranks_ == 0;
@@ -333,10 +349,19 @@ class Sharder {
     return -1;
   }
 
+  /// Megatron-LM's activations begin with the sequence: tokens stay apart where batch and sequence become one dimension, or two again.
+  int mapped_tokens(const Dims& in, const Dims& out, const Layout& l) const {
+    if (!megatron_ || !l.sequence) return -1;
+    if (l.dim == 1 && in.size() == 3 && out.size() == 2 && out[0] == in[0] * in[1]) return 0;
+    if (l.dim == 0 && in.size() == 2 && out.size() == 3 && in[0] == out[0] * out[1] && out[1] % ranks_ == 0) return 1;
+    return -1;
+  }
+
   void view() {
     const ValueId x = argument(0), out = call_.outputs[0];
     const Layout l = layout(x);
-    const int to = mapped(shape(x), shape(out), l.dim);
+    int to = mapped_tokens(shape(x), shape(out), l);
+    if (to < 0) to = mapped(shape(x), shape(out), l.dim);
     if (to < 0) {
       if (l.sequence) return gather_arguments(true);
       const Dims& o = shape(out);
@@ -350,6 +375,8 @@ class Sharder {
 
   void divide(Arg& size, std::int64_t full) const {
     if (auto* n = std::get_if<std::int64_t>(&size.value); n && *n == full) *n /= ranks_;
+    // The length of the whole sequence, asked of the ids.
+    if (megatron_ && std::holds_alternative<ValueId>(size.value)) size = {full / ranks_};
   }
 
   std::int64_t number(std::size_t i, std::int64_t otherwise) const {
@@ -473,6 +500,8 @@ class Sharder {
   Tape tape_;
   const std::int64_t ranks_;
   const bool sequence_;
+  const bool megatron_;   ///< layers of Megatron-LM instead of DTensor's
+  const bool training_;
   std::vector<std::optional<Dims>> shapes_;  ///< of the whole values, whatever a rank holds of them
   const std::set<std::size_t>& keep_whole_;
   std::vector<Layout> layouts_;
@@ -480,6 +509,7 @@ class Sharder {
   std::vector<ValueId> gathered_;    ///< per value: its whole form, once somebody needed it
   std::vector<bool> in_block_;
   std::int64_t vocabulary_ = 0;
+  std::optional<std::size_t> head_;  ///< the call whose result stays cut by the vocabulary
   std::size_t at_ = 0;
   Call call_;
   std::vector<Call> after_;

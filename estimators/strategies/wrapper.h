@@ -38,6 +38,11 @@ std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const Paralle
 std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
                                         TensorList& trainable);
 
+/// Megatron-LM's DistributedDataParallel and mixed-precision optimizer (megatron/core/distributed/param_and_grad_buffer.py,
+/// megatron/core/optimizer) around a model that is on the device. `trainable` becomes what the optimizer updates: fp32 weights, whole or,
+/// with the distributed optimizer, the first rank's part of them.
+std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup, TensorList& trainable);
+
 /// DeepSpeed's ZeRO stages around a model that is on the device. `trainable` becomes the rank's fp32 partition.
 std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env, TensorList& trainable);
 

@@ -122,7 +122,9 @@ double Operand::bytes() const { return static_cast<double>(bytes_of(dtype, eleme
 
 Flops flops_of(const OpCall& c) {
   const std::string_view op = c.op;
-  if (op == "aten::linear") return linear(c);
+  if (op == "aten::linear" || op == "transformer_engine::linear") return linear(c);
+  if ((op == "memplan::column_linear" || op == "transformer_engine::column_linear") && !c.outputs.empty() && c.inputs.size() > 1)
+    return product(c, 2.0 * static_cast<double>(c.outputs[0].elements()) * last(c.inputs[0]), {0, 1});
   if (any_of(op, {"aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::dot"})) return matrix_product(c, 0, 1);
   if (any_of(op, {"aten::addmm", "aten::baddbmm", "aten::addmv"})) return matrix_product(c, 1, 2);
   if (op == "aten::addbmm" && c.inputs.size() == 3)

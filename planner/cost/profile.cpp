@@ -17,6 +17,7 @@ bool is_convolution(std::string_view op) { return op.find("conv") != std::string
 /// fp32 products run on plain units unless allowed otherwise; cuDNN's convolutions take TF32 by default
 /// (torch.backends.cuda.matmul.allow_tf32 is off, torch.backends.cudnn.allow_tf32 on).
 Unit unit_of(std::string_view op, DType dtype) {
+  if (op.starts_with("transformer_engine::")) return Unit::fp8;
   if (dtype == DType::bfloat16) return Unit::bf16;
   if (dtype == DType::float16) return Unit::half;
   return is_convolution(op) ? Unit::tf32 : Unit::fp32;
@@ -138,7 +139,8 @@ CallWork loss_work(const Schedule& s) {
 }
 
 bool is_other(const Allocation& a) {
-  return a.category != Category::workspace && a.category != Category::parameter && a.category != Category::buffer && a.category != Category::gradient;
+  return a.category != Category::workspace && a.category != Category::parameter && a.category != Category::buffer && a.category != Category::gradient &&
+         a.category != Category::optimizer_state;
 }
 
 /// Profile::turn

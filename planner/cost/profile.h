@@ -10,7 +10,7 @@
 namespace memplan {
 
 /// Which units of the device do the products of a call.
-enum class Unit : std::uint8_t { fp32, tf32, half, bf16 };
+enum class Unit : std::uint8_t { fp32, tf32, half, bf16, fp8 };
 
 struct CallWork {
   std::int32_t call = -1;      ///< index into the tape's calls; -1: the loss
@@ -28,7 +28,7 @@ struct Profile {
   Bytes forward_peak;     ///< likewise, until the loss is taken
   Bytes parameters;       ///< bytes of parameters and buffers on the device
   Bytes gradients;        ///< bytes of the gradients of one step
-  /// Bytes other than weights and gradients (workspaces left out) when the forward pass has ended, then after every event
+  /// Bytes other than weights, gradients and what an optimizer holds (workspaces left out) when the forward pass has ended, then after every event
   /// from there to the end of the backward pass. Empty in inference.
   std::vector<double> turn;
   std::int64_t blocks = 0;  ///< repeated modules that lie in no other one

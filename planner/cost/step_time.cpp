@@ -25,6 +25,7 @@ double rate_of(Unit unit, const DeviceRates& r) {
     case Unit::tf32: return r.tf32 > 0 ? r.tf32 : r.fp32;
     case Unit::half: return r.half > 0 ? r.half : r.fp32;
     case Unit::bf16: return r.bf16 > 0 ? r.bf16 : r.fp32;
+    case Unit::fp8: return r.fp8 > 0 ? r.fp8 : rate_of(Unit::bf16, r);
   }
   return r.fp32;
 }

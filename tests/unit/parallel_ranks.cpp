@@ -3,9 +3,12 @@
 #include "estimators/pipeline.h"
 #include "estimators/strategies/pipeline.h"
 #include "estimators/tape/lifetimes.h"
+#include "planner/cost/profile.h"
+#include "rank_states.h"
 #include "tape_builder.h"
 
 using namespace memplan;
+using memplan::testing::states;
 
 namespace {
 
@@ -28,26 +31,6 @@ T take(Result<T> result) {
   return std::move(result.value());
 }
 
-/// Parameters, gradients and optimizer state that live when the second step's backward pass has ended.
-double states(const Tape& tape, const TrainingSetup& setup) {
-  const Schedule s = take(run_steps(tape, setup, Device{}));
-  std::int32_t at = -1;
-  for (const OpRecord& op : s.ops)
-    if (op.step == 2 && op.phase == Phase::backward) at = op.first_event;
-  REQUIRE(at >= 0);
-  for (const OpRecord& op : s.ops)
-    if (op.step == 2 && op.phase == Phase::optimizer) {
-      at = op.first_event - 1;
-      break;
-    }
-  double bytes = 0;
-  for (const Allocation& a : s.allocations) {
-    const bool state = a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state;
-    if (state && a.born <= at && (a.died < 0 || a.died > at)) bytes += static_cast<double>(a.size.count);
-  }
-  return bytes;
-}
-
 std::int64_t requested(const Tape& tape, const TrainingSetup& setup) { return take(estimate_tape(tape, setup, Device{})).peak.requested.count; }
 
 }  // namespace
@@ -67,6 +50,57 @@ TEST_CASE("ZeRO's stages hold the bytes of the paper (arXiv 1910.02054, figure 1
   }
   setup.parallel = spread(4, Sharding::zero2);
   CHECK(states(tape, setup) == doctest::Approx(41.25e9).epsilon(0.001));
+}
+
+TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parameter, 4 + 12 / d in float16 and 8 + 8 / d in fp32 (its documentation)") {
+  const Tape tape = blocks(4, 1, 4096);
+  const double parameters = 8.0 * 4096 * 4096;
+  TrainingSetup setup;
+  setup.steps = 2;
+  setup.loss = Loss::sum;
+  const auto per_parameter = [&](Precision precision, Sharding way, std::int64_t ranks) {
+    setup.precision = precision;
+    setup.parallel = spread(ranks, way);
+    return states(tape, setup) / parameters;
+  };
+  for (const auto& [ranks, bytes] : {std::pair{1, 18.0}, std::pair{8, 7.5}, std::pair{64, 6.1875}}) {
+    CAPTURE(ranks);
+    CHECK(per_parameter(Precision::bf16, Sharding::megatron_dist, ranks) == doctest::Approx(bytes).epsilon(1e-4));
+    CHECK(per_parameter(Precision::bf16, Sharding::megatron, ranks) == doctest::Approx(18).epsilon(1e-4));
+    CHECK(per_parameter(Precision::fp32, Sharding::megatron_dist, ranks) == doctest::Approx(8 + 8.0 / ranks).epsilon(1e-4));
+    CHECK(per_parameter(Precision::fp32, Sharding::megatron, ranks) == doctest::Approx(16).epsilon(1e-4));
+    // The table's 4 + 16 / d and 20 count fp32 copies of the gradients, which are made when the optimizer steps.
+    CHECK(per_parameter(Precision::fp16, Sharding::megatron_dist, ranks) == doctest::Approx(4 + 12.0 / ranks).epsilon(1e-4));
+    CHECK(per_parameter(Precision::fp16, Sharding::megatron, ranks) == doctest::Approx(16).epsilon(1e-4));
+  }
+  setup.precision = Precision::fp16;
+  for (const auto& [ranks, bytes] : {std::pair{1, 20.0}, std::pair{8, 6.0}}) {
+    setup.parallel = spread(ranks, Sharding::megatron_dist);
+    const Bytes peak = requested_peak(take(run_steps(tape, setup, Device{})), Phase::optimizer);
+    CHECK(static_cast<double>(peak.count) / parameters == doctest::Approx(bytes).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("Megatron-LM's gradients of a micro-batch lie beside the buffer one at a time; more micro-batches take nothing") {
+  const Tape tape = blocks(16, 1, 2048);
+  TrainingSetup setup;
+  setup.precision = Precision::bf16;
+  setup.loss = Loss::sum;
+  setup.parallel = spread(64, Sharding::megatron_dist);
+  const double parameters = 32.0 * 2048 * 2048, matrix = 2.0 * 2048 * 2048;
+  const auto peak = [&](Phase phase) { return static_cast<double>(requested_peak(take(run_steps(tape, setup, Device{})), phase).count); };
+  const double states = (6 + 12.0 / 64) * parameters, once = peak(Phase::backward);
+  CHECK(once > states + matrix);
+  CHECK(once < states + 3 * matrix);
+  setup.accumulate = 4;
+  CHECK(peak(Phase::backward) <= once + 4096);
+  // While the buffers are filled the model's first weights are still there.
+  CHECK(peak(Phase::setup) == doctest::Approx((2 + 2 + 4) * parameters).epsilon(1e-3));
+  setup.optimizer.kind = OptimizerKind::muon;
+  CHECK_FALSE(run_steps(tape, setup, Device{}).ok());
+  setup.optimizer.kind = OptimizerKind::adamw;
+  setup.precision = Precision::amp_bf16;
+  CHECK_FALSE(run_steps(tape, setup, Device{}).ok());
 }
 
 TEST_CASE("DeepSpeed's reduce bucket is 5e8 elements") {

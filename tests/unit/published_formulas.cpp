@@ -7,6 +7,7 @@
 #include "estimators/strategies/pipeline.h"
 #include "estimators/tape/lifetimes.h"
 #include "planner/cost/profile.h"
+#include "rank_states.h"
 #include "tape_builder.h"
 
 using namespace memplan;
@@ -15,7 +16,7 @@ namespace {
 
 struct Shape {
   std::int64_t heads, hidden, layers, batch, pipeline, virtual_stages;
-  std::int64_t sequence = 2048, ranks = 8;
+  std::int64_t sequence = 2048, ranks = 8, rows = 64;  ///< of the vocabulary, per rank
 };
 
 Arg list(std::vector<std::int64_t> numbers) {
@@ -32,9 +33,16 @@ class Gpt : public testing::TapeBuilder {
     input({s.batch, s.sequence});
     tape.values[static_cast<std::size_t>(x.index)].dtype = DType::int64;
     const auto table = scope("embedding", "torch.nn.modules.sparse.Embedding", root);
-    const ValueId w = weight("embedding.weight", {64 * s.ranks, s.hidden});
+    const ValueId w = weight("embedding.weight", {s.rows * s.ranks, s.hidden});
     x = call("aten::embedding", {{w}, {x}}, table);
     for (int i = 0; i < count; ++i) block("blocks." + std::to_string(i), root);
+    tape.outputs = {x};
+    mark_last_uses(tape);
+  }
+
+  /// The logits, by a layer of its own.
+  void head() {
+    x = call("aten::linear", {{norm("norm", x, 0)}, {weight("head.weight", {s_.rows * s_.ranks, s_.hidden})}}, scope("head", "torch.nn.modules.linear.Linear", 0));
     tape.outputs = {x};
     mark_last_uses(tape);
   }
@@ -229,6 +237,59 @@ TEST_CASE("with sequence parallelism DTensor keeps the gathered inputs of cut la
     const double scores = 5.0 * static_cast<double>(shape.heads * shape.sequence) / static_cast<double>(shape.hidden);
     CHECK(kept_per_block(shape, ranks_of(shape, true, {})) == doctest::Approx(sbh * ((34 + scores) / t + 4 * (1 - 1 / t))).epsilon(1e-3));
   }
+}
+
+TEST_CASE("Megatron-LM's layers gather their inputs again: activations and states of GPT are those of Korthikanti et al. in every column") {
+  struct Row {
+    Shape shape;
+    double states, tensor, sequence, selective, both;  // GiB
+  };
+  for (const Row& row : {Row{m22b, 45.5625, 59.25, 39.5625, 29.25, 9.5625}, Row{m175b, 45.5625, 66.84375, 41.4141, 37.7812, 12.3516},
+                         Row{m530b, 31.6406, 114.0234, 66.5137, 70.5859, 23.0762}, Row{m1t, 32.9590, 131.25, 76.5625, 81.25, 26.5625}}) {
+    CAPTURE(row.shape.hidden);
+    const double layers = layers_in_flight(row.shape) / 0x1p30;
+    const auto kept = [&](bool sequence, std::vector<std::string> checkpoint) {
+      TrainingSetup setup = ranks_of(row.shape, sequence, std::move(checkpoint));
+      setup.parallel.sharding = Sharding::megatron;
+      return kept_per_block(row.shape, setup) * layers;
+    };
+    CHECK(kept(false, {}) == doctest::Approx(row.tensor).epsilon(1e-3));
+    CHECK(kept(true, {}) == doctest::Approx(row.sequence).epsilon(1e-3));
+    CHECK(kept(false, {"*.core"}) == doctest::Approx(row.selective).epsilon(1e-3));
+    CHECK(kept(true, {"*.core"}) == doctest::Approx(row.both).epsilon(1e-3));
+    // 18 bytes per parameter: bf16 weights, fp32 gradients, weights and moments. The table counts 12 h^2 parameters per layer, without
+    // biases and norms: at most 13 h of them.
+    TrainingSetup setup = ranks_of(row.shape, true, {});
+    setup.parallel.sharding = Sharding::megatron;
+    setup.steps = 2;
+    double held[2];
+    for (int i = 0; i < 2; ++i) held[i] = testing::states(take(tape_of_rank(Gpt(row.shape, 2 + i).tape, setup)), setup);
+    const double per_rank = static_cast<double>(row.shape.layers / row.shape.pipeline);
+    CHECK((held[1] - held[0]) * per_rank / 0x1p30 == doctest::Approx(row.states).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("Megatron-LM's loss keeps the softmax of a rank's part of the vocabulary in fp32, and no rank has whole logits") {
+  Shape shape{8, 256, 2, 3, 1, 1};
+  shape.sequence = 128;
+  shape.rows = 997;
+  TrainingSetup setup = ranks_of(shape, true, {});
+  setup.loss = Loss::cross_entropy;
+  const std::int64_t vocabulary = shape.rows * shape.ranks, tokens = shape.batch * shape.sequence;
+  const auto count = [&](Sharding way, std::int64_t bytes) {
+    setup.parallel.sharding = way;
+    Gpt model(shape, 2);
+    model.head();
+    const Schedule s = take(run_steps(take(tape_of_rank(model.tape, setup)), setup, Device{}));
+    std::int64_t n = 0;
+    for (const Allocation& a : s.allocations) n += a.size.count == bytes && a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].step == 2;
+    return n;
+  };
+  // Logits and their gradient in bf16, the softmax, which becomes the gradient, in fp32. Nothing else has these sizes.
+  CHECK(count(Sharding::megatron, 2 * tokens * vocabulary / shape.ranks) == 2);
+  CHECK(count(Sharding::megatron, 4 * tokens * vocabulary / shape.ranks) == 1);
+  CHECK(count(Sharding::megatron, 2 * tokens * vocabulary) == 0);
+  CHECK(count(Sharding::none, 2 * tokens * vocabulary) > 0);
 }
 
 TEST_CASE("a block of GPT on one GPU keeps 34 + 5 a s / h bytes per s b h") {

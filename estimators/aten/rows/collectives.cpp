@@ -31,19 +31,95 @@ Tensor scatter(Run& r, const Tensor& x, int dim, std::int64_t ranks) {
 
 int dim_of(const Tensor& x, std::int64_t dim) { return static_cast<int>(dim < 0 ? dim + x->rank() : dim); }
 
+ValueList run_column_linear(Run& r, Args& a) {
+  const Tensor x = op::contiguous(r, a.tensor(0)), weight = a.tensor(1), bias = a.optional_tensor(2);
+  Dims whole = x->sizes;
+  const int dim = dim_of(x, a.integer(3));
+  whole[dim] = checked_mul(whole[dim], a.integer(4));
+  const bool transposed = a.boolean(5);
+  Tensor y;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    // Megatron-LM's activations begin with the sequence: one buffer, without putting the parts together.
+    const Tensor total = r.empty(whole, x->dtype);
+    y = op::linear(r, total, transposed ? op::t(r, weight) : weight, bias);
+  }
+  Node* node = r.record({x, weight, bias}, {y}, [whole](Run& r, Node& n, TensorList& g) {
+    TensorList out(3);
+    const Tensor grad = op::contiguous(r, g[0]);
+    Tensor total, grad_input;
+    if (n.wants(1)) total = r.empty(whole, n.inputs[0].dtype);
+    if (n.wants(0)) {
+      grad_input = r.empty(whole, n.inputs[0].dtype);
+      r.use_cublas();
+      out[0] = r.empty(n.inputs[0].sizes, n.inputs[0].dtype);
+    }
+    if (n.wants(1)) {
+      r.use_cublas();
+      out[1] = r.empty(n.inputs[1].sizes, n.inputs[1].dtype);
+    }
+    if (n.wants(2)) out[2] = r.empty(n.inputs[2].sizes, n.inputs[2].dtype);
+    return out;
+  });
+  if (node && node->wants(1)) r.save(node, x);
+  if (node && node->wants(0)) r.save(node, weight);
+  return {y};
+}
+
+/// Everything but the logits' copy has one number per token.
+Tensor vocab_cross_entropy(Run& r, const Tensor& logits, const Tensor& target) {
+  const Dims tokens = target->sizes;
+  const Dims flat{target->numel()};
+  Tensor softmax, mask, masked, loss;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    softmax = op::to(r, logits, DType::float32);  // then subtracted from, raised and divided in place
+    Tensor most = r.empty(tokens, DType::float32);
+    Tensor below = r.empty(tokens, DType::boolean), above = r.empty(tokens, DType::boolean);
+    mask = r.empty(tokens, DType::boolean);
+    below.reset(), above.reset();
+    Tensor copy = r.empty(tokens, target->dtype);
+    masked = r.empty(tokens, target->dtype);
+    copy.reset();
+    Tensor positions = r.empty(flat, DType::int64), predicted = r.empty(flat, DType::float32);
+    predicted = r.empty(flat, DType::float32);  // .clone()
+    Tensor sums = r.empty(tokens, DType::float32), logarithms = r.empty(tokens, DType::float32);
+    loss = r.empty(tokens, DType::float32);
+  }
+  Node* node = r.record({logits}, {loss}, [flat](Run& r, Node& n, TensorList&) {
+    Tensor positions = r.empty(flat, DType::int64), wide = r.empty(flat, DType::float32), update = r.empty(flat, DType::float32);
+    wide.reset();
+    Tensor taken = r.empty(flat, DType::float32);
+    return TensorList{n.saved[0]};  // the softmax becomes the gradient in place
+  });
+  if (node) {
+    r.save(node, softmax);
+    r.save(node, mask);
+    r.save(node, masked);
+  }
+  return loss;
+}
+
 }  // namespace
 
 void register_collectives(Registry& t) {
-  t.add("memplan::all_reduce_backward", "self", [](Run& r, Args& a) -> ValueList {
+  t.add("memplan::all_reduce_backward", "self, in_place=False", [](Run& r, Args& a) -> ValueList {
     const Tensor x = a.tensor(0);
     Tensor y = r.detach(x);
     y->is_view = x->is_view;
-    r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{result_like(r, g[0])}; });
+    const bool in_place = a.boolean(1);
+    r.record({x}, {y}, [in_place](Run& r, Node&, TensorList& g) { return TensorList{in_place ? op::contiguous(r, g[0]) : result_like(r, g[0])}; });
     return {y};
   });
-  t.add("memplan::all_reduce", "self", [](Run& r, Args& a) -> ValueList {
+  t.add("memplan::all_reduce", "self, in_place=False", [](Run& r, Args& a) -> ValueList {
     const Tensor x = a.tensor(0);
-    Tensor y = result_like(r, x);
+    Tensor y;
+    if (a.boolean(1)) {
+      y = r.detach(x);
+      y->is_view = x->is_view;
+    } else {
+      y = result_like(r, x);
+    }
     r.record({x}, {y}, [](Run&, Node&, TensorList& g) { return g; });
     return {y};
   });
@@ -101,6 +177,8 @@ void register_collectives(Registry& t) {
     }), ids);
     return {y};
   });
+  t.add("memplan::column_linear", "self, weight, bias, dim, ranks, transposed", run_column_linear);
+  t.add("memplan::vocab_cross_entropy", "logits, target", [](Run& r, Args& a) -> ValueList { return {vocab_cross_entropy(r, a.tensor(0), a.tensor(1))}; });
   t.add("memplan::exchange", "self", [](Run& r, Args& a) -> ValueList {
     const Tensor x = a.tensor(0);
     Tensor y = result_like(r, x);
