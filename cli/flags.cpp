@@ -74,7 +74,7 @@ const std::array flag_table{
     Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (default 25)", in_setup},
     Flag{"zero", "", "STAGE", "1|2|3", "Parallel", "DeepSpeed ZeRO", in_setup},
     Flag{"megatron", "", "", "", "Parallel", "Megatron-LM: fp32 gradients in one buffer, fp32 weights in the optimizer; with --sp and --tp its layers and loss", in_setup},
-    Flag{"dist-opt", "", "", "", "Parallel", "Megatron-LM with --use-distributed-optimizer (implies --megatron)", in_setup},
+    Flag{"dist-opt", "", "", "", "Parallel", "Megatron-LM with its distributed optimizer (implies --megatron)", in_setup},
     Flag{"fsdp", "", "", "", "Parallel", "FSDP2: fully_shard on every block and on the root", in_setup},
     Flag{"no-reshard", "", "", "", "Parallel", "FSDP2: reshard_after_forward=False", in_setup},
     Flag{"hsdp", "", "N", "", "Parallel", "FSDP2 within groups of N ranks, replicated between them (implies --fsdp)", in_setup},

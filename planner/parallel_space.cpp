@@ -74,14 +74,8 @@ class Enumeration {
 
   void ways(const ParallelSetup& base) {
     const std::int64_t ranks = base.data * base.context;
+    if (is_megatron(present_.parallel.sharding) && training_) return megatron_ways(base);
     add(base);
-    if (is_megatron(present_.parallel.sharding) && training_ && (base.expert == 1)) {
-      for (Sharding way : {Sharding::megatron, Sharding::megatron_dist}) {
-        ParallelSetup megatron = base;
-        megatron.sharding = way;
-        if (ranks > 1 || way == Sharding::megatron) add(megatron);
-      }
-    }
     if (ranks < 2 || !training_ || base.expert > 1) return;
     ParallelSetup view = base;
     view.gradient_as_bucket_view = true;
@@ -115,6 +109,14 @@ class Enumeration {
       zero.sharding = stage;
       add(zero, true);
     }
+  }
+
+  void megatron_ways(ParallelSetup base) {
+    if (base.expert > 1) return;  // not modelled
+    base.sharding = Sharding::megatron;
+    add(base);
+    base.sharding = Sharding::megatron_dist;
+    if (base.data * base.context > 1) add(base);
   }
 
   void add(const ParallelSetup& way, bool converts = false) {

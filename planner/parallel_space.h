@@ -33,8 +33,8 @@ struct ParallelLimits {
 
 /// All products of degrees that make `present.parallel.gpus` and that the model allows: tensor parallelism within a node,
 /// pipelines of at most as many stages as there are blocks, context and expert parallelism, and for the ranks that are
-/// left DDP, ZeRO 1 to 3, Megatron-LM with and without its distributed optimizer where the present setup is Megatron-LM's, FSDP2 with and without resharding, within nodes, and with bfloat16 gathered (where the knob of the
-/// precision may be turned).
+/// left DDP, ZeRO 1 to 3, FSDP2 with and without resharding, within nodes, and with bfloat16 gathered (where the knob of the
+/// precision may be turned). Where the present setup is Megatron-LM's: that, with and without its distributed optimizer, and nothing else.
 ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLimits& limits, const Knobs& knobs);
 
 /// The flags of a parallel setup without micro-batches.

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <set>
 #include <string_view>
 
 #include "estimators/base/error.h"
 #include "estimators/strategies/blocks.h"
+#include "estimators/strategies/tensor_rules.h"
 #include "estimators/strategies/value_shapes.h"
 #include "estimators/tape/lifetimes.h"
 #include "estimators/tape/uses.h"
@@ -29,17 +29,6 @@ struct Layout {
 struct Conflict {
   std::set<std::size_t> origins;
 };
-
-std::string_view base_name(std::string_view op) {
-  op = op.substr(op.find("::") + 2);
-  return op.substr(0, op.find('.'));
-}
-
-const std::set<std::string_view> same_shape{
-    "contiguous", "clone", "to", "_to_copy", "detach", "dropout", "relu", "relu_", "gelu", "silu", "silu_", "tanh", "sigmoid", "neg", "exp", "pow",
-    "rsqrt", "sqrt", "abs", "add", "sub", "mul", "div", "add_", "mul_", "where", "masked_fill", "type_as", "to_default_dtype", "maximum", "minimum",
-    "hardswish", "leaky_relu", "elu", "softplus", "lt", "gt", "le", "ge", "eq", "ne", "zeros_like", "ones_like", "empty_like", "full_like", "cos", "sin",
-    "reciprocal", "square", "rsub", "alias", "native_dropout", "mish", "log", "clamp"};
 
 class Sharder {
  public:
@@ -193,7 +182,7 @@ class Sharder {
     if (!any) return;
     if (op == "sym_size") return;
     if (op == "scaled_dot_product_attention") return attention();
-    if (same_shape.count(op)) return elementwise();
+    if (keeps_shape(op)) return elementwise();
     if (op == "view" || op == "reshape" || op == "_unsafe_view" || op == "flatten" || op == "unflatten" || op == "view_as") return view();
     if (op == "transpose" || op == "permute" || op == "unsqueeze" || op == "squeeze" || op == "expand" || op == "select") return rearrange(op);
     if (op == "cat" || op == "stack") return concatenate();
@@ -514,23 +503,6 @@ class Sharder {
   Call call_;
   std::vector<Call> after_;
 };
-
-/// The heads that attention works on must be divisible, whatever else could stay whole.
-void check_heads(const Tape& tape, const std::vector<std::optional<Dims>>& shapes, std::int64_t ranks) {
-  for (const Call& call : tape.calls) {
-    if (base_name(call.op) != "scaled_dot_product_attention") continue;
-    const char* names[] = {"attention heads", "key/value heads"};
-    for (std::size_t i = 0; i < 2 && i < call.args.size(); ++i) {
-      const auto* id = std::get_if<ValueId>(&call.args[i].value);
-      if (!id || !shapes[static_cast<std::size_t>(id->index)]) continue;
-      const Dims& s = *shapes[static_cast<std::size_t>(id->index)];
-      if (s.size() == 4 && s[1] % ranks != 0)
-        fail(ErrorKind::usage, fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks, s[1], names[i],
-                                           call.scope < 0 ? std::string("the model") : tape.scopes[static_cast<std::size_t>(call.scope)].path),
-             "--tp", fmt::format("use a divisor of {}", s[1]));
-    }
-  }
-}
 
 }  // namespace
 

@@ -204,6 +204,57 @@ def test_bounds_of_several_gpus_are_bounds():
     check(len(bounded) >= 3, "bounds to check")
 
 
+MEGATRON = ["--gpu", "a10", "--gpus", "8", "--batch", "64", "--seq", "512", "--precision", "bf16"]
+
+
+def test_megatron_stays_megatron():
+    for way, name in (("--megatron", "megatron"), ("--dist-opt", "megatron-dist-opt")):
+        report = memplan(model("llama-tiny"), *MEGATRON, way, "--tp", "2", "--sp", "--no-search", "--exit-zero", "--format", "json").json()
+        equal(report["setup"]["parallel"]["sharding"], name, way)
+        check(any("Megatron-LM" in a for a in report["assumptions"]), "said to be a documented model")
+    answer = memplan("suggest", model("llama-tiny"), *MEGATRON, "--dist-opt", "--tp", "2", "--sp", "--for", "megatron", "--exit-zero", "--format", "json")
+    found = answer.json()
+    jsonschema.validate(found, schema())
+    check(found["fitting"], "something fits")
+    for candidate in found["fitting"]:
+        again = memplan(*candidate["command"].split()[1:], "--no-search", "--format", "json", "--exit-zero").json()
+        equal(again["summary"]["peak_bytes"], candidate["peak_bytes"], candidate["command"])
+    text = found["settings"]["text"]
+    check("pretrain_gpt.py" in text and "--bf16" in text and "--micro-batch-size" in text and "--global-batch-size 256" in text, text)
+    words = ["--gpu", "2GiB", *MEGATRON[2:], "--dist-opt"]
+    found = memplan("suggest", model("llama-tiny"), *words, "--exit-zero", "--format", "json").json()
+    ours = [r for r in found["rejected"] if r["is_bound"] and ("--dist-opt" in r["flags"] or "--megatron" in r["flags"])]
+    check(ours, "bounds of Megatron-LM")
+    for rejection in ours[:4] + ours[-4:]:
+        again = memplan(model("llama-tiny"), *replaced([w for w in words if w != "--dist-opt"], rejection["flags"].split()), "--no-search", "--format", "json", "--exit-zero").json()
+        check(again["summary"]["peak_bytes"] >= rejection["bytes"], f"{rejection['flags']}: a bound from below is above the estimate")
+
+
+def test_megatron_and_fp8_refusals():
+    for words, said in [
+        (["--gpus", "8", "--megatron", "--fsdp"], "contradict"), (["--gpus", "8", "--dist-opt", "--amp", "bf16"], "--dist-opt"), (["--megatron", "--precision", "bf16", "--optimizer", "lion"], "--optimizer"),
+        (["--megatron", "--precision", "bf16", "--lora", "r=4"], "--lora"), (["--precision", "fp8", "--amp", "bf16"], "contradict"), (["--precision", "fp8", "--gpus", "2", "--fsdp"], "--fsdp"),
+        (["--precision", "fp8-weights"], "--precision fp8-weights"), (["--precision", "fp8", "--gpu", "a100-80gb"], "compute capability"), (["--precision", "fp8", "--offload", "activations"], "--offload"),
+    ]:
+        answer = memplan(model("llama-tiny"), "--gpu", "h100-80gb", "--batch", "2", "--seq", "64", *words) if "--gpu" not in words else memplan(model("llama-tiny"), "--batch", "2", "--seq", "64", *words)
+        equal(answer.code, 2, " ".join(words))
+        check(said in answer.err, f"{' '.join(words)}: {answer.err}")
+
+
+def test_fp8_is_reported_and_advised():
+    words = [model("llama-tiny"), "--gpu", "h100-80gb", "--batch", "2", "--seq", "64"]
+    report = memplan(*words, "--precision", "fp8", "--format", "json").json()
+    equal(report["setup"]["precision"], "fp8", "the name")
+    check(any("Transformer Engine" in a for a in report["assumptions"]), "said to be a documented model")
+    plain = memplan(*words, "--precision", "bf16", "--no-search", "--format", "json").json()["summary"]["peak_bytes"]
+    trick = {a["id"]: a for a in memplan("suggest", *words, "--precision", "bf16", "--exit-zero", "--format", "json").json()["advice"]}["fp8"]
+    equal(trick["peak_bytes"], report["summary"]["peak_bytes"], "the advice is the estimate")
+    equal(trick["saves_bytes"], plain - report["summary"]["peak_bytes"], "against bf16")
+    check(trick["saves_bytes"] < 0, "a small model needs more in 8 bits")
+    faster = memplan("suggest", *words[:1], "--gpu", "h100-80gb", "--batch", "64", "--seq", "512", "--precision", "fp8", "--exit-zero", "--format", "json").json()
+    jsonschema.validate(faster, schema())
+
+
 def test_kept_knobs_stay_on_several_gpus():
     found = memplan("suggest", model("llama-tiny"), *SEVERAL, "--keep", "all", "--allow", "parallel", "--format", "json").json()
     check(found["fitting"] == [] or all("--batch" not in c["flags"] and "--checkpoint" not in c["flags"] for c in found["fitting"]), "only parallelism is turned")
