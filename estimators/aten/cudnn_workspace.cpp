@@ -121,11 +121,15 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
   return {kinds, octaves(a[C], b[C]) + octaves(a[K], b[K]) + octaves(a[H], b[H]) + octaves(a[W], b[W])};
 }
 
-/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones.
-const std::pair<const int, Lines>& lines_for(int sm) {
+/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones. Of 8.6 only a
+/// part of the convolutions was asked for.
+const std::pair<const int, Lines>& lines_for(int sm, const Shape& shape) {
+  constexpr int partial = 86;
   const auto& all = lines_by_architecture();
   const auto after = all.upper_bound(sm);
-  return after == all.begin() ? *after : *std::prev(after);
+  if (after == all.begin()) return *after;
+  const auto own = std::prev(after);
+  return own->first == partial && own != all.begin() && !own->second.count(shape) ? *std::prev(own) : *own;
 }
 
 Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch) {
@@ -156,7 +160,7 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
   const int index = (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass);
-  const auto& [table, lines] = lines_for(sm);
+  const auto& [table, lines] = lines_for(sm, shape);
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = look_up(it->second, index, p.input[0]))
       return {*bytes, table == sm, table == sm ? std::string_view() : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};

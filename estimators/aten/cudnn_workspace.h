@@ -28,7 +28,7 @@ struct ConvWorkspace {
 };
 
 /// What cuDNN 9.19's heuristics say, from a table of the convolutions of common models for the
-/// compute capabilities 8.0, 8.9 and 9.0 (data/cudnn/workspaces.txt). The figures depend on the architecture
+/// compute capabilities 8.0, 8.9 and 9.0, and of a part of them for 8.6 (data/cudnn/workspaces.txt). The figures depend on the architecture
 /// alone: H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090 agree.
 /// The heuristics follow no rule that could be written down. A problem that the table lacks gets the figure of the
 /// nearest one in it, scaled by the bytes of input, weight and output: most of a workspace are copies of those in

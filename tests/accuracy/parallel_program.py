@@ -42,19 +42,6 @@ def start(c):
         dist.init_process_group("fake", store=FakeStore(), rank=c["rank"], world_size=c["ranks"])
 
 
-def repeated_blocks(model):
-    """Paths of modules of one class that differ in a number at the end and hold other modules, outermost ones."""
-    import re
-
-    groups = {}
-    for name, module in model.named_modules():
-        stem = re.sub(r"\d+$", "", name)
-        if stem != name and any(True for _ in module.children()) and not type(module).__module__.startswith("torch.nn.modules.container"):
-            groups.setdefault((stem, type(module)), []).append(name)
-    found = {n for names in groups.values() if len(names) > 1 for n in names}
-    return [n for n, _ in model.named_modules() if n in found and not any(n.startswith(o + ".") for o in found)]
-
-
 def wrap_fsdp(model, c):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -64,7 +51,7 @@ def wrap_fsdp(model, c):
     else:
         mesh = init_device_mesh("cuda", (c["ranks"],))
     policy = MixedPrecisionPolicy(param_dtype=DTYPES.get(c["fsdp_dtype"]), reduce_dtype=DTYPES.get(c["reduce_dtype"]))
-    blocks = [n for n, _ in model.named_modules() if fnmatch.fnmatchcase(n, c["blocks"])] if c["blocks"] else repeated_blocks(model)
+    blocks = [n for n, _ in model.named_modules() if fnmatch.fnmatchcase(n, c["blocks"])] if c["blocks"] else strategies.repeated_blocks(model)
     for name in blocks:
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, reshard_after_forward=not c["no_reshard"])
     return fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -154,7 +141,7 @@ def run(config, events=None, ops=False):
     if half and not amp:
         model.to(half)
     if c["checkpoint"]:
-        strategies.checkpoint(model, ",".join(repeated_blocks(model)) if c["checkpoint"] == "blocks" else c["checkpoint"], c["checkpoint_save"])
+        strategies.checkpoint(model, ",".join(strategies.repeated_blocks(model)) if c["checkpoint"] == "blocks" else c["checkpoint"], c["checkpoint_save"])
 
     def host_tensor(i):
         dtype = getattr(torch, i.dtype)

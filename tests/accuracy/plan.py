@@ -147,3 +147,6 @@ def strategies():
         yield dict(device="h100", model=name, **{"mode": "train", "precision": "fp32", "optimizer": "adamw", **settings}, **sizes)
     for batch in (8, 16, 32):
         yield dict(device="h100", model="resnet50", mode="train", precision="amp-bf16", optimizer="adamw", offload="activations", batch=batch)
+    # Where activations are gone, the workspace of a convolution is what decides: on a card of another compute capability, too.
+    for settings in (dict(offload="activations", batch=16), dict(offload="activations", batch=32), dict(batch=32)):
+        yield dict(device="rtx3060-12gb", model="resnet50", mode="train", precision="amp-bf16", optimizer="adamw", **settings)

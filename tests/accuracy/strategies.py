@@ -1,6 +1,7 @@
 """What the memory strategies of docs/strategies.md do to a PyTorch model: the truth that memplan's own are compared with."""
 import fnmatch
 import functools
+import itertools
 import re
 
 import torch
@@ -27,16 +28,15 @@ def contexts(save):
     return functools.partial(create_selective_checkpoint_contexts, policy)
 
 
-def repeated(model):
-    """Names of the blocks: the longest list of modules of one class that hold modules themselves."""
-    best = []
+def repeated_blocks(model):
+    """Paths of modules of one class that differ in a number at the end and hold other modules, outermost ones."""
+    groups = {}
     for name, module in model.named_modules():
-        if not isinstance(module, (nn.ModuleList, nn.Sequential)) or len({type(c) for c in module}) != 1 or not all(list(c.children()) for c in module):
-            continue
-        found = [f"{name}.{child}" if name else child for child, _ in module.named_children()]
-        if len(found) > len(best):
-            best = found
-    return best
+        stem = re.sub(r"\d+$", "", name)
+        if stem != name and any(True for _ in module.children()) and not type(module).__module__.startswith("torch.nn.modules.container"):
+            groups.setdefault((stem, type(module)), []).append(name)
+    found = {n for names in groups.values() if len(names) > 1 for n in names}
+    return [n for n, _ in model.named_modules() if n in found and not any(n.startswith(o + ".") for o in found)]
 
 
 def checkpoint(model, what, save=""):
@@ -44,8 +44,10 @@ def checkpoint(model, what, save=""):
     settings = dict(use_reentrant=False, **({"context_fn": contexts(save)} if save else {}))
     names = [n for n, _ in model.named_modules() if n]
     if what.startswith("groups:"):
-        for stretch in grouped(repeated(model), [1 if level == "blocks" else int(level[7:]) for level in what.split("/")]):
-            together(model, stretch, settings)
+        levels = [1 if level == "blocks" else int(level[7:]) for level in what.split("/")]
+        for _, blocks in itertools.groupby(repeated_blocks(model), lambda name: re.sub(r"\d+$", "", name)):
+            for stretch in grouped(list(blocks), levels):
+                together(model, stretch, settings)
         return
     joined = [word for word in what.split(",") if "+" in word or "(" in word]
     for word in joined:
@@ -53,7 +55,7 @@ def checkpoint(model, what, save=""):
     what = ",".join(word for word in what.split(",") if word not in joined)
     if what.startswith("every:"):
         n = int(what[6:])
-        chosen = repeated(model)[n - 1 :: n]
+        chosen = repeated_blocks(model)[n - 1 :: n]
     else:
         chosen = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in what.split(","))]
     for name in chosen:

@@ -70,7 +70,7 @@ def missing_bytes(row):
 
 
 def words(row):
-    out = ["validate", zoo.model_file(row["model"]), "--on", "emulated:" + CARDS[row["gpu"]], "--format", "json", "--tolerance", "100"]
+    out = ["validate", zoo.model_file(row["model"]), "--on", "emulated:" + CARDS.get(row["gpu"], row["gpu"]), "--format", "json", "--tolerance", "100"]
     for key, flag in FLAGS.items():
         if row.get(key) not in (None, ""):
             value = {"train": "training", "never": "keep", "default": "auto"}.get(row[key], row[key])

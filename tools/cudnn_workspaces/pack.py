@@ -71,7 +71,7 @@ def curve(text):
 HEADER = """\
 # Workspaces of cuDNN convolutions in bytes: what the engine wants that the heuristics rank first.
 # Made by tools/cudnn_workspaces (query.cpp, pack.py) from cuDNN {version}. The compute capability stands first: 90 was
-# asked for an H100, 89 for an L4, 80 for an A100.
+# asked for an H100, 89 for an L4, 86 for an RTX 3060 (a part of the convolutions: others of 8.6 take those of 80), 80 for an A100.
 # A line: sm C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups|curves
 # 18 curves, divided by ';': float32, float16, bfloat16; each NCHW, NHWC; each forward, data gradient, weight gradient.
 # A curve is '=i' (the same as curve i of the line), '-' (not known) or lines:steps over the batch sizes
