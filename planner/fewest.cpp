@@ -38,7 +38,7 @@ std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& s
     for (const ParallelSetup& way : ways(gpus, setup.parallel)) {
       TrainingSetup s = setup;
       s.parallel = way;
-      const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes, s, *depth, depth->blocks, 0, device); });
+      const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes, s, *depth, depth->blocks, {}, device); });
       if (!forecast || forecast->process > limit) continue;
       const Result<Estimate> e = estimate(model, s, device);
       if (e && judge(*e, device, margin(device)).verdict == Verdict::fits) return FewestGpus{gpus, flags_of(way), s, e->peak.process};

@@ -46,12 +46,16 @@ class ParallelSearch {
 
   // --- the first sieve --------------------------------------------------------------------------------------------
 
-  const DepthLines* lines_of(const Choice& c, bool converted) {
+  const DepthLines* lines_of(const Choice& c, bool converted) { return lines_of(c, converted, 1, false); }
+
+  const DepthLines* lines_of(const Choice& c, bool converted, std::int64_t tensor, bool sequence_parallel) {
     TrainingSetup s = c.setup;
     s.parallel = ParallelSetup{};
+    s.parallel.gpus = s.parallel.tensor = tensor;
+    s.parallel.sequence_parallel = sequence_parallel;
     if (converted && s.precision != Precision::fp16) s.precision = Precision::bf16;
-    const std::string key = fmt::format("{} {} {} {} {}", static_cast<int>(s.precision), fmt::join(s.checkpoint, ","), fmt::join(s.checkpoint_save, ","),
-                                        s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
+    const std::string key = fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.precision), fmt::join(s.checkpoint, ","), fmt::join(s.checkpoint_save, ","),
+                                        s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized, tensor, sequence_parallel);
     auto it = lines_.find(key);
     if (it == lines_.end()) {
       show("bounds: " + (c.flags.empty() ? std::string("as it is") : c.flags));
@@ -182,8 +186,14 @@ class ParallelSearch {
     show(job_.flags_of_place(p));
     const TrainingSetup setup = job_.setup_of(p);
     if (is_refused(setup)) return nullptr;
+    const DepthLines* cut = cut_lines_of(p);
+    if (const Bytes least = cut ? least_of_rank(*cut, setup, p.batch, p.micro_batches, device_) : Bytes{}; least > limit()) {
+      ++out_.count.bounded;
+      note_failure(p, "needs more by a bound from below", least, false, true);
+      return nullptr;
+    }
     ++forecasts_;
-    const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes_, setup, job_.depth, job_.blocks, boundary_of(p), device_); });
+    const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes_, setup, job_.depth, job_.blocks, crossing_of(p), device_); });
     if (!forecast) return refuse(setup, p, forecast.error().what), nullptr;
     if (forecast->process > limit()) {
       note_failure(p, "does not fit by an estimate with few blocks", forecast->process, forecast->in_optimizer);
@@ -201,11 +211,17 @@ class ParallelSearch {
     return &*result;
   }
 
-  /// Bytes of one micro-batch that cross a cut of a pipeline.
-  double boundary_of(const Place& p) {
+  /// Of the model as tensor parallelism really cuts it: not all of a block is divided among the ranks.
+  const DepthLines* cut_lines_of(const Place& p) {
     const ParallelOption& o = job_.parallel.options[p.option];
-    const DepthLines* lines = lines_of(job_.choices[p.choice], o.converts);
-    return lines ? crossing_bytes(*lines, o.setup, p.batch) : 0;
+    return lines_of(job_.choices[p.choice], o.converts, o.setup.tensor, o.setup.sequence_parallel);
+  }
+
+  Crossing crossing_of(const Place& p) {
+    const ParallelSetup& s = job_.parallel.options[p.option].setup;
+    const DepthLines* lines = cut_lines_of(p);
+    if (!lines || s.pipeline < 2) return {};
+    return {crossing_bytes(*lines, s, p.batch), lines->block.kept.at(p.batch) / static_cast<double>(s.context)};
   }
 
   /// What one setup of a kind is refused for holds for the others of its kind.
@@ -229,11 +245,11 @@ class ParallelSearch {
   }
 
   /// The implementation of the optimizer matters where its step is the highest point.
-  void note_failure(const Place& p, const char* why, Bytes bytes, bool minor_matters) {
+  void note_failure(const Place& p, const char* why, Bytes bytes, bool minor_matters, bool bound = false) {
     const auto key = std::make_pair(p.option, minor_matters ? p.choice : job_.choices[p.choice].major | any_minor);
     const auto [it, fresh] = failed_.emplace(key, p.batch);
     if (!fresh) it->second = std::min(it->second, p.batch);
-    else out_.rejected.push_back({job_.flags_of_place(p), why, bytes, false});
+    else out_.rejected.push_back({job_.flags_of_place(p), why, bytes, bound});
   }
 
   /// Times within two percent count as equal, because the model of time is not finer: then the smaller change comes first.

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "estimators/base/take.h"
+#include "estimators/base/threads.h"
 #include "estimators/facts/nccl.h"
 #include "planner/bounds.h"
 
@@ -99,9 +100,10 @@ struct RankShare {
   double activations = 1;  ///< of one micro-batch's forward pass, on the heaviest rank
 };
 
-RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches) {
+/// `tensor`: what tensor parallelism still divides by.
+RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches, double tensor) {
   RankShare share;
-  const double tensor = static_cast<double>(p.tensor), stages = static_cast<double>(p.pipeline);
+  const double stages = static_cast<double>(p.pipeline);
   // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks of experts.
   share.whole = 1 / (tensor * stages * static_cast<double>(p.expert));
   share.sharded = share.whole / (shares_out(p.sharding) ? static_cast<double>(shard_group(p)) : 1.0);
@@ -184,16 +186,21 @@ double DepthLines::others_at(std::int64_t batch) const {
 DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at, const TrainingSetup& given, const Device& device) {
   TrainingSetup setup = given;
   setup.parallel = ParallelSetup{};
+  setup.parallel.tensor = given.parallel.tensor;
+  setup.parallel.sequence_parallel = given.parallel.sequence_parallel;
   const std::int64_t depths[2] = {runs.low, runs.high}, batches[2] = {runs.small, runs.large};
+  const int deep = runs.high > runs.low ? 2 : 1, large = runs.large > runs.small ? 2 : 1;
+  std::vector<Tape> tapes;
+  for (int i = 0; i < deep * large; ++i) tapes.push_back(tape_at(depths[i / large], batches[i % large]));
+  Profile ran[4];
+  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = take(profile(tapes[i], setup, device)); });
+  // Where there is one depth or one batch it stands for both.
   Profile p[2][2];
   for (int d = 0; d < 2; ++d)
-    for (int b = 0; b < 2; ++b) {
-      if (d == 1 && runs.low == runs.high) p[1][b] = p[0][b];
-      else if (b == 1 && runs.small == runs.large) p[d][1] = p[d][0];
-      else p[d][b] = take(profile(tape_at(depths[d], batches[b]), setup, device));
-    }
+    for (int b = 0; b < 2; ++b) p[d][b] = ran[std::min(d, deep - 1) * large + std::min(b, large - 1)];
   const Deeper on(runs);
   DepthLines out;
+  out.tensor = setup.parallel.tensor;
   out.work = deeper_work(work_line(p[0][0], runs.small, p[0][1], runs.large), work_line(p[1][0], runs.small, p[1][1], runs.large), on);
   out.blocks = static_cast<std::int64_t>(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)) + 0.5);
   out.boundary = line_through(runs.small, p[1][0].boundary, runs.large, p[1][1].boundary);
@@ -223,7 +230,8 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
 
 Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const Device& device) {
   const ParallelSetup& p = setup.parallel;
-  const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches));
+  const double tensor = static_cast<double>(p.tensor) / static_cast<double>(r.tensor);
+  const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches), tensor);
   const double fixed = static_cast<double>((device.context + nccl_least(p)).count);
   const auto process = [&](double bytes) { return Bytes(static_cast<std::int64_t>(bytes + fixed)); };
   if (setup.mode == Mode::inference) return process(r.parameters * share.whole);
@@ -239,23 +247,32 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   if (is_zero(p.sharding)) optimizer = {12 * elements, 4 * elements};
   Bytes floor;
   if (p.pipeline > 1 && r.block.parameters > 0) {
-    // The first rank holds its blocks, and the activations of the micro-batches in flight.
-    const std::int64_t stages = p.pipeline * p.virtual_stages, longest = (r.blocks + stages - 1) / stages;
-    const double blocks = static_cast<double>(longest * p.virtual_stages), cut = 1 / static_cast<double>(p.tensor * p.expert);
-    const bool shards = p.sharding == Sharding::fsdp;
-    const double group = shards || p.sharding == Sharding::megatron_dist ? static_cast<double>(shard_group(p)) : 1.0;
-    const double own_weights = (policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters) * blocks * cut / (shards ? group : 1.0);
-    const double own_gradients = (megatron ? main_gradient(setup.precision) * r.block.elements : r.block.gradients) * blocks * cut;
-    const double own_state = megatron ? megatron_needs(setup, r.block.elements).state * blocks * cut / group : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state * blocks * cut / group;
-    const std::int64_t flights = in_flight_on_first(p, micro_batches);
-    const double kept = r.block.kept.at(batch) * static_cast<double>(longest * flights) / static_cast<double>(p.tensor * p.context);
-    // In the steady state gradients lie there as well, whole until the last micro-batch.
-    const bool steady = megatron || micro_batches * p.virtual_stages > flights;
-    const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks * cut : 0;
-    // Buffers for the gradients of every micro-batch, of each chunk.
-    const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * p.virtual_stages);
-    const Bytes first = process(own_weights + own_state + gathered + kept + buffers + (steady ? own_gradients : 0));
-    floor = first;
+    // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the ends the
+    // second one has most micro-batches in flight.
+    const std::int64_t stages = p.pipeline * p.virtual_stages;
+    const double cut = 1 / (tensor * static_cast<double>(p.expert)), shard = 1 / static_cast<double>(shard_group(p));
+    const double weight_share = p.sharding == Sharding::fsdp ? shard : 1.0, state_share = p.sharding == Sharding::megatron_dist ? shard : weight_share;
+    // FSDP adds up the micro-batches' gradients in the dtype that it reduces in.
+    const bool widened = p.sharding == Sharding::fsdp && p.reduce_dtype == DType::float32;
+    const double block_gradients = megatron ? main_gradient(setup.precision) * r.block.elements : widened ? std::max(r.block.gradients, 4 * r.block.elements) : r.block.gradients;
+    const double block_state = megatron ? megatron_needs(setup, r.block.elements).state : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state;
+    const double block_weights = policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters;
+    const auto with_blocks = [&](std::int64_t of_stage, std::int64_t flights, std::int64_t received) {
+      const double blocks = static_cast<double>(of_stage * p.virtual_stages) * cut;
+      const double kept = r.block.kept.at(batch) * static_cast<double>(of_stage * flights) / (tensor * static_cast<double>(p.context));
+      // In the steady state gradients lie there as well, whole until the last micro-batch; Megatron's always do.
+      const double gradients = megatron || micro_batches * p.virtual_stages > flights ? block_gradients * blocks : 0;
+      const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks : 0;
+      // Buffers for what every micro-batch brings from a neighbour.
+      const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * received);
+      return process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept + buffers + gradients);
+    };
+    const std::int64_t flights = in_flight_on_first(p, micro_batches), longest = (r.blocks + stages - 1) / stages;
+    floor = with_blocks(longest, flights, 2 * p.virtual_stages - 1);
+    if (p.pipeline > 2) {
+      const std::int64_t fewer = p.schedule == PipelineSchedule::gpipe ? 0 : p.schedule == PipelineSchedule::interleaved ? 2 : 1;
+      floor = std::max(floor, with_blocks(r.blocks / stages, std::min(flights, std::max<std::int64_t>(1, flights - fewer)), 2 * p.virtual_stages));
+    }
   }
   const double activations = (p.pipeline > 1 ? r.kept.at(batch) : r.others_at(batch)) * share.activations;
   const bool shards_weights = p.sharding == Sharding::fsdp || p.sharding == Sharding::zero3;
@@ -272,7 +289,7 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
 }
 
 double crossing_bytes(const DepthLines& r, const ParallelSetup& p, std::int64_t batch) {
-  return r.boundary.at(batch) / static_cast<double>(p.context * (p.sequence_parallel ? p.tensor : 1));
+  return r.boundary.at(batch) / static_cast<double>(p.context * (p.sequence_parallel ? p.tensor / r.tensor : 1));
 }
 
 StepTime share_of_micro_batch(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& a) {

@@ -20,8 +20,9 @@ struct BatchLine {
   double at(std::int64_t batch) const { return at_zero + slope * static_cast<double>(batch); }
 };
 
-/// The whole model on one device, for one kind of tape (precision, checkpointing, adapters).
+/// The whole model on one device, for one kind of tape (precision, checkpointing, adapters), or what one of `tensor` ranks has of it.
 struct DepthLines {
+  std::int64_t tensor = 1;      ///< ranks that the tape was cut for; the bytes below are then one rank's
   WorkLine work;
   std::int64_t blocks = 0;
   BatchLine boundary;           ///< bytes that one block hands to the next
@@ -43,11 +44,12 @@ struct DepthRuns {
   std::int64_t small = 1, large = 2;
 };
 
-/// `tape_at(blocks, batch)` makes the single-device tape. Failure where a run fails.
+/// `tape_at(blocks, batch)` makes the tape, cut for `setup.parallel`'s tensor-parallel ranks. Failure where a run fails.
 DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at, const TrainingSetup& setup, const Device& device);
 
 /// Process bytes that the heaviest rank needs at least. `setup.parallel` is resolved; `batch` and `micro_batches` (of a
-/// pipeline, or accumulated) stand for those of the setup.
+/// pipeline, or accumulated) stand for those of the setup. With the lines of the uncut tape all bytes count as divided by the
+/// tensor-parallel ranks, so those of the cut tape are the higher bound.
 Bytes least_of_rank(const DepthLines& lines, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const Device& device);
 
 /// Bytes of one micro-batch that one rank of a pipeline sends to the next.

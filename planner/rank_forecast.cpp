@@ -1,9 +1,11 @@
 #include "planner/rank_forecast.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstdlib>
+#include <string>
 
 #include "estimators/base/take.h"
+#include "estimators/base/threads.h"
 #include "estimators/strategies/pipeline.h"
 
 namespace memplan {
@@ -28,57 +30,47 @@ Forecast as_it_is(Tapes& tapes, const TrainingSetup& s, const Device& device) {
   return {e.peak.process, e.peak_phase == Phase::optimizer};
 }
 
-/// The first and the last rank of a short pipeline of stages of one and of two blocks.
-struct ShortPipeline {
-  Counters first[2], last[2];
-  std::int64_t flights = 0, micro_batches = 0;
-  bool in_optimizer = false;
-};
-
-ShortPipeline run_short(Tapes& tapes, TrainingSetup s, std::int64_t ranks, const Device& device) {
+/// The setup with so few ranks. Steps with a steady state have one here as well: there gradients lie beside the activations.
+TrainingSetup short_pipeline(TrainingSetup s, std::int64_t ranks) {
   ParallelSetup& p = s.parallel;
-  // Steps with a steady state have one here as well: there gradients lie beside the activations.
   const bool steady = p.schedule != PipelineSchedule::gpipe && p.micro_batches > p.pipeline;
   p.gpus = p.gpus / p.pipeline * ranks;
   p.pipeline = ranks;
   p.micro_batches = p.schedule == PipelineSchedule::interleaved ? (steady ? 2 * ranks : ranks) : ranks + (steady ? 1 : 0);
-  ShortPipeline out;
-  out.micro_batches = p.micro_batches;
-  out.flights = most_in_flight(actions_of(p, 0));
-  for (int i = 0; i < 2; ++i) {
-    const Estimate e = take(estimate_tape(tapes.of_rank(s, ranks * p.virtual_stages * (i + 1)), s, device));
-    out.in_optimizer = e.peak_phase == Phase::optimizer;
-    out.first[i] = e.ranks.front().peak;
-    out.last[i] = e.ranks.back().peak;
-  }
-  return out;
+  return s;
 }
 
-double with_blocks_on(const Counters (&c)[2], double blocks) {
-  return number(c[0].allocated) + (blocks - 1) * (number(c[1].allocated) - number(c[0].allocated));
+/// What happens in every nth block is in every stage that is run.
+std::int64_t unit_of(const TrainingSetup& s) {
+  std::int64_t unit = 1;
+  for (const std::string& c : s.checkpoint)
+    if (c.rfind("every:", 0) == 0) unit = std::max<std::int64_t>(unit, std::strtoll(c.c_str() + 6, nullptr, 10));
+  return unit;
 }
 
-double cached(const Counters& c) { return number(c.process) - number(c.allocated); }
-
-Forecast forecast_of_pipeline(Tapes& tapes, const TrainingSetup& s, const Depth& depth, std::int64_t blocks, double boundary, const Device& device) {
+Forecast forecast_of_pipeline(Tapes& tapes, const TrainingSetup& s, const Depth& depth, std::int64_t blocks, const Crossing& crossing, const Device& device) {
   const ParallelSetup& p = s.parallel;
-  const std::int64_t stages = p.pipeline * p.virtual_stages;
-  // Short pipelines have two or three ranks; their stages must be made of the run's blocks.
-  if (6 * p.virtual_stages >= blocks || blocks - 2 * p.virtual_stages >= depth.run) return as_it_is(tapes, s, device);
-  const ShortPipeline two = run_short(tapes, s, 2, device);
-  const double longest = static_cast<double>((blocks + stages - 1) / stages), shortest = static_cast<double>(blocks / stages);
-  double first = with_blocks_on(two.first, longest), per_flight = 0;
-  const std::int64_t flights = most_in_flight(actions_of(p, 0));
-  if (p.pipeline > 2 && flights > two.flights) {
-    const ShortPipeline three = run_short(tapes, s, 3, device);
-    if (three.flights > two.flights) per_flight = (with_blocks_on(three.first, longest) - first) / static_cast<double>(three.flights - two.flights);
-  }
-  first += per_flight * static_cast<double>(flights - two.flights);
-  // The first rank receives gradients, the last one activations, into buffers for every micro-batch of the step.
-  const double buffers = boundary * static_cast<double>(std::max<std::int64_t>(0, p.micro_batches - std::max(flights / p.virtual_stages, two.micro_batches))) * static_cast<double>(p.virtual_stages);
-  const double last = with_blocks_on(two.last, shortest) + boundary * static_cast<double>(p.micro_batches - two.micro_batches) * static_cast<double>(p.virtual_stages);
-  const double peak = std::max(first + buffers + cached(two.first[1]), last + cached(two.last[1]));
-  return {Bytes(static_cast<std::int64_t>(peak)), two.in_optimizer};
+  const std::int64_t ranks = std::min<std::int64_t>(3, p.pipeline), chunks = p.virtual_stages, stages = p.pipeline * chunks, unit = unit_of(s);
+  // Stages of the short pipeline must be made of the run's blocks.
+  if (2 * ranks * chunks * unit >= blocks || blocks - 2 * chunks * unit >= depth.run) return as_it_is(tapes, s, device);
+  const TrainingSetup few = short_pipeline(s, ranks);
+  const Tape tape[2] = {tapes.of_rank(few, ranks * chunks * unit), tapes.of_rank(few, 2 * ranks * chunks * unit)};
+  Estimate ran[2];
+  in_parallel(2, [&](std::size_t i) { ran[i] = take(estimate_tape(tape[i], few, device)); });
+  // Each rank has buffers for every micro-batch of the step: the first one for gradients (and for what comes around to its later
+  // chunks), the last one for activations, those between for both.
+  const auto peak_of = [&](std::int64_t rank, std::int64_t of_stage, std::int64_t short_rank, std::int64_t received) {
+    const Counters &low = ran[0].ranks[static_cast<std::size_t>(short_rank)].peak, &high = ran[1].ranks[static_cast<std::size_t>(short_rank)].peak;
+    const double more_blocks = static_cast<double>(of_stage) / static_cast<double>(unit) - 1;
+    const auto more_flights = static_cast<double>(most_in_flight(actions_of(p, rank)) - most_in_flight(actions_of(few.parallel, short_rank)));
+    const auto more_buffers = static_cast<double>(received * (p.micro_batches - few.parallel.micro_batches));
+    return number(low.allocated) + more_blocks * (number(high.allocated) - number(low.allocated)) + more_flights * static_cast<double>(of_stage) * crossing.kept +
+           more_buffers * crossing.sent + number(high.process) - number(high.allocated);
+  };
+  const std::int64_t longest = (blocks + stages - 1) / stages;
+  double peak = std::max(peak_of(0, longest, 0, 2 * chunks - 1), peak_of(p.pipeline - 1, blocks / stages, ranks - 1, 2 * chunks - 1));
+  if (ranks > 2) peak = std::max(peak, peak_of(1, longest, 1, 2 * chunks));
+  return {Bytes(static_cast<std::int64_t>(peak)), ran[1].peak_phase == Phase::optimizer};
 }
 
 }  // namespace
@@ -89,18 +81,20 @@ std::pair<std::int64_t, std::int64_t> shallow_depths(const Depth& depth) {
   return {low, high};
 }
 
-Forecast forecast_of_rank(Tapes& tapes, const TrainingSetup& setup, const Depth& depth, std::int64_t blocks, double boundary, const Device& given) {
+Forecast forecast_of_rank(Tapes& tapes, const TrainingSetup& setup, const Depth& depth, std::int64_t blocks, const Crossing& crossing, const Device& given) {
   const Device device = without_limit(given);
   TrainingSetup s = setup;
   // The state of the optimizer is there from the second step on; gradients stay from the second micro-batch on.
   s.steps = 2;
   s.accumulate = std::min<std::int64_t>(s.accumulate, 2);
-  if (s.parallel.pipeline > 1) return forecast_of_pipeline(tapes, s, depth, blocks, boundary, device);
+  if (s.parallel.pipeline > 1) return forecast_of_pipeline(tapes, s, depth, blocks, crossing, device);
   const auto [low, high] = shallow_depths(depth);
   if (low == 0) return as_it_is(tapes, s, device);
-  const Estimate a = take(estimate_tape(tapes.of_rank(s, low), s, device)), b = take(estimate_tape(tapes.of_rank(s, high), s, device));
+  const Tape ranks[2] = {tapes.of_rank(s, low), tapes.of_rank(s, high)};
+  Estimate e[2];
+  in_parallel(2, [&](std::size_t i) { e[i] = take(estimate_tape(ranks[i], s, device)); });
   const double steps = static_cast<double>(depth.blocks - low) / static_cast<double>(high - low);
-  return {Bytes(static_cast<std::int64_t>(drawn_on(a.peak, b.peak, steps))), b.peak_phase == Phase::optimizer};
+  return {Bytes(static_cast<std::int64_t>(drawn_on(e[0].peak, e[1].peak, steps))), e[1].peak_phase == Phase::optimizer};
 }
 
 }  // namespace memplan

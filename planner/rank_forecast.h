@@ -12,6 +12,12 @@ namespace memplan {
 /// ends of the model (prefetched weights, buffers that wait) does not count for the blocks between.
 std::pair<std::int64_t, std::int64_t> shallow_depths(const Depth& depth);
 
+/// Bytes of one micro-batch on a rank of a pipeline.
+struct Crossing {
+  double sent = 0;  ///< from one stage to the next
+  double kept = 0;  ///< in one block, for its backward pass
+};
+
 struct Forecast {
   Bytes process;
   bool in_optimizer = false;  ///< the highest point lies in the optimizer's step
@@ -19,7 +25,7 @@ struct Forecast {
 
 /// Process bytes of the heaviest rank, on a straight line through the depths and the micro-batches in flight; the estimate itself
 /// where the model is shallow. Not a bound: it says which estimates are worth making, and no report prints it as one.
-/// `blocks` are those that pipelines are cut by, `boundary` the bytes of one micro-batch that cross a cut. Failure as of the estimate.
-Forecast forecast_of_rank(Tapes& tapes, const TrainingSetup& setup, const Depth& depth, std::int64_t blocks, double boundary, const Device& device);
+/// `blocks` are those that pipelines are cut by. Failure as of the estimate.
+Forecast forecast_of_rank(Tapes& tapes, const TrainingSetup& setup, const Depth& depth, std::int64_t blocks, const Crossing& crossing, const Device& device);
 
 }  // namespace memplan

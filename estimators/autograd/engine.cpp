@@ -102,7 +102,7 @@ class GraphTask {
 
  private:
   void count_dependencies(const NodeRef& root) {
-    static std::uint32_t marks = 0;  // only compared for equality within one search
+    thread_local std::uint32_t marks = 0;  // only compared for equality within one search; a graph stays on its thread
     const std::uint32_t mark = ++marks;
     std::vector<Node*> stack{root.get()};
     root->visited = mark;

@@ -8,7 +8,7 @@ namespace memplan {
 
 /// Base of a class whose freed objects are kept for the next ones of the same class: a run on paper makes and drops its
 /// tensors and nodes in turn, and a general allocator would spend a third of the time on merging their pieces. Per
-/// thread; the pieces stay with the thread until it ends.
+/// thread, which gives its pieces back when it ends. A piece may go back on another thread than it came from.
 template <class T>
 struct Pooled {
   static void* operator new(std::size_t size) {
@@ -18,10 +18,11 @@ struct Pooled {
     return piece;
   }
   static void operator delete(void* memory, std::size_t size) {
-    if (size != sizeof(T)) {
+    if (size != sizeof(T) || ended()) {
       ::operator delete(memory);
       return;
     }
+    thread_local AtEnd at_end;
     auto* piece = new (memory) Piece{free_list()};
     free_list() = piece;
   }
@@ -30,6 +31,19 @@ struct Pooled {
   struct Piece {
     Piece* next;
   };
+  struct AtEnd {
+    ~AtEnd() {
+      while (Piece* piece = free_list()) {
+        free_list() = piece->next;
+        ::operator delete(piece);
+      }
+      ended() = true;
+    }
+  };
+  static bool& ended() {
+    thread_local bool is = false;
+    return is;
+  }
   static Piece*& free_list() {
     thread_local Piece* head = nullptr;
     return head;

@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "estimators/base/take.h"
+#include "estimators/base/threads.h"
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/facts/nccl.h"
@@ -67,23 +71,25 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
   const ParallelSetup& p = setup.parallel;
   const auto candidates = candidate_ranks(tape, setup);
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
-  std::optional<Estimate> heaviest;
-  std::vector<RankClass> classes;
   const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
+  std::vector<Estimate> estimates(candidates.size());
+  in_parallel(candidates.size(), [&](std::size_t i) {
+    estimates[i] = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
+    tell_nccl(estimates[i], setup, real, nccl);
+  });
+  std::vector<RankClass> classes;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::int64_t rank = candidates[i], end = i + 1 < candidates.size() ? candidates[i + 1] : p.pipeline;
-    Estimate e = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, rank, shapes), setup, device);
-    tell_nccl(e, setup, real, nccl);
     RankClass c;
     c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank) : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);
     c.gpus = p.gpus / p.pipeline * (end - rank);
     for (std::int64_t s = rank; s < static_cast<std::int64_t>(blocks.size()); s += p.pipeline) c.blocks += blocks[static_cast<std::size_t>(s)];
     c.in_flight = most_in_flight(actions_of(p, rank));
-    c.peak = e.peak;
-    c.parts = e.parts;
+    c.peak = estimates[i].peak;
+    c.parts = estimates[i].parts;
     classes.push_back(std::move(c));
-    if (!heaviest || e.peak.process > heaviest->peak.process) heaviest = std::move(e);
   }
+  const auto heaviest = std::max_element(estimates.begin(), estimates.end(), [](const Estimate& a, const Estimate& b) { return a.peak.process < b.peak.process; });
   heaviest->ranks = std::move(classes);
   return std::move(*heaviest);
 }

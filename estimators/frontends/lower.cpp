@@ -1,6 +1,7 @@
 // lower of pipeline.h: the route by which a file becomes a tape, and the passes over it.
 #include <fmt/format.h>
 
+#include "estimators/estimate/run_dtype.h"
 #include "estimators/frontends/lower.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/flatten.h"
@@ -36,22 +37,17 @@ void absent_inputs_are_none(Tape& tape) {
 
 void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   const Graph& file = model.graphs.front();
-  const bool by_text = onnx_format::has_fx_text(file) && onnx_format::is_complete_fx(file);
+  const bool has_text = onnx_format::has_fx_text(file);
+  const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
+  const bool by_text = has_text && onnx_format::is_complete_fx(file, program);
   std::optional<Graph> prepared;
-  if (!by_text) prepared = onnx_format::has_fx_text(file) ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
+  if (!by_text) prepared = has_text ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
   const Graph& graph = prepared ? *prepared : file;
   onnx_format::Values values(graph, symbols, tape, model.opset);
-  if (by_text) onnx_format::lower_fx(graph, setup, values, tape);
+  if (by_text) onnx_format::lower_fx(graph, program, setup, values, tape);
   else onnx_format::lower_ops(graph, setup, values, tape);
   values.finish();
   absent_inputs_are_none(tape);
-}
-
-/// FSDP's mixed precision runs a model of fp32 shards as if it had been converted.
-Precision dtype_of_run(const TrainingSetup& setup) {
-  const auto& dtype = setup.parallel.param_dtype;
-  if (setup.precision != Precision::fp32 || !dtype) return setup.precision;
-  return *dtype == DType::bfloat16 ? Precision::bf16 : *dtype == DType::float16 ? Precision::fp16 : Precision::fp32;
 }
 
 /// Context parallelism: the rank's forward pass sees its share of the sequence.

@@ -8,6 +8,7 @@
 
 #include "estimators/aten/ops.h"
 #include "estimators/autograd/engine.h"
+#include "estimators/estimate/run_dtype.h"
 #include "estimators/step/clip.h"
 #include "estimators/step/loss.h"
 #include "estimators/step/optimizer.h"
@@ -303,7 +304,10 @@ std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup&
   return ranks;
 }
 
-PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, const Device& device) {
+  // Stages find their shapes with what wraps them at work (stage.py, _shape_inference), in the dtype that FSDP gathers in.
+  TrainingSetup setup = given;
+  setup.precision = dtype_of_run(given);
   PipelineShapes out;
   Rehearsal rehearsal(tape, out);
   Run run(setup, device);

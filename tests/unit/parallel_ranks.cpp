@@ -1,6 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <string>
+
+#include "estimators/base/threads.h"
 #include "estimators/pipeline.h"
+#include "estimators/step/pipeline_steps.h"
 #include "estimators/strategies/pipeline.h"
 #include "estimators/tape/lifetimes.h"
 #include "planner/cost/profile.h"
@@ -235,4 +240,46 @@ TEST_CASE("a pipeline's estimate is that of its heaviest rank") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().kind == ErrorKind::usage);
   CHECK(refused.error().what.find("the model has 8") != std::string::npos);
+}
+
+TEST_CASE("stages exchange what FSDP's dtype makes, not what the shards are in") {
+  const Tape tape = blocks(4, 8, 16);
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  setup.parallel.pipeline = 2;
+  setup.parallel.data = 2;
+  setup.parallel.sharding = Sharding::fsdp;
+  const auto sent = [&] { return pipeline_shapes(tape, setup, Device{}).shapes.at(cut_stages(tape, resolve(setup.parallel))[0].sent.at(0)).dtype; };
+  CHECK(sent() == DType::float32);
+  setup.parallel.param_dtype = DType::bfloat16;
+  CHECK(sent() == DType::bfloat16);
+}
+
+TEST_CASE("estimates at the same time are those made one after another") {
+  const Tape tape = blocks(6, 64, 32);
+  TrainingSetup setups[8];
+  std::int64_t alone[8], together[8];
+  for (int i = 0; i < 8; ++i) {
+    setups[i].loss = Loss::sum;
+    if (i % 2 == 1) setups[i].parallel.pipeline = 2 + i / 2;
+    else setups[i].accumulate = 1 + i / 2;
+    setups[i].parallel = resolve(setups[i].parallel);
+    alone[i] = requested(tape, setups[i]);
+  }
+  in_parallel(8, [&](std::size_t i) { together[i] = take(estimate_tape(tape, setups[i], Device{})).peak.requested.count; });
+  for (int i = 0; i < 8; ++i) CHECK(together[i] == alone[i]);
+}
+
+TEST_CASE("of what several parts throw the first by number is thrown, when all have ended") {
+  std::atomic<int> ended{0};
+  try {
+    in_parallel(16, [&](std::size_t i) {
+      ++ended;
+      if (i % 2 == 1) fail(ErrorKind::usage, std::to_string(i));
+    });
+    FAIL("nothing was thrown");
+  } catch (const Failure& f) {
+    CHECK(f.error().what == "1");
+  }
+  CHECK(ended == 16);
 }

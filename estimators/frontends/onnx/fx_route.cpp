@@ -25,8 +25,8 @@ struct Binding {
 
 class FxRoute {
  public:
-  FxRoute(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape)
-      : graph_(graph), setup_(setup), values_(values), tape_(tape), scopes_(tape), program_(read_fx_program(graph)) {
+  FxRoute(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape)
+      : graph_(graph), setup_(setup), values_(values), tape_(tape), scopes_(tape), program_(program) {
     bindings_.resize(program_.names.size());
     for (std::size_t i = 0; i < program_.names.size(); ++i) bindings_[i].value = values.of_name(program_.names[i]);
     for (const SignatureLine& line : values.signature().outputs)
@@ -362,7 +362,7 @@ class FxRoute {
   Values& values_;
   Tape& tape_;
   ScopeTracker scopes_;
-  FxProgram program_;
+  const FxProgram& program_;
   std::vector<Binding> bindings_;
   std::vector<std::string_view> user_outputs_;
   std::map<std::int32_t, std::int64_t> numbers_;  ///< names that stand for a number folded by an optimizer
@@ -378,6 +378,6 @@ bool has_fx_text(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode& n) { return n.metadata.count(fx_key) > 0; });
 }
 
-void lower_fx(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape) { FxRoute(graph, setup, values, tape).run(); }
+void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape) { FxRoute(graph, program, setup, values, tape).run(); }
 
 }  // namespace memplan::onnx_format

@@ -2,6 +2,7 @@
 // ATen call; nodes without (an optimizer made them) are lowered by their ONNX op.
 #pragma once
 
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
@@ -15,7 +16,7 @@ namespace memplan::onnx_format {
 /// Whether nodes of the graph carry the exporter's text.
 bool has_fx_text(const Graph& graph);
 
-/// Appends the calls of the graph to the tape.
-void lower_fx(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape);
+/// Appends the calls of the graph to the tape. `program` is the graph's own.
+void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape);
 
 }  // namespace memplan::onnx_format

@@ -242,8 +242,7 @@ class Restorer {
 
 }  // namespace
 
-bool is_complete_fx(const Graph& g) {
-  const FxProgram program = read_fx_program(g);
+bool is_complete_fx(const Graph& g, const FxProgram& program) {
   std::vector<bool> made(program.names.size(), false);
   auto mark = [&](std::string_view name) {
     if (const std::int32_t n = program.find(name); n >= 0) made[static_cast<std::size_t>(n)] = true;

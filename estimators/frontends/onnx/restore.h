@@ -4,13 +4,14 @@
 
 #include <optional>
 
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
 
 /// Whether every name that the exporter's text mentions is still made by some node. An optimizer removes and merges
 /// nodes, and then the text alone no longer tells the program.
-bool is_complete_fx(const Graph& graph);
+bool is_complete_fx(const Graph& graph, const FxProgram& program);
 
 /// Equal parameters that were merged become parameters of their own again, weights that were transposed in the file
 /// get their Transpose back, and batch norms that were folded into convolutions come out of them. None when the

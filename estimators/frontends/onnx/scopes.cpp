@@ -52,7 +52,11 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   // Nodes that a pass of the exporter put in have no module of their own.
   if (paths.empty() || paths.front().substr(0, 22) == "_empty_nn_module_stack") return current();
   paths.pop_back();  // the op itself
-  return enter(paths, classes, stack_lines(get(node, "pkg.torch.onnx.stack_trace")), source);
+  // Equal blocks have equal traces.
+  const std::string_view trace = get(node, "pkg.torch.onnx.stack_trace");
+  const auto [it, fresh] = lines_.try_emplace(trace);
+  if (fresh) it->second = stack_lines(trace);
+  return enter(paths, classes, it->second, source);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "estimators/graph/graph.h"
@@ -33,6 +34,7 @@ class ScopeTracker {
   Tape& tape_;
   std::vector<std::int32_t> stack_;
   std::map<std::string, std::int32_t> calls_;  ///< of each path so far
+  std::unordered_map<std::string_view, std::vector<std::string>> lines_;  ///< of the traces so far, which lie in the graph
 };
 
 /// "torchvision/models/resnet.py:92 out = self.conv1(x)" for each frame of a stack trace, outermost first: what
