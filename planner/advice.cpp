@@ -110,19 +110,21 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
 /// More than one GPU: as few as are enough where one is not, else two.
 void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Device& device, const MarginOf& margin, const Estimate& known, std::vector<Trick>& tricks) {
   if (s.mode != Mode::training || is_parallel(resolve(s.parallel)) || s.offload.any() || s.keep_loss_history || s.optimizer.kind == OptimizerKind::muon) return;
-  ParallelSetup fsdp;
-  fsdp.gpus = 2;
-  fsdp.sharding = Sharding::fsdp;
-  fsdp = resolve(fsdp);
+  TrainingSetup shared = s;
+  shared.parallel = ParallelSetup{};
+  shared.parallel.blocks = s.parallel.blocks;
+  shared.parallel.gpus = 2;
+  shared.parallel.sharding = Sharding::fsdp;
+  shared.parallel = resolve(shared.parallel);
   std::string flags = "--gpus 2 --fsdp", title = "two GPUs that share weights, gradients and optimizer state (FSDP2)";
   if (judge(known, device, margin(device)).verdict != Verdict::fits)
-    if (const std::optional<FewestGpus> few = fewest_gpus(model, s, device, margin)) {
-      fsdp = few->setup.parallel;
+    if (const std::optional<FewestGpus> few = fewest_gpus(model, s, device, margin, false)) {
+      shared = few->setup;
       flags = few->flags;
-      title = fmt::format("needs {} x this GPU: weights, gradients and optimizer state shared out (FSDP2){}", few->gpus, fsdp.tensor > 1 ? ", blocks cut (tensor parallel)" : "");
+      title = fmt::format("needs {} x this GPU: weights, gradients and optimizer state shared out (FSDP2){}", few->gpus, shared.parallel.tensor > 1 ? ", blocks cut (tensor parallel)" : "");
     }
   tricks.push_back({"multi-gpu", title, flags, "for module in [*blocks, model]: fully_shard(module)   # under torchrun --nproc-per-node",
-                    "every GPU has its own samples; its activations stay", [fsdp](TrainingSetup& t) { t.parallel = fsdp; }});
+                    "every GPU has its own samples; its activations stay", [shared](TrainingSetup& t) { t = shared; }});
   ParallelSetup tensor;
   tensor.gpus = tensor.tensor = 2;
   tensor.sequence_parallel = true;

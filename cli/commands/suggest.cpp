@@ -55,6 +55,13 @@ int run_suggest(const Options& options) {
     progress.show("what each known trick saves");
     a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
   }
+  if (a.suggestion.fitting.empty() && !options.emit_flags && is_parallel(options.setup.parallel)) {
+    progress.show("how many GPUs are enough");
+    TrainingSetup alone = options.setup;
+    alone.parallel = ParallelSetup{};
+    alone.parallel.blocks = options.setup.parallel.blocks;
+    a.enough = fewest_gpus(model, alone, a.choice.device, margin);
+  }
   if (!a.suggestion.fitting.empty()) {
     const TrainingSetup& first = a.suggestion.fitting.front().setup;
     a.settings = framework_settings(first, parts_of(model, first, a.choice.device), options.framework);

@@ -118,6 +118,7 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
   } else {
     out += "\n" + style.paint(s.count.left > 0 ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left)) : "Nothing fits", Paint::red) + wrap(" with the knobs that may be turned; --allow all offers those that change the training, memplan size the cards that are large enough",
                                                                    style.width, 2, 12) + "\n";
+    if (a.enough) out += wrap(fmt::format("Enough: {} x {} with {} (peak {} each)", grouped(a.enough->gpus), a.choice.device.key, a.enough->flags, to_human(a.enough->peak)), style.width, 2) + "\n";
   }
   if (s.front.size() > 1)
     out += "\n" + style.paint("Memory against time", Paint::bold) + " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);

@@ -5,6 +5,7 @@
 
 #include "cli/answer.h"
 #include "cli/report/style.h"
+#include "planner/fewest.h"
 #include "planner/advice.h"
 #include "planner/suggest.h"
 
@@ -19,6 +20,7 @@ struct SuggestAnswer {
   std::int64_t parameters = 0;
   Suggestion suggestion;
   std::vector<Advice> advice;
+  std::optional<FewestGpus> enough;  ///< where nothing fits on the GPUs of the job
   TimeAssumptions time;
   std::string settings;  ///< of the first that fits, for Options::framework; empty where none fits
   int exit_code = 0;

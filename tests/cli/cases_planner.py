@@ -309,6 +309,20 @@ def test_fewest_gpus():
     check(few["flags"] == advice["multi-gpu"]["flags"] and f"needs {few['gpus']} x" in advice["multi-gpu"]["title"], advice["multi-gpu"]["title"])
 
 
+def test_more_gpus_where_nothing_fits_on_these():
+    words = [model("llama-3.2-1b"), "--gpu", "6GB", "--batch", "1", "--seq", "512"]
+    answer = memplan("suggest", *words, "--gpus", "2", "--format", "json")
+    found = answer.json()
+    jsonschema.validate(found, schema())
+    equal(answer.code, 1, "nothing fits")
+    equal(found["fitting"], [], "two are not enough")
+    enough = found["enough_gpus"]
+    check(enough["gpus"] > 2, f"more than two: {enough}")
+    again = memplan(*words, *enough["flags"].split(), "--no-search", "--format", "json").json()
+    equal((again["summary"]["verdict"], again["summary"]["peak_bytes"]), ("fits", enough["peak_bytes"]), enough["flags"])
+    check(f"Enough: {enough['gpus']} x" in memplan("suggest", *words, "--gpus", "2").out, "the text says so, too")
+
+
 def test_size_is_the_edge():
     found = memplan("size", model("gpt2"), "--gpu", "a10", "--seq", "256", "--amp", "bf16", "--format", "json").json()
     jsonschema.validate(found, schema())

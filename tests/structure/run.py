@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 # A folder may include what stands before it. Those in one set may include each other: an op's row and the autograd node
 # that it records know of each other.
-ORDER = [{"base"}, {"companion"}, {"facts"}, {"estimate/setup.h", "estimate/parallel.h"}, {"graph"}, {"tape"}, {"frontends"}, {"schedule"}, {"aten", "autograd"}, {"torchscript"}, {"step"}, {"allocator"},
+ORDER = [{"base"}, {"companion"}, {"facts"}, {"estimate/setup.h", "estimate/parallel.h", "estimate/run_dtype.h"}, {"graph"}, {"tape"}, {"frontends"}, {"schedule"}, {"aten", "autograd"}, {"torchscript"}, {"step"}, {"allocator"},
          {"replay"}, {"estimate"}, {"measured"}, {"dryrun"}]
 LONGEST = 450
 # A table of one row per op, cut by family. It may shrink, not grow.
