@@ -73,6 +73,8 @@ const std::array flag_table{
     Flag{"bucket-view", "", "", "", "Parallel", "DDP: gradient_as_bucket_view=True", in_setup},
     Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (default 25)", in_setup},
     Flag{"zero", "", "STAGE", "1|2|3", "Parallel", "DeepSpeed ZeRO", in_setup},
+    Flag{"overlap-comm", "", "YES", "yes|no", "Parallel", "ZeRO: overlap_comm (default: DeepSpeed's, yes for stage 3 only)", in_setup},
+    Flag{"reduce-bucket", "", "N", "", "Parallel", "ZeRO: reduce_bucket_size in elements (default 500000000)", in_setup},
     Flag{"megatron", "", "", "", "Parallel", "Megatron-LM: fp32 gradients in one buffer, fp32 weights in the optimizer; with --sp and --tp its layers and loss", in_setup},
     Flag{"dist-opt", "", "", "", "Parallel", "Megatron-LM with its distributed optimizer (implies --megatron)", in_setup},
     Flag{"fsdp", "", "", "", "Parallel", "FSDP2: fully_shard on every block and on the root", in_setup},

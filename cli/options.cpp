@@ -117,6 +117,7 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   count("micro-batches", p.micro_batches);
   count("bucket-cap", p.bucket_cap_mib);
   count("hsdp", p.shard_size);
+  count("reduce-bucket", p.reduce_bucket);
   p.gradient_as_bucket_view = parsed.has("bucket-view");
   p.reshard_after_forward = !parsed.has("no-reshard");
   p.sequence_parallel = parsed.has("sp");
@@ -127,6 +128,7 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   if (megatron) p.sharding = parsed.has("dist-opt") ? Sharding::megatron_dist : Sharding::megatron;
   if (fsdp) p.sharding = Sharding::fsdp;
   if (auto v = text("zero")) p.sharding = parse_zero_stage(*v);
+  if (auto v = text("overlap-comm")) p.overlap_communication = parse_yes_no(*v, "--overlap-comm");
   if (auto v = text("pp-schedule")) parse_pipeline_schedule(*v, p);
   if (auto v = text("fsdp-dtype")) p.param_dtype = parse_floating(*v, "--fsdp-dtype");
   if (auto v = text("reduce-dtype")) p.reduce_dtype = parse_floating(*v, "--reduce-dtype");

@@ -151,6 +151,8 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
   if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3)
     flags += fmt::format(" --zero {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1));
+  if (p.overlap_communication) flags += fmt::format(" --overlap-comm {}", *p.overlap_communication ? "yes" : "no");
+  if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += fmt::format(" --reduce-bucket {}", p.reduce_bucket);
   if (p.sharding == Sharding::megatron) flags += " --megatron";
   if (p.sharding == Sharding::megatron_dist) flags += " --dist-opt";
   if (!p.reshard_after_forward) flags += " --no-reshard";

@@ -244,7 +244,8 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, gradients, r.work.trained_elements);
   if (p.tensor > 1) optimizer.temporary = 0;  // that optimizer runs with foreach=False
   if (megatron) optimizer = megatron_needs(setup, elements);
-  if (is_zero(p.sharding)) optimizer = {12 * elements, 4 * elements};
+  // fp32 weights and two moments; the gradients' fp32 copy where they are not fp32 themselves.
+  if (is_zero(p.sharding)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
   Bytes floor;
   if (p.pipeline > 1 && r.block.parameters > 0) {
     // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the ends the
@@ -284,8 +285,10 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   held += state;
   // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
   const double waiting = megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
-  return std::max(floor, process(std::max(held + gathered + activations + waiting,
-                                          held + kept_gradients + optimizer.temporary * share.sharded)));
+  // ZeRO-1 lets go of what other ranks update before its step.
+  const double stepping = p.sharding == Sharding::zero1 ? gradients * share.sharded : kept_gradients;
+  return std::max(floor, process(std::max({held + gathered + activations + waiting, held + kept_gradients,
+                                           held + stepping + optimizer.temporary * share.sharded})));
 }
 
 double crossing_bytes(const DepthLines& r, const ParallelSetup& p, std::int64_t batch) {

@@ -19,6 +19,8 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   j["zero_optimization"] = {{"stage", s.offload.optimizer && stage == 0 ? 2 : stage}};
   if (s.offload.optimizer) j["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
   if (s.offload.parameters) j["zero_optimization"]["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (p.overlap_communication) j["zero_optimization"]["overlap_comm"] = *p.overlap_communication;
+  if (p.reduce_bucket != ParallelSetup().reduce_bucket) j["zero_optimization"]["reduce_bucket_size"] = p.reduce_bucket;
   if (p.tensor > 1) j["tensor_parallel"] = {{"autotp_size", p.tensor}};
   std::string out = shell_lines(s);
   if (is_parallel(p)) out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n", std::min<std::int64_t>(p.gpus, 8));

@@ -58,6 +58,11 @@ void check_data(const ParallelSetup& p) {
     if (p.param_dtype) refuse("only FSDP has a mixed-precision policy", "--fsdp-dtype", "add --fsdp, or use --amp");
     if (p.reduce_dtype) refuse("only FSDP has a reduce dtype", "--reduce-dtype", "add --fsdp");
   }
+  if (!is_zero(p.sharding)) {
+    if (p.overlap_communication) refuse("only ZeRO has overlap_comm", "--overlap-comm", "add --zero 1, 2 or 3");
+    if (p.reduce_bucket != ParallelSetup().reduce_bucket) refuse("only ZeRO has a reduce bucket", "--reduce-bucket", "add --zero 1, 2 or 3");
+  }
+  if (p.reduce_bucket < 1) refuse("a reduce bucket needs at least 1 element", "--reduce-bucket", "leave it out for DeepSpeed's 500000000");
   if (p.sharding != Sharding::none || ranks < 2) {
     if (p.gradient_as_bucket_view) refuse("only DDP has gradient buckets", "--bucket-view", "add --ddp and at least 2 GPUs");
     if (p.bucket_cap_mib != 25) refuse("only DDP has gradient buckets", "--bucket-cap", "add --ddp and at least 2 GPUs");

@@ -287,7 +287,24 @@ struct AdamW8bit : Base {
   void foreach(Run&, const std::vector<std::size_t>&) override {}
 };
 
+struct DeepSpeedAdam : Base {
+  explicit DeepSpeedAdam(Run& r, const TensorList& p) : Base(r, {.kind = OptimizerKind::adamw, .impl = Impl::fused}, p) {}
+
+  std::map<std::size_t, std::pair<Tensor, Tensor>> moments;
+
+  void init(Run& r, std::size_t i) override {
+    if (moments.count(i)) return;
+    auto& [first, second] = moments[i];
+    first = state_like(r, parameters[i], "exp_avg");
+    second = state_like(r, parameters[i], "exp_avg_sq");
+  }
+  void single(Run&, std::size_t) override {}
+  void foreach(Run&, const std::vector<std::size_t>&) override {}
+};
+
 }  // namespace
+
+std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& parameters) { return std::make_unique<DeepSpeedAdam>(run, parameters); }
 
 std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
   OptimizerSetup s = given;

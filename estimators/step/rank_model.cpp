@@ -15,10 +15,9 @@ DType converted(DType d, Precision p) {
 
 OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
   OptimizerSetup optimizer = setup.optimizer;
-  // DeepSpeed's own FusedAdam updates the partition in place.
-  const bool zero = is_zero(setup.parallel.sharding) || is_megatron(setup.parallel.sharding);
+  const bool fused = is_megatron(setup.parallel.sharding);
   const bool adam = optimizer.kind == OptimizerKind::adam || optimizer.kind == OptimizerKind::adamw;
-  if (zero && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
+  if (fused && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
   // With sequence parallelism the norms' parameters are DTensors as well; Megatron-LM has no DTensors.
   const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && setup.parallel.sharding != Sharding::fsdp && !is_megatron(setup.parallel.sharding);
   if (mixed && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::loop;
@@ -42,14 +41,16 @@ void RankModel::to_device(bool wrapped) {
     else if (is_megatron(parallel_.sharding) && setup_.mode == Mode::training)
       wrapper_ = wrap_megatron(r_, parallel_, trainable);
     else if (parallel_.sharding != Sharding::none && setup_.mode == Mode::training)
-      wrapper_ = wrap_zero(r_, tape_, parallel_, env, trainable);
+      wrapper_ = wrap_zero(r_, tape_, setup_, env, trainable);
   }
   env.hooks = wrapper_.get();
   r_.backward_hooks = wrapper_.get();
 }
 
 Tensor RankModel::place(const TapeValue& v) {
-  const DType dtype = v.keeps_dtype ? v.dtype : converted(v.dtype, setup_.precision);
+  // DeepSpeed's engine casts parameters and leaves buffers as they are (_cast_module_mixed_precision).
+  const bool stays = v.keeps_dtype || (is_zero(parallel_.sharding) && v.kind != ValueKind::parameter);
+  const DType dtype = stays ? v.dtype : converted(v.dtype, setup_.precision);
   Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
                        : formatted(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
   r_.label(t, v.name);
@@ -158,15 +159,19 @@ void RankModel::begin_backward() {
   wrapper_->begin_backward(r_);
 }
 
+Tensor RankModel::scaled(const Tensor& loss) { return wrapper_ ? wrapper_->scaled_loss(r_, loss) : loss; }
+
+void RankModel::end_backward() {
+  if (wrapper_) wrapper_->end_backward(r_);
+}
+
 void RankModel::begin_optimizer() {
   if (!wrapper_) return;
   r_.phase = Phase::optimizer;
   wrapper_->begin_optimizer(r_);
 }
 
-void RankModel::end_optimizer() {
-  if (wrapper_) wrapper_->end_optimizer(r_);
-}
+bool RankModel::end_optimizer() { return wrapper_ && wrapper_->end_optimizer(r_); }
 
 Tensor RankModel::formatted(const Dims& sizes, DType dtype, Category category) {
   if (setup_.channels_last && sizes.size() == 4) return r_.empty_strided(sizes, channels_last_strides(sizes), dtype, category);

@@ -35,8 +35,11 @@ class RankModel {
   /// With model.to(memory_format=torch.channels_last) tensors of four dimensions lie in that order, batches too.
   Tensor formatted(const Dims& sizes, DType dtype, Category category);
   void begin_backward();
+  /// What backward() is called on: DeepSpeed's engine scales the loss.
+  Tensor scaled(const Tensor& loss);
+  void end_backward();
   void begin_optimizer();
-  void end_optimizer();
+  bool end_optimizer();  ///< true: begin_optimizer and another step follow
   /// The next backward pass is this model's; without `sync` its gradients are not reduced yet.
   void expect_backward(bool sync);
   /// Reduces what backward passes without `sync` left (torch.distributed.pipelining's post_backward).

@@ -108,14 +108,17 @@ class Program {
         Tensor scaled = scaler_.scale(r_, loss_);
         backward(r_, scaled);
       } else {
-        backward(r_, loss_);
+        const Tensor root = model_.scaled(loss_);
+        backward(r_, root);
+        model_.end_backward();
       }
     }
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
-    if (setup_.clip_grad_norm) clip_grad_norm(r_, model_.trainable);
-    model_.begin_optimizer();
-    if (optimizer_) optimizer_->step(r_);
-    model_.end_optimizer();
+    if (setup_.clip_grad_norm && !is_zero(setup_.parallel.sharding)) clip_grad_norm(r_, model_.trainable);  // DeepSpeed clips by itself
+    do {
+      model_.begin_optimizer();
+      if (optimizer_) optimizer_->step(r_);
+    } while (model_.end_optimizer());
     if (setup_.offload.optimizer) step_on_host();
     if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
     if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
@@ -123,6 +126,11 @@ class Program {
   }
 
   void make_optimizers() {
+    const bool adam = setup_.optimizer.kind == OptimizerKind::adam || setup_.optimizer.kind == OptimizerKind::adamw;
+    if (adam && is_zero(setup_.parallel.sharding)) {
+      optimizer_ = make_deepspeed_adam(r_, model_.trainable);
+      return;
+    }
     if (setup_.optimizer.kind != OptimizerKind::muon) {
       optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), model_.trainable);
       return;

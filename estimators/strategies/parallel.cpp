@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "estimators/base/error.h"
 #include "estimators/strategies/pipeline.h"
 
@@ -40,7 +42,8 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   if (is_megatron(p.sharding)) check_megatron(setup, p);
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p);
-  if (setup.offload.activations || setup.offload.optimizer || setup.offload.parameters) not_built("offload on several GPUs", "--offload");
+  if (setup.offload.any() && (!is_zero(p.sharding) || setup.offload.activations || setup.mode == Mode::inference)) not_built("this offload on several GPUs", "--offload");
+  if (setup.offload.parameters && (p.sharding != Sharding::zero3 || !setup.offload.optimizer)) not_built("offload of parameters without that of the optimizer, or below stage 3,", "--offload");
   if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");
   if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", "--loss-history");
   if (setup.optimizer.kind == OptimizerKind::muon && (p.sharding != Sharding::none || p.tensor > 1 || p.pipeline > 1))
@@ -54,6 +57,11 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   if (is_zero(p.sharding)) {
     if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
       fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", "--zero", "use --precision bf16, fp16 or fp32");
+    // _cast_module_mixed_precision leaves buffers in fp32, and batch norm takes no fp32 statistics beside 16-bit weights.
+    const bool half = setup.precision == Precision::bf16 || setup.precision == Precision::fp16;
+    const auto normalizes = [](const Call& c) { return c.op.find("batch_norm") != std::string::npos; };
+    if (half && setup.mode == Mode::training && std::any_of(tape.calls.begin(), tape.calls.end(), normalizes))
+      fail(ErrorKind::usage, "batch norm does not run in 16 bits under DeepSpeed, which leaves its statistics in fp32", "--precision", "use --precision fp32");
     if (p.pipeline > 1) not_built("ZeRO in a pipeline", "--zero");
     if (setup.accumulate > 1) not_built("ZeRO with accumulation", "--accumulate");
   }

@@ -9,14 +9,20 @@
 
 namespace memplan {
 
+struct TrainingSetup;
+
 class ModelWrapper : public BackwardHooks, public CallHooks {
  public:
   /// Before and after the model's forward; `sync` is false within no_sync().
   virtual void begin_forward(Run&, Environment&, bool /*sync*/) {}
   virtual void end_forward(Run&, Environment&) {}
   virtual void begin_backward(Run&) {}
+  /// What backward() is called on instead of the loss, and what follows when it has returned.
+  virtual Tensor scaled_loss(Run&, const Tensor& loss) { return loss; }
+  virtual void end_backward(Run&) {}
   virtual void begin_optimizer(Run&) {}
-  virtual void end_optimizer(Run&) {}
+  /// True where the optimizer steps again, on the next of several groups.
+  virtual bool end_optimizer(Run&) { return false; }
   /// Pipelines: whether the next backward pass reduces gradients, and the reduction that stands for those that did not.
   virtual void set_sync(bool) {}
   virtual void reduce_gradients(Run&) {}
@@ -43,7 +49,8 @@ std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const Parall
 /// with the distributed optimizer, the first rank's part of them.
 std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup, TensorList& trainable);
 
-/// DeepSpeed's ZeRO stages around a model that is on the device. `trainable` becomes the rank's fp32 partition.
-std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env, TensorList& trainable);
+/// DeepSpeed's ZeRO stages (DeepSpeed 0.19.8) around a model that is on the device. `trainable` becomes the rank's fp32 partition;
+/// nothing where the optimizer is on the host.
+std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable);
 
 }  // namespace memplan

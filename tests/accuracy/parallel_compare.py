@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """memplan against PyTorch's own allocator on one rank of several: python tests/accuracy/parallel_compare.py [--build DIR] [--table]
 
-Every row of data/measured/emulated/parallel-2.11.jsonl is estimated anew. Fails where the peak of requested bytes is off by
+Every row of data/measured/emulated/parallel-2.11.jsonl and deepspeed-0.19.8.jsonl is estimated anew. Fails where the peak of requested bytes is off by
 more than 1 %, or that of allocated bytes by more than 2 %, unless it is named in ABOVE. --table prints the table of docs/parallelism.md. The last line is
 "N passed, N failed".
 """
@@ -26,7 +26,7 @@ def title(run):
     if run["strategy"] == "pp":
         name, _, chunks = run["pp_schedule"].partition(":")
         return f"PP {run['pp']}, {SCHEDULES[name]}" + (f" of {chunks}" if chunks else "") + (", uneven" if run.get("pp_split") else "")
-    parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}"}[run["strategy"]]]
+    parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}", "zero": f"ZeRO-{run.get('zero')}"}[run["strategy"]]]
     if run.get("sp"):
         parts.append("sequence parallel")
     if run.get("bucket_view"):
@@ -41,14 +41,23 @@ def title(run):
         parts.append({"blocks": "checkpointing"}.get(run["checkpoint"], f"checkpointing {run['checkpoint']}"))
     if run.get("checkpoint_save"):
         parts.append(f"saving {run['checkpoint_save'].replace(',', ' and ')}")
+    if run.get("offload"):
+        parts.append(f"{run['offload'].replace(',', ' and ')} on the host")
+    if run.get("overlap_comm") is not None:
+        parts.append("overlap_comm " + ("on" if run["overlap_comm"] else "off"))
+    if run.get("bucket_elements"):
+        parts.append(f"bucket of {run['bucket_elements']:,}")
     if run.get("precision"):
         parts.append(run["precision"])
     return ", ".join(parts)
 
 
 def rows():
-    with open(os.path.join(zoo.ROOT, "data", "measured", "emulated", "parallel-2.11.jsonl")) as f:
-        return [json.loads(line) for line in f]
+    found = []
+    for name in ("parallel-2.11.jsonl", "deepspeed-0.19.8.jsonl"):
+        with open(os.path.join(zoo.ROOT, "data", "measured", "emulated", name)) as f:
+            found += [json.loads(line) for line in f]
+    return found
 
 
 def main():

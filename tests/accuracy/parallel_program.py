@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import deepspeed_engine
 import models
 import recording
 import reference_program
@@ -24,12 +25,12 @@ import strategies
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
-            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False,
+            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False, "zero": 0, "offload": "", "overlap_comm": None, "bucket_elements": None,
             "pp": 1, "pp_schedule": "1f1b", "pp_split": "", "micro_batches": 0, "rank": 0}
 
 
 def start(c):
-    """A process group in which this process is rank 0."""
+    """A process group in which this process is rank c["rank"]."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return dist.init_process_group("nccl")
     if c["strategy"] == "ddp":
@@ -118,6 +119,8 @@ def prepare(model, c):
         return wrap_tensor(model, c)
     if c["strategy"] == "fsdp":
         return wrap_fsdp(model, c)
+    if c["strategy"] == "zero":
+        return deepspeed_engine.wrap(model, c)
     model.to("cuda")
     if c["strategy"] == "ddp":
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=c["bucket_view"], bucket_cap_mb=c["bucket_cap"])
@@ -132,13 +135,16 @@ def run(config, events=None, ops=False):
     dims = {"batch": c["batch"], "seq": c["seq"]}
     half = reference_program.HALF.get(c["precision"])
     amp = c["precision"].startswith("amp")
-    start(c)
     torch.manual_seed(0)
     if c["strategy"] == "pp":
         return run_pipeline(c, spec, dims, events, ops)
     model = models.build(c["model"], fill=False)
     model.train()
-    if half and not amp:
+    zero = c["strategy"] == "zero"
+    if zero:
+        c["rank"] = deepspeed_engine.heaviest_rank(model, c)
+    start(c)
+    if half and not amp and not zero:  # DeepSpeed's engine casts
         model.to(half)
     if c["checkpoint"]:
         strategies.checkpoint(model, ",".join(strategies.repeated_blocks(model)) if c["checkpoint"] == "blocks" else c["checkpoint"], c["checkpoint_save"])
@@ -149,6 +155,7 @@ def run(config, events=None, ops=False):
 
     host_x = [host_tensor(i) for i in spec.inputs]
     host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long)
+    parameters = [torch.empty(p.shape, device="meta") for p in model.parameters()]
     log = recording.Recorder(events is not None, ops)
     output = loss = y = None
     x = [None] * len(host_x)
@@ -158,7 +165,7 @@ def run(config, events=None, ops=False):
         log.setup_done()
         # torch.optim's foreach takes no mixture of DTensors and the norms' plain parameters.
         impl = "loop" if c["strategy"] == "tp" and not c["sp"] and c["impl"] == "default" else c["impl"]
-        optimizer = reference_program.make_optimizer(c["optimizer"], impl, list(model.parameters())) if c["optimizer"] != "none" else None
+        optimizer = reference_program.make_optimizer(c["optimizer"], impl, list(model.parameters())) if c["optimizer"] != "none" and not zero else None  # the engine has its own
         scaler = torch.amp.GradScaler("cuda", enabled=c["precision"] == "amp-fp16")
         for _ in range(c["steps"]):
             log.step_begins()
@@ -166,7 +173,7 @@ def run(config, events=None, ops=False):
                 for i in range(len(x)):
                     x[i] = host_x[i].to("cuda")
                 y = host_y.to("cuda")
-                if k == 0 and c["zero_grad"] == "begin":
+                if k == 0 and c["zero_grad"] == "begin" and not zero:
                     (optimizer or model).zero_grad(set_to_none=True)
                 log.mark("forward")
                 last = k == c["accumulate"] - 1
@@ -175,12 +182,16 @@ def run(config, events=None, ops=False):
                         output = model(*x)
                         log.mark("loss")
                         loss = reference_program.loss_fn(output, y)
-                        if c["accumulate"] > 1:
+                        if c["accumulate"] > 1 and not zero:
                             loss = loss / c["accumulate"]
                     log.mark("backward")
-                    scaler.scale(loss).backward()
+                    model.backward(loss) if zero else scaler.scale(loss).backward()
+                    if zero and not last:
+                        model.step()
             log.mark("optimizer")
-            if c["clip"]:
+            if zero:
+                model.step()
+            if c["clip"] and not zero:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             if optimizer:
                 scaler.step(optimizer)
@@ -188,7 +199,7 @@ def run(config, events=None, ops=False):
             log.step_ends()
             if c["strategy"] == "ddp":
                 time.sleep(0.5)  # NCCL's watchdog looks every 100 ms; until then it holds the buckets of the last step
-    return row_of(c, log, model.parameters(), events)
+    return row_of(c, log, parameters if zero else model.parameters(), events)
 
 
 def run_pipeline(c, spec, dims, events, ops):
@@ -224,6 +235,8 @@ def run_pipeline(c, spec, dims, events, ops):
 def row_of(c, log, parameters, events):
     row = {k: v for k, v in c.items() if k in ("model", "batch", "seq", "precision", "optimizer", "strategy", "ranks") or v != DEFAULTS[k]}
     row |= dict(parameters=sum(p.numel() for p in parameters), setup=log.setup, steps=log.steps, error=None, torch=torch.__version__)
+    if c["strategy"] == "zero":
+        row["deepspeed"] = deepspeed_engine.version()
     if events:
         log.save(events, row)
     return row
@@ -236,7 +249,7 @@ def main():
         if isinstance(value, bool):
             p.add_argument(flag, action="store_true")
         else:
-            p.add_argument(flag, type=int if isinstance(value, int) or name in ("batch", "seq", "bucket_cap") else str, default=value)
+            p.add_argument(flag, type=int if isinstance(value, int) or name in ("batch", "seq", "bucket_cap", "overlap_comm", "bucket_elements") else str, default=value)
     p.add_argument("--events", metavar="FILE")
     p.add_argument("--ops", action="store_true")
     a = vars(p.parse_args())

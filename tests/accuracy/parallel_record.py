@@ -3,7 +3,8 @@
 
     LD_PRELOAD=LIB EMULATED_GPU=h100 python tests/accuracy/parallel_record.py [--only 'gpt2'] [--limit N]
 
-appends one JSON row per run to data/measured/emulated/parallel-<torch version>.jsonl, and leaves out runs that are there.
+appends one JSON row per run to data/measured/emulated/parallel-<torch version>.jsonl (DeepSpeed's: deepspeed-<version>.jsonl), and
+leaves out runs that are there.
 Every run is a fork of a process that has imported PyTorch but not touched CUDA.
 """
 import argparse
@@ -26,6 +27,16 @@ STRATEGIES = [dict(strategy="fsdp"), dict(strategy="ddp"), dict(strategy="fsdp",
               dict(strategy="fsdp", checkpoint="blocks", checkpoint_save="matmul,attention"), dict(strategy="fsdp", checkpoint="every:2"),
               dict(strategy="ddp", bucket_view=True), dict(strategy="fsdp", precision="amp-bf16"), dict(strategy="ddp", precision="amp-bf16")]
 PIPELINES = {"gpt2": (4, [(1, 4), (2, 16), (4, 8)]), "llama-tiny": (4, [(1, 4), (4, 8), (8, 16)]), "llama-3.2-1b": (8, [(1, 8), (2, 16), (4, 8)])}
+# With DeepSpeed 0.19.8 (deepspeed_engine.py says how to get it); rows of a file of their own.
+ZERO = [dict(strategy="zero", zero=stage, precision="bf16") for stage in (1, 2, 3)]
+ZERO_SETTINGS = [dict(strategy="zero", zero=2, precision="bf16", overlap_comm=1), dict(strategy="zero", zero=1, precision="bf16", overlap_comm=1),
+                 dict(strategy="zero", zero=3, precision="bf16", overlap_comm=0), dict(strategy="zero", zero=2, precision="bf16", bucket_elements=50_000_000),
+                 dict(strategy="zero", zero=3, precision="bf16", bucket_elements=50_000_000), dict(strategy="zero", zero=2, precision="fp32"),
+                 dict(strategy="zero", zero=3, precision="fp32"), dict(strategy="zero", zero=3, precision="bf16", checkpoint="blocks")]
+# Host memory holds what is offloaded: small models only.
+ZERO_OFFLOAD = [dict(strategy="zero", zero=stage, precision="bf16", offload=what)
+                for stage, what in ((1, "optimizer"), (2, "optimizer"), (3, "optimizer"), (3, "optimizer,parameters"))]
+OFFLOADED = {"gpt2": SIZES["gpt2"], "pythia-160m": [dict(batch=b, seq=512) for b in (1, 4, 8)]}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
 
 
@@ -57,21 +68,37 @@ def runs():
                 for rank in (0, ranks // 2 - 1, ranks - 1):
                     yield dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, pp_schedule=schedule,
                                micro_batches=micro_batches, rank=rank)
+    for strategy in ZERO:
+        for model, sizes in SIZES.items():
+            for size in sizes:
+                # DeepSpeed leaves the statistics of batch norm in fp32, which PyTorch refuses beside weights in 16 bits.
+                yield dict(model=model, **size, **({**strategy, "precision": "fp32"} if model == "resnet50" else strategy))
+    for strategy in ZERO_SETTINGS:
+        for model in ("gpt2", "llama-3.2-1b"):
+            if model == "gpt2" or strategy["precision"] == "bf16":
+                yield dict(model=model, **SIZES[model][1], **strategy)
+    for strategy in ZERO_OFFLOAD:
+        for model, sizes in OFFLOADED.items():
+            for size in sizes:
+                yield dict(model=model, **size, **strategy)
 
 
 def key(run):
-    return json.dumps({k: v for k, v in run.items() if v}, sort_keys=True)
+    return json.dumps({k: v for k, v in run.items() if v is not None and v is not False and v != ""}, sort_keys=True)
 
 
-def path():
-    return os.path.join(ROOT, "data", "measured", "emulated", "parallel-2.11.jsonl")
+def path(run):
+    name = "deepspeed-0.19.8.jsonl" if run["strategy"] == "zero" else "parallel-2.11.jsonl"
+    return os.path.join(ROOT, "data", "measured", "emulated", name)
 
 
 def load():
-    if not os.path.exists(path()):
-        return []
-    with open(path()) as f:
-        return [json.loads(line) for line in f]
+    rows = []
+    for p in sorted({path(run) for run in runs()}):
+        if os.path.exists(p):
+            with open(p) as f:
+                rows += [json.loads(line) for line in f]
+    return rows
 
 
 def main():
@@ -86,6 +113,12 @@ def main():
     forked.import_models()
     import parallel_program
 
+    if "zero" in a.only:
+        parallel_program.deepspeed_engine.before_import()
+        import deepspeed  # once for all runs
+
+        deepspeed.comm.comm
+
     done, made = {key(r["run"]) for r in load()}, 0
     for run in runs():
         if key(run) in done or not re.search(a.only, key(run)) or made >= a.limit:
@@ -97,9 +130,11 @@ def main():
         if "failed" in row:
             print(f"{key(run)}: {row['failed']}", file=sys.stderr, flush=True)
             continue
-        with open(path(), "a") as f:
-            f.write(json.dumps(dict(gpu=os.environ.get("EMULATED_GPU", ""), run=run, parameters=row["parameters"], setup=row["setup"], steps=row["steps"],
-                                    torch=row["torch"]), separators=(",", ":")) + "\n")
+        kept = dict(gpu=os.environ.get("EMULATED_GPU", ""), run=run, parameters=row["parameters"], setup=row["setup"], steps=row["steps"], torch=row["torch"])
+        if "deepspeed" in row:
+            kept |= dict(deepspeed=row["deepspeed"], command="tests/accuracy/parallel_record.py --only zero", date=time.strftime("%Y-%m-%d"))
+        with open(path(run), "a") as f:
+            f.write(json.dumps(kept, separators=(",", ":")) + "\n")
         print(f"{key(run)}: {row['steps'][-1]['requested']:,} ({time.time() - start:.0f} s)", flush=True)
 
 

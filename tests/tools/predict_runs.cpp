@@ -112,7 +112,10 @@ ParallelSetup parallel_of(const json& run) {
   if (strategy.empty()) return p;
   p.gpus = run.value("ranks", 8);
   static const std::map<std::string, Sharding> all = {{"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}, {"pp", Sharding::none}};
-  p.sharding = all.at(strategy);
+  static const Sharding stages[] = {Sharding::zero1, Sharding::zero2, Sharding::zero3};
+  p.sharding = strategy == "zero" ? stages[run.at("zero").get<std::size_t>() - 1] : all.at(strategy);
+  if (run.contains("overlap_comm") && run["overlap_comm"].is_number()) p.overlap_communication = run["overlap_comm"].get<int>() != 0;
+  if (run.contains("bucket_elements") && run["bucket_elements"].is_number()) p.reduce_bucket = run["bucket_elements"];
   p.gradient_as_bucket_view = run.value("bucket_view", false);
   if (run.contains("bucket_cap") && run["bucket_cap"].is_number()) p.bucket_cap_mib = run["bucket_cap"];
   p.reshard_after_forward = !run.value("no_reshard", false);
