@@ -1,6 +1,9 @@
 #include "estimators/strategies/parallel.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
 
 #include "estimators/base/error.h"
 #include "estimators/strategies/pipeline.h"
@@ -19,6 +22,18 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
     fail(ErrorKind::usage, fmt::format("{} pipeline stages{} need as many blocks; the model has {}", stages,
                                        p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages) : std::string(), count),
          "--pp", fmt::format("use at most --pp {}", std::max<std::int64_t>(1, count / p.virtual_stages)));
+  if (p.split.empty()) return;
+  const std::int64_t sum = std::accumulate(p.split.begin(), p.split.end(), std::int64_t{0});
+  if (sum != count)
+    fail(ErrorKind::usage, fmt::format("the stages {} have {} blocks together; the model has {}", fmt::join(p.split, ","), sum, count), "--pp-split",
+         fmt::format("give {} numbers that add up to {}", stages, count));
+}
+
+/// Backward passes in two parts: what PyTorch does with them beyond plain stages was not looked into.
+void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape& tape) {
+  if (p.schedule != PipelineSchedule::zero_bubble && p.schedule != PipelineSchedule::zbv) return;
+  if (!tape.checkpoints.empty() || setup.checkpoint_optimal) not_built("checkpointing with a backward pass in two parts", "--pp-schedule");
+  if (p.data * p.context > 1) not_built("data parallelism around a backward pass in two parts", "--pp-schedule");
 }
 
 }  // namespace
@@ -26,7 +41,7 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
 void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   const ParallelSetup p = resolve(setup.parallel);
   if (!is_parallel(p)) return;
-  if (p.pipeline > 1) check_stages(tape, p);
+  if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
   if (setup.offload.activations || setup.offload.optimizer || setup.offload.parameters) not_built("offload on several GPUs", "--offload");
   if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");
   if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", "--loss-history");
