@@ -40,9 +40,9 @@ struct Rehearsal : CallHooks {
 /// them stand for all; GPipe has none.
 ParallelSetup without_repetitions(ParallelSetup p) {
   if (p.schedule == PipelineSchedule::gpipe) return p;
-  const bool rounds = p.schedule == PipelineSchedule::interleaved || p.schedule == PipelineSchedule::zero_bubble;
-  if (rounds && p.micro_batches % p.pipeline != 0) return p;  // another length of the rounds would change the order
-  const std::int64_t enough = rounds ? 3 * p.pipeline : p.schedule == PipelineSchedule::zbv ? 2 * p.pipeline + 2 : p.pipeline + 3;
+  // Of these every micro-batch leaves something behind until the next step: the gradients of what it received.
+  if (p.schedule == PipelineSchedule::zero_bubble || p.schedule == PipelineSchedule::zbv) return p;
+  const std::int64_t enough = p.schedule == PipelineSchedule::interleaved ? 3 * p.pipeline : p.pipeline + 3;
   p.micro_batches = std::min(p.micro_batches, enough);
   return p;
 }

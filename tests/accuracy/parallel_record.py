@@ -26,6 +26,7 @@ STRATEGIES = [dict(strategy="fsdp"), dict(strategy="ddp"), dict(strategy="fsdp",
               dict(strategy="fsdp", checkpoint="blocks", checkpoint_save="matmul,attention"), dict(strategy="fsdp", checkpoint="every:2"),
               dict(strategy="ddp", bucket_view=True), dict(strategy="fsdp", precision="amp-bf16"), dict(strategy="ddp", precision="amp-bf16")]
 PIPELINES = {"gpt2": (4, [(1, 4), (2, 16), (4, 8)]), "llama-tiny": (4, [(1, 4), (4, 8), (8, 16)]), "llama-3.2-1b": (8, [(1, 8), (2, 16), (4, 8)])}
+SPLITS = {"gpt2": "2,4,4,2", "llama-tiny": "1,3,3,1", "llama-3.2-1b": "1,2,3,2,3,2,2,1"}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
 
 
@@ -57,6 +58,13 @@ def runs():
                 for rank in (0, ranks // 2 - 1, ranks - 1):
                     yield dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, pp_schedule=schedule,
                                micro_batches=micro_batches, rank=rank)
+    for model, (ranks, sizes) in PIPELINES.items():
+        for batch, micro_batches in sizes[1:2] if model == "llama-3.2-1b" else sizes[:2]:
+            for rank in (0, ranks // 2 - 1, ranks - 1):
+                common = dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, micro_batches=micro_batches, rank=rank)
+                yield dict(common, pp_schedule="1f1b", pp_split=SPLITS[model])
+                for schedule in ("zero-bubble", "zbv"):
+                    yield dict(common, pp_schedule=schedule)
 
 
 def key(run):
