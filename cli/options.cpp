@@ -130,6 +130,7 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   if (auto v = text("zero")) p.sharding = parse_zero_stage(*v);
   if (auto v = text("overlap-comm")) p.overlap_communication = parse_yes_no(*v, "--overlap-comm");
   if (auto v = text("pp-schedule")) parse_pipeline_schedule(*v, p);
+  if (auto v = text("pp-split")) p.split = parse_split(*v);
   if (auto v = text("fsdp-dtype")) p.param_dtype = parse_floating(*v, "--fsdp-dtype");
   if (auto v = text("reduce-dtype")) p.reduce_dtype = parse_floating(*v, "--reduce-dtype");
   if (const auto it = parsed.values.find("blocks"); it != parsed.values.end()) p.blocks = split_commas(it->second);

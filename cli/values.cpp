@@ -290,11 +290,21 @@ DType parse_floating(std::string_view text, std::string_view flag) {
 
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
   const std::size_t colon = std::min(text.find(':'), text.size());
-  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", std::array<std::pair<std::string_view, PipelineSchedule>, 4>{
+  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", std::array<std::pair<std::string_view, PipelineSchedule>, 5>{
       {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}, {"interleaved", PipelineSchedule::interleaved},
-       {"zero-bubble", PipelineSchedule::zero_bubble}}});
-  if (setup.schedule == PipelineSchedule::interleaved) setup.virtual_stages = 2;
+       {"zero-bubble", PipelineSchedule::zero_bubble}, {"zbv", PipelineSchedule::zbv}}});
+  if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv) setup.virtual_stages = 2;
   if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");
+}
+
+std::vector<std::int64_t> parse_split(std::string_view text) {
+  std::vector<std::int64_t> blocks;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    blocks.push_back(parse_count(text.substr(at, comma - at), "--pp-split"));
+    at = comma + 1;
+  }
+  return blocks;
 }
 
 }  // namespace memplan::cli

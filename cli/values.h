@@ -38,5 +38,7 @@ Sharding parse_zero_stage(std::string_view text);
 DType parse_floating(std::string_view text, std::string_view flag);
 /// "1f1b", "interleaved:4": sets the schedule and the chunks per rank.
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup);
+/// "10,12,10": blocks of every stage.
+std::vector<std::int64_t> parse_split(std::string_view text);
 
 }  // namespace memplan::cli

@@ -28,7 +28,7 @@ std::vector<Word> split(std::string_view words) {
 /// A change of the number of GPUs says all of the parallelism.
 bool is_parallel_flag(const std::string& name) {
   constexpr std::string_view names[] = {"--gpus", "--dp", "--ddp", "--bucket-view", "--bucket-cap", "--zero", "--overlap-comm", "--reduce-bucket", "--megatron", "--dist-opt", "--fsdp", "--no-reshard", "--hsdp", "--fsdp-dtype",
-                                        "--reduce-dtype", "--tp", "--sp", "--pp", "--pp-schedule", "--micro-batches", "--cp", "--ep"};
+                                        "--reduce-dtype", "--tp", "--sp", "--pp", "--pp-schedule", "--pp-split", "--micro-batches", "--cp", "--ep"};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 

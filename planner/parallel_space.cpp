@@ -1,6 +1,7 @@
 #include "planner/parallel_space.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -163,7 +164,10 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.sequence_parallel) flags += " --sp";
   if (p.pipeline > 1) flags += fmt::format(" --pp {}", p.pipeline);
   if (p.pipeline > 1 && p.schedule == PipelineSchedule::interleaved) flags += fmt::format(" --pp-schedule interleaved:{}", p.virtual_stages);
-  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble)) flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
+  if (p.pipeline > 1 && p.schedule == PipelineSchedule::zero_bubble)
+    flags += fmt::format(" --pp-schedule zero-bubble{}", p.virtual_stages > 1 ? fmt::format(":{}", p.virtual_stages) : std::string());
+  if (!p.split.empty()) flags += fmt::format(" --pp-split {}", fmt::join(p.split, ","));
+  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zbv)) flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
   if (p.context > 1) flags += fmt::format(" --cp {}", p.context);
   if (p.expert > 1) flags += fmt::format(" --ep {}", p.expert);
   return flags;

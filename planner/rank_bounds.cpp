@@ -247,7 +247,9 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   // fp32 weights and two moments; the gradients' fp32 copy where they are not fp32 themselves.
   if (is_zero(p.sharding)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
   Bytes floor;
-  if (p.pipeline > 1 && r.block.parameters > 0) {
+  // Which rank holds what is known of stages as even as they go, in order.
+  const bool even = p.split.empty() && p.schedule != PipelineSchedule::zbv && p.schedule != PipelineSchedule::zero_bubble;
+  if (p.pipeline > 1 && r.block.parameters > 0 && even) {
     // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the ends the
     // second one has most micro-batches in flight.
     const std::int64_t stages = p.pipeline * p.virtual_stages;

@@ -11,7 +11,8 @@ const char* schedule_name(const ParallelSetup& p) {
   switch (p.schedule) {
     case PipelineSchedule::gpipe: return "GPipe";
     case PipelineSchedule::interleaved: return "Interleaved1F1B";
-    case PipelineSchedule::zero_bubble: return "ZBVZeroBubble";
+    case PipelineSchedule::zero_bubble: return "InterleavedZeroBubble";
+    case PipelineSchedule::zbv: return "ZBVZeroBubble";
     default: return "1F1B";
   }
 }

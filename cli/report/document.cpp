@@ -47,8 +47,10 @@ Json setup(const Answer& a) {
       j["parallel"]["fsdp"] = {{"shard_ranks", shard_group(p)}, {"reshard_after_forward", p.reshard_after_forward}, {"param_dtype", dtype(p.param_dtype)},
                                {"reduce_dtype", dtype(p.reduce_dtype)}};
     }
-    if (p.pipeline > 1)
+    if (p.pipeline > 1) {
       j["parallel"]["schedule"] = {{"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
+      if (!p.split.empty()) j["parallel"]["schedule"]["blocks_per_stage"] = p.split;
+    }
   }
   j["attention"] = name_of(s.attention);
   j["expandable_segments"] = s.allocator.expandable_segments;

@@ -1,5 +1,6 @@
 #include "estimators/autograd/engine.h"
 
+#include <algorithm>
 #include <queue>
 
 #include "estimators/aten/ops.h"
@@ -82,14 +83,19 @@ void validate(Run& r, Node& node, TensorList& grads) {
 
 class GraphTask {
  public:
-  explicit GraphTask(Run& r) : r_(r) {}
+  explicit GraphTask(Run& r, const GradientRequest* request = nullptr) : r_(r), request_(request) {}
 
   void run(const Tensor& loss, Tensor root) {
     if (!loss->grad_fn) fail_input("the loss does not depend on any parameter", {}, "is every parameter frozen?");
-    count_dependencies(loss->grad_fn);
-    TensorList inputs(loss->grad_fn->outputs);
-    inputs[loss->output_nr] = std::move(root);
-    ready_.push({loss->grad_fn, std::move(inputs)});
+    run(Edge{loss->grad_fn, loss->output_nr}, std::move(root));
+  }
+
+  void run(const Edge& from, Tensor root) {
+    count_dependencies(from.node);
+    if (request_) find_needed(from.node.get());
+    TensorList inputs(from.node->outputs);
+    inputs[from.input_nr] = std::move(root);
+    ready_.push({from.node, std::move(inputs)});
     while (!ready_.empty()) {
       // Move the task out of the heap: its gradients must not be held twice.
       Task task = std::move(const_cast<Task&>(ready_.top()));
@@ -122,7 +128,46 @@ class GraphTask {
     }
   }
 
+  /// Nodes from which a target can be reached.
+  void find_needed(Node* root) {
+    for (Node* t : request_->targets) needed_[t] = true;
+    std::vector<std::pair<Node*, std::size_t>> path{{root, 0}};
+    needed_.try_emplace(root, false);
+    while (!path.empty()) {
+      auto& [node, at] = path.back();
+      if (at < node->next.size()) {
+        Node* next = node->next[at++].node.get();
+        if (next && needed_.try_emplace(next, false).second) path.push_back({next, 0});
+        continue;
+      }
+      for (const Edge& e : node->next)
+        if (e.node && needed_[e.node.get()]) needed_[node] = true;
+      path.pop_back();
+    }
+  }
+  bool needs(const Edge& e) const { return e.node && needed_.at(e.node.get()); }
+
   void evaluate(Task task) {
+    if (!request_) return evaluate_whole(std::move(task));
+    Node& node = *task.node.get();
+    if (std::find(request_->targets.begin(), request_->targets.end(), &node) != request_->targets.end()) {
+      captured[&node] = std::move(task.inputs[0]);
+      return;
+    }
+    if (const auto hook = request_->hooks.find(&node); hook != request_->hooks.end()) hook->second(task.inputs);
+    const std::vector<Edge> all = node.next;
+    for (Edge& e : node.next)
+      if (e.node && !needs(e)) e = {};
+    const NodeRef keep = task.node;
+    evaluate_whole(std::move(task));
+    node.next = all;
+  }
+
+ public:
+  std::unordered_map<Node*, Tensor> captured;
+
+ private:
+  void evaluate_whole(Task task) {
     Node& node = *task.node.get();
     r_.scope = node.scope;
     r_.call = node.call;
@@ -150,8 +195,10 @@ class GraphTask {
       outputs.resize(node.next.size());
       validate(r_, node, outputs);
     }
-    node.saved.clear();
-    node.packed.clear();
+    if (!request_ || !request_->keep_graph) {
+      node.saved.clear();
+      node.packed.clear();
+    }
     for (std::size_t i = 0; i < node.next.size(); ++i) {
       Edge& e = node.next[i];
       if (!e.node) continue;
@@ -168,6 +215,8 @@ class GraphTask {
   }
 
   Run& r_;
+  const GradientRequest* request_;
+  std::unordered_map<Node*, bool> needed_;
   std::priority_queue<Task, std::vector<Task>, Later> ready_;
   std::unordered_map<Node*, TensorList> waiting_;
 };
@@ -201,6 +250,31 @@ void backward(Run& r, const TensorList& roots, const TensorList& grads) {
   if (r.backward_hooks) r.backward_hooks->finished(r);
   r.scope = scope;
   r.call = call;
+}
+
+TensorList gradients(Run& r, const GradientRequest& request) {
+  r.phase = Phase::backward;
+  Restore<bool> no_grad(r.grad_mode, false);
+  Restore<bool> no_autocast(r.autocast, false);
+  Restore<bool> thread(r.on_engine_thread, true);
+  Restore<std::int32_t> scope(r.scope, r.scope), call(r.call, r.call);
+  r.begin_op("torch.autograd.grad");
+  GraphTask task(r, &request);
+  if (request.roots.size() == 1) {
+    task.run(request.roots[0], request.grads[0]);
+  } else {
+    NodeRef root(new Node);
+    root->run = &r;
+    root->name = r.intern("GraphRoot");
+    root->sequence = UINT64_MAX;
+    root->next = request.roots;
+    for (const Tensor& g : request.grads) root->inputs.push_back({g->sizes, g->dtype, g->on_host});
+    root->backward = [&request](Run&, Node&, TensorList&) { return request.grads; };
+    task.run(Edge{root, 0}, r.host({}, DType::float32));
+  }
+  TensorList out;
+  for (Node* t : request.targets) out.push_back(std::move(task.captured[t]));
+  return out;
 }
 
 void backward(Run& r, const Tensor& loss) {

@@ -70,7 +70,7 @@ void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, By
 Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real, Bytes nccl) {
   const ParallelSetup& p = setup.parallel;
   const auto candidates = candidate_ranks(tape, setup);
-  const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
+  const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
   const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
@@ -83,7 +83,7 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
     RankClass c;
     c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank) : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);
     c.gpus = p.gpus / p.pipeline * (end - rank);
-    for (std::int64_t s = rank; s < static_cast<std::int64_t>(blocks.size()); s += p.pipeline) c.blocks += blocks[static_cast<std::size_t>(s)];
+    for (std::int64_t s : stages_of_rank(p, rank)) c.blocks += blocks[static_cast<std::size_t>(s)];
     c.in_flight = most_in_flight(actions_of(p, rank));
     c.peak = estimates[i].peak;
     c.parts = estimates[i].parts;

@@ -1,6 +1,7 @@
 #include "estimators/estimate/parallel.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "estimators/base/error.h"
 
@@ -73,19 +74,37 @@ void check_data(const ParallelSetup& p) {
   if (p.reduce_dtype && !is_floating(*p.reduce_dtype)) refuse("gradients are reduced in a floating dtype", "--reduce-dtype", "use fp32, bf16 or fp16");
 }
 
+void check_split(const ParallelSetup& p) {
+  const std::int64_t stages = p.pipeline * p.virtual_stages;
+  if (static_cast<std::int64_t>(p.split.size()) != stages)
+    refuse(fmt::format("{} stages were given, but the pipeline has {}{}", p.split.size(), stages,
+                       p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages) : std::string()),
+           "--pp-split", "give the number of blocks of every stage, in order");
+  for (std::size_t i = 0; i < p.split.size(); ++i)
+    if (p.split[i] < 1) refuse(fmt::format("stage {} has {} blocks", i, p.split[i]), "--pp-split", "give every stage at least 1 block");
+}
+
 void check_model_parallel(const ParallelSetup& p) {
   if (p.sequence_parallel && p.tensor < 2) refuse("sequence parallelism lies within a tensor-parallel group", "--sp", "add --tp N with N of at least 2");
   if (p.pipeline < 2) {
     if (p.micro_batches > 0) refuse("micro-batches belong to a pipeline", "--micro-batches", "add --pp N, or use --accumulate");
     if (p.virtual_stages > 1) refuse("an interleaved schedule needs a pipeline", "--pp-schedule", "add --pp N with N of at least 2");
-  } else if (p.schedule != PipelineSchedule::interleaved && p.virtual_stages > 1) {
+    if (!p.split.empty()) refuse("stages belong to a pipeline", "--pp-split", "add --pp N with N of at least 2");
+  } else if (p.schedule == PipelineSchedule::zbv && p.virtual_stages != 2) {
+    refuse("the zbv schedule has 2 chunks per rank", "--pp-schedule", "write zbv");
+  } else if ((p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::one_f_one_b) && p.virtual_stages > 1) {
     refuse(fmt::format("the {} schedule has 1 chunk per rank", name_of(p.schedule)), "--pp-schedule", "use interleaved:V");
   } else if (p.schedule == PipelineSchedule::interleaved && p.virtual_stages < 2) {
     refuse("an interleaved schedule has at least 2 chunks per rank", "--pp-schedule", "write interleaved:2");
   } else if (p.schedule == PipelineSchedule::interleaved && p.micro_batches % p.pipeline != 0) {
     refuse(fmt::format("the interleaved schedule runs micro-batches in rounds of {}; {} cannot be divided", p.pipeline, p.micro_batches),
            "--micro-batches", fmt::format("use a multiple of {}", p.pipeline));
+  } else if (p.schedule == PipelineSchedule::zero_bubble && p.micro_batches % std::max<std::int64_t>(1, p.micro_batches / p.pipeline) != 0) {
+    const std::int64_t rounds = p.micro_batches / p.pipeline;
+    refuse(fmt::format("the zero-bubble schedule runs micro-batches in {} equal rounds; {} cannot be divided", rounds, p.micro_batches), "--micro-batches",
+           fmt::format("use a multiple of {}", p.pipeline));
   }
+  if (p.pipeline > 1 && !p.split.empty()) check_split(p);
   if ((p.data * p.context) % p.expert != 0)
     refuse(fmt::format("experts are spread over data-parallel ranks; {} ranks cannot be divided by {}", p.data * p.context, p.expert), "--ep",
            "use a divisor of dp x cp");
@@ -121,6 +140,7 @@ const char* name_of(PipelineSchedule schedule) {
     case PipelineSchedule::one_f_one_b: return "1f1b";
     case PipelineSchedule::interleaved: return "interleaved";
     case PipelineSchedule::zero_bubble: return "zero-bubble";
+    case PipelineSchedule::zbv: return "zbv";
   }
   return "?";
 }
@@ -142,8 +162,9 @@ std::string describe(const ParallelSetup& p) {
   }
   if (p.tensor > 1) add(fmt::format("tensor parallel {}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : ""));
   if (p.pipeline > 1)
-    add(fmt::format("pipeline {} ({}{}, {} micro-batches)", p.pipeline, name_of(p.schedule),
-                    p.virtual_stages > 1 ? fmt::format(":{}", p.virtual_stages) : std::string(), p.micro_batches));
+    add(fmt::format("pipeline {} ({}{}{}, {} micro-batches)", p.pipeline, name_of(p.schedule),
+                    p.virtual_stages > 1 && p.schedule != PipelineSchedule::zbv ? fmt::format(":{}", p.virtual_stages) : std::string(),
+                    p.split.empty() ? std::string() : fmt::format(", blocks {}", fmt::join(p.split, ",")), p.micro_batches));
   if (p.context > 1) add(fmt::format("context parallel {}", p.context));
   if (p.expert > 1) add(fmt::format("expert parallel {}", p.expert));
   return text;

@@ -18,7 +18,8 @@ namespace memplan {
 /// runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also with one rank.
 enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, megatron, megatron_dist };
 
-enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
+/// Of torch.distributed.pipelining; zero_bubble is ScheduleInterleavedZeroBubble, zbv ScheduleZBVZeroBubble.
+enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, zbv };
 
 struct ParallelSetup {
   std::int64_t gpus = 0;  ///< the whole job; 0: the product of the degrees. resolve() fills it
@@ -39,7 +40,8 @@ struct ParallelSetup {
   bool sequence_parallel = false;            ///< of Megatron: norms and residuals work on a share of the sequence
   std::int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  std::int64_t virtual_stages = 1;           ///< chunks per rank of the interleaved schedule
+  std::int64_t virtual_stages = 1;           ///< chunks per rank of the interleaved and zero-bubble schedules
+  std::vector<std::int64_t> split;           ///< blocks of every stage in order; empty: dealt out evenly
   std::int64_t micro_batches = 0;            ///< of `batch` samples each, per step; 0: as many as pipeline ranks
   std::int64_t context = 1;
   std::int64_t expert = 1;                   ///< cut out of data × context: adds no GPUs

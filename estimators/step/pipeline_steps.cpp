@@ -8,6 +8,7 @@
 
 #include "estimators/aten/ops.h"
 #include "estimators/autograd/engine.h"
+#include "estimators/autograd/split_backward.h"
 #include "estimators/estimate/run_dtype.h"
 #include "estimators/step/clip.h"
 #include "estimators/step/loss.h"
@@ -40,19 +41,29 @@ struct Rehearsal : CallHooks {
 /// them stand for all; GPipe has none.
 ParallelSetup without_repetitions(ParallelSetup p) {
   if (p.schedule == PipelineSchedule::gpipe) return p;
+  // Of these every micro-batch leaves something behind until the next step: the gradients of what it received.
+  if (p.schedule == PipelineSchedule::zero_bubble || p.schedule == PipelineSchedule::zbv) return p;
   const std::int64_t enough = p.schedule == PipelineSchedule::interleaved ? 3 * p.pipeline : p.pipeline + 3;
   p.micro_batches = std::min(p.micro_batches, enough);
   return p;
 }
+
+/// What a backward pass in two parts keeps between them.
+struct HalfWay {
+  TensorList outputs;  ///< the stage's, or the loss
+  std::vector<WeightGroup> groups;
+};
 
 /// One of the rank's stages and what its micro-batches hold.
 struct Chunk {
   explicit Chunk(Stage s) : stage(std::move(s)) {}
   Stage stage;
   std::unique_ptr<RankModel> model;
+  std::int64_t number = 0;
   bool first = false, last = false;
   std::vector<TensorList> received, gradients;  ///< per micro-batch: buffers of RecvInfo
   std::map<std::int64_t, ValueList> outputs;    ///< fwd_cache
+  std::map<std::int64_t, HalfWay> half_way;     ///< backward_state
   std::int64_t backwards = 0;                   ///< of this step
 };
 
@@ -77,13 +88,14 @@ class PipelineProgram {
   PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, std::int64_t rank, const PipelineShapes& shapes)
       : r_(run), setup_(setup), parallel_(resolve(setup.parallel)), rank_(rank), rehearsal_(shapes), actions_(actions_of(without_repetitions(parallel_), rank)) {
     const std::int64_t count = parallel_.pipeline * parallel_.virtual_stages;
-    std::int64_t i = rank;
+    const auto numbers = stages_of_rank(parallel_, rank);
+    std::size_t i = 0;
     for (Stage& stage : cut_stages(tape, parallel_, rank)) {
       auto chunk = std::make_unique<Chunk>(std::move(stage));
-      chunk->first = i == 0;
-      chunk->last = i == count - 1;
+      chunk->number = numbers[i++];
+      chunk->first = chunk->number == 0;
+      chunk->last = chunk->number == count - 1;
       chunks_.push_back(std::move(chunk));
-      i += parallel_.pipeline;
     }
   }
 
@@ -102,6 +114,9 @@ class PipelineProgram {
       if (setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad(trainable);
       while (!losses_.empty()) losses_.pop_back();  // losses = []
       if (s == 1) make_buffers();
+      for (auto& c : chunks_)
+        for (TensorList& in : c->received)
+          for (Tensor& t : in) t->grad.reset();  // clear_runtime_states
       // Those of the repetitions that are left out.
       const std::int64_t run = without_repetitions(parallel_).micro_batches;
       if (has_last()) {
@@ -112,9 +127,11 @@ class PipelineProgram {
       for (const Action& a : actions_) {
         Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
         if (a.forward) forward(c, a.micro_batch);
+        else if (a.part == BackwardPart::inputs) backward_inputs_of(c, a.micro_batch);
+        else if (a.part == BackwardPart::weights) backward_weights_of(c, a.micro_batch);
         else backward_of(c, a.micro_batch);
         // _add_reduce_grad
-        if (!a.forward && ++c.backwards == run) {
+        if (!a.forward && a.part != BackwardPart::inputs && ++c.backwards == run) {
           r_.phase = Phase::backward;
           c.model->reduce_gradients();
         }
@@ -228,6 +245,14 @@ class PipelineProgram {
         r_.set_reason(v.tensor(), "output of a stage, until the micro-batch's backward pass");
         if (!c.last) sends.push_back(v.tensor());
       }
+    if (Chunk* next = on_this_rank(c.number + 1)) {
+      // set_local_fwd_input: the output itself takes the place of the buffer.
+      TensorList& in = next->received[static_cast<std::size_t>(m)];
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        in[i] = r_.detach(sends[i]);
+        in[i]->requires_grad_leaf = is_floating(in[i]->dtype);
+      }
+    }
     if (single()) names_.forward_sends = std::move(sends);
     c.outputs[m] = std::move(outputs);
   }
@@ -241,17 +266,7 @@ class PipelineProgram {
     ValueList outputs = std::move(c.outputs[m]);
     c.outputs.erase(m);
     TensorList roots, grads;
-    if (c.last) {
-      roots.push_back(losses_[static_cast<std::size_t>(m)]);
-      r_.phase = Phase::backward;
-      grads.push_back(r_.empty_like(roots[0]));
-    } else {
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
-        if (!outputs[i].is_tensor() || !outputs[i].tensor() || !outputs[i].tensor()->grad_fn) continue;
-        roots.push_back(outputs[i].tensor());
-        grads.push_back(c.gradients[static_cast<std::size_t>(m)][i]);
-      }
-    }
+    roots_of(c, m, outputs, roots, grads);
     backward(r_, roots, grads);
     roots.clear();
     grads.clear();
@@ -262,16 +277,80 @@ class PipelineProgram {
         sends.push_back(t->grad);
         t->grad.reset();
       }
+    hand_back(c, m, sends);
     if (single()) names_.backward_sends = std::move(sends);
+    forget_graph(c, m);
+  }
+
+  /// What the backward pass of a stage begins with.
+  void roots_of(Chunk& c, std::int64_t m, const ValueList& outputs, TensorList& roots, TensorList& grads) {
+    r_.phase = Phase::backward;
     if (c.last) {
-      // The loss stays in the schedule's list; without its graph it is a number.
-      Tensor& kept = losses_[static_cast<std::size_t>(m)];
-      kept = r_.detach(kept);
+      roots.push_back(losses_[static_cast<std::size_t>(m)]);
+      grads.push_back(r_.empty_like(roots[0]));
+      return;
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].is_tensor() || !outputs[i].tensor() || !outputs[i].tensor()->grad_fn) continue;
+      roots.push_back(outputs[i].tensor());
+      grads.push_back(c.gradients[static_cast<std::size_t>(m)][i]);
     }
   }
 
+  /// The loss stays in the schedule's list; without its graph it is a number.
+  void forget_graph(Chunk& c, std::int64_t m) {
+    if (!c.last) return;
+    Tensor& kept = losses_[static_cast<std::size_t>(m)];
+    kept = r_.detach(kept);
+  }
+
+  /// set_local_bwd_input: the stage before is on this rank, and gets the gradients instead of its buffers.
+  void hand_back(Chunk& c, std::int64_t m, const TensorList& grads) {
+    if (Chunk* before = on_this_rank(c.number - 1))
+      for (std::size_t i = 0; i < grads.size(); ++i) before->gradients[static_cast<std::size_t>(m)][i] = grads[i];
+  }
+
+  /// backward_one_chunk(full_backward=False). On the first stage nothing runs before the weights' turn.
+  void backward_inputs_of(Chunk& c, std::int64_t m) {
+    HalfWay& half = c.half_way[m];
+    ValueList outputs = std::move(c.outputs[m]);
+    c.outputs.erase(m);
+    if (c.first) {
+      c.outputs[m] = std::move(outputs);
+      return;
+    }
+    TensorList roots, grads;
+    roots_of(c, m, outputs, roots, grads);
+    const TensorList& in = c.received[static_cast<std::size_t>(m)];
+    TensorList computed = backward_inputs(r_, roots, grads, in, c.model->trainable, half.groups);
+    // The gradients stay with the buffers until the next step clears them.
+    for (std::size_t i = 0; i < in.size(); ++i) in[i]->grad = computed[i];
+    if (c.last) forget_graph(c, m);
+    else
+      for (const Tensor& t : roots) t->grad_fn = {}, half.outputs.push_back(t);  // detach_()
+    hand_back(c, m, computed);
+  }
+
+  /// backward_weight_one_chunk
+  void backward_weights_of(Chunk& c, std::int64_t m) {
+    if (c.first) {
+      c.half_way.erase(m);
+      return backward_of(c, m);
+    }
+    HalfWay half = std::move(c.half_way.at(m));
+    c.half_way.erase(m);
+    c.model->expect_backward(false);
+    backward_weights(r_, std::move(half.groups));
+  }
+
+  Chunk* on_this_rank(std::int64_t stage) {
+    for (auto& c : chunks_)
+      if (c->number == stage) return c.get();
+    return nullptr;
+  }
+
   /// PipelineScheduleSingle: GPipe and 1F1B.
-  bool single() const { return parallel_.schedule != PipelineSchedule::interleaved; }
+  bool single() const { return parallel_.schedule == PipelineSchedule::gpipe || parallel_.schedule == PipelineSchedule::one_f_one_b; }
 
   Run& r_;
   const TrainingSetup& setup_;
@@ -291,15 +370,17 @@ class PipelineProgram {
 
 std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup& setup) {
   const ParallelSetup p = resolve(setup.parallel);
-  const auto blocks = blocks_per_stage(count_blocks(tape, p), p.pipeline * p.virtual_stages);
+  const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
   const auto of_rank = [&](std::int64_t rank) {
     std::int64_t count = 0;
-    for (std::int64_t i = rank; i < static_cast<std::int64_t>(blocks.size()); i += p.pipeline) count += blocks[static_cast<std::size_t>(i)];
+    for (std::int64_t i : stages_of_rank(p, rank)) count += blocks[static_cast<std::size_t>(i)];
     return count;
   };
+  // With a backward pass in two parts later ranks keep fewer activations but more gradients.
+  const bool alike = p.schedule != PipelineSchedule::zero_bubble && p.schedule != PipelineSchedule::zbv;
   std::vector<std::int64_t> ranks{0};
   for (std::int64_t rank = 1; rank + 1 < p.pipeline; ++rank)
-    if (ranks.size() == 1 || of_rank(rank) != of_rank(rank - 1)) ranks.push_back(rank);
+    if (!alike || ranks.size() == 1 || of_rank(rank) != of_rank(rank - 1)) ranks.push_back(rank);
   ranks.push_back(p.pipeline - 1);
   return ranks;
 }

@@ -1,8 +1,10 @@
 #include "estimators/strategies/parallel.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "estimators/base/error.h"
 #include "estimators/strategies/pipeline.h"
@@ -21,6 +23,18 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
     fail(ErrorKind::usage, fmt::format("{} pipeline stages{} need as many blocks; the model has {}", stages,
                                        p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages) : std::string(), count),
          "--pp", fmt::format("use at most --pp {}", std::max<std::int64_t>(1, count / p.virtual_stages)));
+  if (p.split.empty()) return;
+  const std::int64_t sum = std::accumulate(p.split.begin(), p.split.end(), std::int64_t{0});
+  if (sum != count)
+    fail(ErrorKind::usage, fmt::format("the stages {} have {} blocks together; the model has {}", fmt::join(p.split, ","), sum, count), "--pp-split",
+         fmt::format("give {} numbers that add up to {}", stages, count));
+}
+
+/// Backward passes in two parts: what PyTorch does with them beyond plain stages was not looked into.
+void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape& tape) {
+  if (p.schedule != PipelineSchedule::zero_bubble && p.schedule != PipelineSchedule::zbv) return;
+  if (!tape.checkpoints.empty() || setup.checkpoint_optimal) not_built("checkpointing with a backward pass in two parts", "--pp-schedule");
+  if (p.data * p.context > 1) not_built("data parallelism around a backward pass in two parts", "--pp-schedule");
 }
 
 void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
@@ -41,7 +55,7 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   const ParallelSetup p = resolve(setup.parallel);
   if (is_megatron(p.sharding)) check_megatron(setup, p);
   if (!is_parallel(p)) return;
-  if (p.pipeline > 1) check_stages(tape, p);
+  if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
   if (setup.offload.any() && (!is_zero(p.sharding) || setup.offload.activations || setup.mode == Mode::inference)) not_built("this offload on several GPUs", "--offload");
   if (setup.offload.parameters && (p.sharding != Sharding::zero3 || !setup.offload.optimizer)) not_built("offload of parameters without that of the optimizer, or below stage 3,", "--offload");
   if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "estimators/base/error.h"
@@ -169,11 +170,71 @@ std::vector<Action> one_forward_one_backward(std::int64_t count, std::int64_t wa
   return actions;
 }
 
+constexpr BackwardPart inputs = BackwardPart::inputs, weights = BackwardPart::weights;
+
+/// ScheduleInterleavedZeroBubble: the warm-up is one pass per rank behind; weights wait until as many inputs' gradients have
+/// gone ahead as there are ranks before this one.
+std::vector<Action> interleaved_zero_bubble(const ParallelSetup& p, std::int64_t rank) {
+  const std::int64_t m = p.micro_batches, chunks = p.virtual_stages, all = m * chunks, round = m / std::max<std::int64_t>(1, m / p.pipeline);
+  const auto at = [&](std::int64_t i, bool forward, BackwardPart part) {
+    const std::int64_t turn = i / round % chunks;
+    return Action{forward, forward ? turn : chunks - 1 - turn, i / (round * chunks) * round + i % round, part};
+  };
+  const std::int64_t warm_up = std::min((chunks - 1) * round + p.pipeline - 1 - rank, all);
+  std::vector<Action> actions;
+  std::int64_t f = 0, w = 0;
+  while (f < warm_up) actions.push_back(at(f++, true, {}));
+  for (std::int64_t b = 0; b < all; ++b) {
+    if (f < all) actions.push_back(at(f++, true, {}));
+    actions.push_back(at(b, false, inputs));
+    if (b >= rank) actions.push_back(at(w++, false, weights));
+  }
+  while (w < all) actions.push_back(at(w++, false, weights));
+  return actions;
+}
+
+/// ScheduleZBVZeroBubble: as if there were at least 2 p - 1 micro-batches; those that there are not are left out.
+std::vector<Action> zero_bubble_v(const ParallelSetup& p, std::int64_t rank) {
+  const std::int64_t m = p.micro_batches, full = std::max(2 * p.pipeline - 1, m);
+  std::vector<Action> actions;
+  std::int64_t f[2] = {0, 0}, b[2] = {0, 0}, w[2] = {0, 0};
+  const auto add = [&](Action a) {
+    if (a.micro_batch < m) actions.push_back(a);
+  };
+  const auto forward = [&](int c) { add({true, c, f[c]++}); };
+  const auto input = [&](int c) { add({false, c, b[c]++, inputs}); };
+  const auto weight = [&](int c) { add({false, c, w[c]++, weights}); };
+  const auto both = [&](int c) { input(c), weight(c); };
+  for (std::int64_t i = 0; i < 2 * (p.pipeline - rank) - 1; ++i) forward(0);
+  for (std::int64_t i = 0; i < rank; ++i) forward(1), forward(0);
+  for (std::int64_t i = 0; i < p.pipeline - rank; ++i) forward(1), both(1);
+  while (f[1] < f[0] || f[0] < full) {
+    if (f[0] < full) forward(0);
+    both(0);
+    forward(1);
+    both(1);
+  }
+  for (std::int64_t i = 0; i < rank; ++i) input(0), input(1);
+  for (std::int64_t i = 0; i < p.pipeline - rank; ++i) both(0);
+  while (w[1] < b[1]) weight(1);
+  while (w[0] < b[0]) weight(0);
+  return actions;
+}
+
 }  // namespace
 
 std::int64_t count_blocks(const Tape& tape, const ParallelSetup& setup) { return static_cast<std::int64_t>(block_begins(tape, setup).size()); }
 
-std::vector<std::int64_t> blocks_per_stage(std::int64_t blocks, std::int64_t stages) {
+std::vector<std::int64_t> stages_of_rank(const ParallelSetup& p, std::int64_t rank) {
+  if (p.schedule == PipelineSchedule::zbv) return {rank, 2 * p.pipeline - 1 - rank};
+  std::vector<std::int64_t> stages;
+  for (std::int64_t i = 0; i < p.virtual_stages; ++i) stages.push_back(rank + i * p.pipeline);
+  return stages;
+}
+
+std::vector<std::int64_t> blocks_per_stage(std::int64_t blocks, const ParallelSetup& p) {
+  if (!p.split.empty()) return p.split;
+  const std::int64_t stages = p.pipeline * p.virtual_stages;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), blocks / stages);
   for (std::int64_t i = 0; i < blocks % stages; ++i) ++counts[static_cast<std::size_t>(i)];
   return counts;
@@ -185,15 +246,21 @@ std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std:
   if (count > static_cast<std::int64_t>(begins.size()))
     fail(ErrorKind::usage, fmt::format("{} pipeline stages need as many blocks; the model has {}", count, begins.size()), "--pp",
          fmt::format("use at most {} stages", begins.size()));
+  const auto counts = blocks_per_stage(static_cast<std::int64_t>(begins.size()), setup);
+  const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (sum != static_cast<std::int64_t>(begins.size()))
+    fail(ErrorKind::usage, fmt::format("the stages have {} blocks together; the model has {}", sum, begins.size()), "--pp-split",
+         fmt::format("give {} numbers that add up to {}", count, begins.size()));
+  const std::vector<std::int64_t> mine = rank ? stages_of_rank(setup, *rank) : std::vector<std::int64_t>{};
   const Cutter cutter(tape);
   std::vector<Stage> stages;
   std::size_t block = 0;
   std::int32_t first = 0;
   std::int64_t stage = 0;
-  for (std::int64_t blocks : blocks_per_stage(static_cast<std::int64_t>(begins.size()), count)) {
+  for (std::int64_t blocks : counts) {
     block += static_cast<std::size_t>(blocks);
     const std::int32_t end = block < begins.size() ? begins[block] : static_cast<std::int32_t>(tape.calls.size());
-    if (!rank || stage % setup.pipeline == *rank) stages.push_back(cutter.stage(first, end));
+    if (!rank || std::find(mine.begin(), mine.end(), stage) != mine.end()) stages.push_back(cutter.stage(first, end));
     first = end;
     ++stage;
   }
@@ -204,6 +271,8 @@ std::vector<Action> actions_of(const ParallelSetup& p, std::int64_t rank) {
   const std::int64_t m = p.micro_batches;
   const auto plain = [](bool forward) { return [forward](std::int64_t i) { return Action{forward, 0, i}; }; };
   if (p.schedule == PipelineSchedule::gpipe) return one_forward_one_backward(m, m, plain(true), plain(false));
+  if (p.schedule == PipelineSchedule::zero_bubble) return interleaved_zero_bubble(p, rank);
+  if (p.schedule == PipelineSchedule::zbv) return zero_bubble_v(p, rank);
   if (p.virtual_stages == 1) {
     const std::int64_t in_flight = std::min(m, p.pipeline - rank);
     return one_forward_one_backward(m, in_flight - 1, plain(true), plain(false));
@@ -222,7 +291,7 @@ std::vector<Action> actions_of(const ParallelSetup& p, std::int64_t rank) {
 
 std::int64_t most_in_flight(const std::vector<Action>& actions) {
   std::int64_t now = 0, most = 0;
-  for (const Action& a : actions) most = std::max(most, now += a.forward ? 1 : -1);
+  for (const Action& a : actions) most = std::max(most, now += a.forward ? 1 : a.part == BackwardPart::inputs ? 0 : -1);
   return most;
 }
 

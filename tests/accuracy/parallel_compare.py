@@ -19,7 +19,7 @@ REQUESTED, ALLOCATED = 0.01, 0.02
 ABOVE = {}
 
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "interleaved-zero-bubble": "interleaved zero-bubble", "zbv": "ZBV"}
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "zero-bubble": "zero-bubble", "zbv": "ZBV"}
 
 
 def title(run):

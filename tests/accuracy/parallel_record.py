@@ -37,6 +37,7 @@ ZERO_SETTINGS = [dict(strategy="zero", zero=2, precision="bf16", overlap_comm=1)
 ZERO_OFFLOAD = [dict(strategy="zero", zero=stage, precision="bf16", offload=what)
                 for stage, what in ((1, "optimizer"), (2, "optimizer"), (3, "optimizer"), (3, "optimizer,parameters"))]
 OFFLOADED = {"gpt2": SIZES["gpt2"], "pythia-160m": [dict(batch=b, seq=512) for b in (1, 4, 8)]}
+SPLITS = {"gpt2": "2,4,4,2", "llama-tiny": "1,3,3,1", "llama-3.2-1b": "1,2,3,2,3,2,2,1"}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
 
 
@@ -68,6 +69,13 @@ def runs():
                 for rank in (0, ranks // 2 - 1, ranks - 1):
                     yield dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, pp_schedule=schedule,
                                micro_batches=micro_batches, rank=rank)
+    for model, (ranks, sizes) in PIPELINES.items():
+        for batch, micro_batches in sizes[1:2] if model == "llama-3.2-1b" else sizes[:2]:
+            for rank in (0, ranks // 2 - 1, ranks - 1):
+                common = dict(model=model, batch=batch, seq=512, strategy="pp", ranks=ranks, pp=ranks, micro_batches=micro_batches, rank=rank)
+                yield dict(common, pp_schedule="1f1b", pp_split=SPLITS[model])
+                for schedule in ("zero-bubble", "zbv"):
+                    yield dict(common, pp_schedule=schedule)
     for strategy in ZERO:
         for model, sizes in SIZES.items():
             for size in sizes:

@@ -10,7 +10,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 import models
 
 SCHEDULES = {"gpipe": schedules.ScheduleGPipe, "1f1b": schedules.Schedule1F1B, "interleaved": schedules.ScheduleInterleaved1F1B,
-             "interleaved-zero-bubble": schedules.ScheduleInterleavedZeroBubble, "zbv": schedules.ScheduleZBVZeroBubble}
+             "zero-bubble": schedules.ScheduleInterleavedZeroBubble, "zbv": schedules.ScheduleZBVZeroBubble}
 
 
 def schedule_of(text):

@@ -267,7 +267,9 @@ def test_nonsense_setups_are_refused_by_suggest():
         (["--gpus", "0"], "--gpus"), (["--gpus", "8", "--tp", "3"], "cannot be divided"), (["--gpus", "8", "--dp", "3"], "the degrees make 3"),
         (["--gpus", "7", "--tp", "7", "--seq", "512"], "7 tensor-parallel ranks do not divide the 12 attention heads"),
         (["--gpus", "16", "--pp", "16", "--seq", "512"], "the model has 12"), (["--gpus", "4", "--sp"], "--sp"), (["--gpus", "4", "--micro-batches", "4"], "--micro-batches"),
-        (["--gpus", "4", "--zero", "9"], "--zero"), (["--gpus", "8", "--fsdp", "--hsdp", "3"], "--hsdp"), (["--gpus", "4", "--ep", "4", "--seq", "512"], "no experts"),
+        (["--gpus", "4", "--pp", "4", "--pp-split", "2,4,4,3", "--seq", "512"], "13 blocks together; the model has 12"),
+        (["--gpus", "4", "--pp", "4", "--pp-split", "6,6"], "2 stages were given, but the pipeline has 4"), (["--gpus", "4", "--pp-split", "12"], "--pp-split"),
+        (["--gpus", "4", "--pp", "4", "--pp-split", "2,0,4,6"], "--pp-split"), (["--gpus", "4", "--zero", "9"], "--zero"), (["--gpus", "8", "--fsdp", "--hsdp", "3"], "--hsdp"), (["--gpus", "4", "--ep", "4", "--seq", "512"], "no experts"),
     ]:
         answer = memplan("suggest", model("gpt2"), "--gpu", "a10", "--batch", "4", *words)
         equal(answer.code, 2, " ".join(words))

@@ -99,7 +99,10 @@ std::optional<DType> floating_named(const json& run, const char* key) {
 
 void set_schedule(ParallelSetup& p, const std::string& text) {
   static const std::map<std::string, PipelineSchedule> all = {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b},
-                                                              {"interleaved", PipelineSchedule::interleaved}};
+                                                              {"interleaved", PipelineSchedule::interleaved},
+                                                              {"zero-bubble", PipelineSchedule::zero_bubble},
+                                                              {"zbv", PipelineSchedule::zbv}};
+  if (text == "zbv") p.virtual_stages = 2;
   const auto colon = text.find(':');
   p.schedule = all.at(text.substr(0, colon));
   if (colon != std::string::npos) p.virtual_stages = std::stoll(text.substr(colon + 1));
@@ -128,6 +131,7 @@ ParallelSetup parallel_of(const json& run) {
   p.pipeline = run.value("pp", 1);
   p.micro_batches = run.value("micro_batches", 0);
   if (p.pipeline > 1) set_schedule(p, run.value("pp_schedule", "1f1b"));
+  for (const std::string& n : words_of(run.value("pp_split", ""))) p.split.push_back(std::stoll(n));
   return resolve(p);
 }
 

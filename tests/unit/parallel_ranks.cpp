@@ -150,23 +150,59 @@ TEST_CASE("micro-batches in flight: interleaved with 8 ranks and 3 chunks") {
 }
 
 TEST_CASE("every micro-batch goes forward and backward once through each chunk, forward first") {
-  for (auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved, PipelineSchedule::zero_bubble}) {
+  for (auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved, PipelineSchedule::zero_bubble, PipelineSchedule::zbv}) {
     ParallelSetup p;
     p.pipeline = 4;
     p.micro_batches = 8;
     p.schedule = schedule;
-    if (schedule == PipelineSchedule::interleaved) p.virtual_stages = 2;
+    if (schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zbv) p.virtual_stages = 2;
     p = resolve(p);
     for (std::int64_t rank = 0; rank < 4; ++rank) {
       std::vector<int> state(static_cast<std::size_t>(p.virtual_stages * 8), 0);
       for (const Action& a : actions_of(p, rank)) {
         int& s = state[static_cast<std::size_t>(a.chunk * 8 + a.micro_batch)];
-        CHECK(s == (a.forward ? 0 : 1));
-        ++s;
+        // A backward pass in two parts counts as one for each; forward, inputs, weights.
+        CHECK(s == (a.forward ? 0 : a.part == BackwardPart::weights ? 2 : 1));
+        s += a.part == BackwardPart::whole && !a.forward ? 2 : 1;
       }
-      for (int s : state) CHECK(s == 2);
+      for (int s : state) CHECK(s == 3);
     }
   }
+}
+
+/// "0F1": forward of micro-batch 1 through the rank's first chunk; I and W are the two parts of the backward pass.
+std::string order_of(PipelineSchedule schedule, std::int64_t ranks, std::int64_t chunks, std::int64_t micro_batches, std::int64_t rank) {
+  ParallelSetup p;
+  p.pipeline = ranks;
+  p.virtual_stages = chunks;
+  p.schedule = schedule;
+  p.micro_batches = micro_batches;
+  std::string text;
+  for (const Action& a : actions_of(resolve(p), rank))
+    text += (text.empty() ? "" : " ") + std::to_string(a.chunk) + (a.forward ? "F" : a.part == BackwardPart::inputs ? "I" : "W") + std::to_string(a.micro_batch);
+  return text;
+}
+
+TEST_CASE("zero-bubble schedules run in PyTorch's order (pipeline_order of the schedules' objects, torch 2.11)") {
+  CHECK(order_of(PipelineSchedule::zero_bubble, 4, 1, 8, 0).substr(0, 27) == "0F0 0F1 0F2 0F3 0I0 0W0 0F4");
+  CHECK(order_of(PipelineSchedule::zero_bubble, 4, 1, 6, 1) == "0F0 0F1 0F2 0I0 0F3 0I1 0W0 0F4 0I2 0W1 0F5 0I3 0W2 0I4 0W3 0I5 0W4 0W5");
+  CHECK(order_of(PipelineSchedule::zero_bubble, 2, 2, 4, 1) ==
+        "0F0 0F1 1F0 1I0 1F1 1I1 1W0 0F2 0I0 1W1 0F3 0I1 0W0 1F2 1I2 0W1 1F3 1I3 1W2 0I2 1W3 0I3 0W2 0W3");
+  CHECK(order_of(PipelineSchedule::zbv, 2, 2, 4, 1) ==
+        "0F0 1F0 0F1 1F1 1I0 1W0 0F2 0I0 0W0 1F2 1I1 1W1 0F3 0I1 0W1 1F3 1I2 1W2 0I2 1I3 0I3 0W2 1W3 0W3");
+  CHECK(order_of(PipelineSchedule::zbv, 4, 2, 3, 2) == "0F0 0F1 0F2 1F0 1F1 1F2 1I0 1W0 1I1 1W1 0I0 0W0 1I2 1W2 0I1 0W1 0I2 0W2");
+}
+
+TEST_CASE("stages of the user's lengths") {
+  const Tape tape = blocks(7, 4, 16);
+  ParallelSetup p;
+  p.pipeline = 3;
+  p.split = {1, 4, 2};
+  const auto stages = cut_stages(tape, resolve(p));
+  const Tape one = blocks(1, 4, 16);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(stages[i].tape.parameters.size() == static_cast<std::size_t>(p.split[i]) * one.parameters.size());
+  p.split = {1, 4, 3};
+  CHECK_THROWS_AS(cut_stages(tape, resolve(p)), Failure);
 }
 
 TEST_CASE("stages hold every parameter once and pass on what crosses the cut") {
@@ -174,7 +210,7 @@ TEST_CASE("stages hold every parameter once and pass on what crosses the cut") {
   ParallelSetup p;
   p.pipeline = 3;
   p = resolve(p);
-  CHECK(blocks_per_stage(7, 3) == std::vector<std::int64_t>{3, 2, 2});
+  CHECK(blocks_per_stage(7, p) == std::vector<std::int64_t>{3, 2, 2});
   const auto stages = cut_stages(tape, p);
   std::size_t parameters = 0, calls = 0;
   for (const Stage& s : stages) parameters += s.tape.parameters.size(), calls += s.tape.calls.size();

@@ -74,6 +74,15 @@ TEST_CASE("nonsense is refused with the reason") {
   p.micro_batches = 6;
   CHECK(mentions(error_of(p), "rounds of 4"));
   p = {};
+  p.split = {4, 4};
+  CHECK(mentions(error_of(p), "belong to a pipeline"));
+  p.pipeline = 3;
+  CHECK(mentions(error_of(p), "2 stages were given, but the pipeline has 3"));
+  p.split = {4, 0, 4};
+  CHECK(mentions(error_of(p), "stage 1 has 0 blocks"));
+  p.split = {4, 2, 4};
+  CHECK(error_of(p).empty());
+  p = {};
   p.data = 8;
   p.expert = 3;
   CHECK(mentions(error_of(p), "experts"));
