@@ -93,6 +93,10 @@ std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device
   if (device.total_is_bound) a.push_back("the device's total is an upper bound, no measured figure is known");
   if (is_megatron(setup.parallel.sharding))
     a.push_back("Megatron-LM's buffers, layers and loss as its source documents them, around the model of this file; not compared with a run of it");
+  if (is_zero(setup.parallel.sharding)) {
+    a.push_back("ZeRO is DeepSpeed 0.19.8 with its defaults; other versions allocate differently");
+    if (setup.offload.any()) a.push_back("DeepSpeed's offload as its source documents it; not compared with a run of it");
+  }
   if (setup.fp8 != Fp8::none) a.push_back("linears in 8 bits as Transformer Engine's source documents them; not compared with its kernels");
   if (setup.mode == Mode::training) {
     if (setup.loss == Loss::automatic) a.push_back("the loss follows from the output: cross entropy for class scores, the output itself when scalar");
