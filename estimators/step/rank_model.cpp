@@ -83,6 +83,8 @@ void RankModel::move() {
       trainable.push_back(t);
     }
     slot = t;
+    // deepspeed.zero.Init: what was built is divided at once, so that the whole model never lies on one device.
+    if (parallel_.sharding == Sharding::zero3 && setup_.mode == Mode::training && v.kind == ValueKind::parameter) r_.free_memory(t);
     for (const auto& group : recurrent)
       if (group_end(group) == id) flatten(group);
   }

@@ -156,6 +156,17 @@ TEST_CASE("DeepSpeed's estimator of ZeRO-3 (2851M parameters, largest layer 32M,
   CHECK(most(s, 1, Phase::backward, passing) == 4 * layer);
 }
 
+TEST_CASE("under deepspeed.zero.Init one parameter at a time is whole while the model is built") {
+  const std::int64_t width = 4096;
+  const Tape tape = blocks(20, 1, width);
+  const Schedule s = schedule(tape, zero(8, Sharding::zero3));
+  const double layer = 2.0 * static_cast<double>(width * width);
+  const auto parameter = [](const Allocation& a) { return a.category == Category::parameter; };
+  // 40 layers: the shards of them, once when they are made and once in the flat buffer, are 5 layers at a time.
+  CHECK(most(s, 0, Phase::setup, parameter) <= 6 * layer);
+  CHECK(most(s, 0, Phase::setup, parameter) >= 5 * layer);
+}
+
 TEST_CASE("ZeRO's partitions pad to a multiple of two elements per rank") {
   // 3 x 7 x 7 squares are 294 elements; 16 ranks take 320.
   const Tape tape = blocks(3, 1, 7);
