@@ -26,6 +26,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   if (is_parallel(p)) out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n", std::min<std::int64_t>(p.gpus, 8));
   if (is_amp(s.precision)) out += "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with --precision\n";
   if (p.sharding == Sharding::fsdp) out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
+  if (stage == 3) out += "# build the model inside of `with deepspeed.zero.Init(config_dict_or_path=\"ds_config.json\")`: no device then holds all of it\n";
   if (s.offload.optimizer && stage == 0) out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
   if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
   std::vector<std::string> left;

@@ -4,7 +4,6 @@
 #include "estimators/frontends/lower.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/fp8.h"
-#include "estimators/tape/lifetimes.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"
@@ -16,9 +15,7 @@ namespace {
 constexpr std::int64_t rows = 64, width = 256, weights = width * width;
 
 Tape blocks(int count, std::int64_t tokens = rows, std::int64_t wide = width) {
-  Tape tape = testing::two_layer_blocks(count, tokens, wide).tape;
-  mark_last_uses(tape);
-  return tape;
+  return testing::two_layer_tape(count, tokens, wide);
 }
 
 TrainingSetup eight(Fp8 how = Fp8::cached) {

@@ -7,7 +7,6 @@
 #include "estimators/pipeline.h"
 #include "estimators/step/pipeline_steps.h"
 #include "estimators/strategies/pipeline.h"
-#include "estimators/tape/lifetimes.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"
@@ -16,12 +15,6 @@ using namespace memplan;
 using memplan::testing::states;
 
 namespace {
-
-Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  Tape tape = testing::two_layer_blocks(count, rows, width).tape;
-  mark_last_uses(tape);
-  return tape;
-}
 
 ParallelSetup spread(std::int64_t data, Sharding sharding) {
   ParallelSetup p;
@@ -41,7 +34,7 @@ std::int64_t requested(const Tape& tape, const TrainingSetup& setup) { return ta
 }  // namespace
 
 TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parameter, 4 + 12 / d in float16 and 8 + 8 / d in fp32 (its documentation)") {
-  const Tape tape = blocks(4, 1, 4096);
+  const Tape tape = testing::two_layer_tape(4, 1, 4096);
   const double parameters = 8.0 * 4096 * 4096;
   TrainingSetup setup;
   setup.steps = 2;
@@ -70,7 +63,7 @@ TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parame
 }
 
 TEST_CASE("Megatron-LM's gradients of a micro-batch lie beside the buffer one at a time; more micro-batches take nothing") {
-  const Tape tape = blocks(16, 1, 2048);
+  const Tape tape = testing::two_layer_tape(16, 1, 2048);
   TrainingSetup setup;
   setup.precision = Precision::bf16;
   setup.loss = Loss::sum;
@@ -92,7 +85,7 @@ TEST_CASE("Megatron-LM's gradients of a micro-batch lie beside the buffer one at
 }
 
 TEST_CASE("FSDP's states are those of the whole model divided by the ranks: 16 bytes per parameter in fp32 with Adam") {
-  const Tape tape = blocks(16, 1, 15811);  // 8.0e9 parameters
+  const Tape tape = testing::two_layer_tape(16, 1, 15811);  // 8.0e9 parameters
   TrainingSetup setup;
   setup.steps = 2;
   setup.loss = Loss::sum;
@@ -103,7 +96,7 @@ TEST_CASE("FSDP's states are those of the whole model divided by the ranks: 16 b
 }
 
 TEST_CASE("FSDP needs no more than DDP, more ranks no more than fewer, resharding no more than keeping") {
-  const Tape tape = blocks(8, 256, 512);
+  const Tape tape = testing::two_layer_tape(8, 256, 512);
   TrainingSetup setup;
   setup.loss = Loss::sum;
   setup.parallel = spread(8, Sharding::none);
@@ -194,19 +187,19 @@ TEST_CASE("zero-bubble schedules run in PyTorch's order (pipeline_order of the s
 }
 
 TEST_CASE("stages of the user's lengths") {
-  const Tape tape = blocks(7, 4, 16);
+  const Tape tape = testing::two_layer_tape(7, 4, 16);
   ParallelSetup p;
   p.pipeline = 3;
   p.split = {1, 4, 2};
   const auto stages = cut_stages(tape, resolve(p));
-  const Tape one = blocks(1, 4, 16);
+  const Tape one = testing::two_layer_tape(1, 4, 16);
   for (std::size_t i = 0; i < 3; ++i) CHECK(stages[i].tape.parameters.size() == static_cast<std::size_t>(p.split[i]) * one.parameters.size());
   p.split = {1, 4, 3};
   CHECK_THROWS_AS(cut_stages(tape, resolve(p)), Failure);
 }
 
 TEST_CASE("stages hold every parameter once and pass on what crosses the cut") {
-  const Tape tape = blocks(7, 4, 16);
+  const Tape tape = testing::two_layer_tape(7, 4, 16);
   ParallelSetup p;
   p.pipeline = 3;
   p = resolve(p);
@@ -223,7 +216,7 @@ TEST_CASE("stages hold every parameter once and pass on what crosses the cut") {
 }
 
 TEST_CASE("a pipeline's estimate is that of its heaviest rank") {
-  const Tape tape = blocks(8, 256, 512);
+  const Tape tape = testing::two_layer_tape(8, 256, 512);
   TrainingSetup setup;
   setup.loss = Loss::sum;
   const std::int64_t one = requested(tape, setup);
@@ -248,7 +241,7 @@ TEST_CASE("a pipeline's estimate is that of its heaviest rank") {
 }
 
 TEST_CASE("stages exchange what FSDP's dtype makes, not what the shards are in") {
-  const Tape tape = blocks(4, 8, 16);
+  const Tape tape = testing::two_layer_tape(4, 8, 16);
   TrainingSetup setup;
   setup.loss = Loss::sum;
   setup.parallel.pipeline = 2;
@@ -261,7 +254,7 @@ TEST_CASE("stages exchange what FSDP's dtype makes, not what the shards are in")
 }
 
 TEST_CASE("estimates at the same time are those made one after another") {
-  const Tape tape = blocks(6, 64, 32);
+  const Tape tape = testing::two_layer_tape(6, 64, 32);
   TrainingSetup setups[8];
   std::int64_t alone[8], together[8];
   for (int i = 0; i < 8; ++i) {

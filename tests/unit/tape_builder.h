@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimators/tape/lifetimes.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan::testing {
@@ -72,6 +73,13 @@ inline TapeBuilder two_layer_blocks(int count, std::int64_t rows, std::int64_t w
   }
   b.tape.outputs = {b.x};
   return b;
+}
+
+/// The same as a finished tape.
+inline Tape two_layer_tape(int count, std::int64_t rows, std::int64_t width) {
+  Tape tape = two_layer_blocks(count, rows, width).tape;
+  mark_last_uses(tape);
+  return tape;
 }
 
 }  // namespace memplan::testing

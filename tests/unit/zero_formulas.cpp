@@ -5,18 +5,11 @@
 #include <algorithm>
 
 #include "estimators/pipeline.h"
-#include "estimators/tape/lifetimes.h"
 #include "tape_builder.h"
 
 using namespace memplan;
 
 namespace {
-
-Tape blocks(int count, std::int64_t rows, std::int64_t width) {
-  Tape tape = testing::two_layer_blocks(count, rows, width).tape;
-  mark_last_uses(tape);
-  return tape;
-}
 
 TrainingSetup zero(std::int64_t ranks, Sharding stage) {
   TrainingSetup setup;
@@ -79,7 +72,7 @@ bool labelled(const Schedule& s, const Allocation& a, std::string_view text) {
 TEST_CASE("ZeRO's stages hold the bytes of the paper (arXiv 1910.02054, figure 1: 7.5 B parameters, 64 ranks)") {
   // 2 x 32 squares, 7.5e9 parameters within three parts in ten thousand: a rank's partition is one of them, or 16. (DeepSpeed keeps
   // gradients of parameters that a partition cuts through whole, which the paper does not count.)
-  const Tape tape = blocks(32, 1, 10824);
+  const Tape tape = testing::two_layer_tape(32, 1, 10824);
   const std::pair<Sharding, double> expected[] = {{Sharding::zero1, 31.41e9}, {Sharding::zero2, 16.64e9}, {Sharding::zero3, 1.875e9}};
   for (const auto& [stage, bytes] : expected) {
     CAPTURE(name_of(stage));
@@ -93,7 +86,7 @@ TEST_CASE("ZeRO's stages hold the bytes of the paper (arXiv 1910.02054, figure 1
 }
 
 TEST_CASE("DeepSpeed's reduce buckets are 5e8 elements: 1.0 GB in 16 bits, 2.0 GB where communication overlaps") {
-  const Tape tape = blocks(2, 1, 64);
+  const Tape tape = testing::two_layer_tape(2, 1, 64);
   TrainingSetup setup = zero(8, Sharding::zero2);
   const auto buckets = [&](const Schedule& s) {
     return most(s, 2, Phase::backward, [&](const Allocation& a) { return labelled(s, a, "reduce bucket"); });
@@ -109,7 +102,7 @@ TEST_CASE("DeepSpeed's reduce buckets are 5e8 elements: 1.0 GB in 16 bits, 2.0 G
 
 TEST_CASE("ZeRO-3 fetches weights ahead up to 1e9 elements: 2.0 GB in 16 bits beside its bucket of 1.0 GB") {
   const std::int64_t width = 4096;
-  const Tape tape = blocks(60, 1, width);  // 2.0e9 parameters
+  const Tape tape = testing::two_layer_tape(60, 1, width);  // 2.0e9 parameters
   const Schedule s = schedule(tape, zero(64, Sharding::zero3));
   const double gathered = most(s, 2, Phase::forward, [&](const Allocation& a) { return a.category == Category::parameter && !labelled(s, a, "shards"); });
   // A parameter is fetched while less than the limit is there, so the last one may pass it.
@@ -128,7 +121,7 @@ TEST_CASE("DeepSpeed's estimator of ZeRO-3 (2851M parameters, largest layer 32M,
 
   // A model of that shape: 90 layers of 5628 x 5628.
   const std::int64_t width = 5628;
-  const Tape tape = blocks(45, 1, width);
+  const Tape tape = testing::two_layer_tape(45, 1, width);
   const double layer = static_cast<double>(width * width), all = 90 * layer, share = all / 8;
   REQUIRE(all == doctest::Approx(2851 * million).epsilon(0.001));
   REQUIRE(layer == doctest::Approx(32 * million).epsilon(0.02));
@@ -158,7 +151,7 @@ TEST_CASE("DeepSpeed's estimator of ZeRO-3 (2851M parameters, largest layer 32M,
 
 TEST_CASE("under deepspeed.zero.Init one parameter at a time is whole while the model is built") {
   const std::int64_t width = 4096;
-  const Tape tape = blocks(20, 1, width);
+  const Tape tape = testing::two_layer_tape(20, 1, width);
   const Schedule s = schedule(tape, zero(8, Sharding::zero3));
   const double layer = 2.0 * static_cast<double>(width * width);
   const auto parameter = [](const Allocation& a) { return a.category == Category::parameter; };
@@ -169,7 +162,7 @@ TEST_CASE("under deepspeed.zero.Init one parameter at a time is whole while the 
 
 TEST_CASE("ZeRO's partitions pad to a multiple of two elements per rank") {
   // 3 x 7 x 7 squares are 294 elements; 16 ranks take 320.
-  const Tape tape = blocks(3, 1, 7);
+  const Tape tape = testing::two_layer_tape(3, 1, 7);
   const Schedule s = schedule(tape, zero(16, Sharding::zero2));
   const auto flat = std::find_if(s.allocations.begin(), s.allocations.end(), [&](const Allocation& a) { return labelled(s, a, "flat parameters"); });
   REQUIRE(flat != s.allocations.end());
