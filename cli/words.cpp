@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "cli/flags.h"
+
 namespace memplan::cli {
 
 namespace {
@@ -25,11 +27,10 @@ std::vector<Word> split(std::string_view words) {
   return out;
 }
 
-/// A change of the number of GPUs says all of the parallelism.
+/// A change of the number of GPUs says all of the parallelism, but not which modules are the model's blocks.
 bool is_parallel_flag(const std::string& name) {
-  constexpr std::string_view names[] = {"--gpus", "--dp", "--ddp", "--bucket-view", "--bucket-cap", "--zero", "--overlap-comm", "--reduce-bucket", "--megatron", "--dist-opt", "--fsdp", "--no-reshard", "--hsdp", "--fsdp-dtype",
-                                        "--reduce-dtype", "--tp", "--sp", "--pp", "--pp-schedule", "--pp-split", "--micro-batches", "--cp", "--ep"};
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  const Flag* flag = name.starts_with("--") ? find_flag(std::string_view(name).substr(2)) : nullptr;
+  return flag && flag->group == "Parallel" && flag->name != "blocks";
 }
 
 bool replaces(const std::string& now, const std::string& earlier) {

@@ -50,8 +50,7 @@ std::vector<Step> steps_of(const TrainingSetup& setup) {
 
 class FewestSearch {
  public:
-  FewestSearch(const Model& model, const Device& device, const MarginOf& margin, const Depth& depth)
-      : device_(device), margin_(margin(device)), depth_(depth), tapes_(model) {}
+  FewestSearch(Tapes& tapes, const Depth& depth, const Device& device, Bytes margin) : tapes_(tapes), depth_(depth), device_(device), margin_(margin) {}
 
   std::optional<FewestGpus> find(const Step& step) {
     // What too many ranks do not hold fewer will not.
@@ -80,19 +79,20 @@ class FewestSearch {
     return forecast && forecast->process <= device_.total - margin_;
   }
 
+  Tapes& tapes_;
+  const Depth depth_;
   const Device& device_;
   const Bytes margin_;
-  const Depth depth_;
-  Tapes tapes_;
 };
 
 }  // namespace
 
 std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool further) {
   if (setup.mode != Mode::training || is_parallel(resolve(setup.parallel))) return std::nullopt;
-  const Result<Depth> depth = catching([&] { return Tapes(model).depth(setup); });
+  Tapes tapes(model);
+  const Result<Depth> depth = catching([&] { return tapes.depth(setup); });
   if (!depth) return std::nullopt;
-  FewestSearch search(model, device, margin, *depth);
+  FewestSearch search(tapes, *depth, device, margin(device));
   for (const Step& step : steps_of(setup)) {
     if (auto found = search.find(step)) return found;
     if (!further) break;

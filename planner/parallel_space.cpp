@@ -128,7 +128,7 @@ class Enumeration {
       const Result<ParallelSetup> done = catching([&] { return resolve(p); });
       if (!done) continue;
       ParallelOption o{*done, flags_of(*done), converts, true};
-      const bool zero = p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3;
+      const bool zero = is_zero(p.sharding);
       if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16) o.flags += " --precision bf16";
       o.accumulates = !zero;
       if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
@@ -150,8 +150,7 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.gradient_as_bucket_view) flags += " --bucket-view";
   if (p.bucket_cap_mib != 25) flags += fmt::format(" --bucket-cap {}", p.bucket_cap_mib);
   if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
-  if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2 || p.sharding == Sharding::zero3)
-    flags += fmt::format(" --zero {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1));
+  if (is_zero(p.sharding)) flags += fmt::format(" --zero {}", zero_stage(p.sharding));
   if (p.overlap_communication) flags += fmt::format(" --overlap-comm {}", *p.overlap_communication ? "yes" : "no");
   if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += fmt::format(" --reduce-bucket {}", p.reduce_bucket);
   if (p.sharding == Sharding::megatron) flags += " --megatron";
@@ -163,11 +162,12 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.tensor > 1) flags += fmt::format(" --tp {}", p.tensor);
   if (p.sequence_parallel) flags += " --sp";
   if (p.pipeline > 1) flags += fmt::format(" --pp {}", p.pipeline);
-  if (p.pipeline > 1 && p.schedule == PipelineSchedule::interleaved) flags += fmt::format(" --pp-schedule interleaved:{}", p.virtual_stages);
-  if (p.pipeline > 1 && p.schedule == PipelineSchedule::zero_bubble)
-    flags += fmt::format(" --pp-schedule zero-bubble{}", p.virtual_stages > 1 ? fmt::format(":{}", p.virtual_stages) : std::string());
+  if (p.pipeline > 1 && p.schedule != PipelineSchedule::one_f_one_b) {
+    flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
+    // zbv says by its name how many chunks there are.
+    if (p.virtual_stages > 1 && p.schedule != PipelineSchedule::zbv) flags += fmt::format(":{}", p.virtual_stages);
+  }
   if (!p.split.empty()) flags += fmt::format(" --pp-split {}", fmt::join(p.split, ","));
-  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zbv)) flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
   if (p.context > 1) flags += fmt::format(" --cp {}", p.context);
   if (p.expert > 1) flags += fmt::format(" --ep {}", p.expert);
   return flags;

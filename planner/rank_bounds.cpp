@@ -6,7 +6,8 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
-#include "estimators/facts/nccl.h"
+#include "estimators/strategies/parallel.h"
+#include "estimators/strategies/pipeline.h"
 #include "planner/bounds.h"
 
 namespace memplan {
@@ -114,12 +115,6 @@ RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches, double te
     sum += 1 / static_cast<double>(p.schedule == PipelineSchedule::gpipe ? micro_batches : std::min(micro_batches, p.pipeline - r));
   share.activations = (p.pipeline > 1 ? 1 / sum : 1.0) / (tensor * static_cast<double>(p.context));
   return share;
-}
-
-Bytes nccl_least(const ParallelSetup& p) {
-  const auto one = [](bool group) { return group ? 1 : 0; };
-  const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
-  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) + one(hybrid));
 }
 
 /// Bytes/s of the links that join `ranks` GPUs which lie `stride` apart.
@@ -232,7 +227,7 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   const ParallelSetup& p = setup.parallel;
   const double tensor = static_cast<double>(p.tensor) / static_cast<double>(r.tensor);
   const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches), tensor);
-  const double fixed = static_cast<double>((device.context + nccl_least(p)).count);
+  const double fixed = static_cast<double>((device.context + nccl_of(p)).count);
   const auto process = [&](double bytes) { return Bytes(static_cast<std::int64_t>(bytes + fixed)); };
   if (setup.mode == Mode::inference) return process(r.parameters * share.whole);
   const double elements = static_cast<double>(r.work.trained_elements);
@@ -248,7 +243,7 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   if (is_zero(p.sharding)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
   Bytes floor;
   // Which rank holds what is known of stages as even as they go, in order.
-  const bool even = p.split.empty() && p.schedule != PipelineSchedule::zbv && p.schedule != PipelineSchedule::zero_bubble;
+  const bool even = p.split.empty() && !splits_backward(p.schedule);
   if (p.pipeline > 1 && r.block.parameters > 0 && even) {
     // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the ends the
     // second one has most micro-batches in flight.

@@ -52,7 +52,7 @@ Forecast forecast_of_pipeline(Tapes& tapes, const TrainingSetup& s, const Depth&
   const ParallelSetup& p = s.parallel;
   const std::int64_t ranks = std::min<std::int64_t>(3, p.pipeline), chunks = p.virtual_stages, stages = p.pipeline * chunks, unit = unit_of(s);
   // Stages of the short pipeline must be made of the run's blocks, as even as they go and in order.
-  const bool uneven = !p.split.empty() || p.schedule == PipelineSchedule::zbv || p.schedule == PipelineSchedule::zero_bubble;
+  const bool uneven = !p.split.empty() || splits_backward(p.schedule);
   if (uneven || 2 * ranks * chunks * unit >= blocks || blocks - 2 * chunks * unit >= depth.run) return as_it_is(tapes, s, device);
   const TrainingSetup few = short_pipeline(s, ranks);
   const Tape tape[2] = {tapes.of_rank(few, ranks * chunks * unit), tapes.of_rank(few, 2 * ranks * chunks * unit)};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "estimators/base/take.h"
 #include "estimators/frontends/lower.h"
 
 namespace memplan {
@@ -16,12 +17,6 @@ std::string key_of(const TrainingSetup& s) {
   const Precision precision = casts && !s.lora ? Precision::fp32 : s.precision;
   return fmt::format("{} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(precision), dtype ? static_cast<int>(*dtype) : -1,
                      s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
-}
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw Failure(result.error());
-  return std::move(result.value());
 }
 
 }  // namespace

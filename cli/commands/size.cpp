@@ -87,7 +87,7 @@ std::string size_text(const SizeAnswer& a, const Options& options, const Style& 
   }
   if (a.cache) line("largest KV cache", cache_text(*a.cache));
   if (a.device_given && a.judgement.verdict != Verdict::fits && options.setup.mode == Mode::training && !is_parallel(options.setup.parallel))
-    line("fewest GPUs", a.gpus ? fmt::format("{} x {} with {} (peak {} each)", grouped(a.gpus->gpus), a.choice.device.key, a.gpus->flags, to_human(a.gpus->peak))
+    line("fewest GPUs", a.gpus ? enough_text(*a.gpus, a.choice.device)
                                : "no number of them holds the activations of this batch: memplan suggest says what to change");
   std::string cards;
   for (const PricedCard& c : a.cards)

@@ -50,12 +50,13 @@ int run_suggest(const Options& options) {
   const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
+  const bool report = !options.emit_flags, parallel = is_parallel(options.setup.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.
-  if (!options.emit_flags && !is_parallel(options.setup.parallel)) {
+  if (report && !parallel) {
     progress.show("what each known trick saves");
     a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
   }
-  if (a.suggestion.fitting.empty() && !options.emit_flags && is_parallel(options.setup.parallel)) {
+  if (report && parallel && a.suggestion.fitting.empty()) {
     progress.show("how many GPUs are enough");
     TrainingSetup alone = options.setup;
     alone.parallel = ParallelSetup{};

@@ -103,6 +103,10 @@ std::string command_of(const SuggestAnswer& a, const Options& options, const Can
   return fmt::format("memplan {}{}{}", clean(shell_word(a.path)), words.empty() ? "" : " ", clean(words));
 }
 
+std::string enough_text(const FewestGpus& enough, const Device& device) {
+  return fmt::format("{} x {} with {} (peak {} each)", grouped(enough.gpus), device.key, enough.flags, to_human(enough.peak));
+}
+
 std::string suggest_text(const SuggestAnswer& a, const Options& options, const Style& style) {
   const Suggestion& s = a.suggestion;
   std::string out = wrap(fmt::format("{}  {} parameters  {} samples per optimizer step", clean(a.path), short_count(a.parameters), grouped(s.present.samples)), style.width, 2) + "\n";
@@ -118,7 +122,7 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
   } else {
     out += "\n" + style.paint(s.count.left > 0 ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left)) : "Nothing fits", Paint::red) + wrap(" with the knobs that may be turned; --allow all offers those that change the training, memplan size the cards that are large enough",
                                                                    style.width, 2, 12) + "\n";
-    if (a.enough) out += wrap(fmt::format("Enough: {} x {} with {} (peak {} each)", grouped(a.enough->gpus), a.choice.device.key, a.enough->flags, to_human(a.enough->peak)), style.width, 2) + "\n";
+    if (a.enough) out += wrap("Enough: " + enough_text(*a.enough, a.choice.device), style.width, 2) + "\n";
   }
   if (s.front.size() > 1)
     out += "\n" + style.paint("Memory against time", Paint::bold) + " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);

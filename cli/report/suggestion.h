@@ -5,8 +5,8 @@
 
 #include "cli/answer.h"
 #include "cli/report/style.h"
-#include "planner/fewest.h"
 #include "planner/advice.h"
+#include "planner/fewest.h"
 #include "planner/suggest.h"
 
 namespace memplan::cli {
@@ -33,6 +33,8 @@ std::string suggest_json(const SuggestAnswer& answer, const Options& options);
 std::string suggest_markdown(const SuggestAnswer& answer, const Options& options);
 /// The command that estimates a candidate.
 std::string command_of(const SuggestAnswer& answer, const Options& options, const Candidate& candidate);
+/// "8 x h100-80gb with --gpus 8 --fsdp (peak 61.2 GiB each)".
+std::string enough_text(const FewestGpus& enough, const Device& device);
 /// "812 ms", "1.42 s".
 std::string time_text(double seconds);
 

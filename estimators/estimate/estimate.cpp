@@ -7,7 +7,6 @@
 #include "estimators/base/threads.h"
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
-#include "estimators/facts/nccl.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/pipeline_steps.h"
 #include "estimators/strategies/parallel.h"
@@ -48,13 +47,6 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
     real.notes.push_back({"MP040 fragmentation-risk", fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
                                                                    "the process would grow to {}", real.retries, setup.steps, to_human(need.peak.process))});
   return real;
-}
-
-/// NCCL's buffers stand beside the CUDA context: both are outside of PyTorch's counters.
-Bytes nccl_of(const ParallelSetup& p) {
-  const auto one = [](bool group) { return group ? 1 : 0; };
-  const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
-  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) + one(hybrid));
 }
 
 /// `device` is the real one: the replay took NCCL's bytes for a part of its context.

@@ -156,7 +156,7 @@ std::string describe(const ParallelSetup& p) {
   } else if (is_megatron(p.sharding)) {
     add(fmt::format("Megatron-LM over {}{}", p.data * p.context, p.sharding == Sharding::megatron_dist ? " with the distributed optimizer" : ""));
   } else if (p.sharding != Sharding::none) {
-    add(fmt::format("ZeRO-{} over {}", 1 + static_cast<int>(p.sharding) - static_cast<int>(Sharding::zero1), p.data * p.context));
+    add(fmt::format("ZeRO-{} over {}", zero_stage(p.sharding), p.data * p.context));
   } else if (p.data > 1) {
     add(fmt::format("DDP over {}", p.data));
   }

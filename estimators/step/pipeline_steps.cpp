@@ -42,7 +42,7 @@ struct Rehearsal : CallHooks {
 ParallelSetup without_repetitions(ParallelSetup p) {
   if (p.schedule == PipelineSchedule::gpipe) return p;
   // Of these every micro-batch leaves something behind until the next step: the gradients of what it received.
-  if (p.schedule == PipelineSchedule::zero_bubble || p.schedule == PipelineSchedule::zbv) return p;
+  if (splits_backward(p.schedule)) return p;
   const std::int64_t enough = p.schedule == PipelineSchedule::interleaved ? 3 * p.pipeline : p.pipeline + 3;
   p.micro_batches = std::min(p.micro_batches, enough);
   return p;
@@ -377,7 +377,7 @@ std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup&
     return count;
   };
   // With a backward pass in two parts later ranks keep fewer activations but more gradients.
-  const bool alike = p.schedule != PipelineSchedule::zero_bubble && p.schedule != PipelineSchedule::zbv;
+  const bool alike = !splits_backward(p.schedule);
   std::vector<std::int64_t> ranks{0};
   for (std::int64_t rank = 1; rank + 1 < p.pipeline; ++rank)
     if (!alike || ranks.size() == 1 || of_rank(rank) != of_rank(rank - 1)) ranks.push_back(rank);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "estimators/base/error.h"
+#include "estimators/facts/nccl.h"
 #include "estimators/strategies/pipeline.h"
 
 namespace memplan {
@@ -32,7 +33,7 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
 
 /// Backward passes in two parts: what PyTorch does with them beyond plain stages was not looked into.
 void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape& tape) {
-  if (p.schedule != PipelineSchedule::zero_bubble && p.schedule != PipelineSchedule::zbv) return;
+  if (!splits_backward(p.schedule)) return;
   if (!tape.checkpoints.empty() || setup.checkpoint_optimal) not_built("checkpointing with a backward pass in two parts", "--pp-schedule");
   if (p.data * p.context > 1) not_built("data parallelism around a backward pass in two parts", "--pp-schedule");
 }
@@ -79,6 +80,12 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
     if (p.pipeline > 1) not_built("ZeRO in a pipeline", "--zero");
     if (setup.accumulate > 1) not_built("ZeRO with accumulation", "--accumulate");
   }
+}
+
+Bytes nccl_of(const ParallelSetup& p) {
+  const auto one = [](bool group) { return group ? 1 : 0; };
+  const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
+  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) + one(hybrid));
 }
 
 }  // namespace memplan

@@ -24,6 +24,9 @@ struct Stage {
 /// stages, or a split does not add up to the blocks.
 std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std::optional<std::int64_t> rank = {});
 
+/// The zero-bubble schedules, whose backward passes run in two parts.
+inline bool splits_backward(PipelineSchedule s) { return s == PipelineSchedule::zero_bubble || s == PipelineSchedule::zbv; }
+
 /// Blocks that stages are made of. Failure(usage) where the model has none.
 std::int64_t count_blocks(const Tape& tape, const ParallelSetup& setup);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "estimators/base/take.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/pipeline_steps.h"
@@ -162,12 +163,6 @@ TrainingSetup setup_of(const json& run) {
   s.empty_cache = run.value("empty_cache", false);
   s.parallel = parallel_of(run);
   return s;
-}
-
-template <class T>
-T take(Result<T> result) {
-  if (!result.ok()) throw Failure(result.error());
-  return std::move(result.value());
 }
 
 json peaks_of(const Estimate& e) {

@@ -4,18 +4,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "estimators/base/take.h"
 #include "planner/cost/profile.h"
 
 using namespace memplan;
 using nlohmann::json;
 
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result.ok()) throw Failure(result.error());
-  return std::move(result.value());
-}
 
 json cost_of(const json& run) {
   TrainingSetup setup;

@@ -23,11 +23,7 @@ ParallelSetup spread(std::int64_t data, Sharding sharding) {
   return resolve(p);
 }
 
-template <class T>
-T take(Result<T> result) {
-  REQUIRE_MESSAGE(result.ok(), (result.ok() ? std::string() : result.error().what));
-  return std::move(result.value());
-}
+using testing::take;
 
 std::int64_t requested(const Tape& tape, const TrainingSetup& setup) { return take(estimate_tape(tape, setup, Device{})).peak.requested.count; }
 

@@ -167,11 +167,7 @@ class Llama : public testing::TapeBuilder {
   ValueId cos_, sin_;
 };
 
-template <class T>
-T take(Result<T> result) {
-  REQUIRE_MESSAGE(result.ok(), (result.ok() ? std::string() : result.error().what));
-  return std::move(result.value());
-}
+using testing::take;
 
 TrainingSetup half() {
   TrainingSetup setup;

@@ -3,15 +3,34 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <utility>
+
 #include "estimators/pipeline.h"
 
 namespace memplan::testing {
 
+/// The value; a test that has none fails with the reason.
+template <class T>
+T take(Result<T> result) {
+  REQUIRE_MESSAGE(result.ok(), (result.ok() ? std::string() : result.error().what));
+  return std::move(result.value());
+}
+
+inline bool is_state(const Allocation& a) { return a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state; }
+
+/// Bytes of the allocations that `counts` takes, at event `at`.
+template <class Predicate>
+double live(const Schedule& s, std::int32_t at, Predicate counts) {
+  double bytes = 0;
+  for (const Allocation& a : s.allocations)
+    if (counts(a) && a.born <= at && (a.died < 0 || a.died > at)) bytes += static_cast<double>(a.size.count);
+  return bytes;
+}
+
 /// Parameters, gradients and optimizer state that live when the second step's backward pass has ended.
 inline double states(const Tape& tape, const TrainingSetup& setup) {
-  const Result<Schedule> run = run_steps(tape, setup, Device{});
-  REQUIRE_MESSAGE(run.ok(), (run.ok() ? std::string() : run.error().what));
-  const Schedule& s = run.value();
+  const Schedule s = take(run_steps(tape, setup, Device{}));
   std::int32_t at = -1;
   for (const OpRecord& op : s.ops)
     if (op.step == 2 && op.phase == Phase::backward) at = op.first_event;
@@ -21,12 +40,7 @@ inline double states(const Tape& tape, const TrainingSetup& setup) {
       at = op.first_event - 1;
       break;
     }
-  double bytes = 0;
-  for (const Allocation& a : s.allocations) {
-    const bool state = a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state;
-    if (state && a.born <= at && (a.died < 0 || a.died > at)) bytes += static_cast<double>(a.size.count);
-  }
-  return bytes;
+  return live(s, at, is_state);
 }
 
 }  // namespace memplan::testing

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "estimators/pipeline.h"
+#include "rank_states.h"
 #include "tape_builder.h"
 
 using namespace memplan;
@@ -23,21 +24,11 @@ TrainingSetup zero(std::int64_t ranks, Sharding stage) {
 }
 
 Schedule schedule(const Tape& tape, const TrainingSetup& setup) {
-  Result<Schedule> s = run_steps(tape, setup, Device{});
-  REQUIRE_MESSAGE(s.ok(), (s.ok() ? std::string() : s.error().what));
-  return std::move(s.value());
+  return testing::take(run_steps(tape, setup, Device{}));
 }
 
-bool is_state(const Allocation& a) { return a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state; }
-
-/// Bytes of the allocations that `counts` takes, at event `at`.
-template <class Predicate>
-double live(const Schedule& s, std::int32_t at, Predicate counts) {
-  double bytes = 0;
-  for (const Allocation& a : s.allocations)
-    if (counts(a) && a.born <= at && (a.died < 0 || a.died > at)) bytes += static_cast<double>(a.size.count);
-  return bytes;
-}
+using testing::is_state;
+using testing::live;
 
 /// The most that they are at once in a phase of a step.
 template <class Predicate>
