@@ -65,8 +65,10 @@ Alternative alternative(std::string flags, const Estimate& e, const Device& devi
 /// What is tried when the setup does not fit: each changes one thing that leaves the training itself nearly as it is.
 void try_changes(const Model& model, const Tape& tape, Answer& a, std::optional<Bytes> limit) {
   const auto attempt = [&](std::string flags, const TrainingSetup& setup, bool lower_again) {
-    const Result<Estimate> e = lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
-    if (e && e->peak.process < a.estimate.peak.process) a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
+    const Result<Estimate> e =
+        lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
+    if (e && e->peak.process < a.estimate.peak.process)
+      a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
   };
   const bool training = a.setup.mode == Mode::training;
   // Cards before compute capability 8.0 have no bfloat16 units.
@@ -91,14 +93,17 @@ void try_changes(const Model& model, const Tape& tape, Answer& a, std::optional<
       smaller.batch = *a.setup.batch / parts;
       smaller.accumulate = a.setup.accumulate * parts;
       attempt(fmt::format("--batch {} --accumulate {}", *smaller.batch, smaller.accumulate), smaller, true);
-      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits && (!limit || a.changes.back().peak <= *limit)) break;
+      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits &&
+          (!limit || a.changes.back().peak <= *limit))
+        break;
     }
   if (!a.setup.allocator.expandable_segments) {
     TrainingSetup expandable = a.setup;
     expandable.allocator.expandable_segments = true;
     attempt("--alloc-conf expandable_segments:True", expandable, false);
   }
-  std::stable_sort(a.changes.begin(), a.changes.end(), [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
+  std::stable_sort(a.changes.begin(), a.changes.end(),
+                   [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
 }
 
 }  // namespace
@@ -139,7 +144,8 @@ Answer compute(const Options& options) {
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   if (timeline_wanted(options)) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);
-    const bool change = a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);
+    const bool change =
+        a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);
     if (options.search) add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change);
   }
   if (options.search && (!options.quiet || !options.exports.empty())) {

@@ -8,16 +8,31 @@
 namespace memplan::cli {
 
 enum CommandSet : std::uint32_t {
-  in_estimate = 1, in_explain = 2, in_devices = 4, in_ops = 8, in_completions = 16, in_man = 32,
-  in_suggest = 64, in_size = 128, in_sweep = 256,
-  in_report = 1 << 10, in_check = 1 << 11, in_diff = 1 << 12, in_baseline = 1 << 13, in_config = 1 << 14,
-  in_observe = 1 << 20, in_validate = 1 << 21, in_schema = 1 << 22,
+  in_estimate = 1,
+  in_explain = 2,
+  in_devices = 4,
+  in_ops = 8,
+  in_completions = 16,
+  in_man = 32,
+  in_suggest = 64,
+  in_size = 128,
+  in_sweep = 256,
+  in_report = 1 << 10,
+  in_check = 1 << 11,
+  in_diff = 1 << 12,
+  in_baseline = 1 << 13,
+  in_config = 1 << 14,
+  in_observe = 1 << 20,
+  in_validate = 1 << 21,
+  in_schema = 1 << 22,
   in_all = ~0U,
   in_planner = in_suggest | in_size | in_sweep,
   in_setup = in_estimate | in_explain | in_diff | in_planner | in_validate,
   in_gate = in_check | in_baseline | in_config,  ///< read memplan.toml
-  in_documents = in_estimate | in_report | in_check | in_diff | in_baseline,  ///< end with a document that every format shows
-  in_reports = in_estimate | in_explain | in_devices | in_ops | in_documents | in_config | in_planner | in_observe | in_validate,
+  in_documents =
+      in_estimate | in_report | in_check | in_diff | in_baseline,  ///< end with a document that every format shows
+  in_reports =
+      in_estimate | in_explain | in_devices | in_ops | in_documents | in_config | in_planner | in_observe | in_validate,
 };
 
 struct Command {
@@ -35,7 +50,7 @@ struct Flag {
   std::string_view choices;  ///< "a|b|c" where the values are fixed
   std::string_view group;
   std::string_view help;
-  std::uint32_t commands;     ///< which commands take it
+  std::uint32_t commands;  ///< which commands take it
   bool repeatable = false;
   bool from_environment = true;  ///< MEMPLAN_<NAME>
 };

@@ -26,23 +26,40 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
     return 0;
   }
   switch (options.command->id) {
-    case in_explain: return run_explain(options);
-    case in_suggest: return run_suggest(options);
-    case in_validate: return run_validate(options);
-    case in_size: return run_size(options);
-    case in_sweep: return run_sweep(parsed, options);
-    case in_devices: return run_devices(options);
-    case in_ops: return run_ops(options);
-    case in_observe: return run_observe(options);
-    case in_completions: return run_completions(options);
-    case in_man: return run_man();
-    case in_schema: return run_schema(options);
-    case in_report: return run_report(options);
-    case in_check: return run_check(options);
-    case in_diff: return run_diff(options);
-    case in_baseline: return run_baseline(options);
-    case in_config: return run_config(options);
-    default: return run_estimate(options);
+    case in_explain:
+      return run_explain(options);
+    case in_suggest:
+      return run_suggest(options);
+    case in_validate:
+      return run_validate(options);
+    case in_size:
+      return run_size(options);
+    case in_sweep:
+      return run_sweep(parsed, options);
+    case in_devices:
+      return run_devices(options);
+    case in_ops:
+      return run_ops(options);
+    case in_observe:
+      return run_observe(options);
+    case in_completions:
+      return run_completions(options);
+    case in_man:
+      return run_man();
+    case in_schema:
+      return run_schema(options);
+    case in_report:
+      return run_report(options);
+    case in_check:
+      return run_check(options);
+    case in_diff:
+      return run_diff(options);
+    case in_baseline:
+      return run_baseline(options);
+    case in_config:
+      return run_config(options);
+    default:
+      return run_estimate(options);
   }
 }
 
@@ -52,17 +69,21 @@ Error with_given_flags(Error error, const Options& options) {
   const std::size_t at = options.argument.empty() ? std::string::npos : error.hint.find(bare);
   if (at == std::string::npos) return error;
   const bool named = options.command && options.command->id != in_estimate;
-  error.hint = fmt::format("{}memplan {}{}{}{}", error.hint.substr(0, at), named ? std::string(options.command->name) + " " : "", shell_word(options.argument),
-                           error.hint.substr(at + bare.size() - 7), options.setup_words);
+  error.hint =
+      fmt::format("{}memplan {}{}{}{}", error.hint.substr(0, at), named ? std::string(options.command->name) + " " : "",
+                  shell_word(options.argument), error.hint.substr(at + bare.size() - 7), options.setup_words);
   return error;
 }
 
 /// What to do next, where the place that failed does not know better.
 const char* general_advice(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::usage: return "memplan --help shows what can be given";
-    case ErrorKind::input: return "check the file with onnx.checker, or export the model again";
-    default: return "please report this with the command and the model";
+    case ErrorKind::usage:
+      return "memplan --help shows what can be given";
+    case ErrorKind::input:
+      return "check the file with onnx.checker, or export the model again";
+    default:
+      return "please report this with the command and the model";
   }
 }
 
@@ -76,7 +97,8 @@ int report_failure(const Error& failure, const Options& options) {
   }
   Style style = make_style(options);
   // Errors go to stderr, whose terminal decides about colours.
-  style.colour = options.color == When::always || (options.color == When::automatic && style.colour && isatty(STDERR_FILENO));
+  style.colour =
+      options.color == When::always || (options.color == When::automatic && style.colour && isatty(STDERR_FILENO));
   fmt::print(stderr, "{}", text_error(error, style));
   return code;
 }
@@ -84,7 +106,8 @@ int report_failure(const Error& failure, const Options& options) {
 /// Errors in the words themselves are printed in the format that the words ask for.
 bool asks_for_json(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] == "--format=json" || (words[i] == "--format" && i + 1 < words.size() && words[i + 1] == "json")) return true;
+    if (words[i] == "--format=json" || (words[i] == "--format" && i + 1 < words.size() && words[i + 1] == "json"))
+      return true;
   const char* environment = std::getenv("MEMPLAN_FORMAT");
   return environment && std::string_view(environment) == "json";
 }
@@ -103,7 +126,9 @@ int main_of(const std::vector<std::string>& words) {
       return 0;
     }
     const Parsed parsed = parse_arguments(words);
-    options = parsed.command->id == in_sweep && !parsed.positionals.empty() && !parsed.has("help") ? sweep_options(parsed) : make_options(parsed);
+    options = parsed.command->id == in_sweep && !parsed.positionals.empty() && !parsed.has("help")
+                  ? sweep_options(parsed)
+                  : make_options(parsed);
     return run(parsed, options, find_command(words.front()) == nullptr);
   });
   return result ? *result : report_failure(result.error(), options);

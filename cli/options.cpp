@@ -31,11 +31,15 @@ std::vector<std::string> split_commas(const std::vector<std::string>& values) {
 std::vector<Verdict> parse_gate(const std::vector<std::string>& values, bool rules) {
   std::vector<Verdict> gate;
   for (const std::string& word : split_commas(values)) {
-    if (word == "no-fit") gate.push_back(Verdict::no_fit);
-    else if (word == "tight") gate.push_back(Verdict::tight);
-    else if (word == "unknown") gate.push_back(Verdict::unknown);
+    if (word == "no-fit")
+      gate.push_back(Verdict::no_fit);
+    else if (word == "tight")
+      gate.push_back(Verdict::tight);
+    else if (word == "unknown")
+      gate.push_back(Verdict::unknown);
     else if (word != "never" && !(rules && (word == "regression" || word == "warning")))
-      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on", "use no-fit, tight, unknown or never");
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on",
+           "use no-fit, tight, unknown or never");
   }
   return gate;
 }
@@ -44,8 +48,10 @@ std::vector<Verdict> parse_gate(const std::vector<std::string>& values, bool rul
 std::vector<std::string> parse_gate_words(const std::vector<std::string>& values) {
   const std::vector<std::string> words = split_commas(values);
   for (const std::string& word : words)
-    if (word != "no-fit" && word != "tight" && word != "unknown" && word != "regression" && word != "warning" && word != "never")
-      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on", "use no-fit, tight, unknown, regression, warning or never");
+    if (word != "no-fit" && word != "tight" && word != "unknown" && word != "regression" && word != "warning" &&
+        word != "never")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on",
+           "use no-fit, tight, unknown, regression, warning or never");
   return words;
 }
 
@@ -53,7 +59,8 @@ Margin parse_margin(const std::string& text) {
   Margin margin;
   if (!text.empty() && text.back() == '%') {
     margin.percent = parse_number(text.substr(0, text.size() - 1), "--margin");
-    if (margin.percent > 100) fail(ErrorKind::usage, "a margin above 100 % never fits", "--margin", "give a percentage such as 5%");
+    if (margin.percent > 100)
+      fail(ErrorKind::usage, "a margin above 100 % never fits", "--margin", "give a percentage such as 5%");
   } else {
     margin.bytes = parse_size(text, "--margin");
   }
@@ -63,8 +70,11 @@ Margin parse_margin(const std::string& text) {
 /// "0.9" or "90%" of the card: what is left of it is the margin.
 Margin parse_utilization(const std::string& text) {
   const bool percent = !text.empty() && text.back() == '%';
-  const double share = parse_number(percent ? text.substr(0, text.size() - 1) : text, "--utilization") * (percent ? 1 : 100);
-  if (share <= 0 || share > 100) fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization", "give a share such as 0.9 or 90%");
+  const double share =
+      parse_number(percent ? text.substr(0, text.size() - 1) : text, "--utilization") * (percent ? 1 : 100);
+  if (share <= 0 || share > 100)
+    fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization",
+         "give a share such as 0.9 or 90%");
   Margin margin;
   margin.percent = 100 - share;
   return margin;
@@ -74,8 +84,10 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
   for (const std::string& word : split_commas(values)) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0)
-      fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), "--dim", "write --dim NAME=NUMBER, as in --dim seq=2048");
-    setup.dims[word.substr(0, equals)] = parse_count(std::string_view(word).substr(equals + 1), "--dim " + word.substr(0, equals));
+      fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), "--dim",
+           "write --dim NAME=NUMBER, as in --dim seq=2048");
+    setup.dims[word.substr(0, equals)] =
+        parse_count(std::string_view(word).substr(equals + 1), "--dim " + word.substr(0, equals));
   }
 }
 
@@ -84,7 +96,9 @@ void parse_dimensions(const std::vector<std::string>& values, TrainingSetup& set
 std::vector<std::string> words_of_setup(const Parsed& parsed) {
   std::vector<std::string> words;
   for (const Flag& flag : flags()) {
-    if (!(flag.commands & in_explain) || (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training" && flag.group != "Parallel")) continue;
+    if (!(flag.commands & in_explain) ||
+        (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training" && flag.group != "Parallel"))
+      continue;
     const auto it = parsed.values.find(flag.name);
     if (it == parsed.values.end()) continue;
     for (const std::string& value : it->second) {
@@ -124,7 +138,11 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   const bool fsdp = parsed.has("fsdp") || parsed.has("hsdp");
   const bool megatron = parsed.has("megatron") || parsed.has("dist-opt");
   if (parsed.has("ddp") + parsed.has("zero") + fsdp + megatron > 1)
-    fail(ErrorKind::usage, "--ddp, --zero, --fsdp and --megatron contradict each other", parsed.has("ddp") ? "--ddp" : parsed.has("zero") ? "--zero" : "--fsdp", "give one of them");
+    fail(ErrorKind::usage, "--ddp, --zero, --fsdp and --megatron contradict each other",
+         parsed.has("ddp")    ? "--ddp"
+         : parsed.has("zero") ? "--zero"
+                              : "--fsdp",
+         "give one of them");
   if (megatron) p.sharding = parsed.has("dist-opt") ? Sharding::megatron_dist : Sharding::megatron;
   if (fsdp) p.sharding = Sharding::fsdp;
   if (auto v = text("zero")) p.sharding = parse_zero_stage(*v);
@@ -135,14 +153,18 @@ ParallelSetup parallel_of(const Parsed& parsed) {
   if (auto v = text("reduce-dtype")) p.reduce_dtype = parse_floating(*v, "--reduce-dtype");
   if (const auto it = parsed.values.find("blocks"); it != parsed.values.end()) p.blocks = split_commas(it->second);
   p = resolve(p);
-  if (parsed.has("ddp") && p.data < 2) fail(ErrorKind::usage, "DDP on one data-parallel rank replicates nothing", "--ddp", "give --gpus N or --dp N with N of at least 2");
+  if (parsed.has("ddp") && p.data < 2)
+    fail(ErrorKind::usage, "DDP on one data-parallel rank replicates nothing", "--ddp",
+         "give --gpus N or --dp N with N of at least 2");
   return p;
 }
 
 }  // namespace
 
 std::string shell_word(std::string_view word) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::string_view("_-./=,:%+@").find(static_cast<char>(c)) != std::string_view::npos; };
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_-./=,:%+@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
   if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
   std::string quoted = "'";
   for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -151,12 +173,15 @@ std::string shell_word(std::string_view word) {
 
 static ValidateOptions validate_options(const Parsed& parsed) {
   ValidateOptions v;
-  const auto text = [&](std::string_view flag) { return parsed.has(flag) ? parsed.values.find(flag)->second.back() : std::string(); };
+  const auto text = [&](std::string_view flag) {
+    return parsed.has(flag) ? parsed.values.find(flag)->second.back() : std::string();
+  };
   v.on = text("on");
   v.measured = text("measured");
   if (parsed.has("counter")) v.counter = text("counter");
   if (v.counter != "requested" && v.counter != "allocated" && v.counter != "reserved" && v.counter != "process")
-    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --counter", v.counter), "--counter", "use requested, allocated, reserved or process");
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --counter", v.counter), "--counter",
+         "use requested, allocated, reserved or process");
   if (std::string t = text("tolerance"); !t.empty()) {
     if (t.back() == '%') t.pop_back();
     v.tolerance = parse_number(t, "--tolerance");
@@ -194,12 +219,15 @@ Options make_options(const Parsed& parsed) {
     const bool advice = o.command->id == in_suggest && *v == "md";
     if (o.format == Format::other && !grid && !advice && !(o.command->id & in_documents))
       fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", o.command->name, *v), "--format",
-           o.command->id == in_sweep ? "use text, csv or json" : o.command->id == in_suggest ? "use text, json or md" : "use text or json");
+           o.command->id == in_sweep     ? "use text, csv or json"
+           : o.command->id == in_suggest ? "use text, json or md"
+                                         : "use text or json");
   }
   for (const std::string& word : all("export")) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals + 1 == word.size())
-      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --export", word), "--export", "write FORMAT=FILE, as in --export md=report.md");
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --export", word), "--export",
+           "write FORMAT=FILE, as in --export md=report.md");
     o.exports.push_back({std::string(report_format(word.substr(0, equals), "--export").name), word.substr(equals + 1)});
   }
   o.setup_flags = words_of_setup(parsed);
@@ -208,7 +236,8 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("gpu")) o.gpu = *v;
   if (auto v = text("margin")) o.margin = parse_margin(*v);
   if (auto v = text("utilization")) {
-    if (o.margin) fail(ErrorKind::usage, "--utilization and --margin contradict each other", "--utilization", "give one of them");
+    if (o.margin)
+      fail(ErrorKind::usage, "--utilization and --margin contradict each other", "--utilization", "give one of them");
     o.margin = parse_utilization(*v);
   }
   if (auto v = text("reserve")) o.reserve = parse_size(*v, "--reserve");
@@ -232,7 +261,8 @@ Options make_options(const Parsed& parsed) {
   if (auto v = text("optimizer-impl")) s.optimizer.impl = parse_optimizer_impl(*v);
   if (auto v = text("momentum")) {
     if (s.optimizer.kind != OptimizerKind::sgd && s.optimizer.kind != OptimizerKind::rmsprop)
-      fail(ErrorKind::usage, "only sgd and rmsprop have a momentum", "--momentum", "add --optimizer sgd or leave --momentum out");
+      fail(ErrorKind::usage, "only sgd and rmsprop have a momentum", "--momentum",
+           "add --optimizer sgd or leave --momentum out");
     s.optimizer.momentum = parse_number(*v, "--momentum");
   }
   if (auto v = text("accumulate")) s.accumulate = parse_count(*v, "--accumulate");
@@ -255,9 +285,13 @@ Options make_options(const Parsed& parsed) {
   o.ascii = parsed.has("ascii");
   o.search = !parsed.has("no-search");
   if (auto v = text("color")) {
-    if (*v == "always") o.color = When::always;
-    else if (*v == "never") o.color = When::never;
-    else if (*v != "auto") fail(ErrorKind::usage, fmt::format("'{}' is not a value for --color", *v), "--color", "use auto, always or never");
+    if (*v == "always")
+      o.color = When::always;
+    else if (*v == "never")
+      o.color = When::never;
+    else if (*v != "auto")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --color", *v), "--color",
+           "use auto, always or never");
   }
   if (auto v = text("width")) o.width = parse_count(*v, "--width", 40);
   const auto origin = [&](std::string_view flag) {
@@ -268,7 +302,8 @@ Options make_options(const Parsed& parsed) {
     o.fail_on_given = true;
     o.fail_on_origin = origin("fail-on");
     if (o.command->id & (in_gate | in_estimate)) o.fail_on_words = parse_gate_words(all("fail-on"));
-    if (o.command->id & (in_estimate | in_observe)) o.fail_on = parse_gate(all("fail-on"), o.command->id == in_estimate);
+    if (o.command->id & (in_estimate | in_observe))
+      o.fail_on = parse_gate(all("fail-on"), o.command->id == in_estimate);
   }
   if (auto v = text("config")) o.config = *v;
   if (auto v = text("baseline")) o.baseline = *v, o.baseline_origin = origin("baseline");
@@ -296,8 +331,8 @@ Options make_options(const Parsed& parsed) {
 
   if (o.command->id == in_observe) o.observe = observe_options(parsed, o.help || o.version);
   if (parsed.positionals.size() > o.command->most_arguments)
-    fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[o.command->most_arguments]), {},
-         fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));
+    fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[o.command->most_arguments]),
+         {}, fmt::format("usage: memplan {} {} [flags]", o.command->name, o.command->usage));
   if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
   o.arguments = parsed.positionals;
   const bool wanted = o.command->id & (in_setup | in_completions | in_report | in_diff | in_baseline | in_config);

@@ -55,7 +55,7 @@ struct ValidateOptions {
 
 struct Options {
   const Command* command = nullptr;
-  std::string argument;  ///< MODEL, device name or shell
+  std::string argument;                ///< MODEL, device name or shell
   std::vector<std::string> arguments;  ///< all of them, where a command takes several
   TrainingSetup setup;
   std::vector<GivenInput> inputs;  ///< of files that do not describe them
@@ -77,8 +77,8 @@ struct Options {
   std::vector<std::string> fail_on_words;  ///< of a gate, which judges more than the card
   std::optional<Threshold> max_peak, warn_peak, max_increase, warn_increase;
   std::string config, baseline, baseline_origin;
-  std::string to;                          ///< of memplan diff: the flags of the other setup
-  std::optional<Bytes> limit;              ///< a peak above it asks for changes as one that does not fit does
+  std::string to;              ///< of memplan diff: the flags of the other setup
+  std::optional<Bytes> limit;  ///< a peak above it asks for changes as one that does not fit does
   bool force = false, effective = false;
   bool exit_zero = false;
   bool timeline = false;  ///< every event of the run, also where the format does not need it
@@ -91,9 +91,9 @@ struct Options {
   ObserveOptions observe;
   ValidateOptions validate;
   bool help = false, version = false;
-  std::string alloc_conf;  ///< as typed, for the reference program
+  std::string alloc_conf;                ///< as typed, for the reference program
   std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word
-  std::string setup_words; ///< the same as a shell takes them: " --batch 8 --seq 1024"
+  std::string setup_words;               ///< the same as a shell takes them: " --batch 8 --seq 1024"
 };
 
 Options make_options(const Parsed& parsed);

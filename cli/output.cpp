@@ -16,7 +16,8 @@ namespace memplan::cli {
 namespace {
 
 [[noreturn]] void cannot_write(const std::string& path, int error) {
-  fail_input(fmt::format("the report cannot be written: {}", std::strerror(error)), path, "give -o a path in a folder that exists and is writable");
+  fail_input(fmt::format("the report cannot be written: {}", std::strerror(error)), path,
+             "give -o a path in a folder that exists and is writable");
 }
 
 /// 0, or the errno of what went wrong.
@@ -52,7 +53,8 @@ void write_out(std::string_view text, const std::string& path) {
     return;
   }
   const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? info.st_mode & 0777 : 0666);
+  const int fd =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? info.st_mode & 0777 : 0666);
   if (fd < 0) cannot_write(path, errno);
   int error = write_all(fd, text);
   if (::close(fd) != 0 && !error) error = errno;

@@ -22,8 +22,10 @@ std::string environment_name(std::string_view flag) {
   name = name.substr(0, name.find('='));
   const Flag* flag = find_flag(name);
   std::string hint = fmt::format("memplan {} --help lists the flags", command.name);
-  if (flag) hint = fmt::format("it belongs to another command: memplan --help");
-  else if (const auto near = nearest_flag(name, command.id); !near.empty()) hint = fmt::format("did you mean --{}?", near);
+  if (flag)
+    hint = fmt::format("it belongs to another command: memplan --help");
+  else if (const auto near = nearest_flag(name, command.id); !near.empty())
+    hint = fmt::format("did you mean --{}?", near);
   fail(ErrorKind::usage, fmt::format("'{}' is not a flag of memplan {}", word, command.name), word, hint);
 }
 
@@ -68,7 +70,8 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
     if (!(flag.commands & parsed.command->id)) continue;
     std::string names = fmt::format("--{}", flag.name);
     if (!flag.letter.empty()) names = fmt::format("-{},{}", flag.letter, names);
-    CLI::Option* option = flag.value.empty() ? app.add_flag(names) : app.add_option(names, results[&flag])->allow_extra_args(false);
+    CLI::Option* option =
+        flag.value.empty() ? app.add_flag(names) : app.add_option(names, results[&flag])->allow_extra_args(false);
     options.emplace_back(&flag, option);
   }
   app.add_option("arguments", parsed.positionals);
@@ -80,7 +83,8 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
       if (word.size() < 2 || word[0] != '-') continue;
       const std::string name = word.substr(word[1] == '-' ? 2 : 1, word.find('=') - (word[1] == '-' ? 2 : 1));
       bool known = false;
-      for (const auto& [flag, option] : options) known = known || flag->name == name || (word[1] != '-' && flag->letter == name.substr(0, 1));
+      for (const auto& [flag, option] : options)
+        known = known || flag->name == name || (word[1] != '-' && flag->letter == name.substr(0, 1));
       if (!known) unknown_word(word, *parsed.command);
     }
     fail(ErrorKind::usage, error.what(), {}, "memplan --help shows what can be given");

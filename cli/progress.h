@@ -8,15 +8,16 @@
 
 namespace memplan::cli {
 
-/// The line is drawn by a thread of its own, so that one long estimate, which reports nothing while it runs, shows that it
-/// runs and for how long.
+/// The line is drawn by a thread of its own, so that one long estimate, which reports nothing while it runs, shows that
+/// it runs and for how long.
 class Progress {
  public:
   Progress();
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// What is being done. Drawn at most ten times a second, and not in the first half second, so that short work shows nothing.
+  /// What is being done. Drawn at most ten times a second, and not in the first half second, so that short work shows
+  /// nothing.
   void show(const std::string& text);
   /// Takes the line away; nothing is drawn until the next show.
   void clear();

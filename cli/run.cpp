@@ -12,7 +12,8 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
   run.context = device.context;
   run.schedule = take(run_steps(tape, setup, device));
   // Retries are what a limit leaves in an estimate that is not out of memory.
-  run.limited = !estimate.out_of_memory && (estimate.retries > 0 || setup.allocator.memory_fraction < 1.0 || setup.allocator.garbage_collection_threshold > 0);
+  run.limited = !estimate.out_of_memory && (estimate.retries > 0 || setup.allocator.memory_fraction < 1.0 ||
+                                            setup.allocator.garbage_collection_threshold > 0);
   Device replayed_on = device;
   // Large enough for anything, and small enough that addresses stay exact numbers in the languages of viewers.
   if (!run.limited) replayed_on.total = std::max(Bytes::gib(4096), Bytes(estimate.peak.process.count * 2));
@@ -27,7 +28,8 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
   return run;
 }
 
-void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool change) {
+void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
+                      const Device& device, const MarginOf& margin, bool change) {
   constexpr std::size_t long_tape = 20000;  // calls; a hundred thousand take two seconds
   const bool longish = tape.calls.size() > long_tape;
   run.curves = scale(model, setup, device, margin(device), longish ? 3 : 9);

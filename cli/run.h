@@ -1,5 +1,5 @@
-// What only reports that show the run itself want: every event, the map of the memory, and estimates of larger and smaller
-// sizes and of other cards.
+// What only reports that show the run itself want: every event, the map of the memory, and estimates of larger and
+// smaller sizes and of other cards.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,17 @@ struct RunRecord {
   Bytes context;                 ///< of the process, outside PyTorch's counters
   std::vector<ScaleCurve> curves;
   std::vector<Card> cards;
-  std::optional<Suggestion> suggestion;  ///< where the setup does not fit with its margin
+  std::optional<Suggestion> suggestion;     ///< where the setup does not fit with its margin
   std::map<std::string, ModelParts> parts;  ///< of each suggested setup, by its flags
 };
 
-/// Replays the setup of `estimate` once more and keeps everything. Like the estimate, a setup that does not fit is shown
-/// as it would run on a device that is large enough.
+/// Replays the setup of `estimate` once more and keeps everything. Like the estimate, a setup that does not fit is
+/// shown as it would run on a device that is large enough.
 RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& device, const Estimate& estimate);
 
 /// Estimates of other sizes and cards, and with `change` of setups that fit; fewer of them for tapes so long that each
 /// takes a second.
-void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool change);
+void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
+                      const Device& device, const MarginOf& margin, bool change);
 
 }  // namespace memplan::cli

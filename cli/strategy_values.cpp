@@ -18,14 +18,16 @@ std::vector<std::string> words_of(const Parsed& parsed, std::string_view flag, c
   for (const std::string& value : it->second)
     for (std::size_t begin = 0; begin <= value.size();) {
       const std::size_t end = std::min(value.find(separator, begin), value.size());
-      if (const std::string word(trim(std::string_view(value).substr(begin, end - begin))); !word.empty()) words.push_back(word);
+      if (const std::string word(trim(std::string_view(value).substr(begin, end - begin))); !word.empty())
+        words.push_back(word);
       begin = end + 1;
     }
   return words;
 }
 
-[[noreturn]] void bad(std::string_view flag, std::string_view word, std::string hint) {
-  fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", word, flag), fmt::format("--{}", flag), std::move(hint));
+[[noreturn]] void bad_strategy(std::string_view flag, std::string_view word, std::string hint) {
+  fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", word, flag), fmt::format("--{}", flag),
+       std::move(hint));
 }
 
 /// Runs `handle(key, value)` for every "key=value"; a word without '=' has an empty value.
@@ -44,26 +46,36 @@ void parse_checkpoint(const Parsed& parsed, TrainingSetup& s) {
     } else if (word.starts_with("optimal:")) {
       s.checkpoint_optimal = true;
       s.checkpoint_budget = parse_size(std::string_view(word).substr(8), "--checkpoint optimal");
-      if (s.checkpoint_budget->count <= 0) bad("checkpoint", word, "give the bytes that the step may use, as in optimal:20GB");
+      if (s.checkpoint_budget->count <= 0)
+        bad_strategy("checkpoint", word, "give the bytes that the step may use, as in optimal:20GB");
     } else {
       for (std::string_view counted : {"every:", "groups:"})
-        if (word.starts_with(counted)) parse_count(std::string_view(word).substr(0, word.find('/')).substr(counted.size()), fmt::format("--checkpoint {}", counted.substr(0, counted.size() - 1)));
+        if (word.starts_with(counted))
+          parse_count(std::string_view(word).substr(0, word.find('/')).substr(counted.size()),
+                      fmt::format("--checkpoint {}", counted.substr(0, counted.size() - 1)));
       s.checkpoint.push_back(word);
     }
   }
   if (s.checkpoint_optimal && !s.checkpoint.empty())
-    fail(ErrorKind::usage, fmt::format("--checkpoint optimal chooses the modules by itself, '{}' names them", s.checkpoint.front()), "--checkpoint", "give one of them");
+    fail(ErrorKind::usage,
+         fmt::format("--checkpoint optimal chooses the modules by itself, '{}' names them", s.checkpoint.front()),
+         "--checkpoint", "give one of them");
   s.checkpoint_save = words_of(parsed, "checkpoint-save");
   if (!s.checkpoint_save.empty() && s.checkpoint.empty())
-    fail(ErrorKind::usage, "--checkpoint-save says what checkpointed modules keep, and none is checkpointed", "--checkpoint-save", "add --checkpoint blocks");
+    fail(ErrorKind::usage, "--checkpoint-save says what checkpointed modules keep, and none is checkpointed",
+         "--checkpoint-save", "add --checkpoint blocks");
 }
 
 void parse_offload(const Parsed& parsed, TrainingSetup& s) {
   for (const std::string& word : words_of(parsed, "offload")) {
-    if (word == "activations") s.offload.activations = true;
-    else if (word == "optimizer") s.offload.optimizer = true;
-    else if (word == "parameters") s.offload.parameters = true;
-    else bad("offload", word, "use activations, optimizer or parameters");
+    if (word == "activations")
+      s.offload.activations = true;
+    else if (word == "optimizer")
+      s.offload.optimizer = true;
+    else if (word == "parameters")
+      s.offload.parameters = true;
+    else
+      bad_strategy("offload", word, "use activations, optimizer or parameters");
   }
 }
 
@@ -77,7 +89,7 @@ void parse_lora(const Parsed& parsed, std::string_view flag, TrainingSetup& s) {
       lora.rank = parse_count(value, fmt::format("--{} r", flag));
     } else if (key == "dropout") {
       lora.dropout = parse_number(value, fmt::format("--{} dropout", flag));
-      if (lora.dropout >= 1) bad(flag, word, "dropout is a share below 1");
+      if (lora.dropout >= 1) bad_strategy(flag, word, "dropout is a share below 1");
     } else if (key == "targets" && !value.empty()) {
       std::size_t begin = 0;
       while (begin <= value.size()) {
@@ -86,7 +98,7 @@ void parse_lora(const Parsed& parsed, std::string_view flag, TrainingSetup& s) {
         begin = end + 1;
       }
     } else {
-      bad(flag, word, fmt::format("write --{} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));
+      bad_strategy(flag, word, fmt::format("write --{} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));
     }
   });
   s.lora = std::move(lora);
@@ -96,16 +108,27 @@ void parse_kv_cache(const Parsed& parsed, TrainingSetup& s) {
   if (!parsed.has("kv-cache")) return;
   KvCacheSetup cache;
   for_each_pair(parsed, "kv-cache", [&](const std::string& key, const std::string& value, const std::string& word) {
-    if (key == "sequences") cache.sequences = parse_count(value, "--kv-cache sequences");
-    else if (key == "length") cache.length = parse_count(value, "--kv-cache length");
-    else if (key == "block") cache.block = parse_count(value, "--kv-cache block");
-    else if (key == "dtype" && value == "fp32") cache.dtype = DType::float32;
-    else if (key == "dtype" && value == "fp16") cache.dtype = DType::float16;
-    else if (key == "dtype" && value == "bf16") cache.dtype = DType::bfloat16;
-    else if (key == "dtype" && value == "fp8") cache.dtype = DType::float8_e4m3fn;
-    else bad("kv-cache", word, "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
+    if (key == "sequences")
+      cache.sequences = parse_count(value, "--kv-cache sequences");
+    else if (key == "length")
+      cache.length = parse_count(value, "--kv-cache length");
+    else if (key == "block")
+      cache.block = parse_count(value, "--kv-cache block");
+    else if (key == "dtype" && value == "fp32")
+      cache.dtype = DType::float32;
+    else if (key == "dtype" && value == "fp16")
+      cache.dtype = DType::float16;
+    else if (key == "dtype" && value == "bf16")
+      cache.dtype = DType::bfloat16;
+    else if (key == "dtype" && value == "fp8")
+      cache.dtype = DType::float8_e4m3fn;
+    else
+      bad_strategy("kv-cache", word,
+          "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
   });
-  if (cache.length == 0) fail(ErrorKind::usage, "--kv-cache needs the length of the sequences", "--kv-cache", "write --kv-cache sequences=8,length=4096");
+  if (cache.length == 0)
+    fail(ErrorKind::usage, "--kv-cache needs the length of the sequences", "--kv-cache",
+         "write --kv-cache sequences=8,length=4096");
   s.kv_cache = cache;
 }
 
@@ -146,13 +169,15 @@ void parse_strategies(const Parsed& parsed, TrainingSetup& s) {
   const bool training = s.mode == Mode::training;
   for (const char* flag : {"checkpoint", "checkpoint-save", "lora", "qlora"})
     if (!training && parsed.has(flag))
-      fail(ErrorKind::usage, fmt::format("--{} changes a training step, and --mode is inference", flag), fmt::format("--{}", flag), "leave one of them out");
+      fail(ErrorKind::usage, fmt::format("--{} changes a training step, and --mode is inference", flag),
+           fmt::format("--{}", flag), "leave one of them out");
   if (training && parsed.has("kv-cache"))
     fail(ErrorKind::usage, "a training step keeps no cache of keys and values", "--kv-cache", "add --mode inference");
   parse_checkpoint(parsed, s);
   parse_offload(parsed, s);
   if (!training && (s.offload.activations || s.offload.optimizer))
-    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer", "--offload", "use --offload parameters in inference");
+    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer", "--offload",
+         "use --offload parameters in inference");
   parse_lora(parsed, "lora", s);
   parse_lora(parsed, "qlora", s);
   parse_kv_cache(parsed, s);

@@ -10,7 +10,8 @@ namespace memplan::cli {
 /// sense, and for a strategy of training in inference or the other way round.
 void parse_strategies(const Parsed& parsed, TrainingSetup& setup);
 
-/// The strategies of a setup besides checkpointed modules, as short words for reports: "lora r=16", "offload activations".
+/// The strategies of a setup besides checkpointed modules, as short words for reports: "lora r=16", "offload
+/// activations".
 std::vector<std::string> strategy_words(const TrainingSetup& setup);
 
 }  // namespace memplan::cli

@@ -106,9 +106,20 @@ std::vector<std::int64_t> parse_divisions(std::string_view value, std::string_vi
 }  // namespace
 
 Bytes parse_size(std::string_view text, std::string_view flag) {
-  constexpr std::array<std::pair<std::string_view, double>, 14> units{{
-      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
-      {"ki", 0x1p10}, {"mi", 0x1p20}, {"gi", 0x1p30}, {"ti", 0x1p40}, {"b", 1}, {"", 1}}};
+  constexpr std::array<std::pair<std::string_view, double>, 14> units{{{"kib", 0x1p10},
+                                                                       {"mib", 0x1p20},
+                                                                       {"gib", 0x1p30},
+                                                                       {"tib", 0x1p40},
+                                                                       {"kb", 1e3},
+                                                                       {"mb", 1e6},
+                                                                       {"gb", 1e9},
+                                                                       {"tb", 1e12},
+                                                                       {"ki", 0x1p10},
+                                                                       {"mi", 0x1p20},
+                                                                       {"gi", 0x1p30},
+                                                                       {"ti", 0x1p40},
+                                                                       {"b", 1},
+                                                                       {"", 1}}};
   const std::string low = lower(trim(text));
   const std::size_t digits = std::min(low.find_first_not_of("0123456789."), low.size());
   double value = 0;
@@ -139,17 +150,21 @@ GivenInput parse_input(std::string_view text, std::string_view flag) {
   if (named) out.name = text.substr(0, first);
   const std::string_view type = text.substr(named ? first + 1 : 0, last - (named ? first + 1 : 0));
   const auto dtype = dtype_from_name(type);
-  if (!dtype) bad(flag, text, fmt::format("'{}' is no element type; use PyTorch's names, such as float32 or int64", type));
+  if (!dtype)
+    bad(flag, text, fmt::format("'{}' is no element type; use PyTorch's names, such as float32 or int64", type));
   out.dtype = *dtype;
   for (std::size_t at = last + 1; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string_view word = text.substr(at, end - at);
     at = end + 1;
     Dim d;
-    const bool letter = !word.empty() && (std::isalpha(static_cast<unsigned char>(word.front())) || word.front() == '_');
+    const bool letter =
+        !word.empty() && (std::isalpha(static_cast<unsigned char>(word.front())) || word.front() == '_');
     if (!read_integer(word, d.size)) {
       d.size = -1;
-      if (!letter || !std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; })) bad(flag, text, advice);
+      if (!letter ||
+          !std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; }))
+        bad(flag, text, advice);
       d.symbol = word;
     } else if (d.size < 0) {
       bad(flag, text, "sizes are numbers from 0 on, or names");
@@ -182,19 +197,22 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   // The other limits refer to the size of a large segment, wherever in the list it stands.
   for (std::string_view item : items)
     if (trim(item).starts_with("large_segment_size_mb:")) {
-      setup.large_segment = mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
+      setup.large_segment =
+          mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
       if (setup.large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
     }
   for (std::string_view raw : items) {
     const std::string_view item = trim(raw);
     if (item.empty()) continue;
     const std::size_t colon = item.find(':');
-    if (colon == std::string_view::npos) bad(flag, item, "write key:value pairs with commas between them, as in PYTORCH_ALLOC_CONF");
+    if (colon == std::string_view::npos)
+      bad(flag, item, "write key:value pairs with commas between them, as in PYTORCH_ALLOC_CONF");
     const std::string_view key = trim(item.substr(0, colon)), value = trim(item.substr(colon + 1));
     if (key == "large_segment_size_mb") {
       continue;
     } else if (key == "expandable_segments") {
-      if (value != "True" && value != "False") bad(flag, item, "write expandable_segments:True or expandable_segments:False");
+      if (value != "True" && value != "False")
+        bad(flag, item, "write expandable_segments:True or expandable_segments:False");
       setup.expandable_segments = value == "True";
     } else if (key == "max_split_size_mb") {
       setup.max_split_size = mib(key, value);
@@ -203,7 +221,8 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
     } else if (key == "max_non_split_rounding_mb") {
       setup.max_non_split_rounding = mib(key, value);
       if (*setup.max_non_split_rounding < setup.large_segment)
-        bad(flag, item, fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", setup.large_segment.count >> 20));
+        bad(flag, item,
+            fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", setup.large_segment.count >> 20));
     } else if (key == "garbage_collection_threshold") {
       setup.garbage_collection_threshold = fraction(key, value, false);
     } else if (key == "per_process_memory_fraction") {
@@ -212,11 +231,13 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
       setup.roundup_power2_divisions = parse_divisions(value, flag);
     } else if (key == "backend") {
       if (value != "native") bad(flag, item, "memplan models PyTorch's native allocator only; leave backend out");
-    } else if (key.starts_with("pinned_") || key == "release_lock_on_cudamalloc" || key == "graph_capture_record_stream_reuse") {
+    } else if (key.starts_with("pinned_") || key == "release_lock_on_cudamalloc" ||
+               key == "graph_capture_record_stream_reuse") {
       continue;  // host memory, locking and CUDA graphs: no effect on device bytes here
     } else {
-      bad(flag, key, "keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions, "
-                     "garbage_collection_threshold, per_process_memory_fraction, large_segment_size_mb");
+      bad(flag, key,
+          "keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions, "
+          "garbage_collection_threshold, per_process_memory_fraction, large_segment_size_mb");
     }
   }
   return setup;
@@ -227,20 +248,35 @@ bool parse_yes_no(std::string_view text, std::string_view flag) {
 }
 
 std::string parse_framework(std::string_view text) {
-  return std::string(choose(text, "--for", std::array<std::pair<std::string_view, std::string_view>, 7>{
-      {{"pytorch", "pytorch"}, {"hf", "hf"}, {"accelerate", "accelerate"}, {"deepspeed", "deepspeed"}, {"megatron", "megatron"}, {"torchtitan", "torchtitan"}, {"lightning", "lightning"}}}));
+  return std::string(
+      choose(text, "--for",
+             std::array<std::pair<std::string_view, std::string_view>, 7>{{{"pytorch", "pytorch"},
+                                                                           {"hf", "hf"},
+                                                                           {"accelerate", "accelerate"},
+                                                                           {"deepspeed", "deepspeed"},
+                                                                           {"megatron", "megatron"},
+                                                                           {"torchtitan", "torchtitan"},
+                                                                           {"lightning", "lightning"}}}));
 }
 
 Mode parse_mode(std::string_view text) {
-  return choose(text, "--mode", std::array<std::pair<std::string_view, Mode>, 4>{
-      {{"training", Mode::training}, {"inference", Mode::inference}, {"train", Mode::training}, {"infer", Mode::inference}}});
+  return choose(text, "--mode",
+                std::array<std::pair<std::string_view, Mode>, 4>{{{"training", Mode::training},
+                                                                  {"inference", Mode::inference},
+                                                                  {"train", Mode::training},
+                                                                  {"infer", Mode::inference}}});
 }
 
 Precision parse_precision(std::string_view text, Fp8& fp8) {
-  const auto [precision, eight] = choose(text, "--precision", std::array<std::pair<std::string_view, std::pair<Precision, Fp8>>, 7>{
-      {{"fp32", {Precision::fp32, Fp8::none}}, {"amp-bf16", {Precision::amp_bf16, Fp8::none}}, {"amp-fp16", {Precision::amp_fp16, Fp8::none}},
-       {"bf16", {Precision::bf16, Fp8::none}}, {"fp16", {Precision::fp16, Fp8::none}}, {"fp8", {Precision::bf16, Fp8::cached}},
-       {"fp8-weights", {Precision::bf16, Fp8::primary}}}});
+  const auto [precision, eight] = choose(text, "--precision",
+                                         std::array<std::pair<std::string_view, std::pair<Precision, Fp8>>, 7>{
+                                             {{"fp32", {Precision::fp32, Fp8::none}},
+                                              {"amp-bf16", {Precision::amp_bf16, Fp8::none}},
+                                              {"amp-fp16", {Precision::amp_fp16, Fp8::none}},
+                                              {"bf16", {Precision::bf16, Fp8::none}},
+                                              {"fp16", {Precision::fp16, Fp8::none}},
+                                              {"fp8", {Precision::bf16, Fp8::cached}},
+                                              {"fp8-weights", {Precision::bf16, Fp8::primary}}}});
   fp8 = eight;
   return precision;
 }
@@ -249,10 +285,22 @@ OptimizerSetup parse_optimizer(std::string_view text) {
   OptimizerSetup setup;
   const bool momentum = text == "sgd-momentum", amsgrad = text == "adamw-amsgrad";
   setup.amsgrad = amsgrad;
-  setup.kind = choose(momentum ? "sgd" : amsgrad ? "adamw" : text, "--optimizer", std::array<std::pair<std::string_view, OptimizerKind>, 11>{
-      {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}, {"sgd-momentum", OptimizerKind::sgd},
-       {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor},
-       {"lion", OptimizerKind::lion}, {"adamw8bit", OptimizerKind::adamw8bit}, {"muon", OptimizerKind::muon}, {"none", OptimizerKind::none}}});
+  setup.kind =
+      choose(momentum  ? "sgd"
+             : amsgrad ? "adamw"
+                       : text,
+             "--optimizer",
+             std::array<std::pair<std::string_view, OptimizerKind>, 11>{{{"adamw", OptimizerKind::adamw},
+                                                                         {"adam", OptimizerKind::adam},
+                                                                         {"sgd", OptimizerKind::sgd},
+                                                                         {"sgd-momentum", OptimizerKind::sgd},
+                                                                         {"adagrad", OptimizerKind::adagrad},
+                                                                         {"rmsprop", OptimizerKind::rmsprop},
+                                                                         {"adafactor", OptimizerKind::adafactor},
+                                                                         {"lion", OptimizerKind::lion},
+                                                                         {"adamw8bit", OptimizerKind::adamw8bit},
+                                                                         {"muon", OptimizerKind::muon},
+                                                                         {"none", OptimizerKind::none}}});
   if (momentum) setup.momentum = 0.9;
   // torch.optim's defaults: AdamW decays, the others do not.
   if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;
@@ -260,40 +308,60 @@ OptimizerSetup parse_optimizer(std::string_view text) {
 }
 
 OptimizerImpl parse_optimizer_impl(std::string_view text) {
-  return choose(text, "--optimizer-impl", std::array<std::pair<std::string_view, OptimizerImpl>, 4>{
-      {{"auto", OptimizerImpl::automatic}, {"foreach", OptimizerImpl::foreach}, {"fused", OptimizerImpl::fused}, {"loop", OptimizerImpl::loop}}});
+  return choose(text, "--optimizer-impl",
+                std::array<std::pair<std::string_view, OptimizerImpl>, 4>{{{"auto", OptimizerImpl::automatic},
+                                                                           {"foreach", OptimizerImpl::foreach},
+                                                                           {"fused", OptimizerImpl::fused},
+                                                                           {"loop", OptimizerImpl::loop}}});
 }
 
 Loss parse_loss(std::string_view text) {
-  return choose(text, "--loss", std::array<std::pair<std::string_view, Loss>, 4>{
-      {{"auto", Loss::automatic}, {"cross-entropy", Loss::cross_entropy}, {"mse", Loss::mse}, {"sum", Loss::sum}}});
+  return choose(
+      text, "--loss",
+      std::array<std::pair<std::string_view, Loss>, 4>{
+          {{"auto", Loss::automatic}, {"cross-entropy", Loss::cross_entropy}, {"mse", Loss::mse}, {"sum", Loss::sum}}});
 }
 
 AttentionBackend parse_attention(std::string_view text) {
-  return choose(text, "--attention", std::array<std::pair<std::string_view, AttentionBackend>, 5>{
-      {{"auto", AttentionBackend::automatic}, {"math", AttentionBackend::math}, {"flash", AttentionBackend::flash},
-       {"efficient", AttentionBackend::efficient}, {"cudnn", AttentionBackend::cudnn}}});
+  return choose(
+      text, "--attention",
+      std::array<std::pair<std::string_view, AttentionBackend>, 5>{{{"auto", AttentionBackend::automatic},
+                                                                    {"math", AttentionBackend::math},
+                                                                    {"flash", AttentionBackend::flash},
+                                                                    {"efficient", AttentionBackend::efficient},
+                                                                    {"cudnn", AttentionBackend::cudnn}}});
 }
 
 ZeroGrad parse_zero_grad(std::string_view text) {
-  return choose(text, "--zero-grad", std::array<std::pair<std::string_view, ZeroGrad>, 3>{
-      {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
+  return choose(
+      text, "--zero-grad",
+      std::array<std::pair<std::string_view, ZeroGrad>, 3>{
+          {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
 }
 
 Sharding parse_zero_stage(std::string_view text) {
-  return choose(text, "--zero", std::array<std::pair<std::string_view, Sharding>, 3>{{{"1", Sharding::zero1}, {"2", Sharding::zero2}, {"3", Sharding::zero3}}});
+  return choose(text, "--zero",
+                std::array<std::pair<std::string_view, Sharding>, 3>{
+                    {{"1", Sharding::zero1}, {"2", Sharding::zero2}, {"3", Sharding::zero3}}});
 }
 
 DType parse_floating(std::string_view text, std::string_view flag) {
-  return choose(text, flag, std::array<std::pair<std::string_view, DType>, 3>{{{"bf16", DType::bfloat16}, {"fp16", DType::float16}, {"fp32", DType::float32}}});
+  return choose(text, flag,
+                std::array<std::pair<std::string_view, DType>, 3>{
+                    {{"bf16", DType::bfloat16}, {"fp16", DType::float16}, {"fp32", DType::float32}}});
 }
 
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
   const std::size_t colon = std::min(text.find(':'), text.size());
-  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", std::array<std::pair<std::string_view, PipelineSchedule>, 5>{
-      {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}, {"interleaved", PipelineSchedule::interleaved},
-       {"zero-bubble", PipelineSchedule::zero_bubble}, {"zbv", PipelineSchedule::zbv}}});
-  if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv) setup.virtual_stages = 2;
+  setup.schedule = choose(
+      text.substr(0, colon), "--pp-schedule",
+      std::array<std::pair<std::string_view, PipelineSchedule>, 5>{{{"gpipe", PipelineSchedule::gpipe},
+                                                                    {"1f1b", PipelineSchedule::one_f_one_b},
+                                                                    {"interleaved", PipelineSchedule::interleaved},
+                                                                    {"zero-bubble", PipelineSchedule::zero_bubble},
+                                                                    {"zbv", PipelineSchedule::zbv}}});
+  if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv)
+    setup.virtual_stages = 2;
   if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");
 }
 

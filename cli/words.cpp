@@ -21,7 +21,8 @@ std::vector<Word> split(std::string_view words) {
     const std::size_t next = words.find(" --", at);
     const std::string_view piece = words.substr(at, next == std::string_view::npos ? next : next - at);
     const std::size_t space = piece.find(' ');
-    out.push_back({std::string(piece.substr(0, space)), space == std::string_view::npos ? "" : std::string(piece.substr(space))});
+    out.push_back(
+        {std::string(piece.substr(0, space)), space == std::string_view::npos ? "" : std::string(piece.substr(space))});
     at = next == std::string_view::npos ? next : next + 1;
   }
   return out;

@@ -15,7 +15,8 @@ const Card& chosen() {
   const char* wanted = std::getenv("EMULATED_GPU");
   if (!wanted || !*wanted) wanted = "h100";
   // The short names of the usual sizes.
-  static constexpr const char* usual[][2] = {{"h100", "h100-80gb"}, {"a100", "a100-80gb"}, {"gh200", "gh200-96gb"}, {"a100-40", "a100-40gb"}};
+  static constexpr const char* usual[][2] = {
+      {"h100", "h100-80gb"}, {"a100", "a100-80gb"}, {"gh200", "gh200-96gb"}, {"a100-40", "a100-40gb"}};
   for (const auto& [alias, key] : usual)
     if (!std::strcmp(wanted, alias)) wanted = key;
   for (const Card& c : cards)
@@ -42,11 +43,24 @@ std::uint64_t bytes_from_environment(const char* name, std::uint64_t otherwise) 
   const double number = std::strtod(text, &end);
   int shift = 0;
   switch (*end) {
-    case 'k': case 'K': shift = 10; break;
-    case 'm': case 'M': shift = 20; break;
-    case 'g': case 'G': shift = 30; break;
-    case 't': case 'T': shift = 40; break;
-    default: return std::strtoull(text, nullptr, 10);
+    case 'k':
+    case 'K':
+      shift = 10;
+      break;
+    case 'm':
+    case 'M':
+      shift = 20;
+      break;
+    case 'g':
+    case 'G':
+      shift = 30;
+      break;
+    case 't':
+    case 'T':
+      shift = 40;
+      break;
+    default:
+      return std::strtoull(text, nullptr, 10);
   }
   return static_cast<std::uint64_t>(number * static_cast<double>(1ull << shift));
 }
@@ -64,7 +78,8 @@ std::uint64_t context_bytes() {
 int device_count() {
   // Of a job that a launcher started, every process sees as many devices as there are processes.
   static const int made = [] {
-    const int wanted = static_cast<int>(bytes_from_environment("EMULATED_GPU_COUNT", bytes_from_environment("LOCAL_WORLD_SIZE", 1)));
+    const int wanted =
+        static_cast<int>(bytes_from_environment("EMULATED_GPU_COUNT", bytes_from_environment("LOCAL_WORLD_SIZE", 1)));
     return wanted < 1 ? 1 : wanted > 16 ? 16 : wanted;
   }();
   // Read each time: scripts set it before their first use of CUDA.

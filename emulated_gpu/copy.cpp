@@ -26,7 +26,8 @@ std::size_t next = 0;
 void remember(const void* to, const void* from, std::size_t size) {
   if (size > longest_kept) return;
   const std::lock_guard guard(lock);
-  sent[next++ % sent.size()] = {reinterpret_cast<std::uint64_t>(to), launches(), std::string(static_cast<const char*>(from), size)};
+  sent[next++ % sent.size()] = {reinterpret_cast<std::uint64_t>(to), launches(),
+                                std::string(static_cast<const char*>(from), size)};
 }
 
 bool recall(void* to, const void* from, std::size_t size) {
@@ -63,7 +64,8 @@ cudaError_t copy(void* to, const void* from, std::size_t size) {
   } else if (to_device) {
     remember(to, from, size);
   } else if (!recall(to, from, size)) {
-    if (size <= 16 && sizes_are_refused() && (next_is_a_size() || caller_needs_a_size())) return failed(cudaErrorNotSupported);
+    if (size <= 16 && sizes_are_refused() && (next_is_a_size() || caller_needs_a_size()))
+      return failed(cudaErrorNotSupported);
     // "if mask.all(): leave the mask out" asks for one byte right after the reduction, and the usual answer is yes.
     std::memset(to, size == 1 && next_byte_is_true() ? 1 : 0, size);
     if (const auto notice = on_read.load()) notice(size);
@@ -77,25 +79,27 @@ cudaError_t copy(void* to, const void* from, std::size_t size) {
 
 using namespace emulated;
 
-/// Calls `notice` with the number of bytes whenever computed values are read from a device, on the reading thread; null for
-/// none. What is read is zero (or the true of an all()), so a program that decides by it may take another way here.
+/// Calls `notice` with the number of bytes whenever computed values are read from a device, on the reading thread; null
+/// for none. What is read is zero (or the true of an all()), so a program that decides by it may take another way here.
 EMULATED void emulated_gpu_on_read(void (*notice)(std::uint64_t)) { on_read = notice; }
 
-EMULATED cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) { return copy(to, from, size); }
+EMULATED cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) {
+  return copy(to, from, size);
+}
 
 EMULATED cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t) {
   return cudaMemcpy(to, from, size, kind);
 }
 
-EMULATED cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                  std::size_t height, cudaMemcpyKind) {
+EMULATED cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                  std::size_t width, std::size_t height, cudaMemcpyKind) {
   for (std::size_t row = 0; row < height; ++row)
     copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
   return cudaSuccess;
 }
 
-EMULATED cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                       std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+EMULATED cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                       std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
   return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
 }
 
@@ -104,7 +108,9 @@ EMULATED cudaError_t cudaMemset(void* p, int value, std::size_t size) {
   return cudaSuccess;
 }
 
-EMULATED cudaError_t cudaMemsetAsync(void* p, int value, std::size_t size, cudaStream_t) { return cudaMemset(p, value, size); }
+EMULATED cudaError_t cudaMemsetAsync(void* p, int value, std::size_t size, cudaStream_t) {
+  return cudaMemset(p, value, size);
+}
 
 EMULATED cudaError_t cudaMemcpyFromSymbol(void* to, const void*, std::size_t size, std::size_t, cudaMemcpyKind) {
   if (!is_device(to)) std::memset(to, 0, size);

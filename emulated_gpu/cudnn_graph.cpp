@@ -1,5 +1,5 @@
-// cuDNN's graph API. The real library answers it without a GPU: a DEVICEPROP descriptor filled from JSON stands in for the
-// handle (cuDNN 9.8 and later), so engine heuristics and workspace sizes are those of the emulated card. Only
+// cuDNN's graph API. The real library answers it without a GPU: a DEVICEPROP descriptor filled from JSON stands in for
+// the handle (cuDNN 9.8 and later), so engine heuristics and workspace sizes are those of the emulated card. Only
 // execution is left out. Where the real library is not loaded, the device description is refused, or
 // EMULATED_GPU_CUDNN=none is set, recording descriptors answer instead: one engine, no workspace.
 #include <cudnn.h>
@@ -33,36 +33,44 @@ struct Recorded {
 std::size_t size_of(Type t) {
   switch (t) {
     case CUDNN_TYPE_BOOLEAN:
-    case CUDNN_TYPE_CHAR: return 1;
+    case CUDNN_TYPE_CHAR:
+      return 1;
     case CUDNN_TYPE_INT64:
     case CUDNN_TYPE_DOUBLE:
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_HANDLE:
-    case CUDNN_TYPE_BACKEND_DESCRIPTOR: return 8;
-    case CUDNN_TYPE_FRACTION: return 16;
-    default: return 4;
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+      return 8;
+    case CUDNN_TYPE_FRACTION:
+      return 16;
+    default:
+      return 4;
   }
 }
 
-cudnnStatus_t recorded_get(const Recorded& d, Attribute a, Type type, std::int64_t room, std::int64_t* count, void* out) {
+cudnnStatus_t recorded_get(const Recorded& d, Attribute a, Type type, std::int64_t room, std::int64_t* count,
+                           void* out) {
   const auto answer = [&](std::int64_t n) {
     if (count) *count = n;
     return CUDNN_STATUS_SUCCESS;
   };
   switch (static_cast<int>(a)) {
-    case CUDNN_ATTR_ENGINEHEUR_RESULTS: return answer(1);
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS:
+      return answer(1);
     case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
       if (out) *static_cast<std::int64_t*>(out) = 1;
       return answer(1);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
     case CUDNN_ATTR_ENGINE_KNOB_INFO:
-    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: return answer(0);
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
+      return answer(0);
   }
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) return answer(1);
   if (const auto i = d.attributes.find(static_cast<int>(a)); i != d.attributes.end()) {
     const auto& [n, bytes] = i->second;
-    if (out && room > 0) std::memcpy(out, bytes.data(), std::min(size_of(type) * static_cast<std::size_t>(room), bytes.size()));
+    if (out && room > 0)
+      std::memcpy(out, bytes.data(), std::min(size_of(type) * static_cast<std::size_t>(room), bytes.size()));
     return answer(n);
   }
   if (out && room > 0) std::memset(out, 0, size_of(type));
@@ -93,14 +101,15 @@ class Real {
     if (how && !std::strcmp(how, "none")) return;
     plans_ = how && !std::strcmp(how, "plan");
     if (void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD))
-      ok_ = find(library, create, "cudnnBackendCreateDescriptor") && find(library, destroy, "cudnnBackendDestroyDescriptor") &&
-            find(library, set, "cudnnBackendSetAttribute") && find(library, get, "cudnnBackendGetAttribute") &&
-            find(library, finalize, "cudnnBackendFinalize") && find(library, last_error, "cudnnGetLastErrorString") && describe();
+      ok_ = find(library, create, "cudnnBackendCreateDescriptor") &&
+            find(library, destroy, "cudnnBackendDestroyDescriptor") && find(library, set, "cudnnBackendSetAttribute") &&
+            find(library, get, "cudnnBackendGetAttribute") && find(library, finalize, "cudnnBackendFinalize") &&
+            find(library, last_error, "cudnnGetLastErrorString") && describe();
   }
 
   bool ok() const { return ok_; }
-  /// True: execution plans are really built (seconds of compilation for attention). False: the workspace is the one that
-  /// the engine's configuration states, which was the same in every case tried.
+  /// True: execution plans are really built (seconds of compilation for attention). False: the workspace is the one
+  /// that the engine's configuration states, which was the same in every case tried.
   bool plans() const { return plans_; }
 
   void remember(Descriptor d, cudnnBackendDescriptorType_t type) {
@@ -139,8 +148,8 @@ class Real {
         R"("maxSharedMemoryPerBlockOptin":%zu,"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":%d,)"
         R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":%d,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,)"
         R"("smClockRateKHz":1980000,"memClockRateKHz":2619000,"l2CacheSize":%d,"deviceName":"%s"})",
-        c.major * 100 + c.minor * 10, CUDA_VERSION, static_cast<unsigned long long>(c.total), c.multiprocessors, c.shared_optin,
-        c.blocks_per_multiprocessor, c.threads_per_multiprocessor, c.l2, c.name);
+        c.major * 100 + c.minor * 10, CUDA_VERSION, static_cast<unsigned long long>(c.total), c.multiprocessors,
+        c.shared_optin, c.blocks_per_multiprocessor, c.threads_per_multiprocessor, c.l2, c.name);
     const Inside guard;
     if (!create(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device) &&
         !set(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, json) && !finalize(device))
@@ -195,10 +204,12 @@ EMULATED cudnnStatus_t cudnnBackendDestroyDescriptor(Descriptor d) {
   return real().destroy(d);
 }
 
-EMULATED cudnnStatus_t cudnnBackendSetAttribute(Descriptor d, Attribute a, Type type, std::int64_t count, const void* value) {
+EMULATED cudnnStatus_t cudnnBackendSetAttribute(Descriptor d, Attribute a, Type type, std::int64_t count,
+                                                const void* value) {
   if (recorded(d)) {
     if (value && count > 0)
-      as_recorded(d).attributes[static_cast<int>(a)] = {count, std::string(static_cast<const char*>(value), size_of(type) * static_cast<std::size_t>(count))};
+      as_recorded(d).attributes[static_cast<int>(a)] = {
+          count, std::string(static_cast<const char*>(value), size_of(type) * static_cast<std::size_t>(count))};
     return CUDNN_STATUS_SUCCESS;
   }
   Real& r = real();
@@ -220,18 +231,24 @@ EMULATED cudnnStatus_t cudnnBackendFinalize(Descriptor d) {
   const Inside guard;
   const auto on_device = [&](Attribute a) { r.set(d, a, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &r.device); };
   switch (r.type(d)) {
-    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: on_device(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP); break;
-    case CUDNN_BACKEND_ENGINE_DESCRIPTOR: on_device(CUDNN_ATTR_ENGINE_DEVICEPROP); break;
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+      on_device(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+      break;
+    case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
+      on_device(CUDNN_ATTR_ENGINE_DEVICEPROP);
+      break;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
       if (!r.plans()) return CUDNN_STATUS_SUCCESS;
       on_device(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
       break;
-    default: break;
+    default:
+      break;
   }
   return r.finalize(d);
 }
 
-EMULATED cudnnStatus_t cudnnBackendGetAttribute(Descriptor d, Attribute a, Type type, std::int64_t room, std::int64_t* count, void* out) {
+EMULATED cudnnStatus_t cudnnBackendGetAttribute(Descriptor d, Attribute a, Type type, std::int64_t room,
+                                                std::int64_t* count, void* out) {
   if (recorded(d)) return recorded_get(as_recorded(d), a, type, room, count, out);
   Real& r = real();
   if (inside) return r.get(d, a, type, room, count, out);

@@ -60,7 +60,9 @@ EMULATED CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* act
 }
 
 EMULATED CUresult cuGetErrorString(CUresult e, const char** text) {
-  *text = e == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : e == CUDA_SUCCESS ? "no error" : "error of the emulated GPU";
+  *text = e == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
+          : e == CUDA_SUCCESS           ? "no error"
+                                        : "error of the emulated GPU";
   return CUDA_SUCCESS;
 }
 
@@ -69,18 +71,26 @@ EMULATED CUresult cuGetErrorName(CUresult e, const char** text) { return cuGetEr
 EMULATED CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr p) {
   const auto* at = reinterpret_cast<const void*>(p);
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(out) = is_device(at) ? device_of(at) : -1; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(out) = is_device(at) ? device_of(at) : -1;
+      break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned*>(out) = is_device(at) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
       break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return address_range(static_cast<CUdeviceptr*>(out), nullptr, p);
-    default: *static_cast<int*>(out) = 0;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return address_range(static_cast<CUdeviceptr*>(out), nullptr, p);
+    default:
+      *static_cast<int*>(out) = 0;
   }
   return CUDA_SUCCESS;
 }
 
-EMULATED CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) { return static_cast<CUresult>(cudaMemGetInfo(free, total)); }
-EMULATED CUresult cuMemGetAddressRange_v2(CUdeviceptr* start, std::size_t* size, CUdeviceptr p) { return address_range(start, size, p); }
+EMULATED CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  return static_cast<CUresult>(cudaMemGetInfo(free, total));
+}
+EMULATED CUresult cuMemGetAddressRange_v2(CUdeviceptr* start, std::size_t* size, CUdeviceptr p) {
+  return address_range(start, size, p);
+}
 
 // Modules and kernels of code that was compiled at run time.
 EMULATED CUresult cuModuleLoadData(CUmodule* m, const void*) { return create(m); }
@@ -93,7 +103,10 @@ EMULATED CUresult cuModuleGetGlobal_v2(CUdeviceptr* p, std::size_t* size, CUmodu
   if (size) *size = 1 << 20;
   return CUDA_SUCCESS;
 }
-EMULATED CUresult cuLibraryLoadData(CUlibrary* l, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) { return create(l); }
+EMULATED CUresult cuLibraryLoadData(CUlibrary* l, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                                    void**, unsigned) {
+  return create(l);
+}
 EMULATED CUresult cuLibraryGetKernel(CUkernel* k, CUlibrary, const char*) { return create(k); }
 EMULATED CUresult cuLibraryGetModule(CUmodule* m, CUlibrary) { return create(m); }
 EMULATED CUresult cuLibraryGetKernelCount(unsigned* n, CUlibrary) {
@@ -150,10 +163,12 @@ EMULATED cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** f
   *function = driver_function(name);
   return cudaSuccess;
 }
-EMULATED cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* result) {
+EMULATED cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
   return cudaGetDriverEntryPointByVersion(name, function, 0, 0, result);
 }
-EMULATED CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t, CUdriverProcAddressQueryResult* result) {
+EMULATED CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t,
+                                      CUdriverProcAddressQueryResult* result) {
   if (result) *result = CU_GET_PROC_ADDRESS_SUCCESS;
   *function = driver_function(name);
   return CUDA_SUCCESS;

@@ -35,7 +35,7 @@ struct Card {
 /// The card of EMULATED_GPU (default "h100"); ends the process when there is no such card, because figures of
 /// another card would be taken for the wanted ones.
 const Card& card();
-int device_count();             ///< EMULATED_GPU_COUNT (default LOCAL_WORLD_SIZE, else 1), or fewer by CUDA_VISIBLE_DEVICES
+int device_count();  ///< EMULATED_GPU_COUNT (default LOCAL_WORLD_SIZE, else 1), or fewer by CUDA_VISIBLE_DEVICES
 std::uint64_t total_bytes();    ///< EMULATED_GPU_TOTAL, default the card's
 std::uint64_t context_bytes();  ///< EMULATED_GPU_CONTEXT: what the CUDA context takes off the free memory
 
@@ -59,8 +59,8 @@ void count_launch();
 /// The mangled name of the calling thread's last kernel, "" before the first one.
 const char* last_kernel_name();
 
-/// Whether a byte that is read from the device now is the answer of an all(): what the thread's last kernel was tells it,
-/// and that one byte was copied from device to device after it.
+/// Whether a byte that is read from the device now is the answer of an all(): what the thread's last kernel was tells
+/// it, and that one byte was copied from device to device after it.
 bool next_byte_is_true();
 void byte_was_copied();
 

@@ -67,11 +67,12 @@ const char* last_kernel_name() {
 }
 
 bool next_is_a_size() {
-  // Counts that decide the size of a result: of non-zero elements (a sum of int over one block), of what cub's selections
-  // and run-length encodings keep.
+  // Counts that decide the size of a result: of non-zero elements (a sum of int over one block), of what cub's
+  // selections and run-length encodings keep.
   const char* name = last_kernel_name();
-  if (std::strstr(name, "DeviceReduceSingleTileKernel") || std::strstr(name, "DeviceSelectSweepKernel") || std::strstr(name, "DeviceReduceByKeyKernel") ||
-      std::strstr(name, "DeviceUniqueByKeySweepKernel") || std::strstr(name, "UniqueAgent"))
+  if (std::strstr(name, "DeviceReduceSingleTileKernel") || std::strstr(name, "DeviceSelectSweepKernel") ||
+      std::strstr(name, "DeviceReduceByKeyKernel") || std::strstr(name, "DeviceUniqueByKeySweepKernel") ||
+      std::strstr(name, "UniqueAgent"))
     return true;
   return false;
 }
@@ -95,7 +96,8 @@ EMULATED void** __cudaRegisterFatBinary(void*) {
 }
 EMULATED void __cudaRegisterFatBinaryEnd(void**) {}
 EMULATED void __cudaUnregisterFatBinary(void**) {}
-EMULATED void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
+EMULATED void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*,
+                                     int*) {
   const std::lock_guard guard(lock);
   names()[host] = name;
   if (std::strstr(name, "elementwise_kernel") && std::strstr(name, "CompareEqFunctor")) comparisons()[host] = true;
@@ -121,10 +123,19 @@ EMULATED cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function)
   return cudaSuccess;
 }
 
-EMULATED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
-EMULATED cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
-EMULATED cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* kernel, void** arguments) { return launch(kernel, arguments); }
-EMULATED cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) { return launch(kernel, arguments); }
+EMULATED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) {
+  return launch(kernel, arguments);
+}
+EMULATED cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t, cudaStream_t) {
+  return launch(kernel, arguments);
+}
+EMULATED cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* kernel, void** arguments) {
+  return launch(kernel, arguments);
+}
+EMULATED cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3, dim3, void** arguments, std::size_t,
+                                                 cudaStream_t) {
+  return launch(kernel, arguments);
+}
 
 EMULATED cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) {
   std::memset(a, 0, sizeof *a);
@@ -135,7 +146,8 @@ EMULATED cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) {
   return cudaSuccess;
 }
 
-EMULATED cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const void*, int threads, std::size_t, unsigned) {
+EMULATED cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const void*, int threads,
+                                                                            std::size_t, unsigned) {
   *n = resident_blocks(threads);
   return cudaSuccess;
 }

@@ -36,4 +36,6 @@ __attribute__((noinline)) const char* redirected(const char* file, const void* c
 }  // namespace
 
 // The call must stay a tail call: glibc takes the caller, whose RUNPATH it searches, from the return address.
-EMULATED void* dlopen(const char* file, int flags) { return real_dlopen()(redirected(file, __builtin_return_address(0)), flags); }
+EMULATED void* dlopen(const char* file, int flags) {
+  return real_dlopen()(redirected(file, __builtin_return_address(0)), flags);
+}

@@ -31,13 +31,19 @@ EMULATED cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t, cublasPointerMod
 }
 EMULATED std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 EMULATED cublasStatus_t cublasLtCreate(cublasLtHandle_t* h) { return create(h); }
-EMULATED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeType_t, cudaDataType_t) { return create(d); }
-EMULATED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* d, cudaDataType, uint64_t, uint64_t, int64_t) { return create(d); }
+EMULATED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeType_t, cudaDataType_t) {
+  return create(d);
+}
+EMULATED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* d, cudaDataType, uint64_t, uint64_t,
+                                                   int64_t) {
+  return create(d);
+}
 EMULATED cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* d) { return create(d); }
 
 // Without a result PyTorch would take another path; the workspace is its own buffer, whatever the result says.
-EMULATED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+EMULATED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                       cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                                                        cublasLtMatmulHeuristicResult_t* result, int* count) {
   std::memset(result, 0, sizeof *result);
   result->state = CUBLAS_STATUS_SUCCESS;
@@ -58,7 +64,8 @@ EMULATED nvrtcResult nvrtcVersion(int* major, int* minor) {
   *minor = CUDA_VERSION % 1000 / 10;
   return NVRTC_SUCCESS;
 }
-EMULATED nvrtcResult nvrtcCreateProgram(nvrtcProgram* p, const char*, const char*, int, const char* const*, const char* const*) {
+EMULATED nvrtcResult nvrtcCreateProgram(nvrtcProgram* p, const char*, const char*, int, const char* const*,
+                                        const char* const*) {
   *p = handle<nvrtcProgram>();
   return NVRTC_SUCCESS;
 }

@@ -1,4 +1,6 @@
 // Device memory: address space that nothing can be read from or written to, handed out as a driver does.
+#include "memory.h"
+
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "emulated.h"
-#include "memory.h"
 
 namespace emulated {
 
@@ -34,7 +35,8 @@ Space& space(int device) {
   if (!s.base) {
     s.base = base + span * static_cast<std::uint64_t>(device);
     // Reserved without access: nothing else is placed there, and a host access to device memory faults at once.
-    mmap(reinterpret_cast<void*>(s.base), span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    mmap(reinterpret_cast<void*>(s.base), span, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     s.free[s.base] = span - for_symbols;
   }
   return s;
@@ -134,7 +136,8 @@ CUresult free_addresses(CUdeviceptr p, std::size_t) {
   return CUDA_SUCCESS;
 }
 
-CUresult create_physical(CUmemGenericAllocationHandle* h, std::size_t size, const CUmemAllocationProp* prop, unsigned long long) {
+CUresult create_physical(CUmemGenericAllocationHandle* h, std::size_t size, const CUmemAllocationProp* prop,
+                         unsigned long long) {
   const std::lock_guard guard(lock);
   const int device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id : current_device();
   if (size % granularity) return CUDA_ERROR_INVALID_VALUE;
@@ -268,8 +271,10 @@ EMULATED cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const vo
   const std::lock_guard guard(lock);
   a->hostPointer = const_cast<void*>(p);
   a->type = find(pinned(), p) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
-  if (a->type == cudaMemoryTypeHost) a->devicePointer = a->hostPointer;
-  else a->device = -1;
+  if (a->type == cudaMemoryTypeHost)
+    a->devicePointer = a->hostPointer;
+  else
+    a->device = -1;
   return cudaSuccess;
 }
 
@@ -284,12 +289,19 @@ EMULATED cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr
   switch (attribute) {
     case cudaMemPoolReuseFollowEventDependencies:
     case cudaMemPoolReuseAllowOpportunistic:
-    case cudaMemPoolReuseAllowInternalDependencies: *static_cast<int*>(value) = 1; break;
+    case cudaMemPoolReuseAllowInternalDependencies:
+      *static_cast<int*>(value) = 1;
+      break;
     case cudaMemPoolAttrReservedMemCurrent:
-    case cudaMemPoolAttrUsedMemCurrent: *static_cast<std::uint64_t*>(value) = used_bytes(device); break;
+    case cudaMemPoolAttrUsedMemCurrent:
+      *static_cast<std::uint64_t*>(value) = used_bytes(device);
+      break;
     case cudaMemPoolAttrReservedMemHigh:
-    case cudaMemPoolAttrUsedMemHigh: *static_cast<std::uint64_t*>(value) = peak_bytes(device); break;
-    default: *static_cast<std::uint64_t*>(value) = 0;
+    case cudaMemPoolAttrUsedMemHigh:
+      *static_cast<std::uint64_t*>(value) = peak_bytes(device);
+      break;
+    default:
+      *static_cast<std::uint64_t*>(value) = 0;
   }
   return cudaSuccess;
 }

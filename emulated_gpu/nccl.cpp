@@ -30,14 +30,22 @@ EMULATED ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 7, sizeof *id);
   return ncclSuccess;
 }
-EMULATED ncclResult_t ncclCommInitRank(ncclComm_t* c, int size, ncclUniqueId, int rank) { return create(c, size, rank); }
-EMULATED ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int size, ncclUniqueId, int rank, ncclConfig_t*) { return create(c, size, rank); }
-EMULATED ncclResult_t ncclCommInitRankScalable(ncclComm_t* c, int size, int rank, int, ncclUniqueId*, ncclConfig_t*) { return create(c, size, rank); }
+EMULATED ncclResult_t ncclCommInitRank(ncclComm_t* c, int size, ncclUniqueId, int rank) {
+  return create(c, size, rank);
+}
+EMULATED ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int size, ncclUniqueId, int rank, ncclConfig_t*) {
+  return create(c, size, rank);
+}
+EMULATED ncclResult_t ncclCommInitRankScalable(ncclComm_t* c, int size, int rank, int, ncclUniqueId*, ncclConfig_t*) {
+  return create(c, size, rank);
+}
 EMULATED ncclResult_t ncclCommInitAll(ncclComm_t* c, int size, const int*) {
   for (int i = 0; i < size; ++i) create(&c[i], size, i);
   return ncclSuccess;
 }
-EMULATED ncclResult_t ncclCommSplit(ncclComm_t c, int, int, ncclComm_t* out, ncclConfig_t*) { return create(out, of(c).size, of(c).rank); }
+EMULATED ncclResult_t ncclCommSplit(ncclComm_t c, int, int, ncclComm_t* out, ncclConfig_t*) {
+  return create(out, of(c).size, of(c).rank);
+}
 EMULATED ncclResult_t ncclCommCount(const ncclComm_t c, int* n) {
   *n = of(c).size;
   return ncclSuccess;
@@ -56,7 +64,9 @@ EMULATED ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* e) {
 }
 EMULATED const char* ncclGetErrorString(ncclResult_t) { return "error of the emulated GPU"; }
 EMULATED const char* ncclGetLastError(ncclComm_t) { return ""; }
-EMULATED ncclResult_t ncclMemAlloc(void** p, std::size_t size) { return cudaMalloc(p, size) ? ncclSystemError : ncclSuccess; }
+EMULATED ncclResult_t ncclMemAlloc(void** p, std::size_t size) {
+  return cudaMalloc(p, size) ? ncclSystemError : ncclSuccess;
+}
 EMULATED ncclResult_t ncclMemFree(void* p) {
   cudaFree(p);
   return ncclSuccess;

@@ -1,9 +1,10 @@
-// NVML, the library behind nvidia-smi: PyTorch asks it what the process holds when memory runs out, and scripts (pynvml,
-// torch.cuda.utilization) ask it for totals. Its header is in no package of PyTorch's, so what is needed of it is
-// declared here, as NVML's API reference has it.
+// NVML, the library behind nvidia-smi: PyTorch asks it what the process holds when memory runs out, and scripts
+// (pynvml, torch.cuda.utilization) ask it for totals. Its header is in no package of PyTorch's, so what is needed of it
+// is declared here, as NVML's API reference has it.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
 
 #include "emulated.h"
 
@@ -58,7 +59,9 @@ EMULATED Result nvmlInit_v2() { return success; }
 EMULATED Result nvmlInit() { return success; }
 EMULATED Result nvmlInitWithFlags(unsigned) { return success; }
 EMULATED Result nvmlShutdown() { return success; }
-EMULATED const char* nvmlErrorString(Result r) { return r == success ? "Success" : r == not_supported ? "Not Supported" : "error of the emulated GPU"; }
+EMULATED const char* nvmlErrorString(Result r) {
+  return r == success ? "Success" : r == not_supported ? "Not Supported" : "error of the emulated GPU";
+}
 EMULATED Result nvmlSystemGetDriverVersion(char* out, unsigned room) { return text(out, room, "emulated"); }
 EMULATED Result nvmlSystemGetNVMLVersion(char* out, unsigned room) { return text(out, room, "emulated"); }
 EMULATED Result nvmlSystemGetCudaDriverVersion_v2(int* v) {
@@ -124,7 +127,9 @@ EMULATED Result nvmlDeviceGetComputeRunningProcesses_v3(Handle h, unsigned* coun
   found[0] = {static_cast<unsigned>(getpid()), used_by_process(number(h)), ~0U, ~0U};
   return success;
 }
-EMULATED Result nvmlDeviceGetComputeRunningProcesses_v2(Handle h, unsigned* count, ProcessInfo* found) { return nvmlDeviceGetComputeRunningProcesses_v3(h, count, found); }
+EMULATED Result nvmlDeviceGetComputeRunningProcesses_v2(Handle h, unsigned* count, ProcessInfo* found) {
+  return nvmlDeviceGetComputeRunningProcesses_v3(h, count, found);
+}
 /// The name without a version is the first version, whose rows end after the bytes; it is the one that PyTorch takes.
 EMULATED Result nvmlDeviceGetComputeRunningProcesses(Handle h, unsigned* count, void* found) {
   ProcessInfo p;

@@ -67,24 +67,37 @@ EMULATED cudaError_t cudaPeekAtLastError() { return last_error; }
 
 EMULATED const char* cudaGetErrorString(cudaError_t e) {
   switch (e) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidDevice: return "invalid device ordinal";
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorNotReady: return "device not ready";
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorNotReady:
+      return "device not ready";
     case cudaErrorNotSupported:
-      return "emulated GPU: the size of this result depends on values on the device, and there are none (nonzero, unique, masked_select, a mask as "
-             "an index, bincount, one_hot without num_classes, repeat_interleave without output_size). EMULATED_GPU_SIZES=empty goes on with an empty result";
-    default: return "error of the emulated GPU";
+      return "emulated GPU: the size of this result depends on values on the device, and there are none (nonzero, "
+             "unique, masked_select, a mask as "
+             "an index, bincount, one_hot without num_classes, repeat_interleave without output_size). "
+             "EMULATED_GPU_SIZES=empty goes on with an empty result";
+    default:
+      return "error of the emulated GPU";
   }
 }
 EMULATED const char* cudaGetErrorName(cudaError_t e) {
   switch (e) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    default: return "cudaErrorUnknown";
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    default:
+      return "cudaErrorUnknown";
   }
 }
 
@@ -132,29 +145,71 @@ EMULATED cudaError_t cudaDeviceGetAttribute(int* v, cudaDeviceAttr attribute, in
   switch (static_cast<int>(attribute)) {
     case cudaDevAttrMaxThreadsPerBlock:
     case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY: *v = 1024; break;
-    case cudaDevAttrMaxBlockDimZ: *v = 64; break;
-    case cudaDevAttrMaxGridDimX: *v = 2147483647; break;
+    case cudaDevAttrMaxBlockDimY:
+      *v = 1024;
+      break;
+    case cudaDevAttrMaxBlockDimZ:
+      *v = 64;
+      break;
+    case cudaDevAttrMaxGridDimX:
+      *v = 2147483647;
+      break;
     case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ: *v = 65535; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *v = 49152; break;
-    case cudaDevAttrTotalConstantMemory: *v = 65536; break;
-    case cudaDevAttrWarpSize: *v = 32; break;
+    case cudaDevAttrMaxGridDimZ:
+      *v = 65535;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *v = 49152;
+      break;
+    case cudaDevAttrTotalConstantMemory:
+      *v = 65536;
+      break;
+    case cudaDevAttrWarpSize:
+      *v = 32;
+      break;
     case cudaDevAttrMaxRegistersPerBlock:
-    case cudaDevAttrMaxRegistersPerMultiprocessor: *v = 65536; break;
-    case cudaDevAttrClockRate: *v = 1980000; break;
-    case cudaDevAttrMemoryClockRate: *v = 2619000; break;
-    case cudaDevAttrMultiProcessorCount: *v = c.multiprocessors; break;
-    case cudaDevAttrL2CacheSize: *v = c.l2; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *v = c.threads_per_multiprocessor; break;
-    case cudaDevAttrComputeCapabilityMajor: *v = c.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *v = c.minor; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *v = static_cast<int>(c.shared_per_multiprocessor); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = static_cast<int>(c.shared_optin); break;
-    case cudaDevAttrReservedSharedMemoryPerBlock: *v = 1024; break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *v = c.blocks_per_multiprocessor; break;
-    case cudaDevAttrClusterLaunch: *v = c.major >= 9; break;
-    case cudaDevAttrPciBusId: *v = device + 1; break;
+    case cudaDevAttrMaxRegistersPerMultiprocessor:
+      *v = 65536;
+      break;
+    case cudaDevAttrClockRate:
+      *v = 1980000;
+      break;
+    case cudaDevAttrMemoryClockRate:
+      *v = 2619000;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *v = c.multiprocessors;
+      break;
+    case cudaDevAttrL2CacheSize:
+      *v = c.l2;
+      break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *v = c.threads_per_multiprocessor;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *v = c.major;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *v = c.minor;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *v = static_cast<int>(c.shared_per_multiprocessor);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *v = static_cast<int>(c.shared_optin);
+      break;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      *v = 1024;
+      break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      *v = c.blocks_per_multiprocessor;
+      break;
+    case cudaDevAttrClusterLaunch:
+      *v = c.major >= 9;
+      break;
+    case cudaDevAttrPciBusId:
+      *v = device + 1;
+      break;
     case cudaDevAttrKernelExecTimeout:
     case cudaDevAttrIntegrated:
     case cudaDevAttrComputeMode:
@@ -163,8 +218,11 @@ EMULATED cudaError_t cudaDeviceGetAttribute(int* v, cudaDeviceAttr attribute, in
     case cudaDevAttrHostNativeAtomicSupported:
     case cudaDevAttrPciDeviceId:
     case cudaDevAttrPciDomainId:
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: *v = 0; break;
-    default: *v = 1;  // what is left are capabilities
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+      *v = 0;
+      break;
+    default:
+      *v = 1;  // what is left are capabilities
   }
   return cudaSuccess;
 }

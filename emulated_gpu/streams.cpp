@@ -1,7 +1,7 @@
-// Streams, events and graphs. Everything is finished at once, unless EMULATED_GPU_EVENTS=late asks for the other extreme: a
-// device so slow that nothing is finished before somebody waits for it. What a real device does lies between the two; memory
-// that is used on another stream (record_stream) is free at once in the first case and only after a wait in the second. Captures are tracked, because PyTorch's allocator
-// behaves differently inside of one.
+// Streams, events and graphs. Everything is finished at once, unless EMULATED_GPU_EVENTS=late asks for the other
+// extreme: a device so slow that nothing is finished before somebody waits for it. What a real device does lies between
+// the two; memory that is used on another stream (record_stream) is free at once in the first case and only after a
+// wait in the second. Captures are tracked, because PyTorch's allocator behaves differently inside of one.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -76,7 +76,9 @@ EMULATED cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t st
   events[event] = {stream, ++last_number};
   return cudaSuccess;
 }
-EMULATED cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+EMULATED cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, 0);
+}
 EMULATED cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (!late()) return cudaSuccess;
   const std::lock_guard guard(order_lock);
@@ -128,8 +130,8 @@ EMULATED cudaError_t cudaStreamGetPriority(cudaStream_t, int* p) {
 
 namespace {
 
-cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t** nodes,
-                       std::size_t* count) {
+cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+                       const cudaGraphNode_t** nodes, std::size_t* count) {
   *status = cudaStreamCaptureStatusNone;
   if (id) *id = 0;
   if (graph) *graph = reinterpret_cast<cudaGraph_t>(0x2000);
@@ -149,18 +151,22 @@ cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, uns
 // Its header gives CUDA 12 the name without a version to its second version.
 #if CUDART_VERSION < 13000
 #undef cudaStreamGetCaptureInfo
-EMULATED cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+EMULATED cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                                 unsigned long long* id, cudaGraph_t* graph,
                                                  const cudaGraphNode_t** nodes, std::size_t* count) {
   return capture_of(stream, status, id, graph, nodes, count);
 }
-EMULATED cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                                 const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+EMULATED cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                                 unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
+                                                 std::size_t* count) {
   if (edges) *edges = nullptr;
   return capture_of(stream, status, id, graph, nodes, count);
 }
 #else
-EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                              const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                              unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t** nodes,
+                                              const cudaGraphEdgeData** edges, std::size_t* count) {
   if (edges) *edges = nullptr;
   return capture_of(stream, status, id, graph, nodes, count);
 }
@@ -188,7 +194,9 @@ EMULATED cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t* nodes, std:
   return cudaSuccess;
 }
 EMULATED cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t, unsigned long long) { return create(e); }
-EMULATED cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* e, cudaGraph_t, unsigned long long) { return create(e); }
+EMULATED cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* e, cudaGraph_t, unsigned long long) {
+  return create(e);
+}
 
 EMULATED cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void* data, unsigned) {
   call(stream, cudaSuccess, data);

@@ -1,4 +1,5 @@
-// What was asked of this library and only a device can answer: counted by name, so that a report can say what is missing.
+// What was asked of this library and only a device can answer: counted by name, so that a report can say what is
+// missing.
 #include <cstring>
 #include <mutex>
 

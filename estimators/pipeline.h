@@ -37,7 +37,8 @@ struct Unrolled {
   std::shared_ptr<const torch_export::Program> program;
   std::vector<Note> notes;
 };
-Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims, const TrainingSetup& setup);
+Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims,
+                               const TrainingSetup& setup);
 
 /// Runs `setup.steps` steps of the reference program (docs/reference-program.md) on paper: forward, loss,
 /// backward in the engine's order, clipping, optimizer. The events are what PyTorch would ask its allocator for.

@@ -78,31 +78,39 @@ std::int64_t enumerator(const std::string& word) {
 }
 
 /// The value as the schema's type wants it.
-IValue typed(const IValue& v, const c10::TypePtr& type, std::optional<std::int32_t> repeat, const CallSettings& settings) {
+IValue typed(const IValue& v, const c10::TypePtr& type, std::optional<std::int32_t> repeat,
+             const CallSettings& settings) {
   switch (type->kind()) {
     case c10::TypeKind::OptionalType:
       if (v.isNone()) return v;
       return typed(v, type->castRaw<c10::OptionalType>()->getElementType(), repeat, settings);
-    case c10::TypeKind::TensorType: return as_tensor(v);
+    case c10::TypeKind::TensorType:
+      return as_tensor(v);
     case c10::TypeKind::NumberType:
       if (v.isTensor()) return v.toTensor().item();
       if (v.isInt() || v.isDouble() || v.isBool()) return v;
       refuse("a number was expected and there is a " + v.tagKind());
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return v.isString() ? enumerator(v.toStringRef()) : to_int(v);
-    case c10::TypeKind::FloatType: return to_double(v);
-    case c10::TypeKind::BoolType: return v.isBool() ? v : IValue(to_int(v) != 0);
-    case c10::TypeKind::DeviceObjType: return settings.device;
+    case c10::TypeKind::SymIntType:
+      return v.isString() ? enumerator(v.toStringRef()) : to_int(v);
+    case c10::TypeKind::FloatType:
+      return to_double(v);
+    case c10::TypeKind::BoolType:
+      return v.isBool() ? v : IValue(to_int(v) != 0);
+    case c10::TypeKind::DeviceObjType:
+      return settings.device;
     case c10::TypeKind::ListType: {
       const c10::TypePtr& inner = type->castRaw<c10::ListType>()->getElementType();
       std::vector<IValue> values = items(v);
       // int[2] stride=1: one number stands for all.
       if (repeat && !v.isTuple() && !v.isList()) values.assign(static_cast<std::size_t>(*repeat), v);
-      c10::impl::GenericList list(inner->kind() == c10::TypeKind::SymIntType ? c10::TypePtr(c10::IntType::get()) : inner);
+      c10::impl::GenericList list(inner->kind() == c10::TypeKind::SymIntType ? c10::TypePtr(c10::IntType::get())
+                                                                             : inner);
       for (const IValue& item : values) list.push_back(typed(item, inner, {}, settings));
       return list;
     }
-    default: return v;
+    default:
+      return v;
   }
 }
 
@@ -116,10 +124,15 @@ std::optional<IValue> symbolic(const Call& call, const Names& names) {
     return x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q;
   };
   const std::string& op = call.op;
-  if (op == "_operator.add") return both_int() ? IValue(to_int(a(0)) + to_int(a(1))) : IValue(to_double(a(0)) + to_double(a(1)));
-  if (op == "_operator.sub") return both_int() ? IValue(to_int(a(0)) - to_int(a(1))) : IValue(to_double(a(0)) - to_double(a(1)));
-  if (op == "_operator.mul") return both_int() ? IValue(to_int(a(0)) * to_int(a(1))) : IValue(to_double(a(0)) * to_double(a(1)));
-  if (op == "_operator.floordiv") return both_int() ? IValue(floor_div(to_int(a(0)), to_int(a(1)))) : IValue(std::floor(to_double(a(0)) / to_double(a(1))));
+  if (op == "_operator.add")
+    return both_int() ? IValue(to_int(a(0)) + to_int(a(1))) : IValue(to_double(a(0)) + to_double(a(1)));
+  if (op == "_operator.sub")
+    return both_int() ? IValue(to_int(a(0)) - to_int(a(1))) : IValue(to_double(a(0)) - to_double(a(1)));
+  if (op == "_operator.mul")
+    return both_int() ? IValue(to_int(a(0)) * to_int(a(1))) : IValue(to_double(a(0)) * to_double(a(1)));
+  if (op == "_operator.floordiv")
+    return both_int() ? IValue(floor_div(to_int(a(0)), to_int(a(1))))
+                      : IValue(std::floor(to_double(a(0)) / to_double(a(1))));
   if (op == "_operator.mod") return IValue(to_int(a(0)) - to_int(a(1)) * floor_div(to_int(a(0)), to_int(a(1))));
   if (op == "_operator.truediv") return IValue(to_double(a(0)) / to_double(a(1)));
   if (op == "_operator.pow") {
@@ -129,7 +142,8 @@ std::optional<IValue> symbolic(const Call& call, const Names& names) {
   if (op == "_operator.neg") return IValue(-to_int(a(0)));
   if (op == "torch.sym_max" || op == "builtins.max") return IValue(std::max(to_int(a(0)), to_int(a(1))));
   if (op == "torch.sym_min" || op == "builtins.min") return IValue(std::min(to_int(a(0)), to_int(a(1))));
-  if (op == "math.trunc" || op == "math.floor" || op == "torch.sym_int") return IValue(static_cast<std::int64_t>(std::floor(to_double(a(0)))));
+  if (op == "math.trunc" || op == "math.floor" || op == "torch.sym_int")
+    return IValue(static_cast<std::int64_t>(std::floor(to_double(a(0)))));
   if (op == "math.ceil") return IValue(static_cast<std::int64_t>(std::ceil(to_double(a(0)))));
   if (op == "torch.sym_float" || op == "aten::sym_float") return IValue(to_double(a(0)));
   if (op == "_operator.eq") return IValue(to_double(a(0)) == to_double(a(1)));
@@ -161,7 +175,8 @@ std::optional<IValue> python_only(const Call& call, const Names& names, const Ca
       const IValue v = a ? plain(*a, names) : IValue();
       return v.isNone() ? otherwise : to_int(v);
     };
-    const std::int64_t dim = number("dim", 1, 0), start = number("start", 2, 0), end = number("end", 3, INT64_MAX), step = number("step", 4, 1);
+    const std::int64_t dim = number("dim", 1, 0), start = number("start", 2, 0), end = number("end", 3, INT64_MAX),
+                       step = number("step", 4, 1);
     if (start == 0 && step == 1 && end >= x.size(dim)) return call_op("aten::alias", "", {x});
     return call_op("aten::slice", "Tensor", {x, dim, start, end, step});
   }
@@ -212,9 +227,11 @@ std::vector<IValue> dispatch(const Tape& tape, const Call& call, const Names& na
     } else {
       refuse("the tape does not give '" + want.name() + "' of " + call.op);
     }
-    any_tensor = any_tensor || (stack.back().isTensor() && stack.back().toTensor().defined()) || stack.back().isTensorList();
+    any_tensor =
+        any_tensor || (stack.back().isTensor() && stack.back().toTensor().defined()) || stack.back().isTensorList();
   }
-  if (call.args.size() > arguments.size()) refuse(call.op + " takes " + std::to_string(arguments.size()) + " arguments");
+  if (call.args.size() > arguments.size())
+    refuse(call.op + " takes " + std::to_string(arguments.size()) + " arguments");
   op.callBoxed(stack);
   return stack;
 }
@@ -226,18 +243,34 @@ void bind(const Call& call, std::vector<IValue> results, Names& names) {
     results = std::move(inner);
   }
   for (std::size_t o = 0; o < call.outputs.size(); ++o)
-    if (call.outputs[o].valid()) names[static_cast<std::size_t>(call.outputs[o].index)] = o < results.size() ? std::move(results[o]) : IValue();
+    if (call.outputs[o].valid())
+      names[static_cast<std::size_t>(call.outputs[o].index)] = o < results.size() ? std::move(results[o]) : IValue();
 }
 
 }  // namespace
 
 c10::ScalarType scalar_type(DType dtype) {
   using S = c10::ScalarType;
-  static const std::map<std::string, S, std::less<>> types{
-      {"float32", S::Float}, {"float64", S::Double}, {"float16", S::Half}, {"bfloat16", S::BFloat16}, {"int64", S::Long}, {"int32", S::Int},
-      {"int16", S::Short}, {"int8", S::Char}, {"uint8", S::Byte}, {"bool", S::Bool}, {"complex64", S::ComplexFloat}, {"complex128", S::ComplexDouble},
-      {"complex32", S::ComplexHalf}, {"uint16", S::UInt16}, {"uint32", S::UInt32}, {"uint64", S::UInt64}, {"float8_e4m3fn", S::Float8_e4m3fn},
-      {"float8_e5m2", S::Float8_e5m2}, {"float8_e4m3fnuz", S::Float8_e4m3fnuz}, {"float8_e5m2fnuz", S::Float8_e5m2fnuz}};
+  static const std::map<std::string, S, std::less<>> types{{"float32", S::Float},
+                                                           {"float64", S::Double},
+                                                           {"float16", S::Half},
+                                                           {"bfloat16", S::BFloat16},
+                                                           {"int64", S::Long},
+                                                           {"int32", S::Int},
+                                                           {"int16", S::Short},
+                                                           {"int8", S::Char},
+                                                           {"uint8", S::Byte},
+                                                           {"bool", S::Bool},
+                                                           {"complex64", S::ComplexFloat},
+                                                           {"complex128", S::ComplexDouble},
+                                                           {"complex32", S::ComplexHalf},
+                                                           {"uint16", S::UInt16},
+                                                           {"uint32", S::UInt32},
+                                                           {"uint64", S::UInt64},
+                                                           {"float8_e4m3fn", S::Float8_e4m3fn},
+                                                           {"float8_e5m2", S::Float8_e5m2},
+                                                           {"float8_e4m3fnuz", S::Float8_e4m3fnuz},
+                                                           {"float8_e5m2fnuz", S::Float8_e5m2fnuz}};
   const auto it = types.find(name_of(dtype));
   if (it == types.end()) throw Refusal("input", "PyTorch has no dtype " + std::string(name_of(dtype)));
   return it->second;
@@ -253,9 +286,12 @@ void run_call(const Tape& tape, const Call& call, Names& names, const CallSettin
   try {
     if (call.unknown) refuse("PyTorch has no op " + call.op);
     std::vector<IValue> results;
-    if (auto number = symbolic(call, names)) results.push_back(std::move(*number));
-    else if (auto value = python_only(call, names, settings)) results.push_back(std::move(*value));
-    else results = dispatch(tape, call, names, settings);
+    if (auto number = symbolic(call, names))
+      results.push_back(std::move(*number));
+    else if (auto value = python_only(call, names, settings))
+      results.push_back(std::move(*value));
+    else
+      results = dispatch(tape, call, names, settings);
     bind(call, std::move(results), names);
     for (ValueId id : call.last_uses)
       if (id.valid()) names[static_cast<std::size_t>(id.index)] = IValue();
@@ -265,7 +301,8 @@ void run_call(const Tape& tape, const Call& call, Names& names, const CallSettin
     const std::string module = call.scope >= 0 ? tape.scopes[static_cast<std::size_t>(call.scope)].path : "";
     std::string text = e.what();
     text = text.substr(0, text.find('\n'));
-    throw Refusal("input", "PyTorch does not run " + call.op + ": " + text, module.empty() ? call.source : module, "this op of the model cannot be checked by a dry run");
+    throw Refusal("input", "PyTorch does not run " + call.op + ": " + text, module.empty() ? call.source : module,
+                  "this op of the model cannot be checked by a dry run");
   }
 }
 

@@ -4,8 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/autograd/engine.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "estimators/tape/uses.h"
@@ -17,7 +17,8 @@ namespace {
 /// Ends a second run as soon as the last tensor is there (early_stop of torch.utils.checkpoint).
 struct RecomputationDone {};
 
-void run_calls(const Tape& tape, Names& names, const CallSettings& settings, Recorder& recorder, std::int32_t first, std::int32_t last, bool recorded) {
+void run_calls(const Tape& tape, Names& names, const CallSettings& settings, Recorder& recorder, std::int32_t first,
+               std::int32_t last, bool recorded) {
   for (std::int32_t i = first; i <= last; ++i) {
     recorder.begin_call(i);
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
@@ -44,16 +45,16 @@ struct Region {
   bool autocast;
   c10::ScalarType autocast_dtype;
   std::vector<std::pair<std::size_t, c10::IValue>> inputs;
-  std::size_t saved = 0;         ///< tensors that the first run would have kept
+  std::size_t saved = 0;  ///< tensors that the first run would have kept
   bool recomputed = false;
   std::vector<at::Tensor> tensors;
 
   void recompute();
 };
 
-thread_local bool saving_on_host = false;         ///< while a SaveOnHost lives
-thread_local std::shared_ptr<Region> first_run;   ///< set while a region runs for the first time
-thread_local Region* second_run = nullptr;        ///< set while it runs again
+thread_local bool saving_on_host = false;        ///< while a SaveOnHost lives
+thread_local std::shared_ptr<Region> first_run;  ///< set while a region runs for the first time
+thread_local Region* second_run = nullptr;       ///< set while it runs again
 
 /// Of the first run: keeps nothing but a place.
 struct Placeholder : torch::autograd::SavedVariableHooks {
@@ -134,8 +135,18 @@ void Region::recompute() {
   restore();
 }
 
-std::shared_ptr<Region> make_region(const Tape& tape, const CheckpointRegion& calls, const Names& names, const CallSettings& settings, Recorder& recorder) {
-  auto region = std::make_shared<Region>(Region{tape, calls, settings, recorder, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA), {}, 0, false, {}});
+std::shared_ptr<Region> make_region(const Tape& tape, const CheckpointRegion& calls, const Names& names,
+                                    const CallSettings& settings, Recorder& recorder) {
+  auto region = std::make_shared<Region>(Region{tape,
+                                                calls,
+                                                settings,
+                                                recorder,
+                                                at::autocast::is_autocast_enabled(at::kCUDA),
+                                                at::autocast::get_autocast_dtype(at::kCUDA),
+                                                {},
+                                                0,
+                                                false,
+                                                {}});
   std::vector<bool> seen(tape.values.size(), false);
   const auto take = [&](ValueId id) {
     const auto index = static_cast<std::size_t>(id.index);

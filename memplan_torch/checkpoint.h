@@ -6,7 +6,8 @@
 
 namespace memplan::torch_side {
 
-/// torch.autograd.graph.save_on_cpu(pin_memory=True) while it lives: what autograd saves is copied to pinned host memory.
+/// torch.autograd.graph.save_on_cpu(pin_memory=True) while it lives: what autograd saves is copied to pinned host
+/// memory.
 class SaveOnHost {
  public:
   explicit SaveOnHost(bool wanted);
@@ -18,8 +19,8 @@ class SaveOnHost {
   bool before_;
 };
 
-/// Runs every call in order. Calls of a checkpointed region save nothing but the region's inputs; the first gradient that
-/// needs a tensor of the region runs it again.
+/// Runs every call in order. Calls of a checkpointed region save nothing but the region's inputs; the first gradient
+/// that needs a tensor of the region runs it again.
 void run_tape(const Tape& tape, Names& names, const CallSettings& settings, Recorder& recorder);
 
 }  // namespace memplan::torch_side

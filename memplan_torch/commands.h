@@ -1,5 +1,5 @@
-// memplan-torch: one function per sub-command, one file each. memplan starts the program, writes a request as JSON to its
-// stdin and reads the reply as JSON from its stdout (estimators/companion/companion.h is the other end).
+// memplan-torch: one function per sub-command, one file each. memplan starts the program, writes a request as JSON to
+// its stdin and reads the reply as JSON from its stdout (estimators/companion/companion.h is the other end).
 //
 // A sub-command returns the reply, or throws: Refusal for what the user can act on, anything else for the rest. main
 // prints {"reply": …} or {"error": {"kind", "what", "where", "hint"}} and nothing else.
@@ -14,7 +14,10 @@ namespace memplan::torch_side {
 /// An error in the words of memplan::Error; `kind` is "usage", "input" or "internal".
 struct Refusal : std::runtime_error {
   Refusal(std::string kind_, std::string what_, std::string where_ = {}, std::string hint_ = {})
-      : std::runtime_error(std::move(what_)), kind(std::move(kind_)), where(std::move(where_)), hint(std::move(hint_)) {}
+      : std::runtime_error(std::move(what_)),
+        kind(std::move(kind_)),
+        where(std::move(where_)),
+        hint(std::move(hint_)) {}
   std::string kind, where, hint;
 };
 

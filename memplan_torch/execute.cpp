@@ -20,7 +20,10 @@ nlohmann::json device_json(int device) {
   const auto get = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "_ZN2at4cuda19getDevicePropertiesEa"));
   if (!get) return {{"index", device}};
   const cudaDeviceProp& p = *get(static_cast<c10::DeviceIndex>(device));
-  return {{"index", device}, {"name", p.name}, {"compute_capability", std::to_string(p.major) + "." + std::to_string(p.minor)}, {"multiprocessors", p.multiProcessorCount},
+  return {{"index", device},
+          {"name", p.name},
+          {"compute_capability", std::to_string(p.major) + "." + std::to_string(p.minor)},
+          {"multiprocessors", p.multiProcessorCount},
           {"total_bytes", p.totalGlobalMem}};
 }
 
@@ -37,13 +40,18 @@ nlohmann::json run_execute(const nlohmann::json& json) {
   }
   const int device = json.value("device", 0);
   if (const std::string problem = open_cuda(); !problem.empty())
-    throw Refusal("usage", "this PyTorch has no CUDA libraries that can be opened", problem, "install the CUDA build of torch: pip install torch");
+    throw Refusal("usage", "this PyTorch has no CUDA libraries that can be opened", problem,
+                  "install the CUDA build of torch: pip install torch");
   if (const std::string found = library_version(); found != TORCH_VERSION)
-    throw Refusal("usage", "memplan-torch was built for torch " TORCH_VERSION " and runs with " + found, {}, "set MEMPLAN_TORCH_PYTHON to a Python with torch " TORCH_VERSION);
+    throw Refusal("usage", "memplan-torch was built for torch " TORCH_VERSION " and runs with " + found, {},
+                  "set MEMPLAN_TORCH_PYTHON to a Python with torch " TORCH_VERSION);
   const int count = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  if (count == 0) throw Refusal("usage", "this machine has no CUDA device that PyTorch can use", "--on cuda", "--on emulated[:DEVICE] needs none");
+  if (count == 0)
+    throw Refusal("usage", "this machine has no CUDA device that PyTorch can use", "--on cuda",
+                  "--on emulated[:DEVICE] needs none");
   if (device < 0 || device >= count)
-    throw Refusal("usage", "there is no CUDA device " + std::to_string(device), "--on cuda:" + std::to_string(device), "PyTorch sees " + std::to_string(count));
+    throw Refusal("usage", "there is no CUDA device " + std::to_string(device), "--on cuda:" + std::to_string(device),
+                  "PyTorch sees " + std::to_string(count));
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   at::globalContext().setDeterministicAlgorithms(false, false);
 

@@ -10,7 +10,8 @@ std::string library_version() {
   const std::string config = at::show_config();
   const std::string key = "TORCH_VERSION=";
   const auto at = config.find(key);
-  return at == std::string::npos ? std::string() : config.substr(at + key.size(), config.find_first_of(", \n", at) - at - key.size());
+  return at == std::string::npos ? std::string()
+                                 : config.substr(at + key.size(), config.find_first_of(", \n", at) - at - key.size());
 }
 
 std::string open_cuda() {

@@ -10,7 +10,8 @@ namespace {
 
 // One line per sub-command.
 constexpr SubCommand sub_commands[] = {
-    {"execute", "run a tape's training or inference steps on a CUDA device and say what its allocator did", run_execute},
+    {"execute", "run a tape's training or inference steps on a CUDA device and say what its allocator did",
+     run_execute},
     {"version", "the versions of PyTorch that this was built for and that it runs with", run_version},
     {"read-torchscript", "the program of a TorchScript file, without its weights", run_read_torchscript},
 };
@@ -21,7 +22,8 @@ int answer(const nlohmann::json& reply) {
   return written && reply.contains("reply") ? 0 : 1;
 }
 
-nlohmann::json error(const std::string& kind, const std::string& what, const std::string& where = {}, const std::string& hint = {}) {
+nlohmann::json error(const std::string& kind, const std::string& what, const std::string& where = {},
+                     const std::string& hint = {}) {
   return {{"error", {{"kind", kind}, {"what", what}, {"where", where}, {"hint", hint}}}};
 }
 

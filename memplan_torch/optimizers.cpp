@@ -14,7 +14,9 @@ namespace {
 using Impl = OptimizerImpl;
 constexpr double lr = 0.001;
 
-at::TensorOptions on(const at::Tensor& t, c10::ScalarType dtype) { return at::TensorOptions().dtype(dtype).device(t.device()); }
+at::TensorOptions on(const at::Tensor& t, c10::ScalarType dtype) {
+  return at::TensorOptions().dtype(dtype).device(t.device());
+}
 
 /// Optimizer.zero-ing of state: torch.zeros_like(p, memory_format=torch.preserve_format)
 at::Tensor state_like(const at::Tensor& p) { return at::zeros_like(p, {}, at::MemoryFormat::Preserve); }
@@ -60,7 +62,9 @@ struct Base : Optimizer {
     if (setup.weight_decay == 0) return gradients;
     return at::_foreach_add(gradients, p, setup.weight_decay);
   }
-  at::Tensor decayed(const at::Tensor& gradient, const at::Tensor& p) const { return setup.weight_decay == 0 ? gradient : gradient.add(p, setup.weight_decay); }
+  at::Tensor decayed(const at::Tensor& gradient, const at::Tensor& p) const {
+    return setup.weight_decay == 0 ? gradient : gradient.add(p, setup.weight_decay);
+  }
 
   void step() override {
     c10::NoGradGuard no_grad;
@@ -72,12 +76,14 @@ struct Base : Optimizer {
       end_loop();
       return;
     }
-    for (const auto& group : groups_of(parameters)) setup.impl == Impl::fused ? fused(group) : foreach(group);
+    for (const auto& group : groups_of(parameters)) setup.impl == Impl::fused ? fused(group) : foreach (group);
   }
 
   virtual void init(std::size_t) {}
-  virtual void foreach(const std::vector<std::size_t>& group) = 0;
-  virtual void fused(const std::vector<std::size_t>&) { throw Refusal("usage", "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop"); }
+  virtual void foreach (const std::vector<std::size_t>& group) = 0;
+  virtual void fused(const std::vector<std::size_t>&) {
+    throw Refusal("usage", "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+  }
   virtual void single(std::size_t) = 0;
   /// The loop's Python locals go when the function returns.
   virtual void end_loop() {}
@@ -88,7 +94,7 @@ struct Sgd : Base {
   std::map<std::size_t, at::Tensor> buffers;
   at::Tensor grad_local;
 
-  void foreach(const std::vector<std::size_t>& group) override {
+  void foreach (const std::vector<std::size_t>& group) override {
     PyTensors p = params(group);
     PyTensors g = decayed(grads(group), p);
     if (setup.momentum == 0) return at::_foreach_add_(p, g, -lr);
@@ -100,8 +106,10 @@ struct Sgd : Base {
     } else {
       for (std::size_t k = 0; k < group.size(); ++k) {
         auto& b = buffers[group[k]];
-        if (b.defined()) b.mul_(setup.momentum).add_(g[k], 1.0);
-        else b = g[k].detach().clone();
+        if (b.defined())
+          b.mul_(setup.momentum).add_(g[k], 1.0);
+        else
+          b = g[k].detach().clone();
       }
     }
     PyTensors b = pick(buffers, group);
@@ -115,7 +123,8 @@ struct Sgd : Base {
     }
   }
   void init(std::size_t i) override {
-    if (setup.impl == Impl::fused && setup.momentum != 0 && !buffers.count(i)) buffers[i] = at::empty_like(parameters[i].grad());
+    if (setup.impl == Impl::fused && setup.momentum != 0 && !buffers.count(i))
+      buffers[i] = at::empty_like(parameters[i].grad());
   }
   void fused(const std::vector<std::size_t>& group) override {
     PyTensors p = params(group), g = grads(group);
@@ -129,8 +138,10 @@ struct Sgd : Base {
     at::Tensor g = decayed(p.grad(), p);
     if (setup.momentum != 0) {
       auto& b = buffers[i];
-      if (!b.defined()) b = g.detach().clone();
-      else b.mul_(setup.momentum).add_(g, 1.0);
+      if (!b.defined())
+        b = g.detach().clone();
+      else
+        b.mul_(setup.momentum).add_(g, 1.0);
       g = setup.nesterov ? g.add(b, setup.momentum) : b;
     }
     grad_local = std::move(g);
@@ -148,16 +159,20 @@ struct Adam : Base {
   void init(std::size_t i) override {
     if (steps.count(i)) return;
     const at::Tensor& p = parameters[i];
-    steps[i] = setup.impl == Impl::fused ? at::zeros({}, on(p, at::kFloat)) : at::zeros({}, at::TensorOptions().dtype(at::kFloat));
+    steps[i] = setup.impl == Impl::fused ? at::zeros({}, on(p, at::kFloat))
+                                         : at::zeros({}, at::TensorOptions().dtype(at::kFloat));
     averages[i] = state_like(p);
     squares[i] = state_like(p);
     if (setup.amsgrad) maxima[i] = state_like(p);
   }
-  void foreach(const std::vector<std::size_t>& group) override {
-    PyTensors p = params(group), g = grads(group), m = pick(averages, group), v = pick(squares, group), t = pick(steps, group);
+  void foreach (const std::vector<std::size_t>& group) override {
+    PyTensors p = params(group), g = grads(group), m = pick(averages, group), v = pick(squares, group),
+              t = pick(steps, group);
     at::_foreach_add_(t, at::scalar_tensor(1.0), 1.0);
-    if (setup.weight_decay != 0 && decoupled) at::_foreach_mul_(p, 1 - lr * setup.weight_decay);
-    else g = decayed(std::move(g), p);
+    if (setup.weight_decay != 0 && decoupled)
+      at::_foreach_mul_(p, 1 - lr * setup.weight_decay);
+    else
+      g = decayed(std::move(g), p);
     at::_foreach_lerp_(m, g, 0.1);
     at::_foreach_mul_(v, 0.999);
     at::_foreach_addcmul_(v, g, g, 0.001);
@@ -175,18 +190,23 @@ struct Adam : Base {
     at::_foreach_addcdiv_(p, m, roots, std::vector<at::Scalar>(roots.size(), -lr));
   }
   void fused(const std::vector<std::size_t>& group) override {
-    PyTensors p = params(group), g = grads(group), m = pick(averages, group), v = pick(squares, group), t = pick(steps, group);
+    PyTensors p = params(group), g = grads(group), m = pick(averages, group), v = pick(squares, group),
+              t = pick(steps, group);
     PyTensors x = setup.amsgrad ? pick(maxima, group) : PyTensors();
     at::_foreach_add_(t, 1);
-    if (decoupled) at::_fused_adamw_(p, g, m, v, x, t, lr, 0.9, 0.999, setup.weight_decay, 1e-8, setup.amsgrad, false);
-    else at::_fused_adam_(p, g, m, v, x, t, lr, 0.9, 0.999, setup.weight_decay, 1e-8, setup.amsgrad, false);
+    if (decoupled)
+      at::_fused_adamw_(p, g, m, v, x, t, lr, 0.9, 0.999, setup.weight_decay, 1e-8, setup.amsgrad, false);
+    else
+      at::_fused_adam_(p, g, m, v, x, t, lr, 0.9, 0.999, setup.weight_decay, 1e-8, setup.amsgrad, false);
   }
   void single(std::size_t i) override {
     at::Tensor p = parameters[i];
     grad_local = p.grad();
     steps[i].add_(1);
-    if (setup.weight_decay != 0 && decoupled) p.mul_(1 - lr * setup.weight_decay);
-    else grad_local = decayed(grad_local, p);
+    if (setup.weight_decay != 0 && decoupled)
+      p.mul_(1 - lr * setup.weight_decay);
+    else
+      grad_local = decayed(grad_local, p);
     averages[i].lerp_(grad_local, 0.1);
     squares[i].mul_(0.999).addcmul_(grad_local, grad_local, 0.001);
     if (setup.amsgrad) at::maximum_out(maxima[i], maxima[i], squares[i]);
@@ -201,11 +221,12 @@ struct Adagrad : Base {
   at::Tensor deviation, grad_local;
   Adagrad(const OptimizerSetup& s, const Tensors& p) : Base(s, p) {
     for (std::size_t i = 0; i < p.size(); ++i) {
-      steps[i] = s.impl == Impl::fused ? at::zeros({}, on(p[i], at::kFloat)) : at::zeros({}, at::TensorOptions().dtype(at::kFloat));
+      steps[i] = s.impl == Impl::fused ? at::zeros({}, on(p[i], at::kFloat))
+                                       : at::zeros({}, at::TensorOptions().dtype(at::kFloat));
       sums[i] = at::full_like(p[i], 0.0, {}, at::MemoryFormat::Preserve).detach();
     }
   }
-  void foreach(const std::vector<std::size_t>& group) override {
+  void foreach (const std::vector<std::size_t>& group) override {
     PyTensors p = params(group), s = pick(sums, group), t = pick(steps, group);
     at::_foreach_add_(t, at::scalar_tensor(1.0), 1.0);
     PyTensors g = decayed(grads(group), p);
@@ -248,7 +269,7 @@ struct RmsProp : Base {
     squares[i] = state_like(parameters[i]);
     if (setup.momentum > 0) buffers[i] = state_like(parameters[i]);
   }
-  void foreach(const std::vector<std::size_t>& group) override {
+  void foreach (const std::vector<std::size_t>& group) override {
     PyTensors p = params(group), s = pick(squares, group), t = pick(steps, group);
     at::_foreach_add_(t, at::scalar_tensor(1.0), 1.0);
     PyTensors g = decayed(grads(group), p);
@@ -302,8 +323,9 @@ struct Adafactor : Base {
       variances[i] = at::zeros_like(g, {}, at::MemoryFormat::Preserve);
     }
   }
-  void foreach(const std::vector<std::size_t>&) override {
-    throw Refusal("usage", "dry runs do not have the foreach version of Adafactor", "--optimizer-impl foreach", "use --optimizer-impl loop, which is PyTorch's default for it");
+  void foreach (const std::vector<std::size_t>&) override {
+    throw Refusal("usage", "dry runs do not have the foreach version of Adafactor", "--optimizer-impl foreach",
+                  "use --optimizer-impl loop, which is PyTorch's default for it");
   }
   void single(std::size_t i) override {
     at::Tensor p = parameters[i];
@@ -337,19 +359,27 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Ten
   OptimizerSetup s = given;
   if (s.impl == Impl::automatic) s.impl = s.kind == OptimizerKind::adafactor ? Impl::loop : Impl::foreach;
   switch (s.kind) {
-    case OptimizerKind::none: return nullptr;
-    case OptimizerKind::sgd: return std::make_unique<Sgd>(s, parameters);
+    case OptimizerKind::none:
+      return nullptr;
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(s, parameters);
     case OptimizerKind::adam:
     case OptimizerKind::adamw: {
       auto adam = std::make_unique<Adam>(s, parameters);
       adam->decoupled = s.kind == OptimizerKind::adamw;
       return adam;
     }
-    case OptimizerKind::adagrad: return std::make_unique<Adagrad>(s, parameters);
-    case OptimizerKind::rmsprop: return std::make_unique<RmsProp>(s, parameters);
-    case OptimizerKind::adafactor: return std::make_unique<Adafactor>(s, parameters);
-    case OptimizerKind::lion: return make_lion(s, parameters);
-    default: throw Refusal("usage", "a dry run has no such optimizer", "--optimizer", "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
+    case OptimizerKind::adagrad:
+      return std::make_unique<Adagrad>(s, parameters);
+    case OptimizerKind::rmsprop:
+      return std::make_unique<RmsProp>(s, parameters);
+    case OptimizerKind::adafactor:
+      return std::make_unique<Adafactor>(s, parameters);
+    case OptimizerKind::lion:
+      return make_lion(s, parameters);
+    default:
+      throw Refusal("usage", "a dry run has no such optimizer", "--optimizer",
+                    "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
   }
 }
 

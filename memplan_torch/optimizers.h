@@ -1,5 +1,5 @@
-// torch.optim's optimizers as they call PyTorch, op by op (torch/optim/*.py of 2.11), and what stands around them in the
-// reference program: clipping and the gradient scaler.
+// torch.optim's optimizers as they call PyTorch, op by op (torch/optim/*.py of 2.11), and what stands around them in
+// the reference program: clipping and the gradient scaler.
 #pragma once
 
 #include <ATen/core/Tensor.h>

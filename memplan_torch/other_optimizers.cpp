@@ -14,7 +14,8 @@ namespace {
 /// lion_pytorch 0.2, update_fn.
 class Lion : public Optimizer {
  public:
-  Lion(const OptimizerSetup& setup, const Tensors& parameters) : decay_(setup.weight_decay), parameters_(parameters), averages_(parameters.size()) {}
+  Lion(const OptimizerSetup& setup, const Tensors& parameters)
+      : decay_(setup.weight_decay), parameters_(parameters), averages_(parameters.size()) {}
 
   void step() override {
     c10::NoGradGuard no_grad;
@@ -58,7 +59,8 @@ class Muon : public Optimizer {
   void step() override {
     c10::NoGradGuard no_grad;
     for (const at::Tensor& p : matrices_)
-      if (p.grad().defined() && !momentum_.count(p.unsafeGetTensorImpl())) momentum_[p.unsafeGetTensorImpl()] = at::zeros_like(p.grad(), {}, at::MemoryFormat::Preserve);
+      if (p.grad().defined() && !momentum_.count(p.unsafeGetTensorImpl()))
+        momentum_[p.unsafeGetTensorImpl()] = at::zeros_like(p.grad(), {}, at::MemoryFormat::Preserve);
     at::Tensor update;  // a name of the loop
     for (const at::Tensor& p : matrices_) {
       if (!p.grad().defined()) continue;
@@ -78,7 +80,8 @@ class Muon : public Optimizer {
 
 class Both : public Optimizer {
  public:
-  Both(std::unique_ptr<Optimizer> first, std::unique_ptr<Optimizer> second) : first_(std::move(first)), second_(std::move(second)) {}
+  Both(std::unique_ptr<Optimizer> first, std::unique_ptr<Optimizer> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
   void step() override {
     first_->step();
     second_->step();
@@ -110,7 +113,9 @@ class OnHost : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_lion(const OptimizerSetup& setup, const Tensors& parameters) { return std::make_unique<Lion>(setup, parameters); }
+std::unique_ptr<Optimizer> make_lion(const OptimizerSetup& setup, const Tensors& parameters) {
+  return std::make_unique<Lion>(setup, parameters);
+}
 
 std::unique_ptr<Optimizer> make_muon(const OptimizerSetup& setup, const Tensors& matrices, const Tensors& others) {
   OptimizerSetup adamw = setup;
@@ -118,6 +123,8 @@ std::unique_ptr<Optimizer> make_muon(const OptimizerSetup& setup, const Tensors&
   return std::make_unique<Both>(std::make_unique<Muon>(matrices), make_optimizer(adamw, others));
 }
 
-std::unique_ptr<Optimizer> make_host_optimizer(const Tensors& parameters) { return std::make_unique<OnHost>(parameters); }
+std::unique_ptr<Optimizer> make_host_optimizer(const Tensors& parameters) {
+  return std::make_unique<OnHost>(parameters);
+}
 
 }  // namespace memplan::torch_side

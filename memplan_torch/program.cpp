@@ -1,9 +1,9 @@
 #include "memplan_torch/program.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -20,7 +20,9 @@ namespace {
 
 bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::amp_fp16; }
 bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
-c10::ScalarType half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? at::kBFloat16 : at::kHalf; }
+c10::ScalarType half_of(Precision p) {
+  return p == Precision::amp_bf16 || p == Precision::bf16 ? at::kBFloat16 : at::kHalf;
+}
 
 at::Tensor first_floating(const c10::IValue& v) {
   if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_floating_point()) return v.toTensor();
@@ -43,7 +45,12 @@ void choose_attention(AttentionBackend b) {
 class Program {
  public:
   Program(const DryRunRequest& request, int device, Recorder& recorder)
-      : tape_(request.tape), setup_(request.setup), request_(request), target_of_(request.target), log_(recorder), names_(tape_.values.size()) {
+      : tape_(request.tape),
+        setup_(request.setup),
+        request_(request),
+        target_of_(request.target),
+        log_(recorder),
+        names_(tape_.values.size()) {
     settings_.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
     if (is_pure(setup_.precision)) settings_.model_dtype = half_of(setup_.precision);
   }
@@ -53,7 +60,8 @@ class Program {
     log_.enter(0, "set-up");
     move_model();
     const bool training = setup_.mode == Mode::training;
-    for (const DryRunTensor& t : request_.kv_cache) cache_.push_back(at::empty(t.sizes, at::TensorOptions().dtype(scalar_type(t.dtype)).device(settings_.device)));
+    for (const DryRunTensor& t : request_.kv_cache)
+      cache_.push_back(at::empty(t.sizes, at::TensorOptions().dtype(scalar_type(t.dtype)).device(settings_.device)));
     if (training) make_optimizers();
     for (int s = 1; s <= setup_.steps; ++s) {
       training ? train(s) : setup_.keep_loss_history ? evaluate(s) : infer(s);
@@ -64,7 +72,8 @@ class Program {
  private:
   at::Tensor on_device(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype) const {
     // With model.to(memory_format=torch.channels_last) tensors of four dimensions lie in that order, batches too.
-    const auto format = setup_.channels_last && sizes.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    const auto format =
+        setup_.channels_last && sizes.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
     return at::empty(sizes, at::TensorOptions().dtype(dtype).device(settings_.device), format).zero_();
   }
 
@@ -103,7 +112,9 @@ class Program {
     for (ValueId id : tape_.parameters) {
       if (!name(id).isTensor()) continue;
       const at::Tensor& t = name(id).toTensor();
-      if (t.requires_grad() && std::none_of(trainable_.begin(), trainable_.end(), [&](const at::Tensor& other) { return other.is_same(t); })) trainable_.push_back(t);
+      if (t.requires_grad() &&
+          std::none_of(trainable_.begin(), trainable_.end(), [&](const at::Tensor& other) { return other.is_same(t); }))
+        trainable_.push_back(t);
     }
   }
 
@@ -114,7 +125,9 @@ class Program {
       Tensors matrices, others;
       for (const at::Tensor& p : trainable_) {
         const auto& chosen = request_.hidden_matrices;
-        const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) { return name(id).isTensor() && name(id).toTensor().is_same(p); });
+        const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) {
+          return name(id).isTensor() && name(id).toTensor().is_same(p);
+        });
         (takes ? matrices : others).push_back(p);
       }
       optimizer_ = make_muon(setup_.optimizer, matrices, others);
@@ -153,8 +166,12 @@ class Program {
     const auto* layers = call.args.size() > 4 ? std::get_if<std::int64_t>(&call.args[4].value) : nullptr;
     const bool biases = flag(3);
     // cuDNN's numbers: RELU, TANH, LSTM, GRU.
-    const std::int64_t mode = call.op == "aten::lstm.input" ? 2 : call.op == "aten::gru.input" ? 3 : call.op == "aten::rnn_tanh.input" ? 1 : 0;
-    at::_cudnn_rnn_flatten_weight(weights, biases ? 4 : 2, weights[0].size(1), mode, weights[1].size(1), 0, layers ? *layers : 1, flag(8), flag(7));
+    const std::int64_t mode = call.op == "aten::lstm.input"       ? 2
+                              : call.op == "aten::gru.input"      ? 3
+                              : call.op == "aten::rnn_tanh.input" ? 1
+                                                                  : 0;
+    at::_cudnn_rnn_flatten_weight(weights, biases ? 4 : 2, weights[0].size(1), mode, weights[1].size(1), 0,
+                                  layers ? *layers : 1, flag(8), flag(7));
   }
 
   /// x[i] = host_x[i].to("cuda"): the name's old tensor goes when the new one is bound.
@@ -196,7 +213,8 @@ class Program {
     at::Tensor y;
     for (const c10::IValue& v : output_)
       if (!y.defined()) y = first_floating(v);
-    if (!y.defined()) throw Refusal("input", "the model has no floating output to take a loss of", {}, "use --mode inference");
+    if (!y.defined())
+      throw Refusal("input", "the model has no floating output to take a loss of", {}, "use --mode inference");
     Loss loss = setup_.loss;
     if (loss == Loss::automatic) loss = y.dim() >= 2 ? Loss::cross_entropy : Loss::sum;
     if (y.dim() == 0) return y;

@@ -57,8 +57,10 @@ class Writer {
     frames_.push_back({"", ScriptValues::class_name(*file.module.type()), file.module._ivalue().get(), ""});
     json nodes = json::array();
     const std::vector<int> results = body(*graph->block(), arguments, nodes, "");
-    reply_ = {{"torch", library_version()}, {"bytes_read", file.bytes_read}, {"inputs", inputs}, {"nodes", nodes}, {"outputs", results},
-              {"stacks", stacks_}, {"schemas", schemas_}};
+    reply_ = {{"torch", library_version()}, {"bytes_read", file.bytes_read},
+              {"inputs", inputs},           {"nodes", nodes},
+              {"outputs", results},         {"stacks", stacks_},
+              {"schemas", schemas_}};
     reply_["tensors"] = values_.tensors();
   }
 
@@ -67,7 +69,8 @@ class Writer {
  private:
   using Scope = std::unordered_map<const torch::jit::Value*, int>;
 
-  std::vector<int> body(const Block& block, const std::vector<int>& arguments, json& out, const std::string& fixed_line) {
+  std::vector<int> body(const Block& block, const std::vector<int>& arguments, json& out,
+                        const std::string& fixed_line) {
     Scope scope;
     for (std::size_t i = 0; i < arguments.size(); ++i) scope[block.inputs()[i]] = arguments[i];
     return nodes(block, scope, out, fixed_line);
@@ -75,7 +78,8 @@ class Writer {
 
   std::vector<int> nodes(const Block& block, Scope& scope, json& out, const std::string& fixed_line) {
     for (const Node* node : block.nodes()) {
-      if (++count_ > most_nodes) throw Refusal("input", "the TorchScript program has more than " + std::to_string(most_nodes) + " nodes");
+      if (++count_ > most_nodes)
+        throw Refusal("input", "the TorchScript program has more than " + std::to_string(most_nodes) + " nodes");
       const std::string line = fixed_line.empty() ? lines_.line(*node) : fixed_line;
       if (fixed_line.empty() && !line.empty()) frames_.back().line = line;
       one(*node, scope, out, line);
@@ -99,8 +103,10 @@ class Writer {
       const int id = scope[node.output()] = next_++;
       const std::string& name = node.s(attr::name);
       const c10::IValue value = owner.toObjectRef().getAttr(name);
-      if (name == "training" && value.isBool()) out.push_back({{"op", "prim::Constant"}, {"out", {id}}, {"value", {{"training", value.toBool()}}}});
-      else constant(id, value, out);
+      if (name == "training" && value.isBool())
+        out.push_back({{"op", "prim::Constant"}, {"out", {id}}, {"value", {{"training", value.toBool()}}}});
+      else
+        constant(id, value, out);
     } else if (node.kind() == prim::CallMethod) {
       call_method(node, scope, out, line);
     } else if (node.kind() == prim::CallFunction) {
@@ -121,18 +127,25 @@ class Writer {
   void call_method(const Node& node, Scope& scope, json& out, const std::string& line) {
     const std::string& name = node.s(attr::name);
     const auto it = known_.find(id_of(node.input(0), scope, out));
-    const auto type = it != known_.end() ? it->second.type()->cast<c10::ClassType>() : node.input(0)->type()->cast<c10::ClassType>();
-    if (!type || !type->findMethod(name)) throw Refusal("input", "the TorchScript program calls '" + name + "' on an object that is known only when it runs");
+    const auto type =
+        it != known_.end() ? it->second.type()->cast<c10::ClassType>() : node.input(0)->type()->cast<c10::ClassType>();
+    if (!type || !type->findMethod(name))
+      throw Refusal("input",
+                    "the TorchScript program calls '" + name + "' on an object that is known only when it runs");
     const void* object = it == known_.end() ? nullptr : it->second.toObject().get();
-    const bool is_module = type->is_module() && object && object != frames_.back().object && name.rfind("forward", 0) == 0;
+    const bool is_module =
+        type->is_module() && object && object != frames_.back().object && name.rfind("forward", 0) == 0;
     if (!is_module) return inlined(type->getMethod(name), node, 0, scope, out, line);
     frames_.push_back({values_.path_of(object), ScriptValues::class_name(*type), object, ""});
     inlined(type->getMethod(name), node, 0, scope, out, "");
     frames_.pop_back();
   }
 
-  void inlined(torch::jit::Function& function, const Node& node, std::size_t first, Scope& scope, json& out, const std::string& line) {
-    if (++depth_ > deepest_call) throw Refusal("input", "calls in the TorchScript program are nested deeper than " + std::to_string(deepest_call) + " levels");
+  void inlined(torch::jit::Function& function, const Node& node, std::size_t first, Scope& scope, json& out,
+               const std::string& line) {
+    if (++depth_ > deepest_call)
+      throw Refusal("input", "calls in the TorchScript program are nested deeper than " + std::to_string(deepest_call) +
+                                 " levels");
     std::vector<int> arguments;
     for (std::size_t i = first; i < node.inputs().size(); ++i) arguments.push_back(id_of(node.input(i), scope, out));
     const auto graph = torch::jit::toGraphFunction(function).graph();
@@ -151,7 +164,8 @@ class Writer {
       n["blocks"].push_back(std::move(b));
     }
     for (const auto* v : node.outputs()) n["out"].push_back(scope[v] = next_++);
-    if (node.hasAttribute(attr::name) && node.kindOf(attr::name) == torch::jit::AttributeKind::s) n["name"] = node.s(attr::name);
+    if (node.hasAttribute(attr::name) && node.kindOf(attr::name) == torch::jit::AttributeKind::s)
+      n["name"] = node.s(attr::name);
     if (node.kind() == prim::isinstance)
       for (const auto& t : node.tys(attr::types)) n["types"].push_back(t->repr_str());
     n["at"] = stack(node, line);
@@ -176,8 +190,11 @@ class Writer {
     for (const auto& a : schema->arguments()) {
       auto type = a.real_type();
       if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-      const char* kind = type->kind() == c10::TypeKind::ScalarTypeType ? "dtype" : type->kind() == c10::TypeKind::MemoryFormatType ? "memory_format"
-                         : type->kind() == c10::TypeKind::LayoutType ? "layout" : type->kind() == c10::TypeKind::DeviceObjType ? "device" : "";
+      const char* kind = type->kind() == c10::TypeKind::ScalarTypeType     ? "dtype"
+                         : type->kind() == c10::TypeKind::MemoryFormatType ? "memory_format"
+                         : type->kind() == c10::TypeKind::LayoutType       ? "layout"
+                         : type->kind() == c10::TypeKind::DeviceObjType    ? "device"
+                                                                           : "";
       json argument = json::array({a.name(), kind, a.kwarg_only()});
       if (a.default_value()) argument.push_back(values_.json_of(*a.default_value()));
       arguments.push_back(std::move(argument));
@@ -199,7 +216,8 @@ class Writer {
     json paths = json::array(), classes = json::array();
     for (const Frame& f : frames_) paths.push_back(f.path), classes.push_back(f.module_class);
     json entry{{"paths", std::move(paths)}, {"classes", std::move(classes)}, {"lines", lines}};
-    const auto [it, fresh] = stack_ids_.try_emplace(entry.dump(-1, ' ', false, json::error_handler_t::replace), static_cast<int>(stacks_.size()));
+    const auto [it, fresh] = stack_ids_.try_emplace(entry.dump(-1, ' ', false, json::error_handler_t::replace),
+                                                    static_cast<int>(stacks_.size()));
     if (fresh) stacks_.push_back(std::move(entry));
     return it->second;
   }
@@ -219,7 +237,8 @@ class Writer {
 
 json run_read_torchscript(const json& request) {
   const ScriptFile file = open_script(request.at("path").get<std::string>());
-  if (!file.module.find_method("forward")) throw Refusal("input", "the TorchScript module has no forward method", request.at("path").get<std::string>());
+  if (!file.module.find_method("forward"))
+    throw Refusal("input", "the TorchScript module has no forward method", request.at("path").get<std::string>());
   return Writer(file).take();
 }
 

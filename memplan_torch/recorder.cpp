@@ -21,7 +21,9 @@ using Allocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 /// libc10_cuda is opened at run time, so its variable is looked up by name; the calls are virtual and need no symbol.
 Allocator* cuda_allocator() {
   void* symbol = dlsym(RTLD_DEFAULT, "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
-  if (!symbol) throw Refusal("usage", "this PyTorch has no CUDA allocator", {}, "install the CUDA build of torch: pip install torch");
+  if (!symbol)
+    throw Refusal("usage", "this PyTorch has no CUDA allocator", {},
+                  "install the CUDA build of torch: pip install torch");
   return static_cast<std::atomic<Allocator*>*>(symbol)->load();
 }
 
@@ -54,7 +56,8 @@ thread_local std::vector<Frame> frames;
 
 /// Ops that only make the memory of the op around them.
 bool only_makes_memory(const std::string& name) {
-  return name.rfind("aten::empty", 0) == 0 || name == "aten::new_empty" || name == "aten::resize_" || name == "aten::_to_copy" || name == "aten::new_empty_strided";
+  return name.rfind("aten::empty", 0) == 0 || name == "aten::new_empty" || name == "aten::resize_" ||
+         name == "aten::_to_copy" || name == "aten::new_empty_strided";
 }
 
 }  // namespace
@@ -88,14 +91,25 @@ struct Recorder::State {
     if (!active || e.device_ != device) return;
     int kind;
     switch (e.action_) {
-      case TraceEntry::ALLOC: kind = alloc; break;
-      case TraceEntry::FREE_REQUESTED: kind = free_; break;
+      case TraceEntry::ALLOC:
+        kind = alloc;
+        break;
+      case TraceEntry::FREE_REQUESTED:
+        kind = free_;
+        break;
       case TraceEntry::SEGMENT_ALLOC:
-      case TraceEntry::SEGMENT_MAP: kind = segment_alloc; break;
+      case TraceEntry::SEGMENT_MAP:
+        kind = segment_alloc;
+        break;
       case TraceEntry::SEGMENT_FREE:
-      case TraceEntry::SEGMENT_UNMAP: kind = segment_free; break;
-      case TraceEntry::OOM: kind = out_of_memory; break;
-      default: return;
+      case TraceEntry::SEGMENT_UNMAP:
+        kind = segment_free;
+        break;
+      case TraceEntry::OOM:
+        kind = out_of_memory;
+        break;
+      default:
+        return;
     }
     const std::lock_guard lock(mutex);
     OpRow op;
@@ -141,10 +155,16 @@ void on_exit(const at::RecordFunction&, at::ObserverContext*) {
   if (!frames.empty()) frames.pop_back();
 }
 
-Counts peaks(const c10::CachingDeviceAllocator::DeviceStats& s) { return {s.requested_bytes[0].peak, s.allocated_bytes[0].peak, s.reserved_bytes[0].peak}; }
-Counts now(const c10::CachingDeviceAllocator::DeviceStats& s) { return {s.requested_bytes[0].current, s.allocated_bytes[0].current, s.reserved_bytes[0].current}; }
+Counts peaks(const c10::CachingDeviceAllocator::DeviceStats& s) {
+  return {s.requested_bytes[0].peak, s.allocated_bytes[0].peak, s.reserved_bytes[0].peak};
+}
+Counts now(const c10::CachingDeviceAllocator::DeviceStats& s) {
+  return {s.requested_bytes[0].current, s.allocated_bytes[0].current, s.reserved_bytes[0].current};
+}
 
-nlohmann::json to_json(const Counts& c) { return {{"requested", c.requested}, {"allocated", c.allocated}, {"reserved", c.reserved}}; }
+nlohmann::json to_json(const Counts& c) {
+  return {{"requested", c.requested}, {"allocated", c.allocated}, {"reserved", c.reserved}};
+}
 
 Counts largest(const Counts& a, const Counts& b) {
   return {std::max(a.requested, b.requested), std::max(a.allocated, b.allocated), std::max(a.reserved, b.reserved)};
@@ -156,7 +176,9 @@ Recorder::Recorder(int device) : state_(std::make_unique<State>()) {
   state_->device = device;
   state_->allocator = cuda_allocator();
   current = state_.get();
-  state_->callback = at::addGlobalCallback(at::RecordFunctionCallback(on_enter, on_exit).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  state_->callback =
+      at::addGlobalCallback(at::RecordFunctionCallback(on_enter, on_exit)
+                                .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   state_->allocator->attachAllocatorTraceTracker([](const TraceEntry& e) {
     if (current) current->trace(e);
   });
@@ -203,7 +225,8 @@ void Recorder::begin_call(std::int32_t call) {
 void Recorder::end_call(bool recorded) {
   const std::lock_guard lock(state_->mutex);
   if (recorded)
-    for (std::uint64_t s = state_->first_sequence; s < at::sequence_number::peek(); ++s) state_->call_of_sequence[s] = state_->call;
+    for (std::uint64_t s = state_->first_sequence; s < at::sequence_number::peek(); ++s)
+      state_->call_of_sequence[s] = state_->call;
   state_->call = -1;
 }
 
@@ -221,7 +244,11 @@ nlohmann::json Recorder::report(bool with_events) const {
     phases.push_back({{"step", p.step}, {"phase", p.phase}, {"peak", to_json(p.peak)}});
     peak = largest(peak, p.peak);
     if (i + 1 < state_->phases.size() && state_->phases[i + 1].step == p.step) continue;
-    steps.push_back({{"step", p.step}, {"peak", to_json(peak)}, {"after", to_json(p.after)}, {"segments", p.segments}, {"retries", p.retries}});
+    steps.push_back({{"step", p.step},
+                     {"peak", to_json(peak)},
+                     {"after", to_json(p.after)},
+                     {"segments", p.segments},
+                     {"retries", p.retries}});
     peak = {};
   }
   json out{{"steps", steps}, {"phases", phases}};

@@ -70,8 +70,8 @@ std::string first_line(const std::string& text) {
   return begin == std::string::npos ? "it gives no reason" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
-/// LibTorch's parser, type checker and unpickler recurse: what is nested deeply enough ends at the stack's end, and a damaged file
-/// may run into other bounds. The answer of the process is then this one.
+/// LibTorch's parser, type checker and unpickler recurse: what is nested deeply enough ends at the stack's end, and a
+/// damaged file may run into other bounds. The answer of the process is then this one.
 void say_so_when_libtorch_crashes() {
   static char stack[1 << 16];
   stack_t other{};
@@ -82,8 +82,9 @@ void say_so_when_libtorch_crashes() {
   action.sa_flags = SA_ONSTACK;
   action.sa_handler = [](int) {
     // Only what a signal handler may call.
-    constexpr char text[] = R"({"error": {"kind": "input", "what": "LibTorch crashes on this TorchScript file: it is damaged, or nested too deeply", "hint": "save it again, or use torch.export.save"}})"
-                            "\n";
+    constexpr char text[] =
+        R"({"error": {"kind": "input", "what": "LibTorch crashes on this TorchScript file: it is damaged, or nested too deeply", "hint": "save it again, or use torch.export.save"}})"
+        "\n";
     [[maybe_unused]] const ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
     _exit(1);
   };

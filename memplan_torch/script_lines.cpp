@@ -15,7 +15,8 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? std::string() : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-/// What comes before "site-packages/" or Debian's "dist-packages/", or all but the last two parts, means nothing on another machine.
+/// What comes before "site-packages/" or Debian's "dist-packages/", or all but the last two parts, means nothing on
+/// another machine.
 std::string short_path(const std::string& path) {
   for (const char* packages : {"site-packages/", "dist-packages/"})  // the latter: Debian's
     if (const auto at = path.rfind(packages); at != std::string::npos) return path.substr(at + 14);
@@ -48,8 +49,8 @@ const std::string& ScriptLines::python_line(const std::string& path, std::size_t
   static const std::string none;
   const auto [it, fresh] = files_.try_emplace(path);
   std::error_code ec;
-  if (fresh && path.size() > 3 && path.compare(path.size() - 3, 3, ".py") == 0 && std::filesystem::is_regular_file(path, ec) &&
-      std::filesystem::file_size(path, ec) <= longest_file) {
+  if (fresh && path.size() > 3 && path.compare(path.size() - 3, 3, ".py") == 0 &&
+      std::filesystem::is_regular_file(path, ec) && std::filesystem::file_size(path, ec) <= longest_file) {
     std::ifstream in(path);
     for (std::string line; std::getline(in, line);) it->second.push_back(trimmed(line));
   }
@@ -62,7 +63,8 @@ std::string ScriptLines::line(const torch::jit::Node& node) {
   const auto where = range->file_line_col();
   if (!where || std::get<0>(*where).empty() || is_stack(*range)) return {};
   const auto& source = *range->source();
-  return entry(std::get<0>(*where), std::get<1>(*where), trimmed(source.get_line(source.lineno_for_offset(range->start())).str()));
+  return entry(std::get<0>(*where), std::get<1>(*where),
+               trimmed(source.get_line(source.lineno_for_offset(range->start())).str()));
 }
 
 std::vector<std::string> ScriptLines::frames(const torch::jit::Node& node) {

@@ -14,8 +14,8 @@ class ScriptLines {
   /// "torchvision/models/resnet.py:92 out = self.conv1(x)" of a scripted node; empty where the file does not tell.
   std::string line(const torch::jit::Node& node);
 
-  /// Of a traced node: the lines of all forward() frames, outermost first, each as above; empty for scripted ones. A trace
-  /// notes files and numbers only, so the text comes from the Python file where this machine has it.
+  /// Of a traced node: the lines of all forward() frames, outermost first, each as above; empty for scripted ones. A
+  /// trace notes files and numbers only, so the text comes from the Python file where this machine has it.
   std::vector<std::string> frames(const torch::jit::Node& node);
 
  private:

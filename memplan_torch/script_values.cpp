@@ -12,7 +12,9 @@ constexpr int deepest_module = 200;
 
 /// Of a constant that is known without reading a weight: one number, stored in a record small enough to be read.
 json number_of(const at::Tensor& t) {
-  if (t.numel() != 1 || !t.device().is_cpu() || t.layout() != at::kStrided || t.is_quantized() || t.storage().nbytes() > 64) return nullptr;
+  if (t.numel() != 1 || !t.device().is_cpu() || t.layout() != at::kStrided || t.is_quantized() ||
+      t.storage().nbytes() > 64)
+    return nullptr;
   if (t.scalar_type() == at::kBool) return t.item<bool>();
   if (at::isIntegralType(t.scalar_type(), false)) return t.item<std::int64_t>();
   if (at::isFloatingType(t.scalar_type())) {
@@ -39,14 +41,18 @@ void ScriptValues::walk(const c10::IValue& value, const std::string& path, int d
   }
   for (std::size_t i = 0; i < type->numAttributes(); ++i) {
     const c10::IValue& slot = object->slots()[i];
-    if (slot.isObject() && slot.toObject()->type()->is_module()) walk(slot, inside(type->getAttributeName(i)), depth + 1);
+    if (slot.isObject() && slot.toObject()->type()->is_module())
+      walk(slot, inside(type->getAttributeName(i)), depth + 1);
   }
 }
 
 int ScriptValues::tensor(const at::Tensor& t, const std::string& name, const char* kind) {
-  const void* storage = t.has_storage() && t.storage().nbytes() > 0 ? static_cast<const void*>(t.storage().unsafeGetStorageImpl()) : t.unsafeGetTensorImpl();
+  const void* storage = t.has_storage() && t.storage().nbytes() > 0
+                            ? static_cast<const void*>(t.storage().unsafeGetStorageImpl())
+                            : t.unsafeGetTensorImpl();
   const bool strided = t.layout() == at::kStrided;
-  Key key{storage, strided ? t.storage_offset() : 0, t.sizes().vec(), strided ? t.strides().vec() : std::vector<std::int64_t>{}};
+  Key key{storage, strided ? t.storage_offset() : 0, t.sizes().vec(),
+          strided ? t.strides().vec() : std::vector<std::int64_t>{}};
   const auto [it, fresh] = ids_.try_emplace(std::move(key), static_cast<int>(tensors_.size()));
   if (!fresh) {
     // A second name of the same weight.
@@ -58,7 +64,12 @@ int ScriptValues::tensor(const at::Tensor& t, const std::string& name, const cha
     return it->second;
   }
   by_name_[name] = it->second;
-  tensors_.push_back({{"name", name}, {"kind", kind}, {"dtype", c10::toString(t.scalar_type())}, {"sizes", t.sizes().vec()}, {"grad", t.requires_grad()}, {"number", number_of(t)}});
+  tensors_.push_back({{"name", name},
+                      {"kind", kind},
+                      {"dtype", c10::toString(t.scalar_type())},
+                      {"sizes", t.sizes().vec()},
+                      {"grad", t.requires_grad()},
+                      {"number", number_of(t)}});
   return it->second;
 }
 
@@ -84,7 +95,11 @@ json ScriptValues::json_of(const c10::IValue& v) {
   if (v.isNone()) return nullptr;
   if (v.isBool()) return v.toBool();
   if (v.isInt()) return v.toInt();
-  if (v.isDouble()) return std::isfinite(v.toDouble()) ? json(v.toDouble()) : json{{"f", std::isnan(v.toDouble()) ? "nan" : v.toDouble() > 0 ? "inf" : "-inf"}};
+  if (v.isDouble())
+    return std::isfinite(v.toDouble()) ? json(v.toDouble())
+                                       : json{{"f", std::isnan(v.toDouble()) ? "nan"
+                                                    : v.toDouble() > 0       ? "inf"
+                                                                             : "-inf"}};
   if (v.isString()) return v.toStringRef();
   if (v.isTensor()) return v.toTensor().defined() ? json{{"t", tensor(v.toTensor(), "", "constant")}} : json(nullptr);
   if (v.isList()) return {{"l", each(v.toListRef())}};

@@ -10,18 +10,19 @@
 namespace memplan {
 
 struct Advice {
-  std::string id;        ///< stable: "accumulation"
-  std::string title;     ///< "smaller micro-batches, accumulated"
-  std::string flags;     ///< to add to the command; empty where nothing can be estimated
-  std::string snippet;   ///< what to write in the program
-  std::string note;      ///< what it costs, or when it helps; one sentence
-  std::optional<Bytes> peak;   ///< process bytes with it, estimated by replay
-  Bytes saves;                 ///< against the present setup; negative: it costs
+  std::string id;             ///< stable: "accumulation"
+  std::string title;          ///< "smaller micro-batches, accumulated"
+  std::string flags;          ///< to add to the command; empty where nothing can be estimated
+  std::string snippet;        ///< what to write in the program
+  std::string note;           ///< what it costs, or when it helps; one sentence
+  std::optional<Bytes> peak;  ///< process bytes with it, estimated by replay
+  Bytes saves;                ///< against the present setup; negative: it costs
   Verdict verdict = Verdict::unknown;
 };
 
-/// Every trick that applies to the setup, each estimated; `known` is the estimate of the setup itself. In the order in which
-/// people try them.
-std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, const Estimate& known);
+/// Every trick that applies to the setup, each estimated; `known` is the estimate of the setup itself. In the order in
+/// which people try them.
+std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
+                           const Estimate& known);
 
 }  // namespace memplan

@@ -23,15 +23,18 @@ int bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precisio
 double Rehearsal::peak_at(std::int64_t b) const { return std::max(beyond(peak, batch, b), parameters); }
 double Rehearsal::forward_peak_at(std::int64_t b) const { return std::max(beyond(forward_peak, batch, b), parameters); }
 
-Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::int64_t small, std::int64_t large, const Device& device) {
+Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::int64_t small, std::int64_t large,
+                           const Device& device) {
   return catching([&] {
     Rehearsal r;
     Profile p[2];
     r.batch[0] = small, r.batch[1] = large;
     for (int i = 0; i < 2; ++i) {
       TrainingSetup setup = given;
-      if (small != large) setup.batch = r.batch[i];
-      else if (i == 1) p[1] = p[0];
+      if (small != large)
+        setup.batch = r.batch[i];
+      else if (i == 1)
+        p[1] = p[0];
       if (i == 0 || small != large) p[i] = take(profile(take(lower(model, setup)), setup, device));
       r.peak[i] = static_cast<double>(p[i].peak.count);
       r.forward_peak[i] = static_cast<double>(p[i].forward_peak.count);
@@ -49,20 +52,29 @@ OptimizerNeeds optimizer_needs(const OptimizerSetup& o, double trained_bytes, st
   const bool foreach = o.impl == OptimizerImpl::automatic || o.impl == OptimizerImpl::foreach;
   switch (o.kind) {
     case OptimizerKind::adam:
-    case OptimizerKind::adamw: return {states(o.amsgrad ? 3 : 2), foreach ? trained_bytes : 0};
-    case OptimizerKind::sgd: return {states(o.momentum > 0 ? 1 : 0), 0};
-    case OptimizerKind::adagrad: return {states(1), foreach ? trained_bytes : 0};
-    case OptimizerKind::rmsprop: return {states(o.momentum > 0 ? 2 : 1), foreach ? trained_bytes : 0};
-    case OptimizerKind::lion: return {states(1), 0};
-    case OptimizerKind::adamw8bit: return {2.0 * static_cast<double>(elements), 0};
-    default: return {};  // Adafactor's factored moments are small; nothing is a bound as well
+    case OptimizerKind::adamw:
+      return {states(o.amsgrad ? 3 : 2), foreach ? trained_bytes : 0};
+    case OptimizerKind::sgd:
+      return {states(o.momentum > 0 ? 1 : 0), 0};
+    case OptimizerKind::adagrad:
+      return {states(1), foreach ? trained_bytes : 0};
+    case OptimizerKind::rmsprop:
+      return {states(o.momentum > 0 ? 2 : 1), foreach ? trained_bytes : 0};
+    case OptimizerKind::lion:
+      return {states(1), 0};
+    case OptimizerKind::adamw8bit:
+      return {2.0 * static_cast<double>(elements), 0};
+    default:
+      return {};  // Adafactor's factored moments are small; nothing is a bound as well
   }
 }
 
 Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const Device& device) {
   double bytes = r.peak_at(batch);
   if (setup.mode == Mode::training) {
-    const OptimizerNeeds optimizer = setup.offload.optimizer ? OptimizerNeeds{} : optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
+    const OptimizerNeeds optimizer = setup.offload.optimizer
+                                         ? OptimizerNeeds{}
+                                         : optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
     // From the second step on the state is there all the time; from the second micro-batch on the gradients are.
     bytes += optimizer.state;
     const bool gradients_stay = setup.accumulate > 1 || setup.zero_grad == ZeroGrad::begin_keep;
@@ -72,7 +84,8 @@ Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, 
   return Bytes(static_cast<std::int64_t>(bytes)) + device.context;
 }
 
-StepTime step_time(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& a) {
+StepTime step_time(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const DeviceRates& rates,
+                   const TimeAssumptions& a) {
   StepTime t = micro_batch_time(r.work, batch, Share{}, rates, a);
   if (setup.mode == Mode::inference) {
     t.backward = t.again = 0;

@@ -1,8 +1,8 @@
 // What setups need at least, and how long they take, from few runs on paper shared by many setups.
 //
-// The bytes that live at an event are a straight line in the batch: parameters stay, all else grows with the samples. The
-// highest of such lines is convex, so the line through two batches, drawn on beyond them, lies below it. That makes a
-// bound from below for every other batch; it rejects setups and is never printed as what one needs.
+// The bytes that live at an event are a straight line in the batch: parameters stay, all else grows with the samples.
+// The highest of such lines is convex, so the line through two batches, drawn on beyond them, lies below it. That makes
+// a bound from below for every other batch; it rejects setups and is never printed as what one needs.
 #pragma once
 
 #include <map>
@@ -17,17 +17,19 @@ namespace memplan {
 struct Rehearsal {
   WorkLine work;
   std::int64_t batch[2];
-  double peak[2];           ///< requested bytes of a step without optimizer
-  double forward_peak[2];   ///< likewise, until the loss is taken
+  double peak[2];          ///< requested bytes of a step without optimizer
+  double forward_peak[2];  ///< likewise, until the loss is taken
   double parameters = 0, gradients = 0;
   /// Bound from below at any batch.
   double peak_at(std::int64_t b) const;
   double forward_peak_at(std::int64_t b) const;
 };
 
-/// Runs the batches `small` and `large` in place of the setup's; one run, that holds for any batch, where the file fixes it
+/// Runs the batches `small` and `large` in place of the setup's; one run, that holds for any batch, where the file
+/// fixes it
 /// (`small` = `large`). Optimizer and accumulation do not matter.
-Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& setup, std::int64_t small, std::int64_t large, const Device& device);
+Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& setup, std::int64_t small, std::int64_t large,
+                           const Device& device);
 
 /// What an optimizer adds at least, by the shapes of its state (torch/optim/*.py, bitsandbytes): no run is needed.
 struct OptimizerNeeds {
@@ -40,6 +42,7 @@ OptimizerNeeds optimizer_needs(const OptimizerSetup& optimizer, double trained_b
 Bytes least(const Rehearsal& rehearsal, const TrainingSetup& setup, std::int64_t batch, const Device& device);
 
 /// Seconds of one optimizer step.
-StepTime step_time(const Rehearsal& rehearsal, const TrainingSetup& setup, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& assumptions);
+StepTime step_time(const Rehearsal& rehearsal, const TrainingSetup& setup, std::int64_t batch, const DeviceRates& rates,
+                   const TimeAssumptions& assumptions);
 
 }  // namespace memplan

@@ -50,7 +50,8 @@ std::vector<Step> steps_of(const TrainingSetup& setup) {
 
 class FewestSearch {
  public:
-  FewestSearch(Tapes& tapes, const Depth& depth, const Device& device, Bytes margin) : tapes_(tapes), depth_(depth), device_(device), margin_(margin) {}
+  FewestSearch(Tapes& tapes, const Depth& depth, const Device& device, Bytes margin)
+      : tapes_(tapes), depth_(depth), device_(device), margin_(margin) {}
 
   std::optional<FewestGpus> find(const Step& step) {
     // What too many ranks do not hold fewer will not.
@@ -63,7 +64,8 @@ class FewestSearch {
         const TrainingSetup s = with(step.setup, gpus, tensor);
         if (!promises(s)) continue;
         const Result<Estimate> e = catching([&] { return take(estimate_tape(tapes_.of_rank(s, 0), s, device_)); });
-        if (e && judge(*e, device_, margin_).verdict == Verdict::fits) return FewestGpus{gpus, flags_of(s.parallel) + step.flags, s, e->peak.process};
+        if (e && judge(*e, device_, margin_).verdict == Verdict::fits)
+          return FewestGpus{gpus, flags_of(s.parallel) + step.flags, s, e->peak.process};
       }
     return std::nullopt;
   }
@@ -75,7 +77,8 @@ class FewestSearch {
   }
 
   bool promises(const TrainingSetup& s) {
-    const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes_, s, depth_, depth_.blocks, {}, device_); });
+    const Result<Forecast> forecast =
+        catching([&] { return forecast_of_rank(tapes_, s, depth_, depth_.blocks, {}, device_); });
     return forecast && forecast->process <= device_.total - margin_;
   }
 
@@ -87,7 +90,8 @@ class FewestSearch {
 
 }  // namespace
 
-std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool further) {
+std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device,
+                                      const MarginOf& margin, bool further) {
   if (setup.mode != Mode::training || is_parallel(resolve(setup.parallel))) return std::nullopt;
   Tapes tapes(model);
   const Result<Depth> depth = catching([&] { return tapes.depth(setup); });

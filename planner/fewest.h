@@ -12,13 +12,15 @@ struct FewestGpus {
   std::int64_t gpus = 0;
   std::string flags;  ///< "--gpus 8 --fsdp --checkpoint blocks"
   TrainingSetup setup;
-  Bytes peak;         ///< process bytes of the heaviest rank, estimated
+  Bytes peak;  ///< process bytes of the heaviest rank, estimated
 };
 
-/// The smallest power of two up to 16,384 with which the training fits when weights, gradients and optimizer state are shared
-/// out (FSDP2 on every block) and, where activations are too large for that, the blocks are cut as well (tensor and sequence
-/// parallelism within a node of 8). Samples of a GPU stay; where no number is enough as it is, and `further` ways may be gone, its
-/// blocks are checkpointed, then gathered in bfloat16. None for inference, for a setup that is parallel already, and where nothing of that is enough.
-std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin, bool further = true);
+/// The smallest power of two up to 16,384 with which the training fits when weights, gradients and optimizer state are
+/// shared out (FSDP2 on every block) and, where activations are too large for that, the blocks are cut as well (tensor
+/// and sequence parallelism within a node of 8). Samples of a GPU stay; where no number is enough as it is, and
+/// `further` ways may be gone, its blocks are checkpointed, then gathered in bfloat16. None for inference, for a setup
+/// that is parallel already, and where nothing of that is enough.
+std::optional<FewestGpus> fewest_gpus(const Model& model, const TrainingSetup& setup, const Device& device,
+                                      const MarginOf& margin, bool further = true);
 
 }  // namespace memplan

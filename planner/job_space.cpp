@@ -10,15 +10,18 @@
 
 namespace memplan {
 
-JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device& device, const SuggestOptions& options, Tapes& tapes)
+JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device& device, const SuggestOptions& options,
+                   Tapes& tapes)
     : present(given), keep_samples_(options.keep_samples) {
   batch = present.batch.value_or(1);
   micro = present.parallel.pipeline > 1 ? present.parallel.micro_batches : present.accumulate;
   samples = batch * micro * present.parallel.data;
   Knobs knobs = options.knobs;
-  for (Knob k : {Knob::batch, Knob::offload, Knob::parallel, Knob::allocator}) knobs.keep(k);  // offload on several GPUs has no model
+  for (Knob k : {Knob::batch, Knob::offload, Knob::parallel, Knob::allocator})
+    knobs.keep(k);  // offload on several GPUs has no model
   if (is_megatron(present.parallel.sharding))
-    for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters}) knobs.keep(k);  // its own
+    for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters})
+      knobs.keep(k);  // its own
   TrainingSetup alone = present;
   alone.parallel = ParallelSetup{};
   space = make_space(model, alone, batch, device, knobs, options.keep_samples);
@@ -56,14 +59,16 @@ void JobSpace::make_choices() {
   }
 }
 
-void JobSpace::make_options(const TrainingSetup& alone, const Device& device, const SuggestOptions& options, Tapes& tapes) {
+void JobSpace::make_options(const TrainingSetup& alone, const Device& device, const SuggestOptions& options,
+                            Tapes& tapes) {
   ParallelLimits limits;
   limits.bf16 = device.sm_major >= 8;
   limits.per_node = options.time.per_node;
   depth = tapes.depth(alone);
   const Result<std::int64_t> count = catching([&] { return count_blocks(tapes.whole(alone), present.parallel); });
   limits.blocks = blocks = count ? *count : 1;
-  limits.refusal = [&, alone](std::int64_t tensor, std::int64_t context, std::int64_t expert) -> std::optional<std::string> {
+  limits.refusal = [&, alone](std::int64_t tensor, std::int64_t context,
+                              std::int64_t expert) -> std::optional<std::string> {
     TrainingSetup s = alone;
     s.parallel.tensor = tensor, s.parallel.context = context, s.parallel.expert = expert;
     s.checkpoint.clear();
@@ -79,8 +84,10 @@ TrainingSetup JobSpace::setup_of(const Place& p) const {
   s.parallel = o.setup;
   if (o.converts && !o.setup.param_dtype && s.precision != Precision::fp16) s.precision = Precision::bf16;
   if (splits_) s.batch = p.batch;
-  if (s.parallel.pipeline > 1) s.parallel.micro_batches = p.micro_batches, s.accumulate = 1;
-  else s.accumulate = p.micro_batches;
+  if (s.parallel.pipeline > 1)
+    s.parallel.micro_batches = p.micro_batches, s.accumulate = 1;
+  else
+    s.accumulate = p.micro_batches;
   return s;
 }
 
@@ -92,9 +99,11 @@ std::string JobSpace::flags_of_place(const Place& p) const {
   const bool pipeline = parallel.options[p.option].setup.pipeline > 1, had_pipeline = present.parallel.pipeline > 1;
   if (p.batch != batch) append(fmt::format("--batch {}", p.batch));
   append(parallel.options[p.option].flags);
-  if (pipeline && (p.option > 0 || p.micro_batches != micro)) append(fmt::format("--micro-batches {}", p.micro_batches));
+  if (pipeline && (p.option > 0 || p.micro_batches != micro))
+    append(fmt::format("--micro-batches {}", p.micro_batches));
   const std::int64_t accumulate = pipeline ? 1 : p.micro_batches;
-  if (accumulate != present.accumulate || (!pipeline && had_pipeline && accumulate > 1)) append(fmt::format("--accumulate {}", accumulate));
+  if (accumulate != present.accumulate || (!pipeline && had_pipeline && accumulate > 1))
+    append(fmt::format("--accumulate {}", accumulate));
   append(choices[p.choice].flags);
   return flags;
 }
@@ -105,7 +114,9 @@ Place JobSpace::home() const {
   return p;
 }
 
-bool JobSpace::is_home(const Place& p) const { return p.option == 0 && p.choice == 0 && p.batch == batch && p.micro_batches == micro; }
+bool JobSpace::is_home(const Place& p) const {
+  return p.option == 0 && p.choice == 0 && p.batch == batch && p.micro_batches == micro;
+}
 
 std::vector<std::pair<std::int64_t, std::int64_t>> JobSpace::batches_of(const ParallelOption& o) const {
   std::vector<std::pair<std::int64_t, std::int64_t>> out;

@@ -34,7 +34,8 @@ struct Place {
 class JobSpace {
  public:
   /// `present.parallel` is resolved. Failure as of lower_whole.
-  JobSpace(const Model& model, const TrainingSetup& present, const Device& device, const SuggestOptions& options, Tapes& tapes);
+  JobSpace(const Model& model, const TrainingSetup& present, const Device& device, const SuggestOptions& options,
+           Tapes& tapes);
 
   TrainingSetup setup_of(const Place& place) const;
   /// What has to be added to (or replaced in) the command; empty for the present setup.

@@ -25,7 +25,8 @@ std::int64_t tokens_in(Bytes left, Bytes per_token, std::int64_t block) {
   return left.count / (per_token * block).count * block;
 }
 
-std::optional<LargestKvCache> largest_kv_cache(const Model& model, const TrainingSetup& given, const Device& device, const MarginOf& margin) {
+std::optional<LargestKvCache> largest_kv_cache(const Model& model, const TrainingSetup& given, const Device& device,
+                                               const MarginOf& margin) {
   if (given.mode != Mode::inference || is_parallel(resolve(given.parallel))) return std::nullopt;
   TrainingSetup setup = given;
   setup.kv_cache.reset();
@@ -56,7 +57,8 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
     out.peak = e->peak.process;
     return true;
   };
-  // More than the budget cannot fit; what the allocator rounds up, and what of its cache the forward pass takes again, moves the edge.
+  // More than the budget cannot fit; what the allocator rounds up, and what of its cache the forward pass takes again,
+  // moves the edge.
   std::int64_t good = 0, bad = tokens_in(out.budget.limit, out.per_token, out.block) / out.block + 1;
   std::int64_t probe = tokens_in(out.budget.left, out.per_token, out.block) / out.block;
   while (bad - good > 1) {

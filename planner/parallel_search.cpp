@@ -19,8 +19,14 @@ namespace {
 
 class ParallelSearch {
  public:
-  ParallelSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin, const SuggestOptions& options)
-      : device_(device), margin_(margin), options_(options), rates_(rates_of(device)), tapes_(model), job_(model, present, device, options, tapes_) {}
+  ParallelSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
+                 const SuggestOptions& options)
+      : device_(device),
+        margin_(margin),
+        options_(options),
+        rates_(rates_of(device)),
+        tapes_(model),
+        job_(model, present, device, options, tapes_) {}
 
   Suggestion run() {
     show("the present setup");
@@ -31,7 +37,8 @@ class ParallelSearch {
     if (out_.fitting.empty()) find_least();
     find_smallest();
     find_front();
-    (out_.fitting.empty() ? out_.count.left : out_.count.slower) = static_cast<std::int64_t>(places_.size()) - looked_at_;
+    (out_.fitting.empty() ? out_.count.left : out_.count.slower) =
+        static_cast<std::int64_t>(places_.size()) - looked_at_;
     for (const Unavailable& u : job_.space.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
     for (const Unavailable& u : job_.parallel.impossible) out_.rejected.push_back({u.flags, u.why, {}, false});
     add_bounded();
@@ -54,31 +61,42 @@ class ParallelSearch {
     s.parallel.gpus = s.parallel.tensor = tensor;
     s.parallel.sequence_parallel = sequence_parallel;
     if (converted && s.precision != Precision::fp16) s.precision = Precision::bf16;
-    const std::string key = fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.precision), fmt::join(s.checkpoint, ","), fmt::join(s.checkpoint_save, ","),
-                                        s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized, tensor, sequence_parallel);
+    const std::string key =
+        fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.precision), fmt::join(s.checkpoint, ","),
+                    fmt::join(s.checkpoint_save, ","), s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized, tensor,
+                    sequence_parallel);
     auto it = lines_.find(key);
     if (it == lines_.end()) {
       show("bounds: " + (c.flags.empty() ? std::string("as it is") : c.flags));
-      it = lines_.emplace(key, catching([&] {
-        const auto [low, high] = shallow_depths(job_.depth);
-        const DepthRuns runs{low > 0 ? low : 1, low > 0 ? high : 1, low > 0 ? job_.depth.blocks : 1, job_.space.open ? 1 : job_.batch, job_.space.open ? 2 : job_.batch};
-        return depth_lines(runs, [&](std::int64_t blocks, std::int64_t batch) {
-          TrainingSetup at = s;
-          if (job_.space.open) at.batch = batch;
-          return tapes_.of_rank(at, low > 0 ? blocks : 0);
-        }, s, device_);
-      })).first;
+      it = lines_
+               .emplace(key, catching([&] {
+                          const auto [low, high] = shallow_depths(job_.depth);
+                          const DepthRuns runs{low > 0 ? low : 1, low > 0 ? high : 1, low > 0 ? job_.depth.blocks : 1,
+                                               job_.space.open ? 1 : job_.batch, job_.space.open ? 2 : job_.batch};
+                          return depth_lines(
+                              runs,
+                              [&](std::int64_t blocks, std::int64_t batch) {
+                                TrainingSetup at = s;
+                                if (job_.space.open) at.batch = batch;
+                                return tapes_.of_rank(at, low > 0 ? blocks : 0);
+                              },
+                              s, device_);
+                        }))
+               .first;
     }
     return it->second ? &*it->second : nullptr;
   }
 
   /// Micro-batches of one shape take the same time wherever they are.
   const StepTime& share_of(const DepthLines& lines, const ParallelSetup& p, std::int64_t batch) {
-    const std::uint64_t key = (static_cast<std::uint64_t>(p.tensor) << 40) | (static_cast<std::uint64_t>(p.context) << 50) |
-                              (static_cast<std::uint64_t>(p.sequence_parallel) << 60) | static_cast<std::uint64_t>(batch);
+    const std::uint64_t key =
+        (static_cast<std::uint64_t>(p.tensor) << 40) | (static_cast<std::uint64_t>(p.context) << 50) |
+        (static_cast<std::uint64_t>(p.sequence_parallel) << 60) | static_cast<std::uint64_t>(batch);
     auto& known = shares_[&lines];
     const auto it = known.find(key);
-    return it != known.end() ? it->second : known.emplace(key, share_of_micro_batch(lines, p, batch, rates_, options_.time)).first->second;
+    return it != known.end()
+               ? it->second
+               : known.emplace(key, share_of_micro_batch(lines, p, batch, rates_, options_.time)).first->second;
   }
 
   void enumerate() {
@@ -105,8 +123,10 @@ class ParallelSearch {
             if (p.turned == 1) note_bound(p);
             continue;
           }
-          p.distance = choice.distance + (o > 0 ? static_cast<int>(Knob::parallel) + 1 : 0) + (batch != job_.batch ? static_cast<int>(Knob::batch) + 1 : 0);
-          const StepTime t = rank_step_time(*lines, setup, batch, count, share_of(*lines, option.setup, batch), rates_, options_.time);
+          p.distance = choice.distance + (o > 0 ? static_cast<int>(Knob::parallel) + 1 : 0) +
+                       (batch != job_.batch ? static_cast<int>(Knob::batch) + 1 : 0);
+          const StepTime t =
+              rank_step_time(*lines, setup, batch, count, share_of(*lines, option.setup, batch), rates_, options_.time);
           p.seconds = t.total() / static_cast<double>(batch * count * option.setup.data);
           places_.push_back(p);
         }
@@ -128,7 +148,8 @@ class ParallelSearch {
     for (const auto& [key, p] : bounded_)
       if (!alive.count(key)) all.push_back(&p);
     std::stable_sort(all.begin(), all.end(), [](const Place* a, const Place* b) { return a->bound < b->bound; });
-    for (const Place* p : all) out_.rejected.push_back({job_.flags_of_place(*p), "needs more in every micro-batch size", p->bound, true});
+    for (const Place* p : all)
+      out_.rejected.push_back({job_.flags_of_place(*p), "needs more in every micro-batch size", p->bound, true});
   }
 
   // --- the second and third sieve ---------------------------------------------------------------------------------
@@ -139,7 +160,10 @@ class ParallelSearch {
     c.flags = job_.flags_of_place(p);
     c.cautions = cautions_at(job_.space, job_.choices[p.choice].point);
     const ParallelOption& o = job_.parallel.options[p.option];
-    if (p.option > 0 && o.converts) c.cautions.push_back(o.setup.param_dtype ? "products in bfloat16 (shards of weights stay fp32)" : "products and gradients in bfloat16 (DeepSpeed keeps fp32 copies of the weights)");
+    if (p.option > 0 && o.converts)
+      c.cautions.push_back(o.setup.param_dtype
+                               ? "products in bfloat16 (shards of weights stay fp32)"
+                               : "products and gradients in bfloat16 (DeepSpeed keeps fp32 copies of the weights)");
     const Estimate e = take(estimate_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
     const Judgement j = judge(e, device_, margin_);
     if (present) out_.estimate = e;
@@ -151,7 +175,8 @@ class ParallelSearch {
     c.changes = job_.choices[p.choice].turned + (p.option > 0) + (p.batch != job_.batch);
     c.samples = p.batch * static_cast<std::int64_t>(p.micro_batches) * o.setup.data;
     if (const DepthLines* lines = lines_of(job_.choices[p.choice], o.converts))
-      c.time = rank_step_time(*lines, c.setup, p.batch, p.micro_batches, share_of(*lines, o.setup, p.batch), rates_, options_.time);
+      c.time = rank_step_time(*lines, c.setup, p.batch, p.micro_batches, share_of(*lines, o.setup, p.batch), rates_,
+                              options_.time);
     return c;
   }
 
@@ -187,13 +212,15 @@ class ParallelSearch {
     const TrainingSetup setup = job_.setup_of(p);
     if (is_refused(setup)) return nullptr;
     const DepthLines* cut = cut_lines_of(p);
-    if (const Bytes least = cut ? least_of_rank(*cut, setup, p.batch, p.micro_batches, device_) : Bytes{}; least > limit()) {
+    if (const Bytes least = cut ? least_of_rank(*cut, setup, p.batch, p.micro_batches, device_) : Bytes{};
+        least > limit()) {
       ++out_.count.bounded;
       note_failure(p, "needs more by a bound from below", least, false, true);
       return nullptr;
     }
     ++forecasts_;
-    const Result<Forecast> forecast = catching([&] { return forecast_of_rank(tapes_, setup, job_.depth, job_.blocks, crossing_of(p), device_); });
+    const Result<Forecast> forecast =
+        catching([&] { return forecast_of_rank(tapes_, setup, job_.depth, job_.blocks, crossing_of(p), device_); });
     if (!forecast) return refuse(setup, p, forecast.error().what), nullptr;
     if (forecast->process > limit()) {
       note_failure(p, "does not fit by an estimate with few blocks", forecast->process, forecast->in_optimizer);
@@ -203,7 +230,11 @@ class ParallelSearch {
     Result<Candidate> c = catching([&] { return estimated(p); });
     if (!c) return refuse(setup, p, c.error().what), nullptr;
     if (c->verdict != Verdict::fits) {
-      note_failure(p, c->verdict == Verdict::no_fit ? "does not fit" : c->verdict == Verdict::tight ? "leaves less than the margin" : "cannot be told", c->peak, false);
+      note_failure(p,
+                   c->verdict == Verdict::no_fit  ? "does not fit"
+                   : c->verdict == Verdict::tight ? "leaves less than the margin"
+                                                  : "cannot be told",
+                   c->peak, false);
       return nullptr;
     }
     result = std::move(*c);
@@ -227,8 +258,9 @@ class ParallelSearch {
   /// What one setup of a kind is refused for holds for the others of its kind.
   static std::string sort_of(const TrainingSetup& s) {
     const ParallelSetup& p = s.parallel;
-    return fmt::format("{} {} {} {} {} {} {} {} {} {}", static_cast<int>(p.sharding), p.shard_size > 0, p.tensor, p.pipeline > 1, p.virtual_stages, p.context, p.expert,
-                       static_cast<int>(s.precision), s.checkpoint.empty(), s.accumulate > 1);
+    return fmt::format("{} {} {} {} {} {} {} {} {} {}", static_cast<int>(p.sharding), p.shard_size > 0, p.tensor,
+                       p.pipeline > 1, p.virtual_stages, p.context, p.expert, static_cast<int>(s.precision),
+                       s.checkpoint.empty(), s.accumulate > 1);
   }
 
   bool is_refused(const TrainingSetup& s) const { return refused_.count(sort_of(s)) > 0; }
@@ -239,7 +271,8 @@ class ParallelSearch {
 
   /// The same setup with a smaller micro-batch did not fit, whatever minor knobs were turned.
   bool implied(const Place& p) const {
-    for (const auto& key : {std::make_pair(p.option, p.choice), std::make_pair(p.option, job_.choices[p.choice].major | any_minor)})
+    for (const auto& key :
+         {std::make_pair(p.option, p.choice), std::make_pair(p.option, job_.choices[p.choice].major | any_minor)})
       if (const auto it = failed_.find(key); it != failed_.end() && p.batch >= it->second) return true;
     return false;
   }
@@ -248,16 +281,20 @@ class ParallelSearch {
   void note_failure(const Place& p, const char* why, Bytes bytes, bool minor_matters, bool bound = false) {
     const auto key = std::make_pair(p.option, minor_matters ? p.choice : job_.choices[p.choice].major | any_minor);
     const auto [it, fresh] = failed_.emplace(key, p.batch);
-    if (!fresh) it->second = std::min(it->second, p.batch);
-    else out_.rejected.push_back({job_.flags_of_place(p), why, bytes, bound});
+    if (!fresh)
+      it->second = std::min(it->second, p.batch);
+    else
+      out_.rejected.push_back({job_.flags_of_place(p), why, bytes, bound});
   }
 
-  /// Times within two percent count as equal, because the model of time is not finer: then the smaller change comes first.
+  /// Times within two percent count as equal, because the model of time is not finer: then the smaller change comes
+  /// first.
   void find_fastest() {
     std::vector<std::uint32_t> order(places_.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::vector<float> grade(places_.size());
-    for (std::size_t i = 0; i < grade.size(); ++i) grade[i] = static_cast<float>(std::floor(std::log(std::max(places_[i].seconds, 1e-12)) / std::log(1.02)));
+    for (std::size_t i = 0; i < grade.size(); ++i)
+      grade[i] = static_cast<float>(std::floor(std::log(std::max(places_[i].seconds, 1e-12)) / std::log(1.02)));
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
       if (grade[a] != grade[b]) return grade[a] < grade[b];
       const Place &x = places_[a], &y = places_[b];
@@ -270,14 +307,18 @@ class ParallelSearch {
       if (needless(places_[i])) continue;
       if (const Candidate* c = fitting(places_[i])) out_.fitting.push_back(*c), taken_.push_back(places_[i]);
     }
-    std::stable_sort(out_.fitting.begin(), out_.fitting.end(), [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
+    std::stable_sort(out_.fitting.begin(), out_.fitting.end(),
+                     [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
   }
 
-  /// The fastest ones were all too large: the ones that promise least memory, one of each kind of degrees, with as many forecasts again.
+  /// The fastest ones were all too large: the ones that promise least memory, one of each kind of degrees, with as many
+  /// forecasts again.
   void find_least() {
     std::vector<const Place*> order;
     for (const Place& p : places_) order.push_back(&p);
-    std::stable_sort(order.begin(), order.end(), [](const Place* a, const Place* b) { return a->bound != b->bound ? a->bound < b->bound : a->seconds < b->seconds; });
+    std::stable_sort(order.begin(), order.end(), [](const Place* a, const Place* b) {
+      return a->bound != b->bound ? a->bound < b->bound : a->seconds < b->seconds;
+    });
     std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, Sharding>> tried;
     const std::int64_t most = forecasts_ + static_cast<std::int64_t>(options_.replays);
     for (const Place* p : order) {
@@ -292,10 +333,12 @@ class ParallelSearch {
   }
 
   static double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
-  /// Replays of whole ranks are dear, forecasts cost a few blocks; a third of both is left for what comes after the fastest.
+  /// Replays of whole ranks are dear, forecasts cost a few blocks; a third of both is left for what comes after the
+  /// fastest.
   bool budget_left(bool fastest) const {
     const auto most = static_cast<std::int64_t>(options_.replays);
-    return fastest ? out_.count.replayed < most / 3 && forecasts_ < most : out_.count.replayed < most / 2 && forecasts_ < most + most / 2;
+    return fastest ? out_.count.replayed < most / 3 && forecasts_ < most
+                   : out_.count.replayed < most / 2 && forecasts_ < most + most / 2;
   }
 
   /// The same degrees as one that was taken, or the same ways of data parallelism and knobs: no other idea.
@@ -303,9 +346,12 @@ class ParallelSearch {
     const ParallelSetup& a = job_.parallel.options[p.option].setup;
     return std::any_of(taken_.begin(), taken_.end(), [&](const Place& t) {
       const ParallelSetup& b = job_.parallel.options[t.option].setup;
-      const bool degrees = a.tensor == b.tensor && a.pipeline == b.pipeline && a.context == b.context && a.expert == b.expert;
+      const bool degrees =
+          a.tensor == b.tensor && a.pipeline == b.pipeline && a.context == b.context && a.expert == b.expert;
       const bool sharding = a.sharding == b.sharding && a.shard_size == b.shard_size && a.param_dtype == b.param_dtype;
-      return (degrees && (sharding || p.choice == t.choice)) || (sharding && job_.choices[p.choice].major == job_.choices[t.choice].major && a.pipeline == b.pipeline && a.context == b.context);
+      return (degrees && (sharding || p.choice == t.choice)) ||
+             (sharding && job_.choices[p.choice].major == job_.choices[t.choice].major && a.pipeline == b.pipeline &&
+              a.context == b.context);
     });
   }
 
@@ -329,9 +375,10 @@ class ParallelSearch {
       }
     }
     // Not all could be looked at: the one that changes least of those that were estimated.
-    const auto least = std::min_element(estimates_.begin(), estimates_.end(), [](const Candidate& a, const Candidate& b) {
-      return a.changes != b.changes ? a.changes < b.changes : per_sample(a) < per_sample(b);
-    });
+    const auto least =
+        std::min_element(estimates_.begin(), estimates_.end(), [](const Candidate& a, const Candidate& b) {
+          return a.changes != b.changes ? a.changes < b.changes : per_sample(a) < per_sample(b);
+        });
     if (least != estimates_.end()) out_.smallest = *least;
   }
 
@@ -341,11 +388,15 @@ class ParallelSearch {
     for (const Candidate& c : out_.fitting) longest = std::min(longest, 2 * per_sample(c));
     const Place* least = nullptr;
     for (const Place& p : places_)
-      if (p.seconds <= longest && (!least || p.bound < least->bound || (p.bound == least->bound && p.seconds < least->seconds))) least = &p;
+      if (p.seconds <= longest &&
+          (!least || p.bound < least->bound || (p.bound == least->bound && p.seconds < least->seconds)))
+        least = &p;
     if (least && budget_left(false)) fitting(*least);
     std::vector<Candidate> all = estimates_;
     if (out_.present.verdict == Verdict::fits) all.push_back(out_.present);
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.peak != b.peak ? a.peak < b.peak : per_sample(a) < per_sample(b); });
+    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+      return a.peak != b.peak ? a.peak < b.peak : per_sample(a) < per_sample(b);
+    });
     double fastest = 1e300;
     for (Candidate& c : all) {
       if (per_sample(c) >= fastest) continue;
@@ -375,7 +426,8 @@ class ParallelSearch {
 
 }  // namespace
 
-Suggestion suggest_parallel(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin, const SuggestOptions& options) {
+Suggestion suggest_parallel(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
+                            const SuggestOptions& options) {
   return ParallelSearch(model, present, device, margin, options).run();
 }
 

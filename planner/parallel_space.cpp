@@ -23,15 +23,18 @@ struct Degrees {
 };
 
 /// Degrees that fail are left out; the smallest that does says why. What a degree divides, its divisors divide as well.
-std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, const char* flag, const std::function<std::optional<std::string>(std::int64_t)>& refusal,
+std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, const char* flag,
+                                   const std::function<std::optional<std::string>(std::int64_t)>& refusal,
                                    ParallelChoices& out) {
   std::vector<std::int64_t> all = degrees(gpus, most), good;
   std::optional<Unavailable> why;
   for (auto d = all.rbegin(); d != all.rend(); ++d) {
     const bool divides = *d == 1 || std::any_of(good.begin(), good.end(), [&](std::int64_t g) { return g % *d == 0; });
     const std::optional<std::string> refused = divides ? std::nullopt : refusal(*d);
-    if (refused) why = Unavailable{fmt::format("{} {}", flag, *d), *refused};
-    else good.push_back(*d);
+    if (refused)
+      why = Unavailable{fmt::format("{} {}", flag, *d), *refused};
+    else
+      good.push_back(*d);
   }
   if (why) out.impossible.push_back(std::move(*why));
   std::reverse(good.begin(), good.end());
@@ -129,7 +132,8 @@ class Enumeration {
       if (!done) continue;
       ParallelOption o{*done, flags_of(*done), converts, true};
       const bool zero = is_zero(p.sharding);
-      if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16) o.flags += " --precision bf16";
+      if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
+        o.flags += " --precision bf16";
       o.accumulates = !zero;
       if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
     }
@@ -182,9 +186,12 @@ ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLim
   out.options.push_back(std::move(home));
   if (gpus < 2 || !knobs.has(Knob::parallel)) return out;
   Degrees d;
-  d.tensor = possible(gpus, limits.per_node, "--tp", [&](std::int64_t n) { return limits.refusal(n, 1, 1); }, out);
-  d.context = possible(gpus, 8, "--cp", [&](std::int64_t n) { return limits.refusal(1, n, 1); }, out);
-  d.expert = possible(gpus, 64, "--ep", [&](std::int64_t n) { return limits.refusal(1, 1, n); }, out);
+  d.tensor = possible(
+      gpus, limits.per_node, "--tp", [&](std::int64_t n) { return limits.refusal(n, 1, 1); }, out);
+  d.context = possible(
+      gpus, 8, "--cp", [&](std::int64_t n) { return limits.refusal(1, n, 1); }, out);
+  d.expert = possible(
+      gpus, 64, "--ep", [&](std::int64_t n) { return limits.refusal(1, 1, n); }, out);
   Enumeration(present, limits, knobs, out).run(d);
   return out;
 }

@@ -22,13 +22,18 @@ BatchLine line_through(std::int64_t small, double at_small, std::int64_t large, 
 
 /// Those lines that are the highest somewhere at batches from 0 on.
 std::vector<BatchLine> highest(std::vector<BatchLine> lines) {
-  std::sort(lines.begin(), lines.end(), [](const BatchLine& a, const BatchLine& b) { return a.slope != b.slope ? a.slope < b.slope : a.at_zero < b.at_zero; });
+  std::sort(lines.begin(), lines.end(), [](const BatchLine& a, const BatchLine& b) {
+    return a.slope != b.slope ? a.slope < b.slope : a.at_zero < b.at_zero;
+  });
   std::vector<BatchLine> hull;
   // Where the lines a and b meet.
-  const auto meet = [](const BatchLine& a, const BatchLine& b) { return (a.at_zero - b.at_zero) / (b.slope - a.slope); };
+  const auto meet = [](const BatchLine& a, const BatchLine& b) {
+    return (a.at_zero - b.at_zero) / (b.slope - a.slope);
+  };
   for (const BatchLine& line : lines) {
-    while (!hull.empty() && (hull.back().slope == line.slope || hull.back().at_zero <= line.at_zero ||
-                             (hull.size() > 1 && meet(hull[hull.size() - 2], line) <= meet(hull[hull.size() - 2], hull.back()))))
+    while (!hull.empty() &&
+           (hull.back().slope == line.slope || hull.back().at_zero <= line.at_zero ||
+            (hull.size() > 1 && meet(hull[hull.size() - 2], line) <= meet(hull[hull.size() - 2], hull.back()))))
       hull.pop_back();
     hull.push_back(line);
   }
@@ -38,7 +43,8 @@ std::vector<BatchLine> highest(std::vector<BatchLine> lines) {
 /// On from two depths to the whole model.
 class Deeper {
  public:
-  explicit Deeper(const DepthRuns& r) : steps_(r.high > r.low ? static_cast<double>(r.whole - r.low) / static_cast<double>(r.high - r.low) : 0) {}
+  explicit Deeper(const DepthRuns& r)
+      : steps_(r.high > r.low ? static_cast<double>(r.whole - r.low) / static_cast<double>(r.high - r.low) : 0) {}
   double operator()(double low, double high) const { return low + steps_ * (high - low); }
 
  private:
@@ -49,8 +55,16 @@ class Deeper {
 WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on) {
   using Key = std::tuple<Unit, double, double, double, double, double, double, double, double, double>;
   const auto key = [](const WorkItem& w) {
-    return Key{w.unit,          w.again,           w.forward_flops[0], w.forward_flops[1], w.backward_flops[0], w.backward_flops[1],
-               w.forward_bytes[0], w.forward_bytes[1], w.backward_bytes[0], w.backward_bytes[1]};
+    return Key{w.unit,
+               w.again,
+               w.forward_flops[0],
+               w.forward_flops[1],
+               w.backward_flops[0],
+               w.backward_flops[1],
+               w.forward_bytes[0],
+               w.forward_bytes[1],
+               w.backward_bytes[0],
+               w.backward_bytes[1]};
   };
   std::map<Key, double> shallow;
   for (const WorkItem& w : low.items) shallow[key(w)] += w.count;
@@ -59,7 +73,9 @@ WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on
     const auto it = shallow.find(key(w));
     w.count = on(it == shallow.end() ? 0 : it->second, w.count);
   }
-  const auto whole = [&](std::int64_t a, std::int64_t b) { return static_cast<std::int64_t>(on(static_cast<double>(a), static_cast<double>(b)) + 0.5); };
+  const auto whole = [&](std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(on(static_cast<double>(a), static_cast<double>(b)) + 0.5);
+  };
   out.trained_elements = whole(low.trained_elements, high.trained_elements);
   out.trained_tensors = whole(low.trained_tensors, high.trained_tensors);
   for (int i = 0; i < 2; ++i) {
@@ -69,7 +85,7 @@ WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on
   return out;
 }
 
-double bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
+double weight_bytes(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
 
 /// DDP and Megatron-LM without its distributed optimizer hold everything on every rank.
 bool shares_out(Sharding s) { return s != Sharding::none && s != Sharding::megatron; }
@@ -77,8 +93,8 @@ bool shares_out(Sharding s) { return s != Sharding::none && s != Sharding::megat
 /// Bytes per element of Megatron-LM's gradient buffer.
 double main_gradient(Precision p) { return p == Precision::fp16 ? 2 : 4; }
 
-/// What Megatron-LM's optimizer has beside the gradient buffer: weights of its own unless the model's are fp32, moments, and in the step of a
-/// float16 model fp32 gradients.
+/// What Megatron-LM's optimizer has beside the gradient buffer: weights of its own unless the model's are fp32,
+/// moments, and in the step of a float16 model fp32 gradients.
 OptimizerNeeds megatron_needs(const TrainingSetup& setup, double elements) {
   OptimizerNeeds needs = optimizer_needs(setup.optimizer, 4 * elements, static_cast<std::int64_t>(elements));
   if (setup.precision != Precision::fp32) needs.state += 4 * elements;
@@ -86,7 +102,8 @@ OptimizerNeeds megatron_needs(const TrainingSetup& setup, double elements) {
   return needs;
 }
 
-/// Micro-batches, or chunks of them, whose activations the first rank of a pipeline holds at once (docs/parallelism.md).
+/// Micro-batches, or chunks of them, whose activations the first rank of a pipeline holds at once
+/// (docs/parallelism.md).
 std::int64_t in_flight_on_first(const ParallelSetup& p, std::int64_t micro_batches) {
   if (p.schedule == PipelineSchedule::gpipe) return micro_batches;
   if (p.schedule == PipelineSchedule::interleaved)
@@ -105,14 +122,16 @@ struct RankShare {
 RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches, double tensor) {
   RankShare share;
   const double stages = static_cast<double>(p.pipeline);
-  // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks of experts.
+  // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks
+  // of experts.
   share.whole = 1 / (tensor * stages * static_cast<double>(p.expert));
   share.sharded = share.whole / (shares_out(p.sharding) ? static_cast<double>(shard_group(p)) : 1.0);
-  // Rank r of a pipeline keeps n_r micro-batches of its own stages. Whatever the stages are, the heaviest rank has at least
-  // the whole divided by the sum of 1 / n_r.
+  // Rank r of a pipeline keeps n_r micro-batches of its own stages. Whatever the stages are, the heaviest rank has at
+  // least the whole divided by the sum of 1 / n_r.
   double sum = 0;
   for (std::int64_t r = 0; r < p.pipeline; ++r)
-    sum += 1 / static_cast<double>(p.schedule == PipelineSchedule::gpipe ? micro_batches : std::min(micro_batches, p.pipeline - r));
+    sum += 1 / static_cast<double>(p.schedule == PipelineSchedule::gpipe ? micro_batches
+                                                                         : std::min(micro_batches, p.pipeline - r));
   share.activations = (p.pipeline > 1 ? 1 / sum : 1.0) / (tensor * static_cast<double>(p.context));
   return share;
 }
@@ -131,40 +150,50 @@ double ring_time(double bytes, std::int64_t ranks, double rate, const TimeAssump
 }
 
 /// Collectives between products that wait for them.
-double waiting_communication(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, double micro_batches, bool again, const DeviceRates& rates,
-                             const TimeAssumptions& a) {
-  const double blocks = static_cast<double>(r.blocks) / static_cast<double>(p.pipeline), boundary = r.boundary.at(batch) / static_cast<double>(p.context);
+double waiting_communication(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, double micro_batches,
+                             bool again, const DeviceRates& rates, const TimeAssumptions& a) {
+  const double blocks = static_cast<double>(r.blocks) / static_cast<double>(p.pipeline),
+               boundary = r.boundary.at(batch) / static_cast<double>(p.context);
   double per_block = 0;
   // Megatron: two all-reduces per block and direction; repeated forward parts repeat theirs.
-  if (p.tensor > 1) per_block += 2 * ring_time(boundary, p.tensor, link_rate(p.tensor, 1, rates, a), a) * (again ? 6 : 4);
+  if (p.tensor > 1)
+    per_block += 2 * ring_time(boundary, p.tensor, link_rate(p.tensor, 1, rates, a), a) * (again ? 6 : 4);
   // Keys and values of every block are gathered, and their gradients scattered.
   if (p.context > 1) per_block += 6 * ring_time(boundary, p.context, link_rate(p.context, p.tensor, rates, a), a);
   // Tokens are gathered before the experts and their results scattered; backward the other way round.
-  if (p.expert > 1) per_block += (again ? 6 : 4) * ring_time(boundary * static_cast<double>(p.expert), p.expert, link_rate(p.expert, p.tensor, rates, a), a);
+  if (p.expert > 1)
+    per_block += (again ? 6 : 4) * ring_time(boundary * static_cast<double>(p.expert), p.expert,
+                                             link_rate(p.expert, p.tensor, rates, a), a);
   return per_block * blocks * micro_batches;
 }
 
 /// Gradients, and weights that are gathered: what no computation hides. `t` has the rank's own computation.
-double data_communication(const DepthLines& r, const TrainingSetup& setup, double micro_batches, const StepTime& t, const DeviceRates& rates, const TimeAssumptions& a) {
+double data_communication(const DepthLines& r, const TrainingSetup& setup, double micro_batches, const StepTime& t,
+                          const DeviceRates& rates, const TimeAssumptions& a) {
   const ParallelSetup& p = setup.parallel;
   const std::int64_t ranks = p.data * p.context;
   if (ranks < 2) return 0;
-  const double part = static_cast<double>(p.tensor * p.pipeline * p.expert), weights = r.parameters / part, gradients = r.gradients / part;
+  const double part = static_cast<double>(p.tensor * p.pipeline * p.expert), weights = r.parameters / part,
+               gradients = r.gradients / part;
   const double all = link_rate(ranks, p.tensor, rates, a);
-  if (p.sharding == Sharding::none) return std::max(0.0, 2 * ring_time(gradients, ranks, all, a) - t.backward / micro_batches);
-  // Megatron-LM overlaps nothing unless it is told to, and reduces its own gradients: a sum, or a part of it and then weights.
+  if (p.sharding == Sharding::none)
+    return std::max(0.0, 2 * ring_time(gradients, ranks, all, a) - t.backward / micro_batches);
+  // Megatron-LM overlaps nothing unless it is told to, and reduces its own gradients: a sum, or a part of it and then
+  // weights.
   if (is_megatron(p.sharding)) {
     const double sums = main_gradient(setup.precision) * static_cast<double>(r.work.trained_elements) / part;
     return ring_time(sums, ranks, all, a) + ring_time(p.sharding == Sharding::megatron ? sums : weights, ranks, all, a);
   }
   // ZeRO's first stages reduce like DDP and gather the updated weights after the step.
   if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2)
-    return std::max(0.0, ring_time(gradients, ranks, all, a) - t.backward / micro_batches) + ring_time(weights, ranks, all, a);
+    return std::max(0.0, ring_time(gradients, ranks, all, a) - t.backward / micro_batches) +
+           ring_time(weights, ranks, all, a);
   const std::int64_t group = shard_group(p);
   const double rate = link_rate(group, p.tensor, rates, a);
   // Weights are gathered for every micro-batch, gradients reduced after the last one.
   const double gathers = ring_time(weights, group, rate, a) * (p.reshard_after_forward ? 2 : 1) * micro_batches;
-  const double reduced = p.reduce_dtype == DType::float32 ? 4 * static_cast<double>(r.work.trained_elements) / part : gradients;
+  const double reduced =
+      p.reduce_dtype == DType::float32 ? 4 * static_cast<double>(r.work.trained_elements) / part : gradients;
   double reduce = ring_time(reduced, group, rate, a);
   if (group < ranks) reduce += 2 * ring_time(reduced / static_cast<double>(group), ranks / group, all, a);
   return std::max(0.0, gathers + reduce - (t.forward + t.backward + t.again));
@@ -178,7 +207,8 @@ double DepthLines::others_at(std::int64_t batch) const {
   return most;
 }
 
-DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at, const TrainingSetup& given, const Device& device) {
+DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at,
+                       const TrainingSetup& given, const Device& device) {
   TrainingSetup setup = given;
   setup.parallel = ParallelSetup{};
   setup.parallel.tensor = given.parallel.tensor;
@@ -196,20 +226,28 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   const Deeper on(runs);
   DepthLines out;
   out.tensor = setup.parallel.tensor;
-  out.work = deeper_work(work_line(p[0][0], runs.small, p[0][1], runs.large), work_line(p[1][0], runs.small, p[1][1], runs.large), on);
-  out.blocks = static_cast<std::int64_t>(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)) + 0.5);
+  out.work = deeper_work(work_line(p[0][0], runs.small, p[0][1], runs.large),
+                         work_line(p[1][0], runs.small, p[1][1], runs.large), on);
+  out.blocks =
+      static_cast<std::int64_t>(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)) + 0.5);
   out.boundary = line_through(runs.small, p[1][0].boundary, runs.large, p[1][1].boundary);
-  const auto bytes = [&](Bytes Profile::*what) { return on(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count)); };
+  const auto bytes = [&](Bytes Profile::*what) {
+    return on(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count));
+  };
   out.parameters = bytes(&Profile::parameters);
   out.gradients = bytes(&Profile::gradients);
   if (runs.high > runs.low) {
     const auto each = [&](double low, double high) { return (high - low) / static_cast<double>(runs.high - runs.low); };
-    const auto bytes_each = [&](Bytes Profile::*what) { return each(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count)); };
+    const auto bytes_each = [&](Bytes Profile::*what) {
+      return each(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count));
+    };
     out.block.parameters = bytes_each(&Profile::parameters);
     out.block.gradients = bytes_each(&Profile::gradients);
-    out.block.elements = each(static_cast<double>(p[0][0].trained_elements), static_cast<double>(p[1][0].trained_elements));
+    out.block.elements =
+        each(static_cast<double>(p[0][0].trained_elements), static_cast<double>(p[1][0].trained_elements));
     if (!p[0][0].turn.empty())
-      out.block.kept = line_through(runs.small, each(p[0][0].turn[0], p[1][0].turn[0]), runs.large, each(p[0][1].turn[0], p[1][1].turn[0]));
+      out.block.kept = line_through(runs.small, each(p[0][0].turn[0], p[1][0].turn[0]), runs.large,
+                                    each(p[0][1].turn[0], p[1][1].turn[0]));
   }
   if (p[0][0].turn.empty()) return out;
   // Half of the shallow backward pass: beyond it the shallow model runs out of blocks. Where another batch takes other
@@ -217,13 +255,15 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   const bool same = p[0][0].turn.size() == p[0][1].turn.size() && p[1][0].turn.size() == p[1][1].turn.size();
   const std::size_t events = same ? std::max<std::size_t>(1, p[0][0].turn.size() / 2) : 1;
   for (std::size_t i = 0; i < events; ++i)
-    out.turn.push_back(line_through(runs.small, on(p[0][0].turn[i], p[1][0].turn[i]), runs.large, on(p[0][1].turn[i], p[1][1].turn[i])));
+    out.turn.push_back(line_through(runs.small, on(p[0][0].turn[i], p[1][0].turn[i]), runs.large,
+                                    on(p[0][1].turn[i], p[1][1].turn[i])));
   out.kept = out.turn.front();
   out.turn = highest(std::move(out.turn));
   return out;
 }
 
-Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const Device& device) {
+Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches,
+                    const Device& device) {
   const ParallelSetup& p = setup.parallel;
   const double tensor = static_cast<double>(p.tensor) / static_cast<double>(r.tensor);
   const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches), tensor);
@@ -245,31 +285,45 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   // Which rank holds what is known of stages as even as they go, in order.
   const bool even = p.split.empty() && !splits_backward(p.schedule);
   if (p.pipeline > 1 && r.block.parameters > 0 && even) {
-    // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the ends the
-    // second one has most micro-batches in flight.
+    // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the
+    // ends the second one has most micro-batches in flight.
     const std::int64_t stages = p.pipeline * p.virtual_stages;
     const double cut = 1 / (tensor * static_cast<double>(p.expert)), shard = 1 / static_cast<double>(shard_group(p));
-    const double weight_share = p.sharding == Sharding::fsdp ? shard : 1.0, state_share = p.sharding == Sharding::megatron_dist ? shard : weight_share;
+    const double weight_share = p.sharding == Sharding::fsdp ? shard : 1.0,
+                 state_share = p.sharding == Sharding::megatron_dist ? shard : weight_share;
     // FSDP adds up the micro-batches' gradients in the dtype that it reduces in.
     const bool widened = p.sharding == Sharding::fsdp && p.reduce_dtype == DType::float32;
-    const double block_gradients = megatron ? main_gradient(setup.precision) * r.block.elements : widened ? std::max(r.block.gradients, 4 * r.block.elements) : r.block.gradients;
-    const double block_state = megatron ? megatron_needs(setup, r.block.elements).state : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients, static_cast<std::int64_t>(r.block.elements)).state;
+    const double block_gradients = megatron  ? main_gradient(setup.precision) * r.block.elements
+                                   : widened ? std::max(r.block.gradients, 4 * r.block.elements)
+                                             : r.block.gradients;
+    const double block_state = megatron
+                                   ? megatron_needs(setup, r.block.elements).state
+                                   : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients,
+                                                     static_cast<std::int64_t>(r.block.elements))
+                                         .state;
     const double block_weights = policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters;
     const auto with_blocks = [&](std::int64_t of_stage, std::int64_t flights, std::int64_t received) {
       const double blocks = static_cast<double>(of_stage * p.virtual_stages) * cut;
-      const double kept = r.block.kept.at(batch) * static_cast<double>(of_stage * flights) / (tensor * static_cast<double>(p.context));
+      const double kept =
+          r.block.kept.at(batch) * static_cast<double>(of_stage * flights) / (tensor * static_cast<double>(p.context));
       // In the steady state gradients lie there as well, whole until the last micro-batch; Megatron's always do.
       const double gradients = megatron || micro_batches * p.virtual_stages > flights ? block_gradients * blocks : 0;
-      const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks : 0;
+      const double gathered =
+          p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks : 0;
       // Buffers for what every micro-batch brings from a neighbour.
       const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * received);
-      return process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept + buffers + gradients);
+      return process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept + buffers +
+                     gradients);
     };
     const std::int64_t flights = in_flight_on_first(p, micro_batches), longest = (r.blocks + stages - 1) / stages;
     floor = with_blocks(longest, flights, 2 * p.virtual_stages - 1);
     if (p.pipeline > 2) {
-      const std::int64_t fewer = p.schedule == PipelineSchedule::gpipe ? 0 : p.schedule == PipelineSchedule::interleaved ? 2 : 1;
-      floor = std::max(floor, with_blocks(r.blocks / stages, std::min(flights, std::max<std::int64_t>(1, flights - fewer)), 2 * p.virtual_stages));
+      const std::int64_t fewer = p.schedule == PipelineSchedule::gpipe         ? 0
+                                 : p.schedule == PipelineSchedule::interleaved ? 2
+                                                                               : 1;
+      floor =
+          std::max(floor, with_blocks(r.blocks / stages, std::min(flights, std::max<std::int64_t>(1, flights - fewer)),
+                                      2 * p.virtual_stages));
     }
   }
   const double activations = (p.pipeline > 1 ? r.kept.at(batch) : r.others_at(batch)) * share.activations;
@@ -278,7 +332,8 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   double held = weights * (shards_weights ? share.sharded : share.whole);
   // Without resharding every block's gathered weights wait for its backward pass.
   const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.parameters * share.whole : 0;
-  const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole), state = optimizer.state * share.sharded;
+  const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole),
+               state = optimizer.state * share.sharded;
   held += state;
   // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
   const double waiting = megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
@@ -292,15 +347,16 @@ double crossing_bytes(const DepthLines& r, const ParallelSetup& p, std::int64_t 
   return r.boundary.at(batch) / static_cast<double>(p.context * (p.sequence_parallel ? p.tensor / r.tensor : 1));
 }
 
-StepTime share_of_micro_batch(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, const DeviceRates& rates, const TimeAssumptions& a) {
+StepTime share_of_micro_batch(const DepthLines& r, const ParallelSetup& p, std::int64_t batch, const DeviceRates& rates,
+                              const TimeAssumptions& a) {
   Share share;
   share.products = 1 / static_cast<double>(p.tensor * p.context);
   share.rest = 1 / static_cast<double>((p.sequence_parallel ? p.tensor : 1) * p.context);
   return micro_batch_time(r.work, batch, share, rates, a);
 }
 
-StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches, const StepTime& micro_batch, const DeviceRates& rates,
-                        const TimeAssumptions& a) {
+StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches,
+                        const StepTime& micro_batch, const DeviceRates& rates, const TimeAssumptions& a) {
   const ParallelSetup& p = setup.parallel;
   StepTime t = micro_batch;
   if (setup.mode == Mode::inference) {
@@ -311,15 +367,22 @@ StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::in
   const double count = static_cast<double>(micro_batches);
   // The longest stages decide: blocks are dealt out whole.
   const std::int64_t stages = p.pipeline * p.virtual_stages;
-  const double longest = r.blocks > 0 && p.pipeline > 1 ? static_cast<double>((r.blocks + stages - 1) / stages * p.virtual_stages) / static_cast<double>(r.blocks) : 1.0;
+  const double longest =
+      r.blocks > 0 && p.pipeline > 1
+          ? static_cast<double>((r.blocks + stages - 1) / stages * p.virtual_stages) / static_cast<double>(r.blocks)
+          : 1.0;
   t.forward *= count * longest, t.backward *= count * longest, t.again *= count * longest;
-  if (p.pipeline > 1) t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) / (count * static_cast<double>(p.virtual_stages));
+  if (p.pipeline > 1)
+    t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) /
+               (count * static_cast<double>(p.virtual_stages));
   const std::int64_t shards = p.tensor * p.pipeline * p.expert * (shares_out(p.sharding) ? shard_group(p) : 1);
   const std::int64_t elements = r.work.trained_elements / shards, tensors = r.work.trained_tensors / p.pipeline;
   const bool fp32_state = is_zero(p.sharding) || is_megatron(p.sharding) || p.param_dtype.has_value();
-  const int bytes = fp32_state ? 4 : static_cast<int>(bytes_per_weight(setup.precision));
-  t.optimizer = optimizer_time(setup.optimizer, elements, tensors, bytes, rates, a) + gradient_time(setup, micro_batches, elements, bytes, rates, a);
-  t.communication = waiting_communication(r, p, batch, count, t.again > 0, rates, a) + data_communication(r, setup, count, t, rates, a);
+  const int bytes = fp32_state ? 4 : static_cast<int>(weight_bytes(setup.precision));
+  t.optimizer = optimizer_time(setup.optimizer, elements, tensors, bytes, rates, a) +
+                gradient_time(setup, micro_batches, elements, bytes, rates, a);
+  t.communication = waiting_communication(r, p, batch, count, t.again > 0, rates, a) +
+                    data_communication(r, setup, count, t, rates, a);
   return t;
 }
 

@@ -34,7 +34,8 @@ std::vector<std::int64_t> sizes_around(std::int64_t here, std::size_t count) {
 
 }  // namespace
 
-std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, std::size_t count) {
+std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
+                              std::size_t count) {
   std::vector<ScaleCurve> curves;
   if (model.graphs.empty() || count == 0) return curves;
   const std::vector<OpenDim> dims = onnx_format::open_dims(model.graphs.front());

@@ -17,14 +17,15 @@ struct ScalePoint {
 };
 
 struct ScaleCurve {
-  std::string dimension;  ///< "batch" or "sequence"
-  std::int64_t here = 0;  ///< the size of the setup itself
+  std::string dimension;           ///< "batch" or "sequence"
+  std::int64_t here = 0;           ///< the size of the setup itself
   std::vector<ScalePoint> points;  ///< by size
 };
 
-/// Curves of the dimensions that the file leaves open: powers of two around the size of the setup, at most `count` points
-/// each, none beyond the first that takes more than twice the device. Sizes that the model refuses are left out.
-std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, std::size_t count);
+/// Curves of the dimensions that the file leaves open: powers of two around the size of the setup, at most `count`
+/// points each, none beyond the first that takes more than twice the device. Sizes that the model refuses are left out.
+std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
+                              std::size_t count);
 
 /// Every card of the device table, by size. Cards that run the same kernels share a replay, and one whose context and
 /// requested bytes exceed its total is not replayed again: it cannot fit.

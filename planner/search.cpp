@@ -41,8 +41,8 @@ class BatchSearch {
 
 }  // namespace
 
-std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
-                                          const Estimate& known) {
+std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
+                                          const MarginOf& margin, const Estimate& known) {
   if (model.graphs.empty()) return std::nullopt;
   const auto dims = onnx_format::open_dims(model.graphs.front());
   const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
@@ -68,7 +68,8 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   // The caching allocator makes memory no strictly rising function of the batch, so the search takes the same way
   // whatever batch was asked for, or the answer would depend on it.
   std::int64_t x0 = 1, x1 = 8;
-  double y0 = static_cast<double>(look(x0).peak.count), y1 = too_large == 1 ? y0 : static_cast<double>(look(x1).peak.count);
+  double y0 = static_cast<double>(look(x0).peak.count),
+         y1 = too_large == 1 ? y0 : static_cast<double>(look(x1).peak.count);
   // Memory is nearly a straight line in the batch, so the line through two points says where to look next.
   for (int round = 0; too_large - fits > 1 && fits < upper_end; ++round) {
     const double slope = x1 == x0 ? 0 : (y1 - y0) / static_cast<double>(x1 - x0);
@@ -76,7 +77,8 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     if (slope > 0 && round < 6) {
       const double guess = static_cast<double>(x1) + (search.limit() - y1) / slope;
       // Below the guess first, then above it: the two answers usually close the interval.
-      next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(upper_end)))) + (round % 2);
+      next =
+          static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(upper_end)))) + (round % 2);
     } else if (too_large > upper_end) {
       next = std::min(upper_end, std::max<std::int64_t>(1, fits) * 16);
     }
@@ -87,7 +89,8 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, fits == upper_end};
 }
 
-std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, std::size_t count) {
+std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,
+                                 const Estimate& known, std::size_t count) {
   std::vector<Device> by_size = devices();
   std::stable_sort(by_size.begin(), by_size.end(), [](const Device& a, const Device& b) { return a.total < b.total; });
   std::vector<Card> cards;

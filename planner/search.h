@@ -21,8 +21,8 @@ struct LargestBatch {
 
 /// The largest batch with the verdict `fits`, found by bisection. None when the file fixes the batch dimension.
 /// `known` is the estimate of `setup` itself.
-std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
-                                          const Estimate& known);
+std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
+                                          const MarginOf& margin, const Estimate& known);
 
 struct Card {
   Device device;
@@ -31,6 +31,7 @@ struct Card {
 };
 
 /// The smallest cards of the device table with the verdict `fits`, by size, at most `count`; each was estimated.
-std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, std::size_t count);
+std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,
+                                 const Estimate& known, std::size_t count);
 
 }  // namespace memplan

@@ -17,7 +17,8 @@ constexpr std::int64_t longest = std::int64_t{1} << 22;
 
 }  // namespace
 
-std::optional<LargestSequence> largest_sequence(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin) {
+std::optional<LargestSequence> largest_sequence(const Model& model, const TrainingSetup& setup, const Device& device,
+                                                const MarginOf& margin) {
   const Graph& graph = model.graphs.front();
   const auto dims = onnx_format::open_dims(graph);
   const auto open = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.sequence; });
@@ -61,28 +62,35 @@ std::optional<LargestSequence> largest_sequence(const Model& model, const Traini
 
 Prices read_prices(const std::string& path) {
   std::ifstream file(path);
-  if (!file) fail(ErrorKind::usage, fmt::format("{} cannot be read", path), "--prices", "give a file with lines such as h100-80gb,2.49");
+  if (!file)
+    fail(ErrorKind::usage, fmt::format("{} cannot be read", path), "--prices",
+         "give a file with lines such as h100-80gb,2.49");
   Prices prices;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (line.empty() || line.front() == '#') continue;
     const std::size_t comma = line.find(',');
-    const std::string key = line.substr(0, comma), text = comma == std::string::npos ? "" : line.substr(comma + 1, line.find(',', comma + 1) - comma - 1);
+    const std::string key = line.substr(0, comma),
+                      text = comma == std::string::npos ? ""
+                                                        : line.substr(comma + 1, line.find(',', comma + 1) - comma - 1);
     double price = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), price);
     if (error != std::errc() || end != text.data() + text.size() || price < 0) {
       if (number == 1) continue;  // a heading
-      fail(ErrorKind::usage, fmt::format("'{}' is no price", text), fmt::format("{}, line {}", path, number), "write lines such as h100-80gb,2.49");
+      fail(ErrorKind::usage, fmt::format("'{}' is no price", text), fmt::format("{}, line {}", path, number),
+           "write lines such as h100-80gb,2.49");
     }
     prices[choose_device(key).device.key] = price;
   }
   return prices;
 }
 
-std::vector<PricedCard> cards_that_fit(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, const Prices& prices, std::size_t most) {
+std::vector<PricedCard> cards_that_fit(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,
+                                       const Estimate& known, const Prices& prices, std::size_t most) {
   std::vector<PricedCard> out;
-  // Without prices the smallest come first, and a few are enough; with them every card that is large enough is looked at.
+  // Without prices the smallest come first, and a few are enough; with them every card that is large enough is looked
+  // at.
   for (const Card& card : smallest_cards(tape, setup, margin, known, prices.empty() ? most : devices().size())) {
     const auto price = prices.find(card.device.key);
     out.push_back({card, price == prices.end() ? std::nullopt : std::optional(price->second)});

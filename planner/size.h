@@ -11,15 +11,16 @@
 namespace memplan {
 
 struct LargestSequence {
-  std::int64_t length = 0;      ///< 0: not even one token fits
-  Bytes peak;                   ///< process bytes there; of length 1 when none fits
-  std::int64_t table = 0;       ///< length of the model's table of positions, where it ends; 0: it has none
-  bool at_table = false;        ///< the table ends there, not the memory
-  bool at_least = false;        ///< the search stopped at its upper end, 2^22
+  std::int64_t length = 0;  ///< 0: not even one token fits
+  Bytes peak;               ///< process bytes there; of length 1 when none fits
+  std::int64_t table = 0;   ///< length of the model's table of positions, where it ends; 0: it has none
+  bool at_table = false;    ///< the table ends there, not the memory
+  bool at_least = false;    ///< the search stopped at its upper end, 2^22
 };
 
 /// The largest length of the open sequence dimension with the verdict `fits`. None when the file has no such dimension.
-std::optional<LargestSequence> largest_sequence(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin);
+std::optional<LargestSequence> largest_sequence(const Model& model, const TrainingSetup& setup, const Device& device,
+                                                const MarginOf& margin);
 
 /// Price per hour of a card, in any one currency.
 using Prices = std::map<std::string, double>;
@@ -32,8 +33,9 @@ struct PricedCard {
   std::optional<double> price;
 };
 
-/// All cards of the device table with the verdict `fits`, each estimated: those with a price first and by price, the others
-/// by size.
-std::vector<PricedCard> cards_that_fit(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin, const Estimate& known, const Prices& prices, std::size_t most);
+/// All cards of the device table with the verdict `fits`, each estimated: those with a price first and by price, the
+/// others by size.
+std::vector<PricedCard> cards_that_fit(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,
+                                       const Estimate& known, const Prices& prices, std::size_t most);
 
 }  // namespace memplan

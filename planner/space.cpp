@@ -25,7 +25,8 @@ void add(Space& space, Axis axis) {
 Axis allocator_axis(const TrainingSetup& s) {
   Axis axis{Knob::allocator, {present_choice()}};
   if (!s.allocator.expandable_segments)
-    axis.options.push_back({"--alloc-conf expandable_segments:True", "", [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
+    axis.options.push_back({"--alloc-conf expandable_segments:True", "",
+                            [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
   return axis;
 }
 
@@ -33,12 +34,15 @@ Axis allocator_axis(const TrainingSetup& s) {
 Axis implementation_axis(const TrainingSetup& s) {
   Axis axis{Knob::implementation, {present_choice()}};
   const OptimizerKind k = s.optimizer.kind;
-  const bool has_fused = k == OptimizerKind::sgd || k == OptimizerKind::adam || k == OptimizerKind::adamw || k == OptimizerKind::adagrad;
+  const bool has_fused =
+      k == OptimizerKind::sgd || k == OptimizerKind::adam || k == OptimizerKind::adamw || k == OptimizerKind::adagrad;
   const bool has_foreach = has_fused || k == OptimizerKind::rmsprop;
   if (has_fused && s.optimizer.impl != OptimizerImpl::fused)
-    axis.options.push_back({"--optimizer-impl fused", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
+    axis.options.push_back(
+        {"--optimizer-impl fused", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
   if (has_foreach && s.optimizer.impl != OptimizerImpl::loop)
-    axis.options.push_back({"--optimizer-impl loop", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
+    axis.options.push_back(
+        {"--optimizer-impl loop", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
   return axis;
 }
 
@@ -57,7 +61,8 @@ Axis checkpoint_axis(const Model& model, const TrainingSetup& s, Space& space) {
                                 t.checkpoint = {"blocks"};
                                 t.checkpoint_save = {"matmul"};
                               }});
-  } else space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
+  } else
+    space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
   return axis;
 }
 
@@ -66,18 +71,27 @@ Axis precision_axis(const TrainingSetup& s, const Device& device, const Knobs& k
   const bool training = s.mode == Mode::training;
   const bool bf16 = device.sm_major >= 8;
   if (is_fp32(s.precision) && knobs.has(Knob::precision)) {
-    if (bf16) axis.options.push_back({"--amp bf16", "products in bfloat16 (weights stay fp32)", [](TrainingSetup& t) { t.precision = Precision::amp_bf16; }});
-    else space.unavailable.push_back({"--amp bf16", fmt::format("{} has no bfloat16 units (compute capability {}.{})", device.key, device.sm_major, device.sm_minor)});
+    if (bf16)
+      axis.options.push_back({"--amp bf16", "products in bfloat16 (weights stay fp32)",
+                              [](TrainingSetup& t) { t.precision = Precision::amp_bf16; }});
+    else
+      space.unavailable.push_back({"--amp bf16", fmt::format("{} has no bfloat16 units (compute capability {}.{})",
+                                                             device.key, device.sm_major, device.sm_minor)});
     // float16 needs loss scaling and gains nothing over bfloat16 where there is one.
-    if (!bf16) axis.options.push_back({"--amp fp16", "products in float16 with loss scaling (weights stay fp32)", [](TrainingSetup& t) { t.precision = Precision::amp_fp16; }});
+    if (!bf16)
+      axis.options.push_back({"--amp fp16", "products in float16 with loss scaling (weights stay fp32)",
+                              [](TrainingSetup& t) { t.precision = Precision::amp_fp16; }});
   }
   // Weights of 16 bits lose small updates in training; a forward pass only rounds them.
   const bool weights = knobs.has(Knob::weights) || (!training && knobs.has(Knob::precision));
   if (!half_weights(s.precision) && bf16 && weights)
-    axis.options.push_back({"--precision bf16", training ? "weights, gradients and optimizer state in bfloat16: small updates are lost" : "weights rounded to bfloat16",
+    axis.options.push_back({"--precision bf16",
+                            training ? "weights, gradients and optimizer state in bfloat16: small updates are lost"
+                                     : "weights rounded to bfloat16",
                             [](TrainingSetup& t) { t.precision = Precision::bf16; }});
   if (!half_weights(s.precision) && !training && weights)
-    axis.options.push_back({"--precision fp16", "weights rounded to float16", [](TrainingSetup& t) { t.precision = Precision::fp16; }});
+    axis.options.push_back(
+        {"--precision fp16", "weights rounded to float16", [](TrainingSetup& t) { t.precision = Precision::fp16; }});
   return axis;
 }
 
@@ -88,7 +102,8 @@ Axis optimizer_axis(const TrainingSetup& s) {
     axis.options.push_back({flags, caution, [kind](TrainingSetup& t) {
                               t.optimizer = OptimizerSetup{};
                               t.optimizer.kind = kind;
-                              if (kind != OptimizerKind::adamw && kind != OptimizerKind::adamw8bit) t.optimizer.weight_decay = 0;
+                              if (kind != OptimizerKind::adamw && kind != OptimizerKind::adamw8bit)
+                                t.optimizer.weight_decay = 0;
                             }});
   };
   if (s.optimizer.kind == OptimizerKind::none) return axis;
@@ -103,7 +118,8 @@ Axis optimizer_axis(const TrainingSetup& s) {
 Axis offload_axis(const TrainingSetup& s) {
   Axis axis{Knob::offload, {present_choice()}};
   const bool adam = s.optimizer.kind == OptimizerKind::adam || s.optimizer.kind == OptimizerKind::adamw;
-  if (adam && !s.offload.any()) axis.options.push_back({"--offload optimizer", "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
+  if (adam && !s.offload.any())
+    axis.options.push_back({"--offload optimizer", "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
   return axis;
 }
 
@@ -137,33 +153,49 @@ std::vector<std::int64_t> divisors_descending(std::int64_t n) {
 
 const char* name_of(Knob knob) {
   switch (knob) {
-    case Knob::allocator: return "allocator";
-    case Knob::implementation: return "implementation";
-    case Knob::batch: return "batch";
-    case Knob::checkpoint: return "checkpoint";
-    case Knob::precision: return "precision";
-    case Knob::attention: return "attention";
-    case Knob::parallel: return "parallel";
-    case Knob::offload: return "offload";
-    case Knob::weights: return "weights";
-    case Knob::optimizer: return "optimizer";
-    case Knob::adapters: return "adapters";
+    case Knob::allocator:
+      return "allocator";
+    case Knob::implementation:
+      return "implementation";
+    case Knob::batch:
+      return "batch";
+    case Knob::checkpoint:
+      return "checkpoint";
+    case Knob::precision:
+      return "precision";
+    case Knob::attention:
+      return "attention";
+    case Knob::parallel:
+      return "parallel";
+    case Knob::offload:
+      return "offload";
+    case Knob::weights:
+      return "weights";
+    case Knob::optimizer:
+      return "optimizer";
+    case Knob::adapters:
+      return "adapters";
   }
   return "?";
 }
 
 Knobs Knobs::usual() {
   Knobs k;
-  for (Knob each : {Knob::allocator, Knob::implementation, Knob::batch, Knob::checkpoint, Knob::precision, Knob::parallel, Knob::offload}) k.allow(each);
+  for (Knob each : {Knob::allocator, Knob::implementation, Knob::batch, Knob::checkpoint, Knob::precision,
+                    Knob::parallel, Knob::offload})
+    k.allow(each);
   return k;
 }
 
-Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& wanted, bool keep_samples) {
+Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device,
+                 const Knobs& wanted, bool keep_samples) {
   Space space;
   // What other runtimes do by themselves, and what is not modelled together with them.
   Knobs knobs = wanted;
   if (is_megatron(present.parallel.sharding))
-    for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters, Knob::offload}) knobs.keep(k);
+    for (Knob k :
+         {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters, Knob::offload})
+      knobs.keep(k);
   if (present.fp8 != Fp8::none)
     for (Knob k : {Knob::precision, Knob::weights, Knob::adapters, Knob::offload}) knobs.keep(k);
   space.present = present;
@@ -230,7 +262,8 @@ std::string flags_at(const Space& space, const Point& point) {
 std::vector<std::string> cautions_at(const Space& space, const Point& point) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < space.axes.size(); ++i)
-    if (const Option& o = space.axes[i].options[point.choice[i]]; point.choice[i] > 0 && !o.caution.empty()) out.push_back(o.caution);
+    if (const Option& o = space.axes[i].options[point.choice[i]]; point.choice[i] > 0 && !o.caution.empty())
+      out.push_back(o.caution);
   return out;
 }
 

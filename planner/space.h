@@ -10,14 +10,27 @@
 
 namespace memplan {
 
-enum class Knob : std::uint8_t { allocator, implementation, batch, checkpoint, precision, attention, parallel, offload, weights, optimizer, adapters };
+enum class Knob : std::uint8_t {
+  allocator,
+  implementation,
+  batch,
+  checkpoint,
+  precision,
+  attention,
+  parallel,
+  offload,
+  weights,
+  optimizer,
+  adapters
+};
 inline constexpr int knob_count = 11;
 const char* name_of(Knob knob);
 
 /// Which knobs a search may turn.
 class Knobs {
  public:
-  /// Those that leave the training's result as it is, or nearly so: not the optimizer, not what is trained, not 16-bit weights.
+  /// Those that leave the training's result as it is, or nearly so: not the optimizer, not what is trained, not 16-bit
+  /// weights.
   static Knobs usual();
   static Knobs none() { return Knobs(); }
   void allow(Knob k) { bits_ |= 1U << static_cast<int>(k); }
@@ -46,13 +59,13 @@ struct Unavailable {
 
 struct Space {
   TrainingSetup present;
-  std::vector<Axis> axes;            ///< all but the batch
+  std::vector<Axis> axes;  ///< all but the batch
   std::vector<Unavailable> unavailable;
-  std::vector<std::int64_t> batches; ///< samples per micro-batch, descending; the present one among them
-  std::int64_t replica_batch = 1;    ///< samples per replica and optimizer step of the present setup
-  bool open = false;                 ///< the model takes any batch
-  bool splits = false;               ///< `batches` may be chosen from
-  bool keeps_samples = true;         ///< a smaller micro-batch is made up for by accumulation
+  std::vector<std::int64_t> batches;  ///< samples per micro-batch, descending; the present one among them
+  std::int64_t replica_batch = 1;     ///< samples per replica and optimizer step of the present setup
+  bool open = false;                  ///< the model takes any batch
+  bool splits = false;                ///< `batches` may be chosen from
+  bool keeps_samples = true;          ///< a smaller micro-batch is made up for by accumulation
 };
 
 /// One setup of a space: the index of an option per axis, and a micro-batch.
@@ -66,8 +79,8 @@ struct Point {
 std::vector<std::int64_t> divisors_descending(std::int64_t n);
 
 /// The axes that make sense for this model, setup and device. `batch` is the present micro-batch.
-Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device, const Knobs& knobs,
-                 bool keep_samples);
+Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device,
+                 const Knobs& knobs, bool keep_samples);
 
 /// The setup of a point: micro-batch, and accumulation such that the samples per optimizer step stay.
 TrainingSetup setup_at(const Space& space, const Point& point);

@@ -30,20 +30,23 @@ constexpr std::int64_t few_micro_batches = 4;
 double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
 
 /// Knobs that change the tape: setups that agree in them share a rehearsal.
-bool shapes_tape(Knob k) { return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters; }
+bool shapes_tape(Knob k) {
+  return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters;
+}
 
 /// All micro-batches of one choice of knobs, the largest first.
 struct Family {
   std::vector<std::uint8_t> choice;
-  std::size_t next = 0;        ///< index into Space::batches: larger ones are ruled out
-  double seconds = 0;          ///< per sample, at that micro-batch
-  Bytes bound;                 ///< likewise
-  int changed = 0;             ///< distance()
+  std::size_t next = 0;  ///< index into Space::batches: larger ones are ruled out
+  double seconds = 0;    ///< per sample, at that micro-batch
+  Bytes bound;           ///< likewise
+  int changed = 0;       ///< distance()
 };
 
 class Search {
  public:
-  Search(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin, const SuggestOptions& options)
+  Search(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
+         const SuggestOptions& options)
       : model_(model), device_(device), margin_(margin), options_(options), rates_(rates_of(device)) {
     const TrainingSetup plain = with_plain_batch(model, present);
     space_ = make_space(model, plain, plain.batch.value_or(1), device, options.knobs, options.keep_samples);
@@ -73,7 +76,9 @@ class Search {
     return key;
   }
 
-  TrainingSetup setup_of(const std::vector<std::uint8_t>& choice, std::int64_t batch) const { return setup_at(space_, Point{choice, batch}); }
+  TrainingSetup setup_of(const std::vector<std::uint8_t>& choice, std::int64_t batch) const {
+    return setup_at(space_, Point{choice, batch});
+  }
 
   const Result<Rehearsal>& rehearsal_of(const std::vector<std::uint8_t>& choice) {
     const auto key = key_of(choice, shapes_tape);
@@ -82,7 +87,10 @@ class Search {
       const std::int64_t largest = space_.batches.front();
       const std::int64_t large = std::max<std::int64_t>(2, largest), small = std::max<std::int64_t>(1, large / 2);
       // A batch that the file fixes cannot be varied: both ends of the line are the same run.
-      it = rehearsals_.emplace(key, rehearse(model_, setup_of(choice, home_.batch), space_.open ? small : home_.batch, space_.open ? large : home_.batch, device_)).first;
+      it = rehearsals_
+               .emplace(key, rehearse(model_, setup_of(choice, home_.batch), space_.open ? small : home_.batch,
+                                      space_.open ? large : home_.batch, device_))
+               .first;
     }
     return it->second;
   }
@@ -145,7 +153,8 @@ class Search {
       const TrainingSetup setup = setup_of(f.choice, batch);
       f.bound = least(r, setup, batch, device_);
       if (f.bound <= limit()) {
-        f.seconds = step_time(r, setup, batch, rates_, options_.time).total() / static_cast<double>(samples_at(space_, Point{f.choice, batch}));
+        f.seconds = step_time(r, setup, batch, rates_, options_.time).total() /
+                    static_cast<double>(samples_at(space_, Point{f.choice, batch}));
         return true;
       }
       ++out_.count.bounded;
@@ -179,7 +188,8 @@ class Search {
       if (turned_once(choice) && alone > limit()) out_.rejected.push_back({flags, "is not enough alone", alone, true});
       families_.push_back(std::move(f));
     } else if (turned_once(choice)) {
-      out_.rejected.push_back({flags, space_.splits ? "needs more even with one sample per micro-batch" : "needs more", f.bound, true});
+      out_.rejected.push_back(
+          {flags, space_.splits ? "needs more even with one sample per micro-batch" : "needs more", f.bound, true});
     }
   }
 
@@ -192,7 +202,9 @@ class Search {
   bool expected_to_fit(const Family& f) const {
     const auto it = excess_.find(key_of(f.choice, shapes_tape));
     // A fiftieth of the device in doubt: then the replay decides.
-    return it == excess_.end() || static_cast<double>(f.bound.count) + it->second < static_cast<double>(limit().count) + static_cast<double>(device_.total.count) / 50;
+    return it == excess_.end() ||
+           static_cast<double>(f.bound.count) + it->second <
+               static_cast<double>(limit().count) + static_cast<double>(device_.total.count) / 50;
   }
 
   /// Fastest first; a family that fails comes back with its next smaller micro-batch. Times within two percent count as
@@ -224,8 +236,10 @@ class Search {
         }
         learn(f, *c);
         good = c->verdict == Verdict::fits;
-        if (good) out_.fitting.push_back(*c), taken_.push_back(f);
-        else note_failure(point, *c);
+        if (good)
+          out_.fitting.push_back(*c), taken_.push_back(f);
+        else
+          note_failure(point, *c);
       } else {
         ++out_.count.implied;
       }
@@ -237,8 +251,10 @@ class Search {
         std::push_heap(heap.begin(), heap.end(), later);
       }
     }
-    if (out_.fitting.empty()) out_.count.left = static_cast<std::int64_t>(heap.size());
-    else out_.count.slower += static_cast<std::int64_t>(heap.size());
+    if (out_.fitting.empty())
+      out_.count.left = static_cast<std::int64_t>(heap.size());
+    else
+      out_.count.slower += static_cast<std::int64_t>(heap.size());
   }
 
   /// The same idea as one that was taken: it differs in minor knobs only, or turns more of them for no less time.
@@ -262,7 +278,11 @@ class Search {
   void note_failure(const Point& point, const Candidate& c) {
     // The largest micro-batch of each choice is enough to say why.
     if (!failed_.insert(point.choice).second) return;
-    out_.rejected.push_back({flags_at(space_, point), c.verdict == Verdict::no_fit ? "does not fit" : c.verdict == Verdict::tight ? "leaves less than the margin" : "cannot be told", c.peak, false});
+    out_.rejected.push_back({flags_at(space_, point),
+                             c.verdict == Verdict::no_fit  ? "does not fit"
+                             : c.verdict == Verdict::tight ? "leaves less than the margin"
+                                                           : "cannot be told",
+                             c.peak, false});
   }
 
   /// Fewest and mildest changes: one knob at a time, then two.
@@ -275,17 +295,26 @@ class Search {
       if (turned <= 2) order.push_back(std::move(f));
     }
     // The batch as it is, then split, for every choice of the other knobs.
-    struct Step { int cost; Point point; bool split; const Family* family; };
+    struct Step {
+      int cost;
+      Point point;
+      bool split;
+      const Family* family;
+    };
     std::vector<Step> steps;
     for (const Family& f : order) {
-      const std::size_t home = static_cast<std::size_t>(std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
+      const std::size_t home = static_cast<std::size_t>(
+          std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
       if (f.next <= home && f.changed > 0) steps.push_back({f.changed, Point{f.choice, home_.batch}, false, &f});
-      if (space_.splits && space_.batches.size() > home + 1) steps.push_back({f.changed + static_cast<int>(Knob::batch) + 1, Point{f.choice, home_.batch}, true, &f});
+      if (space_.splits && space_.batches.size() > home + 1)
+        steps.push_back({f.changed + static_cast<int>(Knob::batch) + 1, Point{f.choice, home_.batch}, true, &f});
     }
     std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.cost < b.cost; });
     for (const Step& s : steps) {
       if (!budget_left(options_.replays / 6)) return;
-      const std::optional<Point> found = s.split ? largest_split(*s.family) : fits(s.point) ? std::optional(s.point) : std::nullopt;
+      const std::optional<Point> found = s.split         ? largest_split(*s.family)
+                                         : fits(s.point) ? std::optional(s.point)
+                                                         : std::nullopt;
       if (!found) continue;
       out_.smallest = *candidate(*found);
       return;
@@ -294,14 +323,17 @@ class Search {
 
   /// The largest smaller micro-batch that fits.
   std::optional<Point> largest_split(const Family& family) {
-    const std::size_t home = static_cast<std::size_t>(std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
+    const std::size_t home = static_cast<std::size_t>(
+        std::find(space_.batches.begin(), space_.batches.end(), home_.batch) - space_.batches.begin());
     std::size_t low = std::max(home + 1, family.next), high = space_.batches.size();
     if (low >= high || !budget_left() || !fits(Point{family.choice, space_.batches.back()})) return std::nullopt;
     --high;  // fits
     while (low < high && budget_left()) {
       const std::size_t middle = (low + high) / 2;
-      if (fits(Point{family.choice, space_.batches[middle]})) high = middle;
-      else low = middle + 1;
+      if (fits(Point{family.choice, space_.batches[middle]}))
+        high = middle;
+      else
+        low = middle + 1;
     }
     return Point{family.choice, space_.batches[high]};
   }
@@ -309,7 +341,8 @@ class Search {
   /// A few more estimates where the bounds promise less memory for more time.
   void find_front() {
     std::vector<Family> order = families_;
-    std::stable_sort(order.begin(), order.end(), [](const Family& a, const Family& b) { return a.seconds < b.seconds; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Family& a, const Family& b) { return a.seconds < b.seconds; });
     Bytes smallest(INT64_MAX);
     for (const Family& f : order) {
       if (!budget_left()) break;
@@ -353,7 +386,8 @@ class Search {
     if (out_.smallest && !confirm(*out_.smallest)) out_.smallest.reset();
     if (out_.present.setup.accumulate > few_micro_batches) confirm(out_.present);
     out_.count.replayed = static_cast<std::int64_t>(replayed_);
-    std::stable_sort(out_.fitting.begin(), out_.fitting.end(), [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
+    std::stable_sort(out_.fitting.begin(), out_.fitting.end(),
+                     [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
     for (const Unavailable& u : space_.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
     for (const auto& [point, c] : known_)
       if (c && c->verdict != Verdict::fits && point != home_) note_failure(point, *c);
@@ -378,7 +412,8 @@ class Search {
 
 }  // namespace
 
-Suggestion suggest(const Model& model, const TrainingSetup& present, const Device& device, const MarginOf& margin, const SuggestOptions& options) {
+Suggestion suggest(const Model& model, const TrainingSetup& present, const Device& device, const MarginOf& margin,
+                   const SuggestOptions& options) {
   TrainingSetup resolved = with_plain_batch(model, present);
   resolved.parallel = resolve(present.parallel);
   if (is_parallel(resolved.parallel)) return suggest_parallel(model, resolved, device, margin(device), options);

@@ -15,8 +15,8 @@ std::string key_of(const TrainingSetup& s) {
   // Autocast is no part of the tape.
   const bool casts = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
   const Precision precision = casts && !s.lora ? Precision::fp32 : s.precision;
-  return fmt::format("{} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(precision), dtype ? static_cast<int>(*dtype) : -1,
-                     s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
+  return fmt::format("{} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(precision),
+                     dtype ? static_cast<int>(*dtype) : -1, s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
 }
 
 }  // namespace

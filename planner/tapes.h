@@ -17,7 +17,8 @@ class Tapes {
 
   /// The model's own tape for the setup (estimators/frontends/lower.h). Failure as of lower_whole.
   const Tape& whole(const TrainingSetup& setup);
-  /// The tape of one rank with `blocks` blocks; 0: all. Failure where the model cannot be had with so few, and as of tape_of_rank.
+  /// The tape of one rank with `blocks` blocks; 0: all. Failure where the model cannot be had with so few, and as of
+  /// tape_of_rank.
   Tape of_rank(const TrainingSetup& setup, std::int64_t blocks);
   Depth depth(const TrainingSetup& setup);
 

@@ -1,4 +1,6 @@
 // The gate and its baseline.
+#include "cli/gate/check.h"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -6,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
-#include "cli/gate/check.h"
 #include "cli/gate/diff.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
@@ -22,7 +23,8 @@ bool exists(const std::string& path) {
 
 void write_baseline(const Json& document, const std::string& path) {
   std::error_code error;
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) std::filesystem::create_directories(folder, error);
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, error);
   write_out(baseline_text(document), path);
 }
 
@@ -54,7 +56,8 @@ std::string peaks(const Json& document, const Json& before, const Style& style) 
     std::string change = before.is_null() ? "" : "new";
     if (!before.is_null())
       for (const Json& old : before.at("targets"))
-        if (old.at("name") == t.at("name") && !old.at("report").is_null()) change = human_change(peak - old.at("report").at("summary").at("peak_bytes").get<std::int64_t>());
+        if (old.at("name") == t.at("name") && !old.at("report").is_null())
+          change = human_change(peak - old.at("report").at("summary").at("peak_bytes").get<std::int64_t>());
     table.rows.push_back({text_of(t, "name"), human(peak), change});
   }
   return table.print(style);
@@ -66,14 +69,16 @@ int run_check(const Options& options) {
   const Config config = load_config(options.config);
   const Json document = check_targets(config, gate_flags(options, options.arguments));
   deliver(document, options);
-  if (!options.output.empty() || options.format != Format::text) fmt::print(stderr, "memplan: {}\n", one_line(document));
+  if (!options.output.empty() || options.format != Format::text)
+    fmt::print(stderr, "memplan: {}\n", one_line(document));
   return document.at("summary").at("exit_code");
 }
 
 int run_baseline(const Options& options) {
   const std::string& action = options.arguments.front();
   if (action != "write" && action != "update" && action != "show")
-    fail(ErrorKind::usage, fmt::format("'{}' is not something that can be done with a baseline", clean(action)), "memplan baseline", "use write, update or show");
+    fail(ErrorKind::usage, fmt::format("'{}' is not something that can be done with a baseline", clean(action)),
+         "memplan baseline", "use write, update or show");
   const std::vector<std::string> targets(options.arguments.begin() + 1, options.arguments.end());
   const Config config = load_config(options.config);
   const BaselinePlace place = baseline_place(config, gate_flags(options));
@@ -81,19 +86,24 @@ int run_baseline(const Options& options) {
   if (action == "show") {
     const Json document = load_document(place.path, ErrorKind::baseline);
     if (options.format == Format::text && kind_of(document) == check_document && options.exports.empty())
-      write_out(fmt::format("{}, made by memplan {}\n", clean(place.path), text_of(document.at("tool"), "version")) + peaks(document, nullptr, style), options.output);
-    else deliver(document, options);
+      write_out(fmt::format("{}, made by memplan {}\n", clean(place.path), text_of(document.at("tool"), "version")) +
+                    peaks(document, nullptr, style),
+                options.output);
+    else
+      deliver(document, options);
     return 0;
   }
   if (action == "write" && exists(place.path) && !options.force)
-    fail(ErrorKind::baseline, "there is a baseline already", place.path, "memplan baseline update takes the present state; --force starts anew");
+    fail(ErrorKind::baseline, "there is a baseline already", place.path,
+         "memplan baseline update takes the present state; --force starts anew");
   Json before = nullptr;
   if (action == "update") before = load_document(place.path, ErrorKind::baseline);
   Json document = baseline_of(config, targets);
   if (!before.is_null()) document = updated(config, before, std::move(document), targets.empty());
   write_baseline(document, place.path);
   write_out(fmt::format("{} {}\n", clean(place.path), action == "write" ? "written" : "updated") +
-                peaks(document, !before.is_null() && kind_of(before) == check_document ? before : Json(nullptr), style), {});
+                peaks(document, !before.is_null() && kind_of(before) == check_document ? before : Json(nullptr), style),
+            {});
   return 0;
 }
 

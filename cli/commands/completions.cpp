@@ -38,8 +38,11 @@ std::string flags_of(const Command& command) {
 std::string bash() {
   std::string values, by_command;
   for (const Flag& f : flags()) {
-    if (!f.choices.empty()) values += fmt::format("    --{}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n", f.name, words_of(f.choices));
-    else if (!f.value.empty() && f.name != "gpu" && f.name != "output") values += fmt::format("    --{}) return ;;\n", f.name);
+    if (!f.choices.empty())
+      values += fmt::format("    --{}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n", f.name,
+                            words_of(f.choices));
+    else if (!f.value.empty() && f.name != "gpu" && f.name != "output")
+      values += fmt::format("    --{}) return ;;\n", f.name);
   }
   for (const Command& c : commands()) by_command += fmt::format("    {}) flags=\"{}\" ;;\n", c.name, flags_of(c));
   return fmt::format(R"(# memplan completions for bash: source <(memplan completions bash)
@@ -61,22 +64,29 @@ _memplan() {{
   else COMPREPLY=($(compgen -f -- "$cur")); fi
 }}
 complete -o filenames -F _memplan memplan
-)", device_keys(), values, by_command, flags_of(*find_command("estimate")), device_keys(), command_names());
+)",
+                     device_keys(), values, by_command, flags_of(*find_command("estimate")), device_keys(),
+                     command_names());
 }
 
 /// Descriptions go into single quotes; in zsh's specs brackets and colons have a meaning.
 std::string quoted(std::string_view text, bool zsh) {
   std::string out;
   for (char c : text) {
-    if (c == '\'') out += zsh ? "'\\''" : "\\'";
-    else if (zsh && (c == '[' || c == ']' || c == ':')) out += std::string("\\") + c;
-    else out += c;
+    if (c == '\'')
+      out += zsh ? "'\\''" : "\\'";
+    else if (zsh && (c == '[' || c == ']' || c == ':'))
+      out += std::string("\\") + c;
+    else
+      out += c;
   }
   return out;
 }
 
 std::string zsh() {
-  std::string out = "#compdef memplan\n# memplan completions for zsh: memplan completions zsh > \"${fpath[1]}/_memplan\"\n_memplan() {\n  local -a specs\n";
+  std::string out =
+      "#compdef memplan\n# memplan completions for zsh: memplan completions zsh > \"${fpath[1]}/_memplan\"\n_memplan() "
+      "{\n  local -a specs\n";
   out += fmt::format("  if (( CURRENT == 2 )); then compadd -- {}; fi\n", command_names());
   out += "  case ${words[2]} in\n    completions) compadd -- bash zsh fish; return ;;\n";
   out += fmt::format("    devices) [[ ${{words[CURRENT]}} != -* ]] && compadd -- {} ;;\n  esac\n", device_keys());
@@ -92,10 +102,14 @@ std::string zsh() {
   for (const Flag& f : flags()) {
     if (!(f.commands & in_estimate)) continue;
     std::string value;
-    if (!f.choices.empty()) value = fmt::format(":{}:({})", f.value, words_of(f.choices));
-    else if (f.name == "gpu") value = fmt::format(":gpu:({})", device_keys());
-    else if (f.name == "output") value = ":file:_files";
-    else if (!f.value.empty()) value = fmt::format(":{}:", f.name);
+    if (!f.choices.empty())
+      value = fmt::format(":{}:({})", f.value, words_of(f.choices));
+    else if (f.name == "gpu")
+      value = fmt::format(":gpu:({})", device_keys());
+    else if (f.name == "output")
+      value = ":file:_files";
+    else if (!f.value.empty())
+      value = fmt::format(":{}:", f.name);
     out += fmt::format("      '--{}[{}]{}'\n", f.name, quoted(f.help, true), value);
   }
   out += "    ) ;;\n  esac\n  _arguments -s $specs '*:file:_files'\n}\n_memplan \"$@\"\n";
@@ -103,25 +117,32 @@ std::string zsh() {
 }
 
 std::string fish() {
-  std::string out = "# memplan completions for fish: memplan completions fish > ~/.config/fish/completions/memplan.fish\n";
+  std::string out =
+      "# memplan completions for fish: memplan completions fish > ~/.config/fish/completions/memplan.fish\n";
   for (const Command& c : commands())
-    out += fmt::format("complete -c memplan -n __fish_use_subcommand -a {} -d '{}'\n", c.name, quoted(c.summary, false));
+    out +=
+        fmt::format("complete -c memplan -n __fish_use_subcommand -a {} -d '{}'\n", c.name, quoted(c.summary, false));
   out += fmt::format("complete -c memplan -n '__fish_seen_subcommand_from devices' -f -a '{}'\n", device_keys());
   out += "complete -c memplan -n '__fish_seen_subcommand_from completions' -f -a 'bash zsh fish'\n";
   for (const Flag& f : flags()) {
     std::string condition;
     if (!(f.commands & in_estimate)) {
       for (const Command& c : commands())
-        if (f.commands & c.id) condition += fmt::format("{}{}", condition.empty() ? " -n '__fish_seen_subcommand_from " : " ", c.name);
+        if (f.commands & c.id)
+          condition += fmt::format("{}{}", condition.empty() ? " -n '__fish_seen_subcommand_from " : " ", c.name);
       condition += "'";
     }
     std::string value;
-    if (!f.choices.empty()) value = fmt::format(" -x -a '{}'", words_of(f.choices));
-    else if (f.name == "gpu") value = fmt::format(" -x -a '{}'", device_keys());
-    else if (f.name == "output") value = " -r -F";
-    else if (!f.value.empty()) value = " -x";
-    out += fmt::format("complete -c memplan{} -l {}{}{} -d '{}'\n", condition, f.name, f.letter.empty() ? "" : fmt::format(" -s {}", f.letter), value,
-                       quoted(f.help, false));
+    if (!f.choices.empty())
+      value = fmt::format(" -x -a '{}'", words_of(f.choices));
+    else if (f.name == "gpu")
+      value = fmt::format(" -x -a '{}'", device_keys());
+    else if (f.name == "output")
+      value = " -r -F";
+    else if (!f.value.empty())
+      value = " -x";
+    out += fmt::format("complete -c memplan{} -l {}{}{} -d '{}'\n", condition, f.name,
+                       f.letter.empty() ? "" : fmt::format(" -s {}", f.letter), value, quoted(f.help, false));
   }
   return out;
 }
@@ -129,10 +150,15 @@ std::string fish() {
 }  // namespace
 
 int run_completions(const Options& options) {
-  if (options.argument == "bash") write_out(bash(), {});
-  else if (options.argument == "zsh") write_out(zsh(), {});
-  else if (options.argument == "fish") write_out(fish(), {});
-  else fail(ErrorKind::usage, fmt::format("there are no completions for '{}'", options.argument), "memplan completions", "use bash, zsh or fish");
+  if (options.argument == "bash")
+    write_out(bash(), {});
+  else if (options.argument == "zsh")
+    write_out(zsh(), {});
+  else if (options.argument == "fish")
+    write_out(fish(), {});
+  else
+    fail(ErrorKind::usage, fmt::format("there are no completions for '{}'", options.argument), "memplan completions",
+         "use bash, zsh or fish");
   return 0;
 }
 

@@ -22,7 +22,9 @@ std::vector<Value> gate_values(const Config& config, const Options& options) {
   const GateFlags flags = gate_flags(options);
   const FailOn fails = fail_on(config, flags);
   const BaselinePlace place = baseline_place(config, flags);
-  return {{"fail_on", fmt::format("{}", fmt::join(fails.words, ", ")), fails.origin}, {"baseline", place.path, place.origin}, {"ratchet", config.ratchet ? "true" : "false", config.ratchet ? config.shown : "default"}};
+  return {{"fail_on", fmt::format("{}", fmt::join(fails.words, ", ")), fails.origin},
+          {"baseline", place.path, place.origin},
+          {"ratchet", config.ratchet ? "true" : "false", config.ratchet ? config.shown : "default"}};
 }
 
 std::vector<Value> target_values(const Config& config, const Target& t, bool effective) {
@@ -34,10 +36,13 @@ std::vector<Value> target_values(const Config& config, const Target& t, bool eff
     values.push_back({name, value, at(setting.line) + (setting.from_defaults ? " [defaults]" : "")});
   }
   const auto rule = [&](const char* name, const std::optional<Threshold>& threshold) {
-    if (threshold) values.push_back({name, threshold->text, at(threshold->line)});
-    else if (effective) values.push_back({name, "off", "default"});
+    if (threshold)
+      values.push_back({name, threshold->text, at(threshold->line)});
+    else if (effective)
+      values.push_back({name, "off", "default"});
   };
-  rule("limit", t.limit), rule("warn", t.warn), rule("max_increase", t.max_increase), rule("warn_increase", t.warn_increase);
+  rule("limit", t.limit), rule("warn", t.warn), rule("max_increase", t.max_increase),
+      rule("warn_increase", t.warn_increase);
   if (!t.baseline.empty()) values.push_back({"baseline", t.baseline, at(t.line)});
   if (!effective) return values;
   // What nobody set, as the command line would take it.
@@ -57,21 +62,31 @@ std::vector<Value> target_values(const Config& config, const Target& t, bool eff
 
 int run_config(const Options& options) {
   if (options.arguments.front() != "show")
-    fail(ErrorKind::usage, fmt::format("'{}' is not something that can be done with a configuration", clean(options.arguments.front())), "memplan config", "use show");
+    fail(ErrorKind::usage,
+         fmt::format("'{}' is not something that can be done with a configuration", clean(options.arguments.front())),
+         "memplan config", "use show");
   const Config config = load_config(options.config);
   const auto wanted = [&](const Target& t) {
-    return options.arguments.size() == 1 || std::any_of(options.arguments.begin() + 1, options.arguments.end(), [&](const std::string& w) { return matches(w, t.name); });
+    return options.arguments.size() == 1 || std::any_of(options.arguments.begin() + 1, options.arguments.end(),
+                                                        [&](const std::string& w) { return matches(w, t.name); });
   };
   std::vector<std::pair<std::string, std::vector<Value>>> sections{{"gate", gate_values(config, options)}};
   for (const Target& t : config.targets)
     if (wanted(t)) sections.emplace_back("target " + t.name, target_values(config, t, options.effective));
   for (const Ignore& i : config.ignores)
-    sections.emplace_back("ignore " + i.rule, std::vector<Value>{{"target", i.target, fmt::format("{}:{}", config.shown, i.line)}, {"reason", i.reason, ""}, {"expires", i.expires, ""}});
+    sections.emplace_back("ignore " + i.rule,
+                          std::vector<Value>{{"target", i.target, fmt::format("{}:{}", config.shown, i.line)},
+                                             {"reason", i.reason, ""},
+                                             {"expires", i.expires, ""}});
   if (options.format == Format::json) {
-    Json j{{"schema_version", report_schema_version}, {"kind", "config"}, {"config", config.shown}, {"sections", Json::array()}};
+    Json j{{"schema_version", report_schema_version},
+           {"kind", "config"},
+           {"config", config.shown},
+           {"sections", Json::array()}};
     for (const auto& [name, values] : sections) {
       Json list = Json::array();
-      for (const Value& v : values) list.push_back({{"name", v.name}, {"value", clean(v.value)}, {"origin", clean(v.origin)}});
+      for (const Value& v : values)
+        list.push_back({{"name", v.name}, {"value", clean(v.value)}, {"origin", clean(v.origin)}});
       j["sections"].push_back({{"name", clean(name)}, {"values", list}});
     }
     write_out(j.dump(2) + "\n", options.output);

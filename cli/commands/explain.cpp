@@ -26,7 +26,8 @@ struct Study {
 Study study(const Options& options) {
   Study s;
   s.device = device_of(options).device;
-  s.tape = take(with_planned_checkpoints(take(lower(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, s.device));
+  s.tape = take(with_planned_checkpoints(take(lower(take(load_model(options.argument, options.inputs)), options.setup)),
+                                         options.setup, s.device));
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   Device unlimited = s.device;
   unlimited.total = Bytes::gib(1LL << 30);  // what it needs, also where it does not fit
@@ -73,9 +74,11 @@ std::string lifetimes(const Study& s, const Options& options, const Style& style
     if (name.find(options.tensor) != std::string::npos) lives.push_back({&a, name});
   }
   if (lives.empty())
-    fail(ErrorKind::usage, fmt::format("no tensor's name contains '{}'", options.tensor), "--tensor", "memplan explain MODEL --top 0 lists the names at the peak");
+    fail(ErrorKind::usage, fmt::format("no tensor's name contains '{}'", options.tensor), "--tensor",
+         "memplan explain MODEL --top 0 lists the names at the peak");
   std::string out;
-  const std::size_t limit = options.top ? (*options.top == 0 ? lives.size() : static_cast<std::size_t>(*options.top)) : 8;
+  const std::size_t limit =
+      options.top ? (*options.top == 0 ? lives.size() : static_cast<std::size_t>(*options.top)) : 8;
   for (std::size_t i = 0; i < lives.size() && i < limit; ++i) {
     const Allocation& a = *lives[i].allocation;
     std::string shape;
@@ -84,13 +87,15 @@ std::string lifetimes(const Study& s, const Options& options, const Style& style
       shape = fmt::format("  {} {}", shape_text(t.sizes), name_of(static_cast<DType>(t.dtype)));
     }
     const std::string module = module_of(s, a);
-    out += fmt::format("{}  {}{}  {}{}\n", style.paint(clean(lives[i].name), Paint::bold), to_human(a.size), shape, name_of(a.category),
-                       module.empty() ? "" : "  in " + clean(module));
+    out += fmt::format("{}  {}{}  {}{}\n", style.paint(clean(lives[i].name), Paint::bold), to_human(a.size), shape,
+                       name_of(a.category), module.empty() ? "" : "  in " + clean(module));
     out += "  born  " + wrap(point(s, a.born), style.width, 8, 8) + "\n";
     out += "  dies  " + wrap(point(s, a.died), style.width, 8, 8) + "\n";
-    if (a.reason >= 0) out += "  why   " + wrap(clean(s.schedule.names[static_cast<std::size_t>(a.reason)]), style.width, 8, 8) + "\n";
+    if (a.reason >= 0)
+      out += "  why   " + wrap(clean(s.schedule.names[static_cast<std::size_t>(a.reason)]), style.width, 8, 8) + "\n";
   }
-  if (lives.size() > limit) out += fmt::format("{} {} more (--top 0 shows all)\n", style.ellipsis(), lives.size() - limit);
+  if (lives.size() > limit)
+    out += fmt::format("{} {} more (--top 0 shows all)\n", style.ellipsis(), lives.size() - limit);
   return out;
 }
 
@@ -99,7 +104,10 @@ std::string by_module(const std::vector<LiveTensor>& tensors, const Style& style
   std::map<std::string, std::int64_t> bytes;
   for (const LiveTensor& t : tensors) {
     // What a parameter's name tells is its module; tensors of ops carry the module themselves.
-    std::string path = t.module.empty() ? t.name.substr(0, t.name.find_last_of('.') == std::string::npos ? 0 : t.name.find_last_of('.')) : t.module;
+    std::string path =
+        t.module.empty()
+            ? t.name.substr(0, t.name.find_last_of('.') == std::string::npos ? 0 : t.name.find_last_of('.'))
+            : t.module;
     std::size_t end = 0;
     for (int level = 0; level < 3 && end != std::string::npos; ++level) end = path.find('.', end == 0 ? 0 : end + 1);
     path = path.substr(0, end);
@@ -111,19 +119,24 @@ std::string by_module(const std::vector<LiveTensor>& tensors, const Style& style
   table.head = {"SIZE", "MODULE"};
   table.right = {true, false};
   table.flexible = {1};
-  for (std::size_t i = 0; i < order.size() && i < 12; ++i) table.rows.push_back({to_human(Bytes(order[i].second)), clean(order[i].first)});
+  for (std::size_t i = 0; i < order.size() && i < 12; ++i)
+    table.rows.push_back({to_human(Bytes(order[i].second)), clean(order[i].first)});
   std::string out = table.print(style);
-  if (order.size() > 12) out += style.paint(fmt::format("  {} {} more modules", style.ellipsis(), order.size() - 12), Paint::dim) + "\n";
+  if (order.size() > 12)
+    out += style.paint(fmt::format("  {} {} more modules", style.ellipsis(), order.size() - 12), Paint::dim) + "\n";
   return out;
 }
 
 std::string overview(const Study& s, const Options& options, const Style& style) {
   std::vector<LiveTensor> tensors = s.estimate.live_at_peak;
   if (!options.module.empty()) {
-    std::erase_if(tensors, [&](const LiveTensor& t) { return t.module.find(options.module) == std::string::npos && t.name.find(options.module) == std::string::npos; });
+    std::erase_if(tensors, [&](const LiveTensor& t) {
+      return t.module.find(options.module) == std::string::npos && t.name.find(options.module) == std::string::npos;
+    });
     if (tensors.empty())
-      fail(ErrorKind::usage, fmt::format("nothing alive at the peak belongs to a module whose path contains '{}'", options.module), "--module",
-           "memplan explain MODEL lists the modules");
+      fail(ErrorKind::usage,
+           fmt::format("nothing alive at the peak belongs to a module whose path contains '{}'", options.module),
+           "--module", "memplan explain MODEL lists the modules");
   }
   std::int64_t total = 0;
   for (const LiveTensor& t : tensors) total += t.requested.count;
@@ -131,8 +144,11 @@ std::string overview(const Study& s, const Options& options, const Style& style)
   std::string place = fmt::format("step {}, {}", e.peak_step, name_of(e.peak_phase));
   if (!e.peak_op.empty()) place += ", " + clean(e.peak_op);
   if (!e.peak_module.empty()) place += " in " + clean(e.peak_module);
-  std::string out = wrap(fmt::format("At the peak ({}): {} in {} tensors{}.", place, to_human(Bytes(total)), grouped(static_cast<std::int64_t>(tensors.size())),
-                                     options.module.empty() ? "" : " of modules with '" + clean(options.module) + "'"), style.width, 0) + "\n\n";
+  std::string out = wrap(fmt::format("At the peak ({}): {} in {} tensors{}.", place, to_human(Bytes(total)),
+                                     grouped(static_cast<std::int64_t>(tensors.size())),
+                                     options.module.empty() ? "" : " of modules with '" + clean(options.module) + "'"),
+                         style.width, 0) +
+                    "\n\n";
   const std::int64_t rows = options.top.value_or(20);
   out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
   return out + "\n" + style.paint("By module", Paint::bold) + "\n" + by_module(tensors, style);
@@ -144,9 +160,11 @@ nlohmann::ordered_json as_json(const Study& s, const Options& options) {
     const std::string name = a.label < 0 ? std::string() : s.schedule.names[static_cast<std::size_t>(a.label)];
     const std::string module = module_of(s, a);
     if (!options.tensor.empty() && name.find(options.tensor) == std::string::npos) continue;
-    if (!options.module.empty() && module.find(options.module) == std::string::npos && name.find(options.module) == std::string::npos) continue;
-    nlohmann::ordered_json j{{"name", clean(name)}, {"bytes", a.size.count}, {"category", name_of(a.category)}, {"module", clean(module)},
-                             {"born", point(s, a.born)}, {"born_event", a.born}};
+    if (!options.module.empty() && module.find(options.module) == std::string::npos &&
+        name.find(options.module) == std::string::npos)
+      continue;
+    nlohmann::ordered_json j{{"name", clean(name)},     {"bytes", a.size.count},    {"category", name_of(a.category)},
+                             {"module", clean(module)}, {"born", point(s, a.born)}, {"born_event", a.born}};
     j["dies"] = point(s, a.died);
     j["dies_event"] = a.died < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(a.died);
     j["reason"] = a.reason < 0 ? std::string() : clean(s.schedule.names[static_cast<std::size_t>(a.reason)]);
@@ -164,8 +182,10 @@ int run_explain(const Options& options) {
   }
   const Study s = study(options);
   const Style style = make_style(options);
-  if (options.format == Format::json) write_out(as_json(s, options).dump(1) + "\n", options.output);
-  else write_out(options.tensor.empty() ? overview(s, options, style) : lifetimes(s, options, style), options.output);
+  if (options.format == Format::json)
+    write_out(as_json(s, options).dump(1) + "\n", options.output);
+  else
+    write_out(options.tensor.empty() ? overview(s, options, style) : lifetimes(s, options, style), options.output);
   return 0;
 }
 

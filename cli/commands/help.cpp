@@ -12,7 +12,8 @@ namespace memplan::cli {
 
 namespace {
 
-constexpr const char* introduction = R"(memplan says how much GPU memory a model needs, from the model file alone: no GPU, no run.
+constexpr const char* introduction =
+    R"(memplan says how much GPU memory a model needs, from the model file alone: no GPU, no run.
 
 usage:
   memplan MODEL.onnx --gpu 80GB          one training step (AdamW): does it fit, and where is the peak?
@@ -44,7 +45,9 @@ std::string flags_text(const Command& command) {
   std::string out;
   std::vector<std::string_view> groups;
   for (const Flag& f : flags())
-    if ((f.commands & command.id) && (groups.empty() || std::find(groups.begin(), groups.end(), f.group) == groups.end())) groups.push_back(f.group);
+    if ((f.commands & command.id) &&
+        (groups.empty() || std::find(groups.begin(), groups.end(), f.group) == groups.end()))
+      groups.push_back(f.group);
   for (std::string_view group : groups) {
     out += fmt::format("\n{}:\n", group);
     for (const Flag& f : flags()) {
@@ -64,7 +67,8 @@ std::string help_text(const Command& command, bool overview) {
   std::string out;
   if (overview) {
     out = introduction;
-    for (const Command& c : commands()) out += fmt::format("  {:<26} {}\n", fmt::format("{} {}", c.name, c.usage), c.summary);
+    for (const Command& c : commands())
+      out += fmt::format("  {:<26} {}\n", fmt::format("{} {}", c.name, c.usage), c.summary);
   } else {
     out = fmt::format("usage: memplan {} {} [flags]\n{}\n", command.name, command.usage, command.summary);
   }

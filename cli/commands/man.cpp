@@ -15,9 +15,12 @@ std::string roff(std::string_view text) {
   std::string out;
   if (!text.empty() && (text[0] == '.' || text[0] == '\'')) out += "\\&";
   for (char c : text) {
-    if (c == '-') out += "\\-";
-    else if (c == '\\') out += "\\\\";
-    else out += c;
+    if (c == '-')
+      out += "\\-";
+    else if (c == '\\')
+      out += "\\\\";
+    else
+      out += c;
   }
   return out;
 }
@@ -28,9 +31,13 @@ int run_man() {
   std::string out = fmt::format(".TH MEMPLAN 1 \"\" \"memplan {}\" \"User Commands\"\n", MEMPLAN_VERSION);
   out += ".SH NAME\nmemplan \\- say how much GPU memory a model needs, from the model file alone\n.SH SYNOPSIS\n";
   for (const Command& c : commands())
-    out += fmt::format(".B memplan{}\n{} [flags]\n.br\n", c.name == "estimate" ? "" : " " + std::string(c.name), roff(c.usage));
-  out += ".SH DESCRIPTION\nReads an ONNX file without its weights, rebuilds the PyTorch ops behind it, replays training or inference steps through a model of "
-         "PyTorch's caching allocator, and reports the peak, what it is made of, and whether it fits a GPU.\n.SH COMMANDS\n";
+    out += fmt::format(".B memplan{}\n{} [flags]\n.br\n", c.name == "estimate" ? "" : " " + std::string(c.name),
+                       roff(c.usage));
+  out +=
+      ".SH DESCRIPTION\nReads an ONNX file without its weights, rebuilds the PyTorch ops behind it, replays training "
+      "or inference steps through a model of "
+      "PyTorch's caching allocator, and reports the peak, what it is made of, and whether it fits a GPU.\n.SH "
+      "COMMANDS\n";
   for (const Command& c : commands()) out += fmt::format(".TP\n.B {}\n{}\n", c.name, roff(c.summary));
   std::vector<std::string_view> groups;
   for (const Flag& f : flags())
@@ -47,10 +54,14 @@ int run_man() {
       out += '\n';
     }
   }
-  out += ".SH EXIT STATUS\n"
-         ".TP\n.B 0\ncomputed; it fits, or no GPU was named\n.TP\n.B 1\ncomputed; a verdict of \\-\\-fail\\-on (does not fit, unknown)\n"
-         ".TP\n.B 2\nwrong usage\n.TP\n.B 3\nthe model cannot be read or has open dimensions; the report cannot be written\n.TP\n.B 70\na defect in memplan\n"
-         ".SH ENVIRONMENT\nEvery flag may be set as MEMPLAN_<FLAG>, such as MEMPLAN_GPU=80GB. NO_COLOR switches colours off.\n";
+  out +=
+      ".SH EXIT STATUS\n"
+      ".TP\n.B 0\ncomputed; it fits, or no GPU was named\n.TP\n.B 1\ncomputed; a verdict of \\-\\-fail\\-on (does not "
+      "fit, unknown)\n"
+      ".TP\n.B 2\nwrong usage\n.TP\n.B 3\nthe model cannot be read or has open dimensions; the report cannot be "
+      "written\n.TP\n.B 70\na defect in memplan\n"
+      ".SH ENVIRONMENT\nEvery flag may be set as MEMPLAN_<FLAG>, such as MEMPLAN_GPU=80GB. NO_COLOR switches colours "
+      "off.\n";
   write_out(out, {});
   return 0;
 }

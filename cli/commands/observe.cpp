@@ -42,9 +42,11 @@ constexpr std::int64_t no_limit = std::int64_t{1} << 40;  // the emulated GPU ha
 
 /// The scripts may change their folder, so the path is absolute.
 std::string emulated_gpu() {
-  if (const std::string found = find_emulated_gpu(); !found.empty()) return fs::absolute(found).lexically_normal().string();
+  if (const std::string found = find_emulated_gpu(); !found.empty())
+    return fs::absolute(found).lexically_normal().string();
   fail(ErrorKind::input, "the emulated GPU is not built", {},
-       "it is made for one PyTorch: cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python) && cmake --build build/release --target emulated_gpu");
+       "it is made for one PyTorch: cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python) && cmake "
+       "--build build/release --target emulated_gpu");
 }
 
 void write_file(const fs::path& path, std::string_view text) {
@@ -79,12 +81,12 @@ std::string emulated_card(const Device& device) {
   return key.empty() ? "h100-80gb" : key;
 }
 
-struct Run {
+struct Launch {
   std::vector<Process> processes;
   std::vector<std::int64_t> ranks;
 };
 
-Run plan(const Options& options, const Observation& o, const std::string& folder) {
+Launch plan(const Options& options, const Observation& o, const std::string& folder) {
   const ObserveOptions& w = options.observe;
   std::map<std::string, std::string> shared = {
       {"LD_PRELOAD", before(emulated_gpu(), "LD_PRELOAD", ':')},
@@ -100,7 +102,7 @@ Run plan(const Options& options, const Observation& o, const std::string& folder
   };
   const std::int64_t per_node = w.devices ? w.devices : std::min<std::int64_t>(w.world, devices_of_a_node);
   if (w.world_given || w.devices) shared["EMULATED_GPU_COUNT"] = std::to_string(per_node);
-  Run run;
+  Launch run;
   run.ranks = w.ranks;
   if (run.ranks.empty())
     for (std::int64_t rank = 0; rank < w.world; ++rank) run.ranks.push_back(rank);
@@ -109,7 +111,11 @@ Run plan(const Options& options, const Observation& o, const std::string& folder
     if (w.world_given) {
       const std::int64_t rank = run.ranks[i];
       for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
-               {"RANK", rank}, {"WORLD_SIZE", w.world}, {"LOCAL_RANK", rank % per_node}, {"LOCAL_WORLD_SIZE", std::min(per_node, w.world)}, {"GROUP_RANK", rank / per_node}})
+               {"RANK", rank},
+               {"WORLD_SIZE", w.world},
+               {"LOCAL_RANK", rank % per_node},
+               {"LOCAL_WORLD_SIZE", std::min(per_node, w.world)},
+               {"GROUP_RANK", rank / per_node}})
         p.environment[name] = std::to_string(value);
       p.environment["MASTER_ADDR"] = "127.0.0.1";
       p.environment["MASTER_PORT"] = "29500";
@@ -154,20 +160,22 @@ int run_observe(const Options& options) {
     const TemporaryFolder folder;
     write_observer(folder.path() + "/python");
     fs::create_directory(folder.path() + "/found");
-    const Run run = plan(options, o, folder.path());
+    const Launch run = plan(options, o, folder.path());
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
     const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
     if (!interrupted) {
       for (std::size_t i = 0; i < ended.size(); ++i) {
         o.exit_codes.push_back(ended[i].code);
         if (ended[i].code != 0 && i && ended.front().code == 0)
-          fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code, last_lines(run.processes[i].log, 20));
+          fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code,
+                     last_lines(run.processes[i].log, 20));
       }
       try {
         read_processes(folder.path() + "/found", o);
       } catch (const Failure&) {
         // Its own traceback is on stderr and says more.
-        const auto code = std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
+        const auto code =
+            std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
         if (code != o.exit_codes.end()) {
           fmt::print(stderr, "memplan: the script ended with exit code {} before it used a GPU\n", *code);
           return *code;
@@ -180,10 +188,14 @@ int run_observe(const Options& options) {
   judge_observation(o);
   o.exit_code = exit_code_for(options, o);
   const bool text = options.format == Format::text;
-  if (text) write_out(observation_text(o, options.top ? static_cast<std::size_t>(*options.top) : 15, make_style(options)), options.output);
-  else write_out(observation_json(o).dump(2) + "\n", options.output);
+  if (text)
+    write_out(observation_text(o, options.top ? static_cast<std::size_t>(*options.top) : 15, make_style(options)),
+              options.output);
+  else
+    write_out(observation_json(o).dump(2) + "\n", options.output);
   if (!text || !options.output.empty())
-    fmt::print(stderr, "memplan: verdict={} peak={} limit={}\n", name_of(o.verdict), o.peak.count, o.choice.device.total.count);
+    fmt::print(stderr, "memplan: verdict={} peak={} limit={}\n", name_of(o.verdict), o.peak.count,
+               o.choice.device.total.count);
   return o.exit_code;
 }
 

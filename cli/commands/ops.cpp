@@ -74,11 +74,15 @@ int run_ops(const Options& options) {
     table.rows.push_back({clean(u.op), u.fidelity});
     if (!options.argument.empty()) table.rows.back().insert(table.rows.back().begin(), std::to_string(u.count));
   }
-  table.head = options.argument.empty() ? std::vector<std::string>{"OP", "MEMORY"} : std::vector<std::string>{"CALLS", "OP", "MEMORY"};
+  table.head = options.argument.empty() ? std::vector<std::string>{"OP", "MEMORY"}
+                                        : std::vector<std::string>{"CALLS", "OP", "MEMORY"};
   table.right = options.argument.empty() ? std::vector<bool>{false, false} : std::vector<bool>{true, false, false};
   std::string summary;
-  for (const auto& [fidelity, count] : total) summary += fmt::format("{}{} {}", summary.empty() ? "" : ", ", count, fidelity);
-  write_out(table.print(make_style(options)) + fmt::format("{}: {}\n", options.argument.empty() ? "ops" : "calls", summary), options.output);
+  for (const auto& [fidelity, count] : total)
+    summary += fmt::format("{}{} {}", summary.empty() ? "" : ", ", count, fidelity);
+  write_out(
+      table.print(make_style(options)) + fmt::format("{}: {}\n", options.argument.empty() ? "ops" : "calls", summary),
+      options.output);
   return 0;
 }
 

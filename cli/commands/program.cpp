@@ -45,7 +45,8 @@ Shapes shapes_of(const Options& options) {
     s.inputs.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
   }
   if (options.setup.kv_cache)
-    probe_forward(tape, options.setup, device, [&](const Run&, const Environment& env) { s.kv = kv_layers(tape, env); });
+    probe_forward(tape, options.setup, device,
+                  [&](const Run&, const Environment& env) { s.kv = kv_layers(tape, env); });
   if (options.setup.mode == Mode::inference && !options.setup.keep_loss_history) return s;
   TrainingSetup one = options.setup;
   one.steps = 1;
@@ -83,7 +84,9 @@ std::string kv_cache_text(const KvCacheSetup& setup, const std::vector<KvLayer>&
 
 std::string reference_program(const Options& options) {
   const TrainingSetup& s = options.setup;
-  if (s.fp8 != Fp8::none) fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program", "docs/strategies.md describes what is estimated");
+  if (s.fp8 != Fp8::none)
+    fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program",
+         "docs/strategies.md describes what is estimated");
   const Shapes shapes = shapes_of(options);
   const bool training = s.mode == Mode::training;
   const bool amp = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
@@ -94,44 +97,59 @@ std::string reference_program(const Options& options) {
   std::string p = fmt::format(
       "# The program whose memory `memplan` estimates for this setup ({}, {}).\n"
       "# Run it where PyTorch 2.11 has a GPU, with the function that builds the model:\n"
-      "#     python program.py torchvision.models:resnet50\n", name_of(s.mode), name_of(s.precision));
-  if (!options.alloc_conf.empty()) p += fmt::format("import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"{}\"\n", clean(options.alloc_conf));
+      "#     python program.py torchvision.models:resnet50\n",
+      name_of(s.mode), name_of(s.precision));
+  if (!options.alloc_conf.empty())
+    p += fmt::format("import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"{}\"\n", clean(options.alloc_conf));
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"
-       "def build():\n    module, function = sys.argv[1].split(\":\")\n    return getattr(importlib.import_module(module), function)()\n\n\n"
+       "def build():\n    module, function = sys.argv[1].split(\":\")\n    return "
+       "getattr(importlib.import_module(module), function)()\n\n\n"
        "def first_floating(output):\n"
        "    \"\"\"The loss is taken of the first floating tensor that the model returns.\"\"\"\n"
        "    if torch.is_tensor(output):\n        return output if output.is_floating_point() else None\n"
        "    for item in output.values() if hasattr(output, \"values\") else output:\n"
-       "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            return found\n\n\n";
-  if (training || s.keep_loss_history) p += "def loss_fn(output, y):\n    output = first_floating(output)\n" + loss_text(s, shapes) + "\n\n";
+       "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            "
+       "return found\n\n\n";
+  if (training || s.keep_loss_history)
+    p += "def loss_fn(output, y):\n    output = first_floating(output)\n" + loss_text(s, shapes) + "\n\n";
   p += fmt::format("model = build()\nmodel.train({})\n", training ? "True" : "False");
   p += attention_text(s.attention) + frozen_text(s.frozen);
   if (pure) p += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) p += "model.to(memory_format=torch.channels_last)\n";
   if (s.lora && training) p += adapters_text(*s.lora, shapes.parts.adapted);
-  if (!shapes.parts.checkpointed.empty() && (training || s.keep_loss_history)) p += checkpoint_text(s, shapes.parts, s.lora.has_value());
+  if (!shapes.parts.checkpointed.empty() && (training || s.keep_loss_history))
+    p += checkpoint_text(s, shapes.parts, s.lora.has_value());
   p += "host_x = [\n";
   for (const Input& i : shapes.inputs) {
     const auto dtype = dtype_from_name(i.dtype);
     const bool converted = pure && dtype && is_floating(*dtype);
-    p += fmt::format("    torch.zeros({}, dtype={}),  # {}\n", sizes_text(i.sizes), converted ? half_name(s.precision) : "torch." + i.dtype, clean(i.name));
+    p += fmt::format("    torch.zeros({}, dtype={}),  # {}\n", sizes_text(i.sizes),
+                     converted ? half_name(s.precision) : "torch." + i.dtype, clean(i.name));
   }
   p += "]\n";
-  if (training || s.keep_loss_history) p += shapes.has_target ? fmt::format("host_y = torch.zeros({}, dtype=torch.{})\n", sizes_text(shapes.target), shapes.target_dtype) : "";
-  if (s.channels_last) p += "host_x = [t.to(memory_format=torch.channels_last) if t.dim() == 4 else t for t in host_x]\n";
-  p += s.offload.parameters ? "\nfrom accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", 0))\nx = [None] * len(host_x)\n"
+  if (training || s.keep_loss_history)
+    p += shapes.has_target
+             ? fmt::format("host_y = torch.zeros({}, dtype=torch.{})\n", sizes_text(shapes.target), shapes.target_dtype)
+             : "";
+  if (s.channels_last)
+    p += "host_x = [t.to(memory_format=torch.channels_last) if t.dim() == 4 else t for t in host_x]\n";
+  p += s.offload.parameters ? "\nfrom accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", "
+                              "0))\nx = [None] * len(host_x)\n"
                             : "\n" + place_on_devices(s.parallel, shapes.parts) + "x = [None] * len(host_x)\n";
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
   if (s.keep_loss_history) p += "losses = []\n";
-  const std::string with = amp ? fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_name(s.precision)) : std::string();
-  const std::string report = "torch.cuda.synchronize()\nfor key in (\"requested\", \"allocated\", \"reserved\"):\n"
-                             "    print(f\"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes\")\n";
+  const std::string with =
+      amp ? fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_name(s.precision)) : std::string();
+  const std::string report =
+      "torch.cuda.synchronize()\nfor key in (\"requested\", \"allocated\", \"reserved\"):\n"
+      "    print(f\"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes\")\n";
   const std::string empty = s.empty_cache ? "torch.cuda.empty_cache()\n" : "";
   if (!training) {
     // An evaluation that keeps its losses has forgotten no_grad: that is the mistake whose bytes are asked for.
     std::string in = s.keep_loss_history ? "    " : "        ";
     p += s.keep_loss_history ? "" : "with torch.no_grad():\n    ";
-    p += fmt::format("for step in range({}):\n", s.steps) + in + "for i in range(len(x)):\n" + in + "    x[i] = host_x[i].to(\"cuda\")\n";
+    p += fmt::format("for step in range({}):\n", s.steps) + in + "for i in range(len(x)):\n" + in +
+         "    x[i] = host_x[i].to(\"cuda\")\n";
     if (s.keep_loss_history) p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
     if (amp) p += in + with, in += "    ";
     p += in + "output = model(*x)\n";
@@ -140,7 +158,10 @@ std::string reference_program(const Options& options) {
     return p + report;
   }
   p += "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]\n";
-  if (optimizer) p += optimizer_classes(s) + fmt::format("optimizer = {}\n", s.offload.optimizer ? "HostOptimizer()" : optimizer_text(optimizer_of_rank(s)));
+  if (optimizer)
+    p +=
+        optimizer_classes(s) +
+        fmt::format("optimizer = {}\n", s.offload.optimizer ? "HostOptimizer()" : optimizer_text(optimizer_of_rank(s)));
   if (scaler) p += "scaler = torch.amp.GradScaler(\"cuda\")\n";
   const std::string zero = optimizer ? "optimizer" : "model";
   p += fmt::format("for step in range({}):\n", s.steps);
@@ -153,12 +174,15 @@ std::string reference_program(const Options& options) {
   p += in + "for i in range(len(x)):\n" + in + "    x[i] = host_x[i].to(\"cuda\")\n";
   p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
   if (s.zero_grad == ZeroGrad::begin_set_none) {
-    if (many) p += in + "if micro_batch == 0:\n" + in + "    " + zero + ".zero_grad(set_to_none=True)\n";
-    else p += in + zero + ".zero_grad(set_to_none=True)\n";
+    if (many)
+      p += in + "if micro_batch == 0:\n" + in + "    " + zero + ".zero_grad(set_to_none=True)\n";
+    else
+      p += in + zero + ".zero_grad(set_to_none=True)\n";
   }
   if (s.zero_grad == ZeroGrad::begin_keep) p += in + zero + ".zero_grad(set_to_none=False)\n";
   if (many && is_parallel(s.parallel) && s.parallel.sharding == Sharding::none && s.parallel.data > 1) {
-    p += in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
+    p +=
+        in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
     in += "    ";
   }
   std::string body = in;

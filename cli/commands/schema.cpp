@@ -24,7 +24,8 @@ int run_schema(const Options& options) {
     }
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  fail(ErrorKind::usage, fmt::format("there is no schema called '{}'", clean(wanted)), "memplan schema", "schemas are " + names);
+  fail(ErrorKind::usage, fmt::format("there is no schema called '{}'", clean(wanted)), "memplan schema",
+       "schemas are " + names);
 }
 
 }  // namespace memplan::cli

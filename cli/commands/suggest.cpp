@@ -34,7 +34,9 @@ Knobs parse_knobs(const Options& options) {
 }  // namespace
 
 int run_suggest(const Options& options) {
-  if (!options.gpu) fail(ErrorKind::usage, "suggest needs to know the card", "--gpu", fmt::format("memplan suggest {} --gpu 80GB{}", shell_word(options.argument), options.setup_words));
+  if (!options.gpu)
+    fail(ErrorKind::usage, "suggest needs to know the card", "--gpu",
+         fmt::format("memplan suggest {} --gpu 80GB{}", shell_word(options.argument), options.setup_words));
   SuggestAnswer a;
   a.path = options.argument;
   a.choice = device_of(options);
@@ -72,9 +74,12 @@ int run_suggest(const Options& options) {
   a.time = search.time;
   a.exit_code = a.suggestion.fitting.empty() && !options.exit_zero ? 1 : 0;
   std::string text;
-  if (options.emit_flags) text = a.suggestion.fitting.empty() ? "" : a.suggestion.fitting.front().flags + "\n";
-  else if (options.format_name == "md") text = suggest_markdown(a, options);
-  else text = options.format == Format::json ? suggest_json(a, options) : suggest_text(a, options, make_style(options));
+  if (options.emit_flags)
+    text = a.suggestion.fitting.empty() ? "" : a.suggestion.fitting.front().flags + "\n";
+  else if (options.format_name == "md")
+    text = suggest_markdown(a, options);
+  else
+    text = options.format == Format::json ? suggest_json(a, options) : suggest_text(a, options, make_style(options));
   write_out(text, options.output);
   return a.exit_code;
 }

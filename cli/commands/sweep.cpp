@@ -38,8 +38,10 @@ constexpr std::size_t most_points = 20'000;
 
 /// Values with commas of their own are no lists.
 bool takes_list(const Flag& flag) {
-  constexpr std::string_view single[] = {"dim", "alloc-conf", "freeze", "blocks", "lora", "qlora", "kv-cache", "checkpoint-save", "margin", "reserve", "steps", "momentum"};
-  const bool group = flag.group == "Device" || flag.group == "Shapes" || flag.group == "Training" || flag.group == "Parallel";
+  constexpr std::string_view single[] = {"dim",      "alloc-conf",      "freeze", "blocks",  "lora",  "qlora",
+                                         "kv-cache", "checkpoint-save", "margin", "reserve", "steps", "momentum"};
+  const bool group =
+      flag.group == "Device" || flag.group == "Shapes" || flag.group == "Training" || flag.group == "Parallel";
   return group && !flag.value.empty() && std::find(std::begin(single), std::end(single), flag.name) == std::end(single);
 }
 
@@ -53,7 +55,8 @@ std::vector<SweepAxis> axes_of(const Parsed& parsed) {
     for (const std::string& text : it->second)
       for (std::string& value : expand_list(text, "--" + axis.flag)) axis.values.push_back(std::move(value));
     if (points > most_points / axis.values.size())
-      fail(ErrorKind::usage, fmt::format("the lists make more than {} combinations", most_points), "--" + axis.flag, "give shorter lists");
+      fail(ErrorKind::usage, fmt::format("the lists make more than {} combinations", most_points), "--" + axis.flag,
+           "give shorter lists");
     points *= axis.values.size();
     axes.push_back(std::move(axis));
   }
@@ -66,8 +69,10 @@ bool leaves_out(const std::string& flag, const std::string& value) { return valu
 Parsed at(const Parsed& parsed, const std::vector<SweepAxis>& axes, const std::vector<std::string>& values) {
   Parsed one = parsed;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    if (leaves_out(axes[i].flag, values[i])) one.values.erase(axes[i].flag);
-    else one.values[axes[i].flag] = {values[i]};
+    if (leaves_out(axes[i].flag, values[i]))
+      one.values.erase(axes[i].flag);
+    else
+      one.values[axes[i].flag] = {values[i]};
   }
   return one;
 }
@@ -98,8 +103,10 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
     progress.show(fmt::format("{} of {}  {}", n, total, fmt::join(row.values, " ")));
     const Result<Options> options = catching([&] { return make_options(at(parsed, grid.axes, row.values)); });
     // A word that no setup can have is a mistake; two values that do not go together are a row of the table.
-    if (!options) row.error = options.error().what;
-    else estimate_row(model, *options, row);
+    if (!options)
+      row.error = options.error().what;
+    else
+      estimate_row(model, *options, row);
     grid.rows.push_back(std::move(row));
     for (std::size_t i = index.size(); i-- > 0;) {
       index[i] = (index[i] + 1) % grid.axes[i].values.size();
@@ -115,7 +122,8 @@ std::string text_of(const Grid& grid, const Style& style) {
     std::string head = a.flag;
     for (char& c : head) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
     table.head.push_back(head);
-    table.right.push_back(std::all_of(a.values.begin(), a.values.end(), [](const std::string& v) { return !v.empty() && v[0] >= '0' && v[0] <= '9'; }));
+    table.right.push_back(std::all_of(a.values.begin(), a.values.end(),
+                                      [](const std::string& v) { return !v.empty() && v[0] >= '0' && v[0] <= '9'; }));
   }
   for (const char* head : {"REQUESTED", "RESERVED", "PROCESS"}) table.head.push_back(head), table.right.push_back(true);
   if (grid.device_given)
@@ -124,12 +132,16 @@ std::string text_of(const Grid& grid, const Style& style) {
     std::vector<std::string> cells;
     for (const std::string& v : row.values) cells.push_back(clean(v));
     if (row.estimate) {
-      for (Bytes b : {row.estimate->peak.requested, row.estimate->peak.reserved, row.estimate->peak.process}) cells.push_back(to_human(b));
-      if (grid.device_given) cells.insert(cells.end(), {to_human(row.judgement->headroom), name_of(row.judgement->verdict)});
+      for (Bytes b : {row.estimate->peak.requested, row.estimate->peak.reserved, row.estimate->peak.process})
+        cells.push_back(to_human(b));
+      if (grid.device_given)
+        cells.insert(cells.end(), {to_human(row.judgement->headroom), name_of(row.judgement->verdict)});
     } else {
       cells.insert(cells.end(), {"-", "-", "-"});
-      if (grid.device_given) cells.insert(cells.end(), {"", clean(row.error)});
-      else cells.back() = clean(row.error);
+      if (grid.device_given)
+        cells.insert(cells.end(), {"", clean(row.error)});
+      else
+        cells.back() = clean(row.error);
     }
     table.rows.push_back(std::move(cells));
   }
@@ -156,7 +168,8 @@ std::string csv_of(const Grid& grid) {
     if (row.estimate) {
       const Counters& c = row.estimate->peak;
       out += fmt::format("{},{},{},{},", c.requested.count, c.allocated.count, c.reserved.count, c.process.count);
-      out += grid.device_given ? fmt::format("{},{},\n", name_of(row.judgement->verdict), row.judgement->headroom.count) : std::string(",,\n");
+      out += grid.device_given ? fmt::format("{},{},\n", name_of(row.judgement->verdict), row.judgement->headroom.count)
+                               : std::string(",,\n");
     } else {
       out += ",,,,,," + csv_cell(row.error) + "\n";
     }
@@ -183,8 +196,12 @@ std::string json_of(const Grid& grid, const Options& options) {
     r["values"] = values;
     if (row.estimate) {
       const Counters& c = row.estimate->peak;
-      r["peak"] = {{"requested_bytes", c.requested.count}, {"allocated_bytes", c.allocated.count}, {"reserved_bytes", c.reserved.count}, {"process_bytes", c.process.count}};
-      if (grid.device_given) r["verdict"] = name_of(row.judgement->verdict), r["headroom_bytes"] = row.judgement->headroom.count;
+      r["peak"] = {{"requested_bytes", c.requested.count},
+                   {"allocated_bytes", c.allocated.count},
+                   {"reserved_bytes", c.reserved.count},
+                   {"process_bytes", c.process.count}};
+      if (grid.device_given)
+        r["verdict"] = name_of(row.judgement->verdict), r["headroom_bytes"] = row.judgement->headroom.count;
     } else {
       r["error"] = clean(row.error);
     }
@@ -206,8 +223,10 @@ Options sweep_options(const Parsed& parsed) {
       Parsed alone = parsed;
       for (const SweepAxis& a : axes) alone.values.erase(a.flag);
       alone.values[axes[i].flag] = {value};
-      if (axes[i].flag == "gpu") choose_device(value);
-      else if (axes[i].flag == "batch" || axes[i].flag == "seq" || axes[i].flag == "optimizer" || axes[i].flag == "precision" || axes[i].flag == "amp" || axes[i].flag == "attention")
+      if (axes[i].flag == "gpu")
+        choose_device(value);
+      else if (axes[i].flag == "batch" || axes[i].flag == "seq" || axes[i].flag == "optimizer" ||
+               axes[i].flag == "precision" || axes[i].flag == "amp" || axes[i].flag == "attention")
         make_options(alone);
     }
   return make_options(at(parsed, axes, first));
@@ -215,7 +234,9 @@ Options sweep_options(const Parsed& parsed) {
 
 int run_sweep(const Parsed& parsed, const Options& options) {
   const Grid grid = run_grid(parsed, options);
-  const std::string text = options.format == Format::json ? json_of(grid, options) : options.format_name == "csv" ? csv_of(grid) : text_of(grid, make_style(options));
+  const std::string text = options.format == Format::json ? json_of(grid, options)
+                           : options.format_name == "csv" ? csv_of(grid)
+                                                          : text_of(grid, make_style(options));
   write_out(text, options.output);
   return 0;
 }

@@ -31,13 +31,15 @@ Place place_of(const Options& given) {
   p.run.emulated = kind == "emulated";
   if (kind == "emulated") {
     if (!rest.empty()) {
-      if (given.gpu && *given.gpu != rest) fail(ErrorKind::usage, "--on and --gpu name different cards", "--gpu " + *given.gpu, "leave --gpu out");
+      if (given.gpu && *given.gpu != rest)
+        fail(ErrorKind::usage, "--on and --gpu name different cards", "--gpu " + *given.gpu, "leave --gpu out");
       p.options.gpu = rest;
     }
   } else if (kind == "cuda") {
     if (colon != std::string::npos) p.run.index = parse_count(rest, "--on", 0);
   } else {
-    fail(ErrorKind::usage, fmt::format("'{}' is not a place to run", on), "--on", "use emulated, emulated:CARD, cuda or cuda:N");
+    fail(ErrorKind::usage, fmt::format("'{}' is not a place to run", on), "--on",
+         "use emulated, emulated:CARD, cuda or cuda:N");
   }
   p.run.card = device_of(p.options).device;
   p.run.allocator_settings = given.alloc_conf;
@@ -85,7 +87,9 @@ void judge(Validation& v) {
   const bool here = !v.predicted_out_of_memory.empty(), there = !v.measured.out_of_memory.empty();
   if (here || there) {
     v.agrees = here == there;
-    v.why = here && there ? "both run out of memory" : here ? "the prediction runs out of memory, PyTorch does not" : "PyTorch runs out of memory, the prediction does not";
+    v.why = here && there ? "both run out of memory"
+            : here        ? "the prediction runs out of memory, PyTorch does not"
+                          : "PyTorch runs out of memory, the prediction does not";
     return;
   }
   const ComparedCounter* worst = v.comparison.worst();
@@ -96,10 +100,12 @@ void judge(Validation& v) {
   }
   const double percent = 100 * std::abs(worst->relative());
   v.agrees = percent <= v.tolerance;
-  if (percent == 0) v.why = "the peak is exact in every counter that was measured";
+  if (percent == 0)
+    v.why = "the peak is exact in every counter that was measured";
   else
     v.why = fmt::format("the peak of {} bytes differs by {}, {} the tolerance of {:g} %", worst->counter,
-                        percent < 0.005 ? fmt::format("{} B", std::abs(worst->predicted.count - worst->measured.count)) : fmt::format("{:.2f} %", percent),
+                        percent < 0.005 ? fmt::format("{} B", std::abs(worst->predicted.count - worst->measured.count))
+                                        : fmt::format("{:.2f} %", percent),
                         v.agrees ? "within" : "more than", v.tolerance);
 }
 
@@ -119,7 +125,8 @@ Validation on_device(const Options& given) {
   v.measured = run.measured;
   v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
   v.estimate = p.estimate;
-  if (p.timeline.out_of_memory_event) v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
+  if (p.timeline.out_of_memory_event)
+    v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
   return v;
 }
 
@@ -138,10 +145,12 @@ Validation of_measurement(const Options& options) {
   Validation v;
   v.measured = measured_of(options);
   v.device = device_of(options).device;
-  const Prediction p = predict(take(lower(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, v.device);
+  const Prediction p =
+      predict(take(lower(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, v.device);
   v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
   v.estimate = p.estimate;
-  if (p.timeline.out_of_memory_event) v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
+  if (p.timeline.out_of_memory_event)
+    v.predicted_out_of_memory = p.estimate.out_of_memory_at.empty() ? "a step" : p.estimate.out_of_memory_at;
   return v;
 }
 
@@ -152,7 +161,9 @@ int run_validate(const Options& options) {
   v.tolerance = options.validate.tolerance;
   judge(v);
   const int code = v.agrees ? 0 : 1;
-  write_out(options.format == Format::json ? json_validation(v, options, code) : text_validation(v, options, make_style(options)), options.output);
+  write_out(options.format == Format::json ? json_validation(v, options, code)
+                                           : text_validation(v, options, make_style(options)),
+            options.output);
   return code;
 }
 

@@ -29,13 +29,16 @@ Json head_of() {
 std::vector<const Target*> chosen(const Config& config, const std::vector<std::string>& wanted) {
   std::vector<const Target*> out;
   for (const std::string& w : wanted)
-    if (std::none_of(config.targets.begin(), config.targets.end(), [&](const Target& t) { return matches(w, t.name); })) {
+    if (std::none_of(config.targets.begin(), config.targets.end(),
+                     [&](const Target& t) { return matches(w, t.name); })) {
       std::string names;
       for (const Target& t : config.targets) names += (names.empty() ? "" : ", ") + clean(t.name);
       fail(ErrorKind::usage, fmt::format("no target is called '{}'", clean(w)), config.shown, "targets are " + names);
     }
   for (const Target& t : config.targets)
-    if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches(w, t.name); })) out.push_back(&t);
+    if (wanted.empty() ||
+        std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches(w, t.name); }))
+      out.push_back(&t);
   return out;
 }
 
@@ -70,12 +73,15 @@ struct Baseline {
     struct stat info {};
     present = ::stat(path.c_str(), &info) == 0;
     if (!present) {
-      error = Error{ErrorKind::baseline, "there is no baseline", path, "memplan baseline write makes it from the present state"};
+      error = Error{ErrorKind::baseline, "there is no baseline", path,
+                    "memplan baseline write makes it from the present state"};
       return;
     }
     const auto loaded = catching([&] { return load_document(path, ErrorKind::baseline); });
-    if (loaded) document = *loaded;
-    else error = loaded.error();
+    if (loaded)
+      document = *loaded;
+    else
+      error = loaded.error();
   }
 
   /// The report of a target, or null when the baseline does not know it.
@@ -85,19 +91,23 @@ struct Baseline {
       const auto file = [](const std::string& p) { return file_name(p); };
       return file(model) == file(target.model) ? document : Json(nullptr);
     }
-    if (kind_of(document) == diff_document) fail(ErrorKind::baseline, "a comparison is not a baseline", path, "memplan baseline write makes one");
+    if (kind_of(document) == diff_document)
+      fail(ErrorKind::baseline, "a comparison is not a baseline", path, "memplan baseline write makes one");
     for (const Json& t : document.at("targets"))
       if (text_of(t, "name") == clean(target.name)) return t.at("report");
     return nullptr;
   }
 };
 
-bool needs_baseline(const Config& config, const Target& t) { return t.max_increase || t.warn_increase || config.ratchet || !t.baseline.empty(); }
+bool needs_baseline(const Config& config, const Target& t) {
+  return t.max_increase || t.warn_increase || config.ratchet || !t.baseline.empty();
+}
 
 Json check_one(const Config& config, const Target& target, const Baseline& baseline, RuleContext context) {
   Json report = report_of(config, target, false, {});
   Json base = nullptr;
-  if (baseline.error && (needs_baseline(config, target) || baseline.named || baseline.present)) throw Failure(*baseline.error);
+  if (baseline.error && (needs_baseline(config, target) || baseline.named || baseline.present))
+    throw Failure(*baseline.error);
   if (!baseline.error) {
     base = baseline.report_of(target);
     if (!base.is_null()) require_comparable(base, report, baseline.path);
@@ -133,7 +143,8 @@ GateFlags gate_flags(const Options& options, std::vector<std::string> targets) {
 BaselinePlace baseline_place(const Config& config, const GateFlags& flags) {
   if (flags.baseline) return {*flags.baseline, flags.baseline_origin, true};
   return {confined(config, config.baseline, config.baseline_line, "baseline"),
-          config.baseline_line ? fmt::format("{}:{}", config.shown, config.baseline_line) : std::string("default"), config.baseline_line > 0};
+          config.baseline_line ? fmt::format("{}:{}", config.shown, config.baseline_line) : std::string("default"),
+          config.baseline_line > 0};
 }
 
 FailOn fail_on(const Config& config, const GateFlags& flags) {
@@ -162,7 +173,10 @@ Json check_targets(const Config& config, const GateFlags& flags) {
     const auto checked = catching([&] {
       const RuleContext context{&config, &t, fails.words, fails.origin, today_in_utc()};
       if (t.baseline.empty()) return check_one(config, t, common, context);
-      return check_one(config, t, Baseline({confined(config, t.baseline, t.line, "baseline"), fmt::format("{}:{}", config.shown, t.line), true}), context);
+      return check_one(config, t,
+                       Baseline({confined(config, t.baseline, t.line, "baseline"),
+                                 fmt::format("{}:{}", config.shown, t.line), true}),
+                       context);
     });
     if (checked) {
       entry.update(*checked);
@@ -175,7 +189,11 @@ Json check_targets(const Config& config, const GateFlags& flags) {
       entry["rules"] = Json::array();
       entry["fix"] = nullptr;
       entry["diff"] = nullptr;
-      entry["error"] = {{"code", code}, {"kind", kind_name(e.kind)}, {"message", clean(e.what)}, {"where", clean(e.where)}, {"hint", clean(e.hint)}};
+      entry["error"] = {{"code", code},
+                        {"kind", kind_name(e.kind)},
+                        {"message", clean(e.what)},
+                        {"where", clean(e.where)},
+                        {"hint", clean(e.hint)}};
       entry["report"] = nullptr;
       ++errors;
       error_code = std::max(error_code, code);
@@ -183,8 +201,16 @@ Json check_targets(const Config& config, const GateFlags& flags) {
     list.push_back(std::move(entry));
   }
   const int code = error_code ? error_code : failed && !flags.exit_zero ? 1 : 0;
-  j["summary"] = {{"status", errors ? "error" : failed ? "failed" : warned ? "warned" : "passed"}, {"exit_code", code}, {"targets", targets.size()},
-                  {"failed", failed}, {"warned", warned}, {"ignored", ignored}, {"errors", errors}};
+  j["summary"] = {{"status", errors   ? "error"
+                             : failed ? "failed"
+                             : warned ? "warned"
+                                      : "passed"},
+                  {"exit_code", code},
+                  {"targets", targets.size()},
+                  {"failed", failed},
+                  {"warned", warned},
+                  {"ignored", ignored},
+                  {"errors", errors}};
   j["targets"] = std::move(list);
   return j;
 }
@@ -198,20 +224,32 @@ Json baseline_of(const Config& config, const std::vector<std::string>& wanted) {
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& t = *targets[i];
     progress.show(fmt::format("estimating {} ({} of {})", clean(t.name), i + 1, targets.size()));
-    list.push_back({{"name", clean(t.name)}, {"model", clean(t.model)}, {"line", t.line}, {"message", clean(t.message)}, {"status", "passed"},
-                    {"rules", Json::array()}, {"fix", nullptr}, {"diff", nullptr}, {"error", nullptr}, {"report", report_of(config, t, false, {})}});
+    list.push_back({{"name", clean(t.name)},
+                    {"model", clean(t.model)},
+                    {"line", t.line},
+                    {"message", clean(t.message)},
+                    {"status", "passed"},
+                    {"rules", Json::array()},
+                    {"fix", nullptr},
+                    {"diff", nullptr},
+                    {"error", nullptr},
+                    {"report", report_of(config, t, false, {})}});
   }
-  j["summary"] = {{"status", "passed"}, {"exit_code", 0}, {"targets", targets.size()}, {"failed", 0}, {"warned", 0}, {"ignored", 0}, {"errors", 0}};
+  j["summary"] = {{"status", "passed"}, {"exit_code", 0}, {"targets", targets.size()}, {"failed", 0}, {"warned", 0},
+                  {"ignored", 0},       {"errors", 0}};
   j["targets"] = std::move(list);
   return j;
 }
 
 std::string baseline_text(const Json& document) {
   // Objects and lists of lists spread over lines; a row (an object of plain values, or of short lists) takes one.
-  const std::function<std::string(const Json&, std::size_t)> print = [&](const Json& value, std::size_t indent) -> std::string {
+  const std::function<std::string(const Json&, std::size_t)> print = [&](const Json& value,
+                                                                         std::size_t indent) -> std::string {
     const auto flat = [](const Json& v) {
       if (!v.is_structured()) return true;
-      return std::all_of(v.begin(), v.end(), [](const Json& inner) { return !inner.is_object() && (!inner.is_array() || inner.empty() || !inner.front().is_structured()); });
+      return std::all_of(v.begin(), v.end(), [](const Json& inner) {
+        return !inner.is_object() && (!inner.is_array() || inner.empty() || !inner.front().is_structured());
+      });
     };
     if (!value.is_structured() || value.empty() || (indent > 2 && flat(value))) return value.dump();
     const std::string pad(indent + 1, ' ');

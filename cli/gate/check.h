@@ -20,7 +20,8 @@ struct GateFlags {
   bool exit_zero = false;
 };
 
-/// Those of the command line (or the environment); `targets` are not taken from it, since commands differ in where they stand.
+/// Those of the command line (or the environment); `targets` are not taken from it, since commands differ in where they
+/// stand.
 GateFlags gate_flags(const Options& options, std::vector<std::string> targets = {});
 
 /// A document of the kind "check". A target that cannot be estimated has the status "error" and makes the exit code of

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <span>
-#include <iterator>
 #define TOML_EXCEPTIONS 1
 #include <toml++/toml.h>
 
@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uintmax_t largest_file = 1 << 20;
-constexpr std::array rule_words{"no-fit", "tight", "unknown", "unknown-op", "over-limit", "near-limit", "regression", "increase", "ratchet"};
+constexpr std::array rule_words{"no-fit",     "tight",      "unknown",  "unknown-op", "over-limit",
+                                "near-limit", "regression", "increase", "ratchet"};
 constexpr std::array gate_words{"no-fit", "tight", "unknown", "regression", "warning", "never"};
 
 template <class Names>
@@ -62,7 +63,8 @@ class Reader {
       for (const toml::node& entry : array(*node, "[[target]]")) target(table(entry, "[[target]]"), defaults);
     if (const auto* node = root.get("ignore"))
       for (const toml::node& entry : array(*node, "[[ignore]]")) ignore(table(entry, "[[ignore]]"));
-    if (c_.targets.empty()) wrong(1, "the configuration has no [[target]]", "add one with name, model and gpu: docs/ci.md shows how");
+    if (c_.targets.empty())
+      wrong(1, "the configuration has no [[target]]", "add one with name, model and gpu: docs/ci.md shows how");
     return std::move(c_);
   }
 
@@ -79,19 +81,23 @@ class Reader {
   }
   const toml::array& array(const toml::node& node, std::string_view what) const {
     if (const auto* a = node.as_array()) return *a;
-    wrong(line(node), fmt::format("{} must be a list of tables", what), fmt::format("write {} with double brackets", what));
+    wrong(line(node), fmt::format("{} must be a list of tables", what),
+          fmt::format("write {} with double brackets", what));
   }
 
   template <class Names>
   void unknown_key(const std::string& key, std::int64_t at, const Names& known, std::string_view where) const {
     const std::string near = nearest(key, known);
-    wrong(at, fmt::format("'{}' is not a key {}", key, where.empty() ? "of the configuration" : fmt::format("of {}", where)),
-          near.empty() ? fmt::format("known are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", near));
+    wrong(
+        at,
+        fmt::format("'{}' is not a key {}", key, where.empty() ? "of the configuration" : fmt::format("of {}", where)),
+        near.empty() ? fmt::format("known are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", near));
   }
   template <class Names>
   void only(const toml::table& t, const Names& known, std::string_view where) const {
     for (const auto& [key, value] : t)
-      if (std::find(known.begin(), known.end(), std::string(key.str())) == known.end()) unknown_key(std::string(key.str()), key.source().begin.line, known, where);
+      if (std::find(known.begin(), known.end(), std::string(key.str())) == known.end())
+        unknown_key(std::string(key.str()), key.source().begin.line, known, where);
   }
 
   std::string text(const toml::node& node, std::string_view key) const {
@@ -103,13 +109,16 @@ class Reader {
     Threshold t;
     t.line = line(node);
     if (const auto* n = node.as_integer()) {
-      if (n->get() < 0) wrong(t.line, fmt::format("{} must not be negative", key), "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
+      if (n->get() < 0)
+        wrong(t.line, fmt::format("{} must not be negative", key),
+              "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
       t.bytes = Bytes(n->get());
       t.text = std::to_string(n->get());
       return t;
     }
     auto written = catching([&] { return parse_threshold(text(node, key), key); });
-    if (!written) wrong(t.line, written.error().what, "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
+    if (!written)
+      wrong(t.line, written.error().what, "give bytes, a size such as \"70GiB\", or a percentage such as \"90%\"");
     written->line = t.line;
     return *written;
   }
@@ -119,11 +128,13 @@ class Reader {
     if (const auto* s = node.as_string()) return s->get();
     if (const auto* n = node.as_integer()) return std::to_string(n->get());
     if (const auto* x = node.as_floating_point()) return fmt::format("{}", x->get());
-    wrong(line(node), fmt::format("{} has a value that the flag --{} cannot have", key, key), fmt::format("memplan --help says what --{} takes", key));
+    wrong(line(node), fmt::format("{} has a value that the flag --{} cannot have", key, key),
+          fmt::format("memplan --help says what --{} takes", key));
   }
 
   /// The keys of `t` that are flags; `own` are the others that it may have.
-  void setup(const toml::table& t, const std::vector<std::string>& own, bool defaults, std::map<std::string, Setting>& out) const {
+  void setup(const toml::table& t, const std::vector<std::string>& own, bool defaults,
+             std::map<std::string, Setting>& out) const {
     static const std::set<std::string> keys = setup_keys();
     for (const auto& [k, node] : t) {
       std::string key(k.str());
@@ -131,7 +142,9 @@ class Reader {
       if (key == "dims") {
         Setting setting{{}, line(node), defaults};
         for (const auto& [dim, size] : table(node, "dims")) {
-          if (!size.is_integer()) wrong(line(size), fmt::format("the dimension {} must be a whole number", dim.str()), "write dims = { seq = 1024 }");
+          if (!size.is_integer())
+            wrong(line(size), fmt::format("the dimension {} must be a whole number", dim.str()),
+                  "write dims = { seq = 1024 }");
           setting.values.push_back(fmt::format("{}={}", dim.str(), size.as_integer()->get()));
         }
         out["dim"] = std::move(setting);
@@ -152,10 +165,12 @@ class Reader {
       }
       Setting setting{{}, line(node), defaults};
       if (flag->value.empty()) {
-        if (!node.is_boolean()) wrong(line(node), fmt::format("{} must be true or false", key), fmt::format("write {} = true", key));
+        if (!node.is_boolean())
+          wrong(line(node), fmt::format("{} must be true or false", key), fmt::format("write {} = true", key));
         if (node.as_boolean()->get()) setting.values.push_back("");
       } else if (const auto* list = node.as_array()) {
-        if (!flag->repeatable) wrong(line(node), fmt::format("{} takes one value", key), fmt::format("write one value for {}", key));
+        if (!flag->repeatable)
+          wrong(line(node), fmt::format("{} takes one value", key), fmt::format("write one value for {}", key));
         for (const toml::node& entry : *list) setting.values.push_back(word(entry, key));
       } else {
         setting.values.push_back(word(node, key));
@@ -173,12 +188,14 @@ class Reader {
       const auto add = [&](const toml::node& entry) {
         const std::string value = text(entry, "fail_on");
         if (std::find(gate_words.begin(), gate_words.end(), value) == gate_words.end())
-          wrong(line(entry), fmt::format("'{}' is not a value for fail_on", value), fmt::format("use {}", fmt::join(gate_words, ", ")));
+          wrong(line(entry), fmt::format("'{}' is not a value for fail_on", value),
+                fmt::format("use {}", fmt::join(gate_words, ", ")));
         c_.fail_on->push_back(value);
       };
       if (const auto* list = node->as_array())
         for (const toml::node& entry : *list) add(entry);
-      else add(*node);
+      else
+        add(*node);
     }
     if (const auto* node = t.get("baseline")) {
       c_.baseline = text(*node, "baseline");
@@ -192,27 +209,33 @@ class Reader {
   }
 
   void target(const toml::table& t, const std::map<std::string, Setting>& defaults) {
-    static const std::vector<std::string> own{"name", "model", "limit", "warn", "max_increase", "warn_increase", "baseline", "message"};
+    static const std::vector<std::string> own{"name",         "model",         "limit",    "warn",
+                                              "max_increase", "warn_increase", "baseline", "message"};
     Target out;
     out.line = line(t);
     const auto* name = t.get("name");
     const auto* model = t.get("model");
     if (!name) wrong(out.line, "a [[target]] has no name", "write name = \"train\"");
     out.name = text(*name, "name");
-    if (!model) wrong(out.line, fmt::format("the target '{}' has no model", out.name), "write model = \"models/net.onnx\"");
+    if (!model)
+      wrong(out.line, fmt::format("the target '{}' has no model", out.name), "write model = \"models/net.onnx\"");
     out.model = text(*model, "model");
     for (const Target& other : c_.targets)
-      if (other.name == out.name) wrong(out.line, fmt::format("two targets have the name '{}'", out.name), "give each its own name");
+      if (other.name == out.name)
+        wrong(out.line, fmt::format("two targets have the name '{}'", out.name), "give each its own name");
     out.path = confined(c_, out.model, line(*model), "model");
     out.setup = defaults;
     setup(t, own, false, out.setup);
     const auto limit = [&](const char* key, std::optional<Threshold>& where) {
       if (const auto* node = t.get(key)) where = threshold(*node, key);
     };
-    limit("limit", out.limit), limit("warn", out.warn), limit("max_increase", out.max_increase), limit("warn_increase", out.warn_increase);
+    limit("limit", out.limit), limit("warn", out.warn), limit("max_increase", out.max_increase),
+        limit("warn_increase", out.warn_increase);
     for (const auto* share : {&out.limit, &out.warn})
       if (*share && !(*share)->bytes && !out.setup.contains("gpu"))
-        wrong((*share)->line, fmt::format("'{}' is a share of a card, and the target '{}' names none", (*share)->text, out.name), "add gpu = \"80GB\", or give the limit in bytes");
+        wrong((*share)->line,
+              fmt::format("'{}' is a share of a card, and the target '{}' names none", (*share)->text, out.name),
+              "add gpu = \"80GB\", or give the limit in bytes");
     if (const auto* node = t.get("baseline")) {
       out.baseline = text(*node, "baseline");
       confined(c_, out.baseline, line(*node), "baseline");
@@ -229,12 +252,16 @@ class Reader {
     Ignore out;
     out.line = line(t);
     for (const std::string& key : known)
-      if (!t.get(key)) wrong(out.line, fmt::format("an [[ignore]] has no {}", key), key == "expires" ? "write a day such as expires = 2027-01-31: nothing is ignored for ever"
-                                                                                                     : fmt::format("write {} = \"…\"", key));
+      if (!t.get(key))
+        wrong(out.line, fmt::format("an [[ignore]] has no {}", key),
+              key == "expires" ? "write a day such as expires = 2027-01-31: nothing is ignored for ever"
+                               : fmt::format("write {} = \"…\"", key));
     out.rule = text(*t.get("rule"), "rule");
     if (std::find(rule_words.begin(), rule_words.end(), out.rule) == rule_words.end()) {
       const std::string near = nearest(out.rule, rule_words);
-      wrong(line(*t.get("rule")), fmt::format("'{}' is not a rule", out.rule), near.empty() ? fmt::format("rules are {}", fmt::join(rule_words, ", ")) : fmt::format("did you mean {}?", near));
+      wrong(line(*t.get("rule")), fmt::format("'{}' is not a rule", out.rule),
+            near.empty() ? fmt::format("rules are {}", fmt::join(rule_words, ", "))
+                         : fmt::format("did you mean {}?", near));
     }
     out.target = text(*t.get("target"), "target");
     out.reason = text(*t.get("reason"), "reason");
@@ -249,10 +276,12 @@ class Reader {
 
 std::string read_file(const std::string& path) {
   std::error_code ignored;
-  if (fs::file_size(path, ignored) > largest_file && !ignored) fail(ErrorKind::usage, "the configuration is larger than 1 MiB", path, "give a memplan.toml");
+  if (fs::file_size(path, ignored) > largest_file && !ignored)
+    fail(ErrorKind::usage, "the configuration is larger than 1 MiB", path, "give a memplan.toml");
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || !file.is_open() || !fs::is_regular_file(path, ignored)) fail(ErrorKind::usage, "the configuration cannot be read", path, "give a file that exists with --config");
+  if (file.bad() || !file.is_open() || !fs::is_regular_file(path, ignored))
+    fail(ErrorKind::usage, "the configuration cannot be read", path, "give a file that exists with --config");
   return text;
 }
 
@@ -269,35 +298,42 @@ std::string find_config() {
     }
     if (fs::exists(folder / ".git", error) || folder == folder.parent_path()) break;
   }
-  fail(ErrorKind::usage, "there is no memplan.toml here or above", "--config", "write one (docs/ci.md) or name it with --config");
+  fail(ErrorKind::usage, "there is no memplan.toml here or above", "--config",
+       "write one (docs/ci.md) or name it with --config");
 }
 
 }  // namespace
 
 std::string confined(const Config& config, const std::string& path, std::int64_t line, std::string_view what) {
   const auto outside = [&](const char* why) {
-    fail(ErrorKind::usage, fmt::format("the {} '{}' {}", what, clean(path), why), fmt::format("{}:{}", config.shown, line),
-         "give a path relative to the configuration, in its folder or below");
+    fail(ErrorKind::usage, fmt::format("the {} '{}' {}", what, clean(path), why),
+         fmt::format("{}:{}", config.shown, line), "give a path relative to the configuration, in its folder or below");
   };
   if (fs::path(path).is_absolute()) outside("has an absolute path");
   std::error_code error;
-  const fs::path root = fs::weakly_canonical(config.folder, error), full = fs::weakly_canonical(fs::path(config.folder) / path, error);
+  const fs::path root = fs::weakly_canonical(config.folder, error),
+                 full = fs::weakly_canonical(fs::path(config.folder) / path, error);
   const fs::path relative = full.lexically_relative(root);
   if (error || relative.empty() || *relative.begin() == "..") outside("leads out of the configuration's folder");
   return (fs::path(config.folder) / path).lexically_normal();
 }
 
 bool is_setup_flag(const Flag& f) {
-  return (f.commands & in_estimate) && f.group != "Output" && f.group != "Gate" && f.group != "General" && f.group != "Explain";
+  return (f.commands & in_estimate) && f.group != "Output" && f.group != "Gate" && f.group != "General" &&
+         f.group != "Explain";
 }
 
 bool matches(std::string_view glob, std::string_view text) {
   std::size_t g = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (g < glob.size() && (glob[g] == '?' || glob[g] == text[t])) ++g, ++t;
-    else if (g < glob.size() && glob[g] == '*') star = g++, mark = t;
-    else if (star != std::string_view::npos) g = star + 1, t = ++mark;
-    else return false;
+    if (g < glob.size() && (glob[g] == '?' || glob[g] == text[t]))
+      ++g, ++t;
+    else if (g < glob.size() && glob[g] == '*')
+      star = g++, mark = t;
+    else if (star != std::string_view::npos)
+      g = star + 1, t = ++mark;
+    else
+      return false;
   }
   while (g < glob.size() && glob[g] == '*') ++g;
   return g == glob.size();
@@ -309,7 +345,8 @@ Config load_config(const std::string& given) {
   std::error_code error;
   fs::path full = fs::absolute(config.path, error), folder = full.parent_path();
   if (folder.filename() == ".config") folder = folder.parent_path();
-  const fs::path here = fs::current_path(error), relative = full.lexically_relative(here), below = folder.lexically_relative(here);
+  const fs::path here = fs::current_path(error), relative = full.lexically_relative(here),
+                 below = folder.lexically_relative(here);
   config.shown = clean(relative.empty() || *relative.begin() == ".." ? full.filename().string() : relative.string());
   config.folder = below.empty() || *below.begin() == ".." ? folder.string() : below.string();
   const std::string text = read_file(config.path);
@@ -317,11 +354,13 @@ Config load_config(const std::string& given) {
   try {
     root = toml::parse(text, config.shown);
   } catch (const toml::parse_error& e) {
-    fail(ErrorKind::usage, clean(fmt::format("this is not TOML: {}", e.description())), fmt::format("{}:{}", config.shown, e.source().begin.line), "correct the line");
+    fail(ErrorKind::usage, clean(fmt::format("this is not TOML: {}", e.description())),
+         fmt::format("{}:{}", config.shown, e.source().begin.line), "correct the line");
   }
   if (is_python_project(full)) {
     const toml::node* own = root.at_path("tool.memplan").node();
-    if (!own || !own->is_table()) fail(ErrorKind::usage, "the file has no [tool.memplan]", config.shown, "add it, or write a memplan.toml");
+    if (!own || !own->is_table())
+      fail(ErrorKind::usage, "the file has no [tool.memplan]", config.shown, "add it, or write a memplan.toml");
     return Reader(std::move(config)).read(*own->as_table());  // a copy would lose the lines
   }
   return Reader(std::move(config)).read(root);

@@ -22,13 +22,13 @@ struct Setting {
 
 struct Target {
   std::string name;
-  std::string model;  ///< as written, relative to the folder of the configuration
-  std::string path;   ///< as this process can open it
-  std::map<std::string, Setting> setup;  ///< by the name of the flag
+  std::string model;                                     ///< as written, relative to the folder of the configuration
+  std::string path;                                      ///< as this process can open it
+  std::map<std::string, Setting> setup;                  ///< by the name of the flag
   std::optional<Threshold> limit, warn;                  ///< of the peak; percent of the card
   std::optional<Threshold> max_increase, warn_increase;  ///< of the peak over the baseline's; percent of the baseline
-  std::string baseline;  ///< a report of its own instead of the common baseline
-  std::string message;   ///< said when the target fails
+  std::string baseline;                                  ///< a report of its own instead of the common baseline
+  std::string message;                                   ///< said when the target fails
   std::int64_t line = 1;
 };
 
@@ -51,9 +51,9 @@ struct Config {
   bool ratchet = false;            ///< a peak that falls below the baseline must be locked in by an update
 };
 
-/// The configuration of --config, or the nearest memplan.toml, .config/memplan.toml or pyproject.toml with [tool.memplan]
-/// from the working directory upward, not beyond the root of the repository. Failure(usage) when there is none, when it
-/// is not TOML, has unknown keys or wrong values, or names models outside of its folder.
+/// The configuration of --config, or the nearest memplan.toml, .config/memplan.toml or pyproject.toml with
+/// [tool.memplan] from the working directory upward, not beyond the root of the repository. Failure(usage) when there
+/// is none, when it is not TOML, has unknown keys or wrong values, or names models outside of its folder.
 Config load_config(const std::string& given);
 
 /// The options of a target: those that its setup would give as flags. The environment has no part in it.

@@ -12,8 +12,8 @@ Json diff_of(const Json& base, const Json& head);
 /// What differs between the setups of two reports: [{name, base, head}].
 Json setup_changes(const Json& base, const Json& head);
 
-/// The report in a document: itself, or that of one target of a gate's result. Failure(usage) when `target` is empty and
-/// there are several, or none of this name.
+/// The report in a document: itself, or that of one target of a gate's result. Failure(usage) when `target` is empty
+/// and there are several, or none of this name.
 const Json& report_in(const Json& document, const std::string& target, const std::string& path);
 
 }  // namespace memplan::cli

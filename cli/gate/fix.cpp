@@ -11,8 +11,8 @@ namespace memplan::cli {
 
 namespace {
 
-constexpr std::size_t replays = 20;   // estimates of the search at most: a second or two for most models
-constexpr std::size_t most_tried = 6; // candidates that are put through the rules
+constexpr std::size_t replays = 20;    // estimates of the search at most: a second or two for most models
+constexpr std::size_t most_tried = 6;  // candidates that are put through the rules
 
 /// Changed least first: what the planner calls the smallest, then few knobs, then little memory saved.
 std::vector<Candidate> candidates(const Options& options, const Json& report, Bytes wanted, bool margin_too) {
@@ -28,11 +28,14 @@ std::vector<Candidate> candidates(const Options& options, const Json& report, By
   };
   SuggestOptions search;
   search.replays = replays;
-  const Suggestion found = suggest(take(load_model(options.argument, options.inputs)), options.setup, choice.device, margin, search);
+  const Suggestion found =
+      suggest(take(load_model(options.argument, options.inputs)), options.setup, choice.device, margin, search);
   std::vector<Candidate> out(found.fitting);
   out.insert(out.end(), found.front.begin(), found.front.end());
   std::erase_if(out, [](const Candidate& c) { return c.flags.empty(); });
-  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.changes != b.changes ? a.changes < b.changes : a.peak > b.peak; });
+  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+    return a.changes != b.changes ? a.changes < b.changes : a.peak > b.peak;
+  });
   if (found.smallest) out.insert(out.begin(), *found.smallest);
   if (out.size() > most_tried) out.resize(most_tried);
   return out;
@@ -44,9 +47,13 @@ Json with(const Candidate& c, const Json& before, const Json& after) {
   Json cautions = Json::array();
   for (const std::string& text : c.cautions) cautions.push_back(clean(text));
   // A report without a card has no verdict of its own; the planner's is against the limit.
-  return {{"flags", clean(c.flags)}, {"peak_bytes", peak}, {"verdict", s.at("verdict").is_null() ? Json(name_of(c.verdict)) : s.at("verdict")},
+  return {{"flags", clean(c.flags)},
+          {"peak_bytes", peak},
+          {"verdict", s.at("verdict").is_null() ? Json(name_of(c.verdict)) : s.at("verdict")},
           {"headroom_bytes", s.at("headroom_bytes").is_null() ? Json(c.headroom.count) : s.at("headroom_bytes")},
-          {"saves_bytes", before.at("summary").at("peak_bytes").get<std::int64_t>() - peak}, {"cautions", cautions}, {"configuration", configuration_lines(c.flags)}};
+          {"saves_bytes", before.at("summary").at("peak_bytes").get<std::int64_t>() - peak},
+          {"cautions", cautions},
+          {"configuration", configuration_lines(c.flags)}};
 }
 
 }  // namespace
@@ -56,7 +63,8 @@ Json configuration_lines(const std::string& flags) {
   std::string line, value;
   const auto finish = [&] {
     if (line.empty()) return;
-    const bool number = !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) { return std::isdigit(c); });
+    const bool number =
+        !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) { return std::isdigit(c); });
     lines.push_back(line + " = " + (value.empty() ? "true" : number ? value : Json(value).dump()));
     line.clear(), value.clear();
   };
@@ -79,12 +87,15 @@ Json configuration_lines(const std::string& flags) {
 Json smallest_fix(const Options& options, const RuleContext& context, const Json& report, const Json& base) {
   const Json rules = rules_of(context, report, base);
   const auto found_by = [&](std::string_view rule) {
-    return std::any_of(rules.begin(), rules.end(), [&](const Json& r) { return r.at("rule") == rule && (r.at("status") == "failed" || r.at("status") == "warned"); });
+    return std::any_of(rules.begin(), rules.end(), [&](const Json& r) {
+      return r.at("rule") == rule && (r.at("status") == "failed" || r.at("status") == "warned");
+    });
   };
   const std::optional<Bytes> wanted = wanted_peak(context, report, base);
   if (!wanted) return nullptr;
   // A model that the search cannot take in leaves the gate without advice, not without a verdict.
-  const auto tried = catching([&] { return candidates(options, report, *wanted, found_by("tight") || found_by("no-fit")); });
+  const auto tried =
+      catching([&] { return candidates(options, report, *wanted, found_by("tight") || found_by("no-fit")); });
   if (!tried) return nullptr;
   Json least = nullptr;
   for (const Candidate& c : *tried) {

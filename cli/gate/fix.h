@@ -5,9 +5,9 @@
 
 namespace memplan::cli {
 
-/// {flags, peak_bytes, verdict, headroom_bytes, saves_bytes, cautions, configuration} of the smallest change with which no
-/// rule finds anything (or, where none is that good, with which no rule fails); null when no change that was estimated is.
-/// `options` are those of the failing report, `base` the baseline's report or null.
+/// {flags, peak_bytes, verdict, headroom_bytes, saves_bytes, cautions, configuration} of the smallest change with which
+/// no rule finds anything (or, where none is that good, with which no rule fails); null when no change that was
+/// estimated is. `options` are those of the failing report, `base` the baseline's report or null.
 Json smallest_fix(const Options& options, const RuleContext& context, const Json& report, const Json& base);
 
 /// "batch = 4" and its like: flags as lines of memplan.toml.

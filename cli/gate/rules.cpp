@@ -35,18 +35,32 @@ class Rules {
 
  private:
   bool never() const { return wants("never"); }
-  bool wants(std::string_view word) const { return std::find(c_.fail_on.begin(), c_.fail_on.end(), word) != c_.fail_on.end(); }
+  bool wants(std::string_view word) const {
+    return std::find(c_.fail_on.begin(), c_.fail_on.end(), word) != c_.fail_on.end();
+  }
 
-  /// `bad`: the condition of the rule is met. A finding that is ignored neither fails nor warns, until the day it expires.
-  void add(const char* rule, const char* code, bool bad, bool fails, std::int64_t value, std::optional<std::int64_t> threshold, const std::string& text,
-           const std::string& origin, std::int64_t line, std::string message) {
-    Json r{{"rule", rule}, {"code", code}, {"status", !bad ? "passed" : fails && !never() ? "failed" : "warned"}, {"value_bytes", value},
-           {"threshold_bytes", threshold ? Json(*threshold) : Json(nullptr)}, {"threshold", clean(text)}, {"origin", origin}, {"line", line}, {"message", clean(message)}};
+  /// `bad`: the condition of the rule is met. A finding that is ignored neither fails nor warns, until the day it
+  /// expires.
+  void add(const char* rule, const char* code, bool bad, bool fails, std::int64_t value,
+           std::optional<std::int64_t> threshold, const std::string& text, const std::string& origin, std::int64_t line,
+           std::string message) {
+    Json r{{"rule", rule},
+           {"code", code},
+           {"status", !bad                ? "passed"
+                      : fails && !never() ? "failed"
+                                          : "warned"},
+           {"value_bytes", value},
+           {"threshold_bytes", threshold ? Json(*threshold) : Json(nullptr)},
+           {"threshold", clean(text)},
+           {"origin", origin},
+           {"line", line},
+           {"message", clean(message)}};
     if (bad)
       for (const Ignore& i : c_.config->ignores) {
         if (i.rule != rule || !matches(i.target, c_.target->name)) continue;
         if (i.expires < c_.today) {
-          r["message"] = fmt::format("{}; it was ignored until {} ({}:{})", r["message"].get<std::string>(), i.expires, c_.config->shown, i.line);
+          r["message"] = fmt::format("{}; it was ignored until {} ({}:{})", r["message"].get<std::string>(), i.expires,
+                                     c_.config->shown, i.line);
           continue;
         }
         r["status"] = "ignored";
@@ -69,19 +83,26 @@ class Rules {
     const std::string card = text_of(report_.at("device"), "key");
     const std::string of = fmt::format("peak {} of {} of the {}", human(peak_), human(usable_), card);
     const std::string why = text_of(report_.at("summary"), "why");
-    if (verdict_ == "tight") return add("tight", "MP102", true, wants("tight") || wants("warning"), peak_, usable_, card, c_.fail_on_origin, gpu_line(), of + ": " + why);
-    if (verdict_ == "unknown") return add("unknown", "MP103", true, wants("unknown"), high_, usable_, card, c_.fail_on_origin, gpu_line(), of + ": " + why);
+    if (verdict_ == "tight")
+      return add("tight", "MP102", true, wants("tight") || wants("warning"), peak_, usable_, card, c_.fail_on_origin,
+                 gpu_line(), of + ": " + why);
+    if (verdict_ == "unknown")
+      return add("unknown", "MP103", true, wants("unknown"), high_, usable_, card, c_.fail_on_origin, gpu_line(),
+                 of + ": " + why);
     const bool bad = verdict_ != "fits";
     std::string message = of;
-    if (bad && peak_ > usable_) message += fmt::format(", over by {}", human(peak_ - usable_));
-    else if (bad) message += ": " + why;
+    if (bad && peak_ > usable_)
+      message += fmt::format(", over by {}", human(peak_ - usable_));
+    else if (bad)
+      message += ": " + why;
     add("no-fit", "MP101", bad, wants("no-fit"), peak_, usable_, card, c_.fail_on_origin, gpu_line(), message);
   }
 
   void unknown_ops() {
     std::string ops;
     std::int64_t count = 0;
-    for (const Json& u : report_.at("unmodelled")) ops += (ops.empty() ? "" : ", ") + text_of(u, "op"), count += u.at("count").get<std::int64_t>();
+    for (const Json& u : report_.at("unmodelled"))
+      ops += (ops.empty() ? "" : ", ") + text_of(u, "op"), count += u.at("count").get<std::int64_t>();
     if (ops.empty()) return;
     add("unknown-op", "MP104", true, wants("unknown"), high_ - peak_, {}, "", c_.fail_on_origin, c_.target->line,
         fmt::format("{} ops are not modelled, only bounded by their inputs and outputs: {}", count, ops));
@@ -92,8 +113,10 @@ class Rules {
     // The whole range must stay below: what is not known does not pass.
     const bool bad = high_ > most;
     std::string message = fmt::format("peak {} of {} ({})", human(peak_), human(most), name);
-    if (peak_ > most) message += fmt::format(", over by {}", human(peak_ - most));
-    else if (bad) message += fmt::format("; the range of the estimate reaches {}", human(high_));
+    if (peak_ > most)
+      message += fmt::format(", over by {}", human(peak_ - most));
+    else if (bad)
+      message += fmt::format("; the range of the estimate reaches {}", human(high_));
     add(rule, code, bad, fails, high_, most, t.text, place(t), t.line, message);
   }
 
@@ -101,12 +124,20 @@ class Rules {
     if (base_.is_null()) return fresh(rule, code, t);
     const std::int64_t was = base_.at("summary").at("peak_bytes"), most = was + t.of(Bytes(was)).count;
     add(rule, code, peak_ > most, fails, peak_, most, t.text, place(t), t.line,
-        fmt::format("peak {}, {} against the baseline's {} ({} {})", human(peak_), human_change(peak_ - was), human(was), name, t.text));
+        fmt::format("peak {}, {} against the baseline's {} ({} {})", human(peak_), human_change(peak_ - was),
+                    human(was), name, t.text));
   }
 
   void fresh(const char* rule, const char* code, const Threshold& t) {
-    rules_.push_back({{"rule", rule}, {"code", code}, {"status", "new"}, {"value_bytes", peak_}, {"threshold_bytes", nullptr}, {"threshold", clean(t.text)},
-                      {"origin", place(t)}, {"line", t.line}, {"message", "the baseline has no such target yet: memplan baseline update adds it"}});
+    rules_.push_back({{"rule", rule},
+                      {"code", code},
+                      {"status", "new"},
+                      {"value_bytes", peak_},
+                      {"threshold_bytes", nullptr},
+                      {"threshold", clean(t.text)},
+                      {"origin", place(t)},
+                      {"line", t.line},
+                      {"message", "the baseline has no such target yet: memplan baseline update adds it"}});
   }
 
   void ratchet() {
@@ -127,7 +158,9 @@ class Rules {
 
 }  // namespace
 
-Json rules_of(const RuleContext& context, const Json& report, const Json& base) { return Rules(context, report, base).all(); }
+Json rules_of(const RuleContext& context, const Json& report, const Json& base) {
+  return Rules(context, report, base).all();
+}
 
 std::optional<Bytes> wanted_peak(const RuleContext& context, const Json& report, const Json& base) {
   std::optional<Bytes> least;
@@ -151,7 +184,8 @@ std::string status_of(const Json& rules) {
 
 std::string today_in_utc() {
   std::time_t now = std::time(nullptr);
-  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch && *epoch) now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
+  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch && *epoch)
+    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
   std::tm day{};
   gmtime_r(&now, &day);
   return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);

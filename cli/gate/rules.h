@@ -18,8 +18,8 @@ struct RuleContext {
   std::string today;  ///< "2026-11-21", in UTC
 };
 
-/// [{rule, code, status, value_bytes, threshold_bytes, threshold, origin, line, message, reason?}]; `base` is the baseline's
-/// report or null. Codes are stable (docs/ci.md).
+/// [{rule, code, status, value_bytes, threshold_bytes, threshold, origin, line, message, reason?}]; `base` is the
+/// baseline's report or null. Codes are stable (docs/ci.md).
 Json rules_of(const RuleContext& context, const Json& report, const Json& base);
 
 /// The least that a peak must come down to so that every rule passes; nothing when all do.

@@ -21,9 +21,11 @@ bool says(const Options& options, std::string_view word) {
 /// A report, or report.json#target of a gate's.
 Json load_base(const std::string& word) {
   std::string path = word, target;
-  if (const std::size_t hash = word.rfind('#'); hash != std::string::npos && !is_document(word)) path = word.substr(0, hash), target = word.substr(hash + 1);
+  if (const std::size_t hash = word.rfind('#'); hash != std::string::npos && !is_document(word))
+    path = word.substr(0, hash), target = word.substr(hash + 1);
   const Json document = load_document(path, ErrorKind::baseline);
-  if (kind_of(document) == diff_document) fail(ErrorKind::baseline, "a comparison is not a baseline", path, "memplan MODEL --format json -o FILE makes one");
+  if (kind_of(document) == diff_document)
+    fail(ErrorKind::baseline, "a comparison is not a baseline", path, "memplan MODEL --format json -o FILE makes one");
   return report_in(document, target, path);
 }
 
@@ -31,7 +33,8 @@ Json load_base(const std::string& word) {
 
 bool is_gated(const Options& options) {
   const auto needs = [&](const std::string& flag) {
-    fail(ErrorKind::usage, fmt::format("{} compares with a baseline, and none is given", flag), flag, "add --baseline FILE: a report that memplan MODEL --format json -o FILE made");
+    fail(ErrorKind::usage, fmt::format("{} compares with a baseline, and none is given", flag), flag,
+         "add --baseline FILE: a report that memplan MODEL --format json -o FILE made");
   };
   if (options.baseline.empty()) {
     if (options.max_increase) needs(options.max_increase->origin);
@@ -41,7 +44,8 @@ bool is_gated(const Options& options) {
   }
   for (const auto* share : {&options.max_peak, &options.warn_peak})
     if (*share && !(*share)->bytes && !options.gpu)
-      fail(ErrorKind::usage, fmt::format("'{}' is a share of a card, and none is given", (*share)->text), (*share)->origin, "add --gpu 80GB, or give the limit in bytes");
+      fail(ErrorKind::usage, fmt::format("'{}' is a share of a card, and none is given", (*share)->text),
+           (*share)->origin, "add --gpu 80GB, or give the limit in bytes");
   return options.max_peak || options.warn_peak || !options.baseline.empty() || says(options, "warning");
 }
 
@@ -49,7 +53,8 @@ void require_comparable(const Json& base, const Json& report, const std::string&
   const auto same = [&](const char* what, const std::string& was, const std::string& is) {
     if (was != is)
       fail(ErrorKind::baseline, fmt::format("the baseline was made for the {} {}, this is for {}", what, was, is), path,
-           "if the change is meant, make the baseline again from the present state (memplan baseline update, or --format json -o FILE)");
+           "if the change is meant, make the baseline again from the present state (memplan baseline update, or "
+           "--format json -o FILE)");
   };
   same("card", text_of(base.at("device"), "key"), text_of(report.at("device"), "key"));
   same("mode", text_of(base.at("setup"), "mode"), text_of(report.at("setup"), "mode"));
@@ -73,8 +78,14 @@ int add_gate(Json& report, const Options& options) {
   const int code = status == "failed" && !options.exit_zero ? 1 : 0;
   Json fail_on = Json::array();
   for (const std::string& word : context.fail_on) fail_on.push_back(word);
-  report["gate"] = {{"fail_on", fail_on}, {"exit_code", code}, {"status", status}, {"rules", rules},
-                    {"baseline", options.baseline.empty() ? Json(nullptr) : Json{{"path", clean(options.baseline)}, {"origin", options.baseline_origin}, {"present", true}}}};
+  report["gate"] = {{"fail_on", fail_on},
+                    {"exit_code", code},
+                    {"status", status},
+                    {"rules", rules},
+                    {"baseline", options.baseline.empty() ? Json(nullptr)
+                                                          : Json{{"path", clean(options.baseline)},
+                                                                 {"origin", options.baseline_origin},
+                                                                 {"present", true}}}};
   if (options.search && (!options.quiet || !options.exports.empty())) {
     Progress progress;
     progress.show("looking for the smallest change that passes");

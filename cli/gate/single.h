@@ -5,12 +5,12 @@
 
 namespace memplan::cli {
 
-/// True where a limit, a baseline or a word of --fail-on that is no verdict was given. Failure(usage) where a flag asks for
-/// a baseline that nobody named.
+/// True where a limit, a baseline or a word of --fail-on that is no verdict was given. Failure(usage) where a flag asks
+/// for a baseline that nobody named.
 bool is_gated(const Options& options);
 
-/// Adds to a report what its gate found: "gate" gets status, rules, baseline and fix, "diff" the comparison. Returns the
-/// exit code. Failure(baseline) where the baseline is missing, damaged, or made for another card or mode.
+/// Adds to a report what its gate found: "gate" gets status, rules, baseline and fix, "diff" the comparison. Returns
+/// the exit code. Failure(baseline) where the baseline is missing, damaged, or made for another card or mode.
 int add_gate(Json& report, const Options& options);
 
 /// Failure(baseline) unless both reports are of one card and mode: anything else is another question, and its bytes are

@@ -18,9 +18,13 @@ Bytes Threshold::of(Bytes whole) const {
 Threshold parse_threshold(std::string_view text, std::string_view flag) {
   Threshold t;
   t.text = std::string(text);
-  if (text.empty()) fail(ErrorKind::usage, fmt::format("{} has no value", flag), std::string(flag), "give bytes, a size such as 70GiB, or a percentage such as 90%");
-  if (text.back() == '%') t.percent = parse_number(trim(text.substr(0, text.size() - 1)), flag);
-  else t.bytes = parse_size(text, flag);
+  if (text.empty())
+    fail(ErrorKind::usage, fmt::format("{} has no value", flag), std::string(flag),
+         "give bytes, a size such as 70GiB, or a percentage such as 90%");
+  if (text.back() == '%')
+    t.percent = parse_number(trim(text.substr(0, text.size() - 1)), flag);
+  else
+    t.bytes = parse_size(text, flag);
   return t;
 }
 

@@ -81,7 +81,8 @@ pid_t start(const Process& process) {
   setpgid(pid, pid);
   int error = 0;
   ssize_t n;
-  while ((n = ::read(pipe_ends[0], &error, sizeof error)) < 0 && errno == EINTR) {}
+  while ((n = ::read(pipe_ends[0], &error, sizeof error)) < 0 && errno == EINTR) {
+  }
   ::close(pipe_ends[0]);
   if (n == sizeof error) {
     waitpid(pid, nullptr, 0);
@@ -127,7 +128,8 @@ void end_all(std::set<pid_t> groups) {
     const auto left = own_children();
     if (left.empty()) break;
     for (pid_t pid : left) kill(pid, SIGKILL);
-    while (wait_for_any(status, std::chrono::milliseconds(20)) > 0) {}
+    while (wait_for_any(status, std::chrono::milliseconds(20)) > 0) {
+    }
   }
 }
 
@@ -148,10 +150,13 @@ void remove_stale(const fs::path& below) {
 TemporaryFolder::TemporaryFolder() {
   std::error_code error;
   const fs::path below = fs::temp_directory_path(error);
-  if (error) fail_input("there is no folder for temporary files", {}, "set TMPDIR to a folder that exists and is writable");
+  if (error)
+    fail_input("there is no folder for temporary files", {}, "set TMPDIR to a folder that exists and is writable");
   remove_stale(below);
   std::string pattern = (below / fmt::format("memplan-observe-{}-XXXXXX", ::getpid())).string();
-  if (!mkdtemp(pattern.data())) fail_input(fmt::format("no temporary folder can be made: {}", std::strerror(errno)), below.string(), "set TMPDIR to a folder that is writable");
+  if (!mkdtemp(pattern.data()))
+    fail_input(fmt::format("no temporary folder can be made: {}", std::strerror(errno)), below.string(),
+               "set TMPDIR to a folder that is writable");
   path_ = pattern;
 }
 

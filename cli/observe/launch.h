@@ -14,12 +14,12 @@ struct Process {
 };
 
 struct Ended {
-  int code = 0;       ///< exit code, or 128 + signal
+  int code = 0;  ///< exit code, or 128 + signal
   bool started = true;
 };
 
-/// Runs all of them, at most `at_once` at a time. On SIGINT, SIGTERM or SIGHUP they are ended together with all that they
-/// started, and `interrupted` is the signal (0 otherwise). Failure(usage) when a command cannot be started.
+/// Runs all of them, at most `at_once` at a time. On SIGINT, SIGTERM or SIGHUP they are ended together with all that
+/// they started, and `interrupted` is the signal (0 otherwise). Failure(usage) when a command cannot be started.
 std::vector<Ended> run_processes(const std::vector<Process>& processes, std::size_t at_once, int& interrupted);
 
 /// A folder below TMPDIR that goes when the value goes. Folders of runs that were killed are removed on the way.

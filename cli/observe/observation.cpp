@@ -60,9 +60,11 @@ Observed observed_of(const json& process, const json& device) {
     r.peak_at = place_of((*peak)["at"]);
     r.history_complete = peak->value("complete", true);
     for (const auto& [kind, n] : (*peak)["by_kind"].items()) r.by_kind.emplace_back(kind, Bytes(n.get<std::int64_t>()));
-    std::stable_sort(r.by_kind.begin(), r.by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::stable_sort(r.by_kind.begin(), r.by_kind.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
     for (const json& b : (*peak)["blocks"])
-      r.blocks.push_back({bytes_at(b, "bytes"), b.value("count", std::int64_t{0}), b.value("kind", ""), b.value("names", std::vector<std::string>()), place_of(b)});
+      r.blocks.push_back({bytes_at(b, "bytes"), b.value("count", std::int64_t{0}), b.value("kind", ""),
+                          b.value("names", std::vector<std::string>()), place_of(b)});
   }
   return r;
 }
@@ -78,10 +80,14 @@ void read_processes(const std::string& folder, Observation& o) {
     for (const json& device : process["devices"]) o.ranks.push_back(observed_of(process, device));
     const std::int64_t rank = process["rank"].is_number() ? process["rank"].get<std::int64_t>() : 0;
     for (const json& x : process["out_of_memory"])
-      o.out_of_memory.push_back({rank, x.value("device", std::int64_t{0}), bytes_at(x, "wanted_bytes"), bytes_at(x, "allocated_bytes"), bytes_at(x, "reserved_bytes"), place_of(x)});
+      o.out_of_memory.push_back({rank, x.value("device", std::int64_t{0}), bytes_at(x, "wanted_bytes"),
+                                 bytes_at(x, "allocated_bytes"), bytes_at(x, "reserved_bytes"), place_of(x)});
     if (process["exception"].is_object())
-      o.exception = fmt::format("{}: {}", process["exception"].value("type", ""), process["exception"].value("text", ""));
-    if (process["history_error"].is_string()) o.notes.push_back(fmt::format("the record of allocations could not be read: {}", process["history_error"].get<std::string>()));
+      o.exception =
+          fmt::format("{}: {}", process["exception"].value("type", ""), process["exception"].value("text", ""));
+    if (process["history_error"].is_string())
+      o.notes.push_back(
+          fmt::format("the record of allocations could not be read: {}", process["history_error"].get<std::string>()));
     for (const json& x : process.value("unknown", json::array())) {
       const std::string what = x.at(0).get<std::string>();
       auto it = std::find_if(o.unknown.begin(), o.unknown.end(), [&](const auto& u) { return u.first == what; });
@@ -97,10 +103,13 @@ void read_processes(const std::string& folder, Observation& o) {
     }
   }
   std::stable_sort(o.reads.begin(), o.reads.end(), [](const Read& a, const Read& b) { return a.count > b.count; });
-  std::stable_sort(o.ranks.begin(), o.ranks.end(), [](const Observed& a, const Observed& b) { return std::tie(a.rank, a.device) < std::tie(b.rank, b.device); });
+  std::stable_sort(o.ranks.begin(), o.ranks.end(), [](const Observed& a, const Observed& b) {
+    return std::tie(a.rank, a.device) < std::tie(b.rank, b.device);
+  });
   if (!o.ranks.empty()) return;
   for (const json& missing : files_of(folder, "missing-"))
-    fail_input("PyTorch is not installed for the script's Python", missing.value("executable", ""), "pip install torch, the CUDA build");
+    fail_input("PyTorch is not installed for the script's Python", missing.value("executable", ""),
+               "pip install torch, the CUDA build");
   fail_input("the script ended without having used a GPU", fmt::format("{}", fmt::join(o.command, " ")),
              "it must move its model to 'cuda'; Python's -I, -S and -E keep memplan out");
 }
@@ -108,7 +117,9 @@ void read_processes(const std::string& folder, Observation& o) {
 void judge_observation(Observation& o) {
   const Bytes usable = o.choice.device.total;
   const auto worse = [](Verdict a, Verdict b) {
-    const auto rank = [](Verdict v) { return v == Verdict::no_fit ? 3 : v == Verdict::unknown ? 2 : v == Verdict::tight ? 1 : 0; };
+    const auto rank = [](Verdict v) {
+      return v == Verdict::no_fit ? 3 : v == Verdict::unknown ? 2 : v == Verdict::tight ? 1 : 0;
+    };
     return rank(a) >= rank(b) ? a : b;
   };
   o.verdict = Verdict::fits;
@@ -116,10 +127,14 @@ void judge_observation(Observation& o) {
   for (Observed& r : o.ranks) {
     r.process = r.driver + o.context;
     o.peak = std::max(o.peak, r.process);
-    r.verdict = r.process > usable ? Verdict::no_fit : r.process + o.margin > usable || r.retries > 0 ? Verdict::tight : Verdict::fits;
+    r.verdict = r.process > usable                               ? Verdict::no_fit
+                : r.process + o.margin > usable || r.retries > 0 ? Verdict::tight
+                                                                 : Verdict::fits;
     for (const OutOfMemory& x : o.out_of_memory)
-      if (x.rank == r.rank && x.device == r.device) r.verdict = failed ? Verdict::no_fit : worse(r.verdict, Verdict::tight);
-    if (failed && o.out_of_memory.empty()) r.verdict = worse(r.verdict, Verdict::unknown);  // nobody knows what would have come
+      if (x.rank == r.rank && x.device == r.device)
+        r.verdict = failed ? Verdict::no_fit : worse(r.verdict, Verdict::tight);
+    if (failed && o.out_of_memory.empty())
+      r.verdict = worse(r.verdict, Verdict::unknown);  // nobody knows what would have come
     o.verdict = worse(r.verdict, o.verdict);
   }
 }
@@ -134,10 +149,20 @@ void add_place(nlohmann::ordered_json& j, const Place& p) {
 }
 
 nlohmann::ordered_json rank_json(const Observed& r) {
-  nlohmann::ordered_json j = {{"rank", r.rank}, {"world", r.world}, {"device", r.device}, {"steps", r.steps}, {"finished", r.finished}, {"verdict", name_of(r.verdict)},
-                              {"requested_bytes", r.requested.count}, {"allocated_bytes", r.allocated.count}, {"reserved_bytes", r.reserved.count},
-                              {"driver_bytes", r.driver.count}, {"process_bytes", r.process.count}, {"retries", r.retries}};
-  nlohmann::ordered_json peak = {{"requested_bytes", r.peak_requested.count}, {"phase", r.phase}, {"history_complete", r.history_complete}};
+  nlohmann::ordered_json j = {{"rank", r.rank},
+                              {"world", r.world},
+                              {"device", r.device},
+                              {"steps", r.steps},
+                              {"finished", r.finished},
+                              {"verdict", name_of(r.verdict)},
+                              {"requested_bytes", r.requested.count},
+                              {"allocated_bytes", r.allocated.count},
+                              {"reserved_bytes", r.reserved.count},
+                              {"driver_bytes", r.driver.count},
+                              {"process_bytes", r.process.count},
+                              {"retries", r.retries}};
+  nlohmann::ordered_json peak = {
+      {"requested_bytes", r.peak_requested.count}, {"phase", r.phase}, {"history_complete", r.history_complete}};
   peak["at"] = nlohmann::ordered_json::object();
   add_place(peak["at"], r.peak_at);
   peak["by_kind"] = nlohmann::ordered_json::object();
@@ -164,8 +189,9 @@ nlohmann::ordered_json observation_json(const Observation& o) {
   j["kind"] = "observation";
   j["command"] = nlohmann::ordered_json::array();
   for (const std::string& word : o.command) j["command"].push_back(clean(word));
-  j["device"] = {{"key", o.choice.device.key}, {"name", o.choice.device.name}, {"usable_bytes", o.choice.device.total.count}, {"given", o.device_given}, {"limited", o.limited},
-                 {"emulated", true}};
+  j["device"] = {
+      {"key", o.choice.device.key}, {"name", o.choice.device.name}, {"usable_bytes", o.choice.device.total.count},
+      {"given", o.device_given},    {"limited", o.limited},         {"emulated", true}};
   j["context_bytes"] = o.context.count;
   j["margin_bytes"] = o.margin.count;
   j["torch"] = o.ranks.front().torch;
@@ -175,7 +201,11 @@ nlohmann::ordered_json observation_json(const Observation& o) {
   for (const Observed& r : o.ranks) j["ranks"].push_back(rank_json(r));
   j["out_of_memory"] = nlohmann::ordered_json::array();
   for (const OutOfMemory& x : o.out_of_memory) {
-    nlohmann::ordered_json row = {{"rank", x.rank}, {"device", x.device}, {"wanted_bytes", x.wanted.count}, {"allocated_bytes", x.allocated.count}, {"reserved_bytes", x.reserved.count}};
+    nlohmann::ordered_json row = {{"rank", x.rank},
+                                  {"device", x.device},
+                                  {"wanted_bytes", x.wanted.count},
+                                  {"allocated_bytes", x.allocated.count},
+                                  {"reserved_bytes", x.reserved.count}};
     add_place(row, x.place);
     j["out_of_memory"].push_back(std::move(row));
   }

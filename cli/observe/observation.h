@@ -62,13 +62,14 @@ struct Observation {
   Bytes context, margin;
   std::vector<Observed> ranks;
   std::vector<OutOfMemory> out_of_memory;
-  std::vector<Read> reads;           ///< of all ranks, by place
-  std::vector<std::pair<std::string, std::int64_t>> unknown;  ///< sizes that only a device knows, and how often one was asked for
+  std::vector<Read> reads;  ///< of all ranks, by place
+  std::vector<std::pair<std::string, std::int64_t>>
+      unknown;  ///< sizes that only a device knows, and how often one was asked for
   std::vector<std::string> notes;
-  std::vector<int> exit_codes;       ///< of the processes that memplan started, in order
-  std::string exception;             ///< the last uncaught one
+  std::vector<int> exit_codes;  ///< of the processes that memplan started, in order
+  std::string exception;        ///< the last uncaught one
   Verdict verdict = Verdict::unknown;
-  Bytes peak;                        ///< largest process
+  Bytes peak;  ///< largest process
   int exit_code = 0;
 };
 

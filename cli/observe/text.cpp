@@ -8,13 +8,20 @@ namespace memplan::cli {
 
 namespace {
 
-Paint paint_of(Verdict v) { return v == Verdict::fits ? Paint::green : v == Verdict::tight ? Paint::yellow : v == Verdict::no_fit ? Paint::red : Paint::cyan; }
+Paint paint_of(Verdict v) {
+  return v == Verdict::fits     ? Paint::green
+         : v == Verdict::tight  ? Paint::yellow
+         : v == Verdict::no_fit ? Paint::red
+                                : Paint::cyan;
+}
 
 std::string where_of(const Place& p) {
   std::string where = p.code.empty() ? p.script : p.code;
   // The line as written tells more than the name of its function.
-  if (!p.text.empty()) where = where.substr(0, where.find(" in ")) + ": " + p.text;
-  else if (!p.op.empty()) where += (where.empty() ? "" : ", ") + p.op;
+  if (!p.text.empty())
+    where = where.substr(0, where.find(" in ")) + ": " + p.text;
+  else if (!p.op.empty())
+    where += (where.empty() ? "" : ", ") + p.op;
   return clean(where);
 }
 
@@ -32,12 +39,23 @@ std::string headline(const Observation& o, const Style& style) {
   const std::string card = fmt::format("{} ({})", o.choice.device.key, to_human(usable));
   std::string text;
   switch (o.verdict) {
-    case Verdict::fits: text = fmt::format("{} on {}, {} stay free", style.paint("fits", Paint::green), card, to_human(usable - o.peak)); break;
-    case Verdict::tight: text = fmt::format("{} on {}, {} stay free", style.paint("tight", Paint::yellow), card, to_human(usable - o.peak)); break;
-    case Verdict::no_fit: text = fmt::format("{} on {}", style.paint("does not fit", Paint::red), card); break;
-    case Verdict::unknown: text = fmt::format("{} whether it fits on {}: the script failed, these are the figures up to there", style.paint("unknown", Paint::cyan), card); break;
+    case Verdict::fits:
+      text = fmt::format("{} on {}, {} stay free", style.paint("fits", Paint::green), card, to_human(usable - o.peak));
+      break;
+    case Verdict::tight:
+      text =
+          fmt::format("{} on {}, {} stay free", style.paint("tight", Paint::yellow), card, to_human(usable - o.peak));
+      break;
+    case Verdict::no_fit:
+      text = fmt::format("{} on {}", style.paint("does not fit", Paint::red), card);
+      break;
+    case Verdict::unknown:
+      text = fmt::format("{} whether it fits on {}: the script failed, these are the figures up to there",
+                         style.paint("unknown", Paint::cyan), card);
+      break;
   }
-  return fmt::format("{}: {} of GPU memory{}; {}\n", style.paint("observed", Paint::bold), to_human(o.peak), o.ranks.size() > 1 ? " on the rank that needs most" : "", text);
+  return fmt::format("{}: {} of GPU memory{}; {}\n", style.paint("observed", Paint::bold), to_human(o.peak),
+                     o.ranks.size() > 1 ? " on the rank that needs most" : "", text);
 }
 
 std::string ranks_table(const Observation& o, const Style& style) {
@@ -46,17 +64,21 @@ std::string ranks_table(const Observation& o, const Style& style) {
   table.right = {true, true, true, true, true, true, false};
   for (const Observed& r : o.ranks) {
     const std::string rank = r.ranked ? std::to_string(r.rank) : "-";
-    const bool several = std::count_if(o.ranks.begin(), o.ranks.end(), [&](const Observed& x) { return x.rank == r.rank; }) > 1;
-    table.rows.push_back({several ? fmt::format("{} gpu {}", rank, r.device) : rank, to_human(r.requested), to_human(r.allocated), to_human(r.reserved), to_human(r.process),
-                          std::to_string(r.steps), style.paint(name_of(r.verdict), paint_of(r.verdict))});
+    const bool several =
+        std::count_if(o.ranks.begin(), o.ranks.end(), [&](const Observed& x) { return x.rank == r.rank; }) > 1;
+    table.rows.push_back({several ? fmt::format("{} gpu {}", rank, r.device) : rank, to_human(r.requested),
+                          to_human(r.allocated), to_human(r.reserved), to_human(r.process), std::to_string(r.steps),
+                          style.paint(name_of(r.verdict), paint_of(r.verdict))});
   }
   return table.print(style);
 }
 
 std::string peak_text(const Observation& o, const Observed& r, std::size_t rows, const Style& style) {
-  std::string out = fmt::format("\npeak{}: {} requested", o.ranks.size() > 1 ? fmt::format(" of rank {}", r.rank) : "", to_human(r.peak_requested));
+  std::string out = fmt::format("\npeak{}: {} requested", o.ranks.size() > 1 ? fmt::format(" of rank {}", r.rank) : "",
+                                to_human(r.peak_requested));
   if (!r.phase.empty()) out += fmt::format(", in the {}", r.phase == "optimizer" ? "optimizer step" : r.phase);
-  if (const std::string at = where_of(r.peak_at); !at.empty()) out += fmt::format(", at {}", shorten(at, style.width > 60 ? style.width - 50 : 40, style));
+  if (const std::string at = where_of(r.peak_at); !at.empty())
+    out += fmt::format(", at {}", shorten(at, style.width > 60 ? style.width - 50 : 40, style));
   out += "\n";
   for (const auto& [kind, n] : r.by_kind) out += fmt::format("  {:>10}  {}\n", to_human(n), kind_text(kind));
   if (!r.history_complete) out += "  (the record of allocations was full: what lived earlier may be missing)\n";
@@ -68,7 +90,8 @@ std::string peak_text(const Observation& o, const Observed& r, std::size_t rows,
   for (const BlockRow& b : r.blocks) {
     if (rows && table.rows.size() >= rows) break;
     std::string where = where_of(b.place);
-    if (!b.names.empty()) where = fmt::format("{}{}", clean(b.names.front()), b.count > 1 ? fmt::format(" and {} more", b.count - 1) : "");
+    if (!b.names.empty())
+      where = fmt::format("{}{}", clean(b.names.front()), b.count > 1 ? fmt::format(" and {} more", b.count - 1) : "");
     if (where.empty()) where = "(no Python frame: made by PyTorch itself)";
     table.rows.push_back({to_human(b.bytes), std::to_string(b.count), b.kind, where});
   }
@@ -79,17 +102,27 @@ std::string peak_text(const Observation& o, const Observed& r, std::size_t rows,
 
 std::string observation_text(const Observation& o, std::size_t rows, const Style& style) {
   std::string out = headline(o, style);
-  out += wrap(fmt::format("{}: unmodified PyTorch {} on an emulated {}{}{}; kernels do nothing. PROCESS is what the driver handed out and {} of CUDA context.",
-                          clean(fmt::format("{}", fmt::join(o.command, " "))), clean(o.ranks.front().torch), o.choice.device.key,
-                          o.device_given ? "" : " (no --gpu was given)", o.limited ? "" : " without a limit", to_human(o.context)),
-              style.width, 0) + "\n\n";
+  out += wrap(fmt::format("{}: unmodified PyTorch {} on an emulated {}{}{}; kernels do nothing. PROCESS is what the "
+                          "driver handed out and {} of CUDA context.",
+                          clean(fmt::format("{}", fmt::join(o.command, " "))), clean(o.ranks.front().torch),
+                          o.choice.device.key, o.device_given ? "" : " (no --gpu was given)",
+                          o.limited ? "" : " without a limit", to_human(o.context)),
+              style.width, 0) +
+         "\n\n";
   out += ranks_table(o, style);
   for (const OutOfMemory& x : o.out_of_memory)
-    out += wrap(fmt::format("out of memory on rank {}: {} more were wanted with {} allocated and {} reserved{}", x.rank, to_human(x.wanted), to_human(x.allocated), to_human(x.reserved),
+    out += wrap(fmt::format("out of memory on rank {}: {} more were wanted with {} allocated and {} reserved{}", x.rank,
+                            to_human(x.wanted), to_human(x.allocated), to_human(x.reserved),
                             where_of(x.place).empty() ? "" : ", at " + where_of(x.place)),
-                style.width, 0) + "\n";
-  if (!o.exception.empty()) out += wrap(fmt::format("the script ended with {}", clean(o.exception.substr(0, std::min<std::size_t>(400, o.exception.find('\n'))))), style.width, 0) + "\n";
-  const auto largest = std::max_element(o.ranks.begin(), o.ranks.end(), [](const Observed& a, const Observed& b) { return a.process < b.process; });
+                style.width, 0) +
+           "\n";
+  if (!o.exception.empty())
+    out += wrap(fmt::format("the script ended with {}",
+                            clean(o.exception.substr(0, std::min<std::size_t>(400, o.exception.find('\n'))))),
+                style.width, 0) +
+           "\n";
+  const auto largest = std::max_element(o.ranks.begin(), o.ranks.end(),
+                                        [](const Observed& a, const Observed& b) { return a.process < b.process; });
   out += peak_text(o, *largest, rows, style);
   if (!o.reads.empty()) {
     out += "\nvalues read from the device (all zero here; a decision that rests on one may go another way):\n";
@@ -97,13 +130,15 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
     for (const Read& r : o.reads) {
       if (++shown > 10) break;
       const std::string where = where_of(r.place);
-      out += fmt::format("  {:>6} {}  {}\n", r.count, style.times(), shorten(where.empty() ? "(no Python frame)" : where, style.width - 12, style));
+      out += fmt::format("  {:>6} {}  {}\n", r.count, style.times(),
+                         shorten(where.empty() ? "(no Python frame)" : where, style.width - 12, style));
     }
     if (o.reads.size() > 10) out += fmt::format("  and {} more places\n", o.reads.size() - 10);
   }
   if (!o.unknown.empty()) {
     out += "\nnot known without a device, so not (or not fully) in the figures:\n";
-    for (const auto& [what, count] : o.unknown) out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(what), style.width - 12, style));
+    for (const auto& [what, count] : o.unknown)
+      out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(what), style.width - 12, style));
   }
   for (const std::string& note : o.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;

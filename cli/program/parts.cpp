@@ -13,7 +13,8 @@ namespace memplan::cli {
 namespace {
 
 /// Which parameters the ranks hold a part of tells the plan: rows of a weight are outputs, columns are inputs.
-std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model, const Tape& part, const TrainingSetup& setup) {
+std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model, const Tape& part,
+                                                             const TrainingSetup& setup) {
   TrainingSetup alone = setup;
   alone.parallel = {};
   const Tape whole = take(lower(model, alone));
@@ -25,7 +26,8 @@ std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model,
     const std::string module = a.name.substr(0, a.name.rfind('.'));
     bool embedding = false, head = true;
     for (const Call& c : part.calls) {
-      const auto* weight = c.args.size() > 1 ? std::get_if<ValueId>(&c.args[c.op == "memplan::vocab_embedding" ? 0 : 1].value) : nullptr;
+      const auto* weight =
+          c.args.size() > 1 ? std::get_if<ValueId>(&c.args[c.op == "memplan::vocab_embedding" ? 0 : 1].value) : nullptr;
       if (!weight || *weight != id) continue;
       embedding = embedding || c.op == "memplan::vocab_embedding";
     }
@@ -46,7 +48,9 @@ void add_units(ModelParts& parts, const Tape& tape, const ParallelSetup& p) {
     const Scope& scope = tape.scopes[static_cast<std::size_t>(s)];
     if (parts.units.empty() || parts.units.back() != scope.path) parts.units.push_back(scope.path);
     const std::string name = scope.module_class.substr(scope.module_class.rfind('.') + 1);
-    if (!name.empty() && std::find(parts.unit_classes.begin(), parts.unit_classes.end(), name) == parts.unit_classes.end()) parts.unit_classes.push_back(name);
+    if (!name.empty() &&
+        std::find(parts.unit_classes.begin(), parts.unit_classes.end(), name) == parts.unit_classes.end())
+      parts.unit_classes.push_back(name);
   }
 }
 
@@ -61,7 +65,8 @@ ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& s
     last = region.last;
     std::vector<std::string> paths{tape.scopes[static_cast<std::size_t>(region.scope)].path};
     for (std::int32_t other : region.others) paths.push_back(tape.scopes[static_cast<std::size_t>(other)].path);
-    if (std::find(parts.checkpointed.begin(), parts.checkpointed.end(), paths) == parts.checkpointed.end()) parts.checkpointed.push_back(std::move(paths));
+    if (std::find(parts.checkpointed.begin(), parts.checkpointed.end(), paths) == parts.checkpointed.end())
+      parts.checkpointed.push_back(std::move(paths));
   }
   if (nests(tape)) parts.nested = checkpoint_stretches(tape);
   if (is_parallel(setup.parallel)) add_units(parts, tape, setup.parallel);

@@ -19,7 +19,8 @@ struct ModelParts {
   std::vector<std::pair<std::string, std::string>> tensor_plan;  ///< module path, ParallelStyle
 };
 
-/// `tape` is `model` lowered for `setup`, with its planned checkpoints. Failure of lower and of what the setup asks for.
+/// `tape` is `model` lowered for `setup`, with its planned checkpoints. Failure of lower and of what the setup asks
+/// for.
 ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& setup);
 
 /// The same, from the model itself.

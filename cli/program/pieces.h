@@ -28,7 +28,8 @@ std::string frozen_text(const std::vector<std::string>& globs);
 /// peft's adapters on these modules.
 std::string adapters_text(const LoraSetup& setup, const std::vector<std::string>& modules);
 
-/// Wraps the checkpointed modules, and modules that run as one stretch into the first of them. `adapted`: `model` is peft's.
+/// Wraps the checkpointed modules, and modules that run as one stretch into the first of them. `adapted`: `model` is
+/// peft's.
 std::string checkpoint_text(const TrainingSetup& setup, const ModelParts& parts, bool adapted);
 
 }  // namespace memplan::cli

@@ -8,7 +8,9 @@ namespace memplan::cli {
 
 namespace {
 
-const char* torch_dtype(DType d) { return d == DType::bfloat16 ? "torch.bfloat16" : d == DType::float16 ? "torch.float16" : "torch.float32"; }
+const char* torch_dtype(DType d) {
+  return d == DType::bfloat16 ? "torch.bfloat16" : d == DType::float16 ? "torch.float16" : "torch.float32";
+}
 
 std::string start() {
   return "import contextlib\nimport os\n\nimport torch.distributed as dist\n\n"
@@ -26,26 +28,38 @@ std::string ddp(const ParallelSetup& p) {
 std::string fsdp(const ParallelSetup& p, const ModelParts& parts) {
   std::string policy;
   if (p.param_dtype) policy += fmt::format("param_dtype={}", torch_dtype(*p.param_dtype));
-  if (p.reduce_dtype) policy += fmt::format("{}reduce_dtype={}", policy.empty() ? "" : ", ", torch_dtype(*p.reduce_dtype));
+  if (p.reduce_dtype)
+    policy += fmt::format("{}reduce_dtype={}", policy.empty() ? "" : ", ", torch_dtype(*p.reduce_dtype));
   const std::int64_t ranks = p.data * p.context, shard = shard_group(p);
-  std::string text = start() + "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n";
-  text += shard < ranks ? fmt::format("mesh = init_device_mesh(\"cuda\", ({}, {}), mesh_dim_names=(\"replicate\", \"shard\"))\n", ranks / shard, shard) : fmt::format("mesh = init_device_mesh(\"cuda\", ({},))\n", ranks);
+  std::string text = start() +
+                     "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.fsdp import "
+                     "MixedPrecisionPolicy, fully_shard\n\n";
+  text += shard < ranks
+              ? fmt::format("mesh = init_device_mesh(\"cuda\", ({}, {}), mesh_dim_names=(\"replicate\", \"shard\"))\n",
+                            ranks / shard, shard)
+              : fmt::format("mesh = init_device_mesh(\"cuda\", ({},))\n", ranks);
   text += fmt::format("policy = MixedPrecisionPolicy({})\n", policy);
   if (!parts.units.empty())
-    text += fmt::format("for name in {}:\n    fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, reshard_after_forward={})\n", python_list(parts.units),
-                        p.reshard_after_forward ? "True" : "False");
+    text += fmt::format(
+        "for name in {}:\n    fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, "
+        "reshard_after_forward={})\n",
+        python_list(parts.units), p.reshard_after_forward ? "True" : "False");
   return text + "fully_shard(model, mesh=mesh, mp_policy=policy)\n";
 }
 
 std::string tensor(const ParallelSetup& p, const ModelParts& parts) {
   std::string plan;
-  for (const auto& [module, style] : parts.tensor_plan) plan += fmt::format("    {}: {},\n", python_string(module), style);
-  return start() + "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor import Replicate\n"
-                   "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module\n\n" +
+  for (const auto& [module, style] : parts.tensor_plan)
+    plan += fmt::format("    {}: {},\n", python_string(module), style);
+  return start() +
+         "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor import Replicate\n"
+         "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module\n\n" +
          "# What is cut moves piece by piece, then the rest; what was tied is tied again.\nnames = {}\n"
-         "for name, parameter in model.named_parameters(remove_duplicate=False):\n    names.setdefault(parameter, []).append(name)\n" +
+         "for name, parameter in model.named_parameters(remove_duplicate=False):\n    names.setdefault(parameter, "
+         "[]).append(name)\n" +
          fmt::format("parallelize_module(model, init_device_mesh(\"cuda\", ({},)), {{\n{}}})\n", p.tensor, plan) +
-         "for first, *others in names.values():\n    for other in others:\n        module, _, last = other.rpartition(\".\")\n"
+         "for first, *others in names.values():\n    for other in others:\n        module, _, last = "
+         "other.rpartition(\".\")\n"
          "        setattr(model.get_submodule(module), last, model.get_parameter(first))\nmodel.to(\"cuda\")\n";
 }
 
@@ -62,7 +76,9 @@ bool has_short_program(const ParallelSetup& p) {
 
 std::string place_on_devices(const ParallelSetup& p, const ModelParts& parts) {
   if (!is_parallel(p) && !is_megatron(p.sharding)) return "model.to(\"cuda\")\n";
-  if (!has_short_program(p)) fail(ErrorKind::usage, fmt::format("there is no short program for {}", describe(p)), "--program", "docs/parallelism.md describes what is estimated");
+  if (!has_short_program(p))
+    fail(ErrorKind::usage, fmt::format("there is no short program for {}", describe(p)), "--program",
+         "docs/parallelism.md describes what is estimated");
   if (!only_data(p)) return tensor(p, parts);
   return p.sharding == Sharding::fsdp ? fsdp(p, parts) : ddp(p);
 }

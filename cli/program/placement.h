@@ -8,8 +8,8 @@
 
 namespace memplan::cli {
 
-/// Whether a few lines of PyTorch make this job: one device, DDP, FSDP2 or tensor parallelism alone. docs/parallelism.md
-/// describes the others.
+/// Whether a few lines of PyTorch make this job: one device, DDP, FSDP2 or tensor parallelism alone.
+/// docs/parallelism.md describes the others.
 bool has_short_program(const ParallelSetup& setup);
 
 /// model.to("cuda"), or the set-up of DDP, FSDP2 or tensor parallelism for torchrun. Failure(usage) where there is no

@@ -20,7 +20,8 @@ Numbered split(const std::string& name) {
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
   const std::string_view text = std::string_view(name).substr(digits);
   std::int64_t number = -1;
-  if (!text.empty() && text.size() < 10 && (text.size() == 1 || text[0] != '0')) std::from_chars(text.data(), text.data() + text.size(), number);
+  if (!text.empty() && text.size() < 10 && (text.size() == 1 || text[0] != '0'))
+    std::from_chars(text.data(), text.data() + text.size(), number);
   return {name.substr(0, digits), number};
 }
 
@@ -59,7 +60,8 @@ std::string python_list(const std::vector<std::string>& names, const std::string
       out += fmt::format("{}{},\n", indent, python_string(names[i]));
     } else {
       const std::string begin = first.number == 0 && step == 1 ? "" : fmt::format("{}, ", first.number);
-      out += fmt::format("{}*(f{} for i in range({}{}{})),\n", indent, python_string(first.stem + "{i}"), begin, first.number + static_cast<std::int64_t>(end - i - 1) * step + 1,
+      out += fmt::format("{}*(f{} for i in range({}{}{})),\n", indent, python_string(first.stem + "{i}"), begin,
+                         first.number + static_cast<std::int64_t>(end - i - 1) * step + 1,
                          step == 1 ? "" : fmt::format(", {}", step));
     }
     i = end;

@@ -11,15 +11,20 @@ bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16;
 bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
 
 std::string shell_lines(const TrainingSetup& s) {
-  return s.allocator.expandable_segments ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n" : "";
+  return s.allocator.expandable_segments
+             ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n"
+             : "";
 }
 
 std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
   std::string out = attention_text(s.attention) + frozen_text(s.frozen);
   if (s.fp8 != Fp8::none)
-    out += fmt::format("# transformer_engine.pytorch.Linear in the place of every nn.Linear but the last, {}\n"
-                       "# with transformer_engine.pytorch.fp8_autocast(enabled=True) around the forward pass and is_first_microbatch given\n",
-                       s.fp8 == Fp8::primary ? "built under transformer_engine.pytorch.fp8_model_init()" : "beside weights of bfloat16");
+    out += fmt::format(
+        "# transformer_engine.pytorch.Linear in the place of every nn.Linear but the last, {}\n"
+        "# with transformer_engine.pytorch.fp8_autocast(enabled=True) around the forward pass and is_first_microbatch "
+        "given\n",
+        s.fp8 == Fp8::primary ? "built under transformer_engine.pytorch.fp8_model_init()"
+                              : "beside weights of bfloat16");
   if (is_pure(s.precision)) out += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) out += "model.to(memory_format=torch.channels_last)   # and the images too\n";
   if (s.mode == Mode::inference) return out;
@@ -30,14 +35,17 @@ std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
 
 std::string not_said(const std::vector<std::string>& left, const std::string& framework) {
   std::string out;
-  for (const std::string& what : left) out += fmt::format("# {} has no setting for {}: it is part of the estimate\n", framework, what);
+  for (const std::string& what : left)
+    out += fmt::format("# {} has no setting for {}: it is part of the estimate\n", framework, what);
   return out;
 }
 
 std::string launch_line(const ParallelSetup& p) {
   if (!is_parallel(p)) return {};
   if (p.gpus <= 8) return fmt::format("# torchrun --nproc-per-node={} train.py\n", p.gpus);
-  return fmt::format("# torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 train.py\n", (p.gpus + 7) / 8);
+  return fmt::format(
+      "# torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 train.py\n",
+      (p.gpus + 7) / 8);
 }
 
 std::string framework_settings(const TrainingSetup& setup, const ModelParts& parts, const std::string& framework) {

@@ -14,8 +14,10 @@ std::string plugin(const TrainingSetup& s, const ModelParts& parts) {
     return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", zero_stage(p.sharding),
                        s.offload.optimizer ? ", offload_optimizer_device=\"cpu\"" : "");
   if (p.sharding != Sharding::fsdp) return {};
-  return fmt::format(", fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward={}, auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}])",
-                     p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
+  return fmt::format(
+      ", fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward={}, "
+      "auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}])",
+      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace
@@ -31,20 +33,31 @@ std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts)
   if (p.expert > 1) left.push_back("expert parallelism");
   out += not_said(left, "Accelerator") + model_lines(s, parts);
   const char* mixed = s.precision == Precision::amp_bf16 ? "bf16" : s.precision == Precision::amp_fp16 ? "fp16" : "no";
-  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed, s.accumulate, plugin(s, parts));
+  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed,
+                     s.accumulate, plugin(s, parts));
   const bool host = s.offload.optimizer && p.sharding == Sharding::none;
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n";
   if (host || !s.offload.optimizer) out += optimizer_classes(s, ", lr=lr");
-  out += "optimizer = " + (host ? std::string("HostOptimizer()   # not handed to accelerator.prepare") : optimizer_text(s.optimizer, "parameters, lr=lr")) + "\n";
+  out += "optimizer = " +
+         (host ? std::string("HostOptimizer()   # not handed to accelerator.prepare")
+               : optimizer_text(s.optimizer, "parameters, lr=lr")) +
+         "\n";
   out += fmt::format("loader = DataLoader(dataset, batch_size={})\n", s.batch.value_or(1));
-  out += host ? "model, loader = accelerator.prepare(model, loader)\n" : "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n";
+  out += host ? "model, loader = accelerator.prepare(model, loader)\n"
+              : "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n";
   out += "for batch, target in loader:\n    with accelerator.accumulate(model):\n";
   std::string in = "        ";
-  if (s.offload.activations) out += in + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n" + in + "    loss = loss_fn(model(batch), target)\n";
-  else out += in + "loss = loss_fn(model(batch), target)\n";
+  if (s.offload.activations)
+    out += in + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n" + in +
+           "    loss = loss_fn(model(batch), target)\n";
+  else
+    out += in + "loss = loss_fn(model(batch), target)\n";
   out += in + "accelerator.backward(loss)\n";
-  if (s.clip_grad_norm) out += in + "if accelerator.sync_gradients:\n" + in + "    accelerator.clip_grad_norm_(parameters, 1.0)\n";
-  if (host) return out + in + "if accelerator.sync_gradients:\n" + in + "    optimizer.step()\n" + in + "    optimizer.zero_grad()\n";
+  if (s.clip_grad_norm)
+    out += in + "if accelerator.sync_gradients:\n" + in + "    accelerator.clip_grad_norm_(parameters, 1.0)\n";
+  if (host)
+    return out + in + "if accelerator.sync_gradients:\n" + in + "    optimizer.step()\n" + in +
+           "    optimizer.zero_grad()\n";
   return out + in + "optimizer.step()\n" + in + "optimizer.zero_grad()\n";
 }
 

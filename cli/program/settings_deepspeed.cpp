@@ -23,16 +23,29 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   if (p.reduce_bucket != ParallelSetup().reduce_bucket) j["zero_optimization"]["reduce_bucket_size"] = p.reduce_bucket;
   if (p.tensor > 1) j["tensor_parallel"] = {{"autotp_size", p.tensor}};
   std::string out = shell_lines(s);
-  if (is_parallel(p)) out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n", std::min<std::int64_t>(p.gpus, 8));
-  if (is_amp(s.precision)) out += "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with --precision\n";
-  if (p.sharding == Sharding::fsdp) out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
-  if (stage == 3) out += "# build the model inside of `with deepspeed.zero.Init(config_dict_or_path=\"ds_config.json\")`: no device then holds all of it\n";
-  if (s.offload.optimizer && stage == 0) out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
+  if (is_parallel(p))
+    out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n",
+                       std::min<std::int64_t>(p.gpus, 8));
+  if (is_amp(s.precision))
+    out +=
+        "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with "
+        "--precision\n";
+  if (p.sharding == Sharding::fsdp)
+    out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
+  if (stage == 3)
+    out +=
+        "# build the model inside of `with deepspeed.zero.Init(config_dict_or_path=\"ds_config.json\")`: no device "
+        "then holds all of it\n";
+  if (s.offload.optimizer && stage == 0)
+    out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
   if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
   std::vector<std::string> left;
-  if (s.offload.activations) left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu around the forward pass)");
+  if (s.offload.activations)
+    left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu around the forward pass)");
   if (s.lora) left.push_back("adapters (--for pytorch prints the lines)");
-  if (p.pipeline > 1) left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline, p.pipeline));
+  if (p.pipeline > 1)
+    left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline,
+                               p.pipeline));
   if (p.context > 1) left.push_back("this context parallelism");
   if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
   return out + not_said(left, "ds_config.json") + j.dump(2) + "\n";

@@ -10,28 +10,40 @@ namespace {
 
 std::string optimizer_name(const OptimizerSetup& o) {
   switch (o.kind) {
-    case OptimizerKind::adamw: return o.impl == OptimizerImpl::fused ? "adamw_torch_fused" : "adamw_torch";
-    case OptimizerKind::adamw8bit: return "adamw_bnb_8bit";
-    case OptimizerKind::adafactor: return "adafactor";
-    case OptimizerKind::sgd: return "sgd";
-    case OptimizerKind::adagrad: return "adagrad";
-    case OptimizerKind::rmsprop: return "rmsprop";
-    case OptimizerKind::lion: return "lion_32bit";
-    default: return {};
+    case OptimizerKind::adamw:
+      return o.impl == OptimizerImpl::fused ? "adamw_torch_fused" : "adamw_torch";
+    case OptimizerKind::adamw8bit:
+      return "adamw_bnb_8bit";
+    case OptimizerKind::adafactor:
+      return "adafactor";
+    case OptimizerKind::sgd:
+      return "sgd";
+    case OptimizerKind::adagrad:
+      return "adagrad";
+    case OptimizerKind::rmsprop:
+      return "rmsprop";
+    case OptimizerKind::lion:
+      return "lion_32bit";
+    default:
+      return {};
   }
 }
 
 /// Trainer checkpoints every block and nothing else.
-bool every_block(const TrainingSetup& s) { return s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty() && !s.checkpoint_optimal; }
+bool every_block(const TrainingSetup& s) {
+  return s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty() && !s.checkpoint_optimal;
+}
 
 std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   if (!is_parallel(p) || p.data * p.context == 1) return {};
-  if (p.sharding == Sharding::none)
-    return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib);
+  if (p.sharding == Sharding::none) return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib);
   if (p.sharding != Sharding::fsdp) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
-  return fmt::format("    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, \"transformer_layer_cls_to_wrap\": [{}]}},\n",
-                     shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap", p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
+  return fmt::format(
+      "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
+      "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
+      shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap",
+      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace
@@ -44,23 +56,29 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
   std::string out = shell_lines(s) + launch_line(s.parallel);
   std::vector<std::string> left;
   if (s.offload.activations) left.push_back("activations in host memory");
-  if (s.offload.optimizer && s.parallel.sharding == Sharding::none) left.push_back("the optimizer in host memory (deepspeed=\"ds_config.json\" has: --for deepspeed)");
+  if (s.offload.optimizer && s.parallel.sharding == Sharding::none)
+    left.push_back("the optimizer in host memory (deepspeed=\"ds_config.json\" has: --for deepspeed)");
   if (s.parallel.tensor > 1) left.push_back("this tensor parallelism");
   if (s.parallel.pipeline > 1) left.push_back("pipeline stages");
   if (s.parallel.context > 1) left.push_back("context parallelism");
   if (s.parallel.expert > 1) left.push_back("expert parallelism");
   out += not_said(left, "TrainingArguments");
-  if (is_pure(s.precision)) out += fmt::format("model = AutoModelForCausalLM.from_pretrained(name, dtype={})\n", half_name(s.precision));
+  if (is_pure(s.precision))
+    out += fmt::format("model = AutoModelForCausalLM.from_pretrained(name, dtype={})\n", half_name(s.precision));
   out += model_lines(in_model, own);
   out += "TrainingArguments(\n";
-  out += fmt::format("    per_device_train_batch_size={},\n    gradient_accumulation_steps={},\n", s.batch.value_or(1), s.accumulate);
+  out += fmt::format("    per_device_train_batch_size={},\n    gradient_accumulation_steps={},\n", s.batch.value_or(1),
+                     s.accumulate);
   if (s.precision == Precision::amp_bf16) out += "    bf16=True,\n";
   if (s.precision == Precision::amp_fp16) out += "    fp16=True,\n";
-  if (every_block(s)) out += "    gradient_checkpointing=True,\n    gradient_checkpointing_kwargs={\"use_reentrant\": False},\n";
+  if (every_block(s))
+    out += "    gradient_checkpointing=True,\n    gradient_checkpointing_kwargs={\"use_reentrant\": False},\n";
   out += sharding(s, parts);
   const std::string name = optimizer_name(s.optimizer);
-  if (!name.empty()) out += fmt::format("    optim=\"{}\",\n", name);
-  else out += "    # pass the optimizer itself: Trainer(optimizers=(optimizer, None))\n";
+  if (!name.empty())
+    out += fmt::format("    optim=\"{}\",\n", name);
+  else
+    out += "    # pass the optimizer itself: Trainer(optimizers=(optimizer, None))\n";
   if (s.empty_cache) out += "    torch_empty_cache_steps=1,\n";
   out += s.clip_grad_norm ? "    max_grad_norm=1.0,\n" : "    max_grad_norm=0,   # no clipping, as estimated\n";
   return out + ")\n";

@@ -12,10 +12,15 @@ namespace {
 std::string strategy(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
   const int stage = zero_stage(p.sharding);
-  if (stage > 0) return fmt::format("    strategy=\"deepspeed_stage_{}{}\",\n", stage, s.offload.optimizer && stage > 1 ? "_offload" : "");
+  if (stage > 0)
+    return fmt::format("    strategy=\"deepspeed_stage_{}{}\",\n", stage,
+                       s.offload.optimizer && stage > 1 ? "_offload" : "");
   if (!is_parallel(p)) return {};
   if (p.sharding == Sharding::fsdp || p.tensor > 1)
-    return fmt::format("    strategy=lightning.pytorch.strategies.ModelParallelStrategy(data_parallel_size={}, tensor_parallel_size={}),\n", p.data, p.tensor);
+    return fmt::format(
+        "    strategy=lightning.pytorch.strategies.ModelParallelStrategy(data_parallel_size={}, "
+        "tensor_parallel_size={}),\n",
+        p.data, p.tensor);
   return "    strategy=\"ddp\",\n";
 }
 
@@ -25,7 +30,8 @@ std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) 
   const ParallelSetup& p = s.parallel;
   std::string out = shell_lines(s);
   std::vector<std::string> left;
-  if (s.offload.activations) left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu in training_step)");
+  if (s.offload.activations)
+    left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu in training_step)");
   if (p.pipeline > 1) left.push_back("pipeline stages");
   if (p.context > 1) left.push_back("context parallelism");
   if (p.expert > 1) left.push_back("expert parallelism");
@@ -36,16 +42,22 @@ std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) 
                           : s.precision == Precision::fp16     ? "16-true"
                                                                : "32-true";
   if (is_parallel(p) && (p.sharding == Sharding::fsdp || p.tensor > 1))
-    out += "# LightningModule.configure_model shards the model with self.device_mesh: `--for pytorch` prints the calls\n";
+    out +=
+        "# LightningModule.configure_model shards the model with self.device_mesh: `--for pytorch` prints the calls\n";
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n" + optimizer_classes(s, ", lr=lr");
-  const std::string optimizer = s.offload.optimizer ? std::string("HostOptimizer()   # with automatic_optimization = False: it is no torch.optim.Optimizer")
-                                                    : optimizer_text(s.optimizer, "parameters, lr=lr");
+  const std::string optimizer =
+      s.offload.optimizer
+          ? std::string("HostOptimizer()   # with automatic_optimization = False: it is no torch.optim.Optimizer")
+          : optimizer_text(s.optimizer, "parameters, lr=lr");
   out += "optimizer = " + optimizer + "\n";
-  out += fmt::format("trainer = lightning.Trainer(\n    precision=\"{}\",\n    accumulate_grad_batches={},\n", precision, s.accumulate);
-  if (is_parallel(p)) out += fmt::format("    devices={},\n    num_nodes={},\n", std::min<std::int64_t>(p.gpus, 8), (p.gpus + 7) / 8);
+  out += fmt::format("trainer = lightning.Trainer(\n    precision=\"{}\",\n    accumulate_grad_batches={},\n",
+                     precision, s.accumulate);
+  if (is_parallel(p))
+    out += fmt::format("    devices={},\n    num_nodes={},\n", std::min<std::int64_t>(p.gpus, 8), (p.gpus + 7) / 8);
   out += strategy(s);
   if (s.clip_grad_norm) out += "    gradient_clip_val=1.0,\n";
-  return out + fmt::format(")\n# DataLoader(batch_size={}); configure_optimizers returns `optimizer`\n", s.batch.value_or(1));
+  return out +
+         fmt::format(")\n# DataLoader(batch_size={}); configure_optimizers returns `optimizer`\n", s.batch.value_or(1));
 }
 
 }  // namespace memplan::cli

@@ -1,4 +1,5 @@
-// Arguments of Megatron-LM's pretrain_gpt.py (megatron/training/arguments.py; the names as in its examples and documentation).
+// Arguments of Megatron-LM's pretrain_gpt.py (megatron/training/arguments.py; the names as in its examples and
+// documentation).
 #include <fmt/format.h>
 
 #include "cli/program/settings.h"
@@ -33,16 +34,22 @@ bool add_recomputation(const TrainingSetup& s, Arguments& a) {
 
 const char* backend(AttentionBackend b) {
   switch (b) {
-    case AttentionBackend::flash: return "flash";
-    case AttentionBackend::cudnn: return "fused";
-    case AttentionBackend::math: return "unfused";
-    default: return nullptr;
+    case AttentionBackend::flash:
+      return "flash";
+    case AttentionBackend::cudnn:
+      return "fused";
+    case AttentionBackend::math:
+      return "unfused";
+    default:
+      return nullptr;
   }
 }
 
 std::string launcher(std::int64_t gpus) {
   if (gpus <= 8) return fmt::format("torchrun --nproc-per-node={} pretrain_gpt.py", gpus);
-  return fmt::format("torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 pretrain_gpt.py", (gpus + 7) / 8);
+  return fmt::format(
+      "torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 pretrain_gpt.py",
+      (gpus + 7) / 8);
 }
 
 }  // namespace
@@ -57,7 +64,8 @@ std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
   a.degree("num-virtual-stages-per-pipeline-rank", p.virtual_stages);
   a.degree("context-parallel-size", p.context);
   a.degree("expert-model-parallel-size", p.expert);
-  const std::int64_t batch = s.batch.value_or(1), micro = p.pipeline > 1 ? std::max(p.micro_batches, p.pipeline) : s.accumulate;
+  const std::int64_t batch = s.batch.value_or(1),
+                     micro = p.pipeline > 1 ? std::max(p.micro_batches, p.pipeline) : s.accumulate;
   a.add(fmt::format("micro-batch-size {}", batch));
   a.add(fmt::format("global-batch-size {}", batch * micro * std::max<std::int64_t>(p.data, 1)));
   if (s.sequence) a.add(fmt::format("seq-length {}", *s.sequence));
@@ -72,16 +80,22 @@ std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
   if (s.optimizer.kind == OptimizerKind::sgd) a.add("optimizer sgd");
   a.add(s.clip_grad_norm ? "clip-grad 1.0" : "clip-grad 0.0");
   if (const char* name = backend(s.attention)) a.add(fmt::format("attention-backend {}", name));
-  if (!add_recomputation(s, a)) left.push_back("exactly these checkpoints (--recompute-granularity selective --recompute-modules comes near)");
-  if (is_amp(s.precision)) left.push_back("autocast (its --bf16 and --fp16 convert the model: re-check with --precision)");
+  if (!add_recomputation(s, a))
+    left.push_back("exactly these checkpoints (--recompute-granularity selective --recompute-modules comes near)");
+  if (is_amp(s.precision))
+    left.push_back("autocast (its --bf16 and --fp16 convert the model: re-check with --precision)");
   if (s.lora) left.push_back("adapters");
   if (s.offload.any()) left.push_back("this offload");
   const OptimizerKind kind = s.optimizer.kind;
-  if (kind != OptimizerKind::adam && kind != OptimizerKind::adamw && kind != OptimizerKind::sgd) left.push_back("this optimizer in the estimate's form");
-  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble)) left.push_back("this schedule of the pipeline");
+  if (kind != OptimizerKind::adam && kind != OptimizerKind::adamw && kind != OptimizerKind::sgd)
+    left.push_back("this optimizer in the estimate's form");
+  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble))
+    left.push_back("this schedule of the pipeline");
   std::string out = shell_lines(s);
-  if (!is_megatron(p.sharding)) out += "# estimated with another runtime than Megatron-LM: re-check with --megatron or --dist-opt\n";
-  return out + not_said(left, "Megatron-LM") + "# beside the arguments of the model and its data\n" + launcher(std::max<std::int64_t>(p.gpus, 1)) + a.text() + "\n";
+  if (!is_megatron(p.sharding))
+    out += "# estimated with another runtime than Megatron-LM: re-check with --megatron or --dist-opt\n";
+  return out + not_said(left, "Megatron-LM") + "# beside the arguments of the model and its data\n" +
+         launcher(std::max<std::int64_t>(p.gpus, 1)) + a.text() + "\n";
 }
 
 }  // namespace memplan::cli

@@ -17,14 +17,17 @@ std::string inference(const TrainingSetup& s) {
 
 /// The order of lines is that of the program that is estimated (estimators/step/steps.cpp).
 std::string training_loop(const TrainingSetup& s) {
-  const bool scaler = s.precision == Precision::amp_fp16, many = s.accumulate > 1, stepped = s.optimizer.kind != OptimizerKind::none;
+  const bool scaler = s.precision == Precision::amp_fp16, many = s.accumulate > 1,
+             stepped = s.optimizer.kind != OptimizerKind::none;
   const std::int64_t batch = s.batch.value_or(1);
   const ParallelSetup& p = s.parallel;
-  std::string out = fmt::format("for batch, target in loader:   # {} samples at a time{}\n", batch * s.accumulate, is_parallel(p) ? " and rank" : "");
+  std::string out = fmt::format("for batch, target in loader:   # {} samples at a time{}\n", batch * s.accumulate,
+                                is_parallel(p) ? " and rank" : "");
   const std::string zero = fmt::format("{}.zero_grad(set_to_none=True)\n", stepped ? "optimizer" : "model");
   std::string in = "    ";
   if (many) {
-    out += in + zero + in + fmt::format("for k, (x, y) in enumerate(zip(batch.split({0}), target.split({0}))):\n", batch);
+    out +=
+        in + zero + in + fmt::format("for k, (x, y) in enumerate(zip(batch.split({0}), target.split({0}))):\n", batch);
     in += "    ";
     out += in + "x, y = x.to(\"cuda\"), y.to(\"cuda\")\n";
     // FSDP reduces after every micro-batch, as estimated: set_requires_gradient_sync(False) would keep whole gradients.
@@ -42,7 +45,8 @@ std::string training_loop(const TrainingSetup& s) {
   };
   if (s.offload.activations) with("torch.autograd.graph.save_on_cpu(pin_memory=True)");
   if (is_amp(s.precision)) with(fmt::format("torch.autocast(\"cuda\", dtype={})", half_name(s.precision)));
-  out += body + "output = model(x)\n" + body + "loss = loss_fn(output, y)" + (many ? fmt::format(" / {}", s.accumulate) : "") + "\n";
+  out += body + "output = model(x)\n" + body + "loss = loss_fn(output, y)" +
+         (many ? fmt::format(" / {}", s.accumulate) : "") + "\n";
   out += in + (scaler ? "scaler.scale(loss).backward()\n" : "loss.backward()\n");
   if (s.clip_grad_norm) {
     if (scaler && stepped) out += "    scaler.unscale_(optimizer)\n";
@@ -56,19 +60,29 @@ std::string training_loop(const TrainingSetup& s) {
 
 std::string pytorch_settings(const TrainingSetup& s, const ModelParts& parts) {
   std::string out;
-  if (s.allocator.expandable_segments) out += "import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"   # before the first allocation\n\n";
+  if (s.allocator.expandable_segments)
+    out +=
+        "import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"   # before the first "
+        "allocation\n\n";
   out += "import torch\n\n" + model_lines(s, parts);
   if (s.offload.parameters) {
     out += "from accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", 0))\n";
   } else if (has_short_program(s.parallel)) {
     out += place_on_devices(s.parallel, parts);
   } else {
-    out += fmt::format("# {}: more than a few lines of PyTorch; --for torchtitan, --for deepspeed and --for megatron say it in settings\n", describe(s.parallel));
+    out += fmt::format(
+        "# {}: more than a few lines of PyTorch; --for torchtitan, --for deepspeed and --for megatron say it in "
+        "settings\n",
+        describe(s.parallel));
   }
   if (s.kv_cache) out += "# the keys and values: `memplan explain MODEL --program` makes them\n";
   if (s.mode == Mode::inference) return out + inference(s);
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n" + optimizer_classes(s, ", lr=lr");
-  if (s.optimizer.kind != OptimizerKind::none) out += "optimizer = " + (s.offload.optimizer ? std::string("HostOptimizer()") : optimizer_text(optimizer_of_rank(s), "parameters, lr=lr")) + "\n";
+  if (s.optimizer.kind != OptimizerKind::none)
+    out += "optimizer = " +
+           (s.offload.optimizer ? std::string("HostOptimizer()")
+                                : optimizer_text(optimizer_of_rank(s), "parameters, lr=lr")) +
+           "\n";
   if (s.precision == Precision::amp_fp16) out += "scaler = torch.amp.GradScaler(\"cuda\")\n";
   return out + training_loop(s);
 }

@@ -16,39 +16,61 @@ namespace memplan::cli {
 namespace {
 
 Json counters(const Counters& c) {
-  return {{"requested_bytes", c.requested.count}, {"allocated_bytes", c.allocated.count}, {"reserved_bytes", c.reserved.count}, {"process_bytes", c.process.count}};
+  return {{"requested_bytes", c.requested.count},
+          {"allocated_bytes", c.allocated.count},
+          {"reserved_bytes", c.reserved.count},
+          {"process_bytes", c.process.count}};
 }
 
 Json setup(const Answer& a) {
   const TrainingSetup& s = a.setup;
   Json dims = Json::array();
-  for (const BoundDim& d : a.dims) dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
+  for (const BoundDim& d : a.dims)
+    dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);
-    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)}, {"implementation", name_of(s.optimizer.impl)}, {"momentum", s.optimizer.momentum}, {"amsgrad", s.optimizer.amsgrad},
+    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)},
+                      {"implementation", name_of(s.optimizer.impl)},
+                      {"momentum", s.optimizer.momentum},
+                      {"amsgrad", s.optimizer.amsgrad},
                       {"weight_decay", s.optimizer.weight_decay}};
     j["accumulate"] = s.accumulate;
     j["clip_grad_norm"] = s.clip_grad_norm;
     j["checkpoint"] = Json::array();
     for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
-    if (s.checkpoint_optimal) j["checkpoint"].push_back(s.checkpoint_budget ? fmt::format("optimal:{}", s.checkpoint_budget->count) : "optimal");
+    if (s.checkpoint_optimal)
+      j["checkpoint"].push_back(s.checkpoint_budget ? fmt::format("optimal:{}", s.checkpoint_budget->count)
+                                                    : "optimal");
     j["zero_grad"] = name_of(s.zero_grad);
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
   }
   if (const ParallelSetup& p = s.parallel; is_parallel(p) || is_megatron(p.sharding)) {
-    j["parallel"] = {{"gpus", p.gpus}, {"data", p.data}, {"sharding", name_of(p.sharding)}, {"tensor", p.tensor}, {"sequence_parallel", p.sequence_parallel},
-                     {"pipeline", p.pipeline}, {"context", p.context}, {"expert", p.expert}, {"description", describe(p)}};
+    j["parallel"] = {{"gpus", p.gpus},
+                     {"data", p.data},
+                     {"sharding", name_of(p.sharding)},
+                     {"tensor", p.tensor},
+                     {"sequence_parallel", p.sequence_parallel},
+                     {"pipeline", p.pipeline},
+                     {"context", p.context},
+                     {"expert", p.expert},
+                     {"description", describe(p)}};
     if (p.sharding == Sharding::none)
-      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib}, {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
+      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib},
+                              {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
     if (p.sharding == Sharding::fsdp) {
-      const auto dtype = [](const std::optional<DType>& d) { return d ? Json(std::string(name_of(*d))) : Json(nullptr); };
-      j["parallel"]["fsdp"] = {{"shard_ranks", shard_group(p)}, {"reshard_after_forward", p.reshard_after_forward}, {"param_dtype", dtype(p.param_dtype)},
+      const auto dtype = [](const std::optional<DType>& d) {
+        return d ? Json(std::string(name_of(*d))) : Json(nullptr);
+      };
+      j["parallel"]["fsdp"] = {{"shard_ranks", shard_group(p)},
+                               {"reshard_after_forward", p.reshard_after_forward},
+                               {"param_dtype", dtype(p.param_dtype)},
                                {"reduce_dtype", dtype(p.reduce_dtype)}};
     }
     if (p.pipeline > 1) {
-      j["parallel"]["schedule"] = {{"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
+      j["parallel"]["schedule"] = {
+          {"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
       if (!p.split.empty()) j["parallel"]["schedule"]["blocks_per_stage"] = p.split;
     }
   }
@@ -59,7 +81,8 @@ Json setup(const Answer& a) {
   return j;
 }
 
-/// Members are appended one by one: a braced list would copy every value, and look for each name among the earlier ones.
+/// Members are appended one by one: a braced list would copy every value, and look for each name among the earlier
+/// ones.
 Json tensor(const LiveTensor& t, const std::string& id) {
   Json j(Json::value_t::object);
   std::vector<std::pair<const std::string, Json>>& members = j.get_ref<Json::object_t&>();
@@ -80,7 +103,10 @@ Json tensor(const LiveTensor& t, const std::string& id) {
 }
 
 Json alternative(const Alternative& a) {
-  return {{"flags", a.flags}, {"peak_bytes", a.peak.count}, {"verdict", name_of(a.verdict)}, {"headroom_bytes", a.headroom.count}};
+  return {{"flags", a.flags},
+          {"peak_bytes", a.peak.count},
+          {"verdict", name_of(a.verdict)},
+          {"headroom_bytes", a.headroom.count}};
 }
 
 struct Sum {
@@ -89,9 +115,11 @@ struct Sum {
 
 Json sums(const std::map<std::string, Sum>& by_name, const char* member) {
   std::vector<std::pair<std::string, Sum>> order(by_name.begin(), by_name.end());
-  std::stable_sort(order.begin(), order.end(), [](const auto& x, const auto& y) { return x.second.bytes > y.second.bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& x, const auto& y) { return x.second.bytes > y.second.bytes; });
   Json list = Json::array();
-  for (const auto& [name, sum] : order) list.push_back({{member, name}, {"bytes", sum.bytes}, {"tensors", sum.tensors}});
+  for (const auto& [name, sum] : order)
+    list.push_back({{member, name}, {"bytes", sum.bytes}, {"tensors", sum.tensors}});
   return list;
 }
 
@@ -103,7 +131,9 @@ std::string owner_of(const Json& tensor) {
   const auto& name = tensor.at("name").get_ref<const std::string&>();
   const std::size_t dot = name.find_last_of('.');
   const std::string category = tensor.at("category");
-  if (dot == std::string::npos || (category != "parameters" && category != "buffers" && category != "gradients" && category != "optimizer state")) return {};
+  if (dot == std::string::npos ||
+      (category != "parameters" && category != "buffers" && category != "gradients" && category != "optimizer state"))
+    return {};
   std::string path = name.substr(0, dot);
   // "layer1.0.conv1.weight.exp_avg" is of the module layer1.0.conv1
   if (category == "optimizer state")
@@ -138,11 +168,21 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   j["command"] = {{"model", clean(a.path)}, {"flags", flags}};
   Json inputs = Json::array();
   for (const Input& i : a.inputs) inputs.push_back({{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}});
-  j["input"] = {{"path", clean(a.path)}, {"format", clean(a.format)}, {"graph_hash", a.graph_hash}, {"file_bytes", a.file_bytes}, {"parameters", e.parameter_count},
-                {"trainable_parameters", e.trainable_count}, {"inputs", inputs}};
+  j["input"] = {{"path", clean(a.path)},
+                {"format", clean(a.format)},
+                {"graph_hash", a.graph_hash},
+                {"file_bytes", a.file_bytes},
+                {"parameters", e.parameter_count},
+                {"trainable_parameters", e.trainable_count},
+                {"inputs", inputs}};
   j["setup"] = setup(a);
-  j["device"] = {{"key", d.key}, {"name", d.name}, {"given", a.device_given}, {"usable_bytes", a.judgement.usable.count}, {"context_bytes", d.context.count},
-                 {"explanation", clean(a.choice.explanation)}, {"source", clean(d.source)}};
+  j["device"] = {{"key", d.key},
+                 {"name", d.name},
+                 {"given", a.device_given},
+                 {"usable_bytes", a.judgement.usable.count},
+                 {"context_bytes", d.context.count},
+                 {"explanation", clean(a.choice.explanation)},
+                 {"source", clean(d.source)}};
   Json summary;
   summary["verdict"] = a.device_given ? Json(name_of(a.judgement.verdict)) : Json(nullptr);
   summary["peak_bytes"] = e.peak.process.count;
@@ -157,41 +197,69 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   j["counters"] = counters(e.peak);
   j["steps"] = Json::array();
   for (const StepSummary& s : e.steps)
-    j["steps"].push_back({{"step", s.step}, {"peak", counters(s.peak)}, {"allocated_after_bytes", s.allocated_after.count}, {"requested_after_bytes", s.requested_after.count}});
+    j["steps"].push_back({{"step", s.step},
+                          {"peak", counters(s.peak)},
+                          {"allocated_after_bytes", s.allocated_after.count},
+                          {"requested_after_bytes", s.requested_after.count}});
   j["phases"] = Json::array();
   for (const PhasePeak& p : e.phases)
-    j["phases"].push_back({{"phase", name_of(p.phase)}, {"requested_bytes", p.requested.count}, {"allocated_bytes", p.allocated.count}, {"reserved_bytes", p.reserved.count}});
+    j["phases"].push_back({{"phase", name_of(p.phase)},
+                           {"requested_bytes", p.requested.count},
+                           {"allocated_bytes", p.allocated.count},
+                           {"reserved_bytes", p.reserved.count}});
   j["breakdown"] = Json::array();
-  for (const CategoryPart& p : e.parts) j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
-  j["peak"] = {{"step", e.peak_step}, {"phase", name_of(e.peak_phase)}, {"op", clean(e.peak_op)}, {"module", clean(e.peak_module)}};
+  for (const CategoryPart& p : e.parts)
+    j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+  j["peak"] = {{"step", e.peak_step},
+               {"phase", name_of(e.peak_phase)},
+               {"op", clean(e.peak_op)},
+               {"module", clean(e.peak_module)}};
   if (!e.ranks.empty()) {
     j["ranks"] = Json::array();
     for (const RankClass& c : e.ranks) {
       Json parts = Json::array();
-      for (const CategoryPart& p : c.parts) parts.push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
-      j["ranks"].push_back({{"name", c.name}, {"gpus", c.gpus}, {"blocks", c.blocks}, {"in_flight", c.in_flight}, {"peak", counters(c.peak)}, {"breakdown", parts}});
+      for (const CategoryPart& p : c.parts)
+        parts.push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+      j["ranks"].push_back({{"name", c.name},
+                            {"gpus", c.gpus},
+                            {"blocks", c.blocks},
+                            {"in_flight", c.in_flight},
+                            {"peak", counters(c.peak)},
+                            {"breakdown", parts}});
     }
   }
   Json& tensors = j["tensors_at_peak"] = Json::array();
   if (detail != Detail::none)
-    for (std::size_t i = 0; i < e.live_at_peak.size(); ++i) tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
+    for (std::size_t i = 0; i < e.live_at_peak.size(); ++i)
+      tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
   if (detail == Detail::sums) add_sums(j);
   j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
   Json also;
   also["inference"] = a.inference ? alternative(*a.inference) : Json(nullptr);
-  also["largest_batch"] = a.largest ? Json{{"batch", a.largest->batch}, {"peak_bytes", a.largest->peak.count}, {"at_least", a.largest->at_least}} : Json(nullptr);
+  also["largest_batch"] =
+      a.largest
+          ? Json{{"batch", a.largest->batch}, {"peak_bytes", a.largest->peak.count}, {"at_least", a.largest->at_least}}
+          : Json(nullptr);
   also["changes"] = Json::array();
   for (const Alternative& c : a.changes) also["changes"].push_back(alternative(c));
   also["cards"] = Json::array();
-  for (const Card& c : a.cards) also["cards"].push_back({{"key", c.device.key}, {"usable_bytes", c.device.total.count}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)}});
+  for (const Card& c : a.cards)
+    also["cards"].push_back({{"key", c.device.key},
+                             {"usable_bytes", c.device.total.count},
+                             {"peak_bytes", c.peak.count},
+                             {"verdict", name_of(c.verdict)}});
   j["alternatives"] = also;
   j["assumptions"] = Json::array();
   for (const std::string& s : e.assumptions) j["assumptions"].push_back(clean(s));
   j["unmodelled"] = Json::array();
   for (const Unmodelled& u : e.unmodelled)
-    j["unmodelled"].push_back({{"op", clean(u.op)}, {"count", u.count}, {"handling", clean(u.handling)}, {"widened_by_bytes", u.widened_by.count}});
+    j["unmodelled"].push_back({{"op", clean(u.op)},
+                               {"count", u.count},
+                               {"handling", clean(u.handling)},
+                               {"widened_by_bytes", u.widened_by.count}});
   j["recovered"] = Json::array();
-  for (const Recovery& r : e.recovered) j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
+  for (const Recovery& r : e.recovered)
+    j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
   j["warnings"] = Json::array();
   for (const Note& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
   Json fail_on = Json::array();
@@ -203,13 +271,16 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
 
 std::string one_line(const Json& document) {
   const Json& s = document.at("summary");
-  if (kind_of(document) == check_document) return fmt::format("verdict={} failed={} targets={}", text_of(s, "status"), s.at("failed").get<std::int64_t>(), s.at("targets").get<std::int64_t>());
+  if (kind_of(document) == check_document)
+    return fmt::format("verdict={} failed={} targets={}", text_of(s, "status"), s.at("failed").get<std::int64_t>(),
+                       s.at("targets").get<std::int64_t>());
   if (kind_of(document) == diff_document) return fmt::format("delta={}", s.at("delta_bytes").get<std::int64_t>());
   const std::int64_t peak = s.at("peak_bytes");
   const auto gate = document.at("gate").find("status");
   const std::string status = gate == document.at("gate").end() ? "" : " gate=" + gate->get<std::string>();
   if (s.at("verdict").is_null()) return fmt::format("peak={} limit=none{}", peak, status);
-  return fmt::format("verdict={} peak={} limit={}{}", s.at("verdict").get<std::string>(), peak, s.at("limit_bytes").get<std::int64_t>(), status);
+  return fmt::format("verdict={} peak={} limit={}{}", s.at("verdict").get<std::string>(), peak,
+                     s.at("limit_bytes").get<std::int64_t>(), status);
 }
 
 }  // namespace memplan::cli

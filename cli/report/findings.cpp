@@ -13,13 +13,16 @@ namespace {
 std::string advice_of(const Json& fix, const std::string& message) {
   std::string advice;
   if (!fix.is_null())
-    advice = fmt::format("smallest change that passes: {} (peak {}{})", text_of(fix, "flags"), human(fix.at("peak_bytes")),
-                         fix.contains("saves_bytes") ? ", saves " + human(fix.at("saves_bytes")) : "");
+    advice =
+        fmt::format("smallest change that passes: {} (peak {}{})", text_of(fix, "flags"), human(fix.at("peak_bytes")),
+                    fix.contains("saves_bytes") ? ", saves " + human(fix.at("saves_bytes")) : "");
   if (!message.empty()) advice += (advice.empty() ? "" : "; ") + message;
   return advice;
 }
 
-const char* level_of(const std::string& status) { return status == "failed" ? "error" : status == "warned" ? "warning" : "note"; }
+const char* level_of(const std::string& status) {
+  return status == "failed" ? "error" : status == "warned" ? "warning" : "note";
+}
 
 void of_report(const Json& document, std::vector<Finding>& out) {
   const std::string file = text_of(document.at("input"), "path"), module = text_of(document.at("peak"), "module");
@@ -30,7 +33,16 @@ void of_report(const Json& document, std::vector<Finding>& out) {
     const std::string advice = advice_of(gate.value("fix", Json(nullptr)), {});
     for (const Json& r : *rules)
       if (r.at("status") == "failed" || r.at("status") == "warned")
-        out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(text_of(r, "status")), name, text_of(r, "message"), advice, file, 1, module, {}});
+        out.push_back({text_of(r, "rule"),
+                       text_of(r, "code"),
+                       level_of(text_of(r, "status")),
+                       name,
+                       text_of(r, "message"),
+                       advice,
+                       file,
+                       1,
+                       module,
+                       {}});
     return;
   }
   if (!s.at("verdict").is_null()) {
@@ -41,12 +53,35 @@ void of_report(const Json& document, std::vector<Finding>& out) {
       if (fix.is_null() && text_of(c, "verdict") == "fits") fix = c;
     const std::string advice = advice_of(fix, {});
     if (verdict == "no-fit")
-      out.push_back({"no-fit", "MP101", "error", name, fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())), advice, file, 1, module, {}});
-    if (verdict == "tight") out.push_back({"tight", "MP102", "warning", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
-    if (verdict == "unknown") out.push_back({"unknown", "MP103", "error", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+      out.push_back({"no-fit",
+                     "MP101",
+                     "error",
+                     name,
+                     fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())),
+                     advice,
+                     file,
+                     1,
+                     module,
+                     {}});
+    if (verdict == "tight")
+      out.push_back(
+          {"tight", "MP102", "warning", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+    if (verdict == "unknown")
+      out.push_back(
+          {"unknown", "MP103", "error", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
   }
   for (const Json& u : document.at("unmodelled"))
-    out.push_back({"unknown-op", "MP104", "warning", name, fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")), {}, file, 1, {}, {}});
+    out.push_back(
+        {"unknown-op",
+         "MP104",
+         "warning",
+         name,
+         fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")),
+         {},
+         file,
+         1,
+         {},
+         {}});
 }
 
 void of_check(const Json& document, std::vector<Finding>& out) {
@@ -55,15 +90,26 @@ void of_check(const Json& document, std::vector<Finding>& out) {
     const std::string name = text_of(t, "name");
     if (const Json& e = t.at("error"); !e.is_null()) {
       const std::string where = text_of(e, "where");
-      out.push_back({"error", "MP190", "error", name, (where.empty() ? "" : where + ": ") + text_of(e, "message"), text_of(e, "hint"), file, t.at("line"), {}, {}});
+      out.push_back({"error",
+                     "MP190",
+                     "error",
+                     name,
+                     (where.empty() ? "" : where + ": ") + text_of(e, "message"),
+                     text_of(e, "hint"),
+                     file,
+                     t.at("line"),
+                     {},
+                     {}});
       continue;
     }
-    const std::string module = text_of(t.at("report").at("peak"), "module"), advice = advice_of(t.at("fix"), text_of(t, "message"));
+    const std::string module = text_of(t.at("report").at("peak"), "module"),
+                      advice = advice_of(t.at("fix"), text_of(t, "message"));
     for (const Json& r : t.at("rules")) {
       const std::string status = text_of(r, "status");
       if (status == "passed" || status == "new") continue;
       out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(status), name, text_of(r, "message"),
-                     status == "ignored" ? std::string() : advice, file, r.at("line"), module, status == "ignored" ? text_of(r, "reason") : std::string()});
+                     status == "ignored" ? std::string() : advice, file, r.at("line"), module,
+                     status == "ignored" ? text_of(r, "reason") : std::string()});
     }
   }
 }
@@ -73,7 +119,8 @@ void of_check(const Json& document, std::vector<Finding>& out) {
 const std::vector<RuleText>& rule_texts() {
   static const std::vector<RuleText> texts{
       {"no-fit", "MP101", "The step does not fit the card."},
-      {"tight", "MP102", "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache."},
+      {"tight", "MP102",
+       "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache."},
       {"unknown", "MP103", "Whether the step fits depends on something that is not modelled."},
       {"unknown-op", "MP104", "The model has ops that are not modelled, only bounded."},
       {"over-limit", "MP110", "The peak is over the limit of the target."},
@@ -88,8 +135,10 @@ const std::vector<RuleText>& rule_texts() {
 
 std::vector<Finding> findings_of(const Json& document) {
   std::vector<Finding> out;
-  if (document.value("kind", "report") == "check") of_check(document, out);
-  else of_report(document, out);
+  if (document.value("kind", "report") == "check")
+    of_check(document, out);
+  else
+    of_report(document, out);
   return out;
 }
 

@@ -16,8 +16,8 @@ struct Finding {
   std::string advice;      ///< what would make it pass; may be empty
   std::string file;        ///< the configuration, where a line can be shown; the model otherwise
   std::int64_t line = 1;
-  std::string module;      ///< where in the model the peak is; may be empty
-  std::string ignored;     ///< the reason why it is ignored; such a finding complains about nothing
+  std::string module;   ///< where in the model the peak is; may be empty
+  std::string ignored;  ///< the reason why it is ignored; such a finding complains about nothing
 };
 
 /// In the order of the document. A model's file has no lines, so findings of a gate point at its configuration.

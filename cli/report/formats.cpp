@@ -20,20 +20,27 @@ constexpr std::array format_table{
     ReportFormat{"json", ".json", "for programs: everything, versioned", every_document, false, render_json},
     ReportFormat{"md", ".md", "Markdown: pull requests, step summaries, wikis", every_document, false, render_markdown},
     ReportFormat{"csv", ".csv", "spreadsheets and scripts", every_document, false, render_csv},
-    ReportFormat{"sarif", ".sarif", "SARIF 2.1.0: code scanning services", report_document | check_document, false, render_sarif},
-    ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false, render_junit},
-    ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false, render_github},
+    ReportFormat{"sarif", ".sarif", "SARIF 2.1.0: code scanning services", report_document | check_document, false,
+                 render_sarif},
+    ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false,
+                 render_junit},
+    ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false,
+                 render_github},
     ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, false, render_gitlab},
     ReportFormat{"html", ".html", "one self-contained page", every_document, true, render_html},
     ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, true, render_perfetto},
-    ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true, render_snapshot},
+    ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true,
+                 render_snapshot},
 };
 
 const char* words_of(DocumentKind kind) {
   switch (kind) {
-    case report_document: return "a report of one model";
-    case check_document: return "the result of a gate";
-    case diff_document: return "a comparison";
+    case report_document:
+      return "a report of one model";
+    case check_document:
+      return "the result of a gate";
+    case diff_document:
+      return "a comparison";
   }
   return "this document";
 }
@@ -56,22 +63,26 @@ const ReportFormat& report_format(std::string_view name, std::string_view flag) 
     if (f.name == name) return f;
   std::string names(report_format_names());
   for (std::size_t at = names.find('|'); at != std::string::npos; at = names.find('|', at)) names.replace(at, 1, ", ");
-  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", name, flag), std::string(flag), "use one of " + names);
+  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", name, flag), std::string(flag),
+       "use one of " + names);
 }
 
 bool timeline_wanted(const Options& options) {
   return options.timeline || report_format(options.format_name, "--format").timeline ||
-         std::any_of(options.exports.begin(), options.exports.end(), [](const Export& e) { return report_format(e.format, "--export").timeline; });
+         std::any_of(options.exports.begin(), options.exports.end(),
+                     [](const Export& e) { return report_format(e.format, "--export").timeline; });
 }
 
 std::string render(const Json& document, const ReportFormat& format, const View& view) {
   const DocumentKind kind = kind_of(document);
   if (!(format.documents & kind))
-    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format", "use text, json, md, html or csv");
+    fail(ErrorKind::usage, fmt::format("the format {} cannot show {}", format.name, words_of(kind)), "--format",
+         "use text, json, md, html or csv");
   try {
     return format.render(document, view);
   } catch (const nlohmann::json::exception& error) {
-    fail_input(fmt::format("the report lacks something or is damaged: {}", error.what()), {}, "make the report again with --format json");
+    fail_input(fmt::format("the report lacks something or is damaged: {}", error.what()), {},
+               "make the report again with --format json");
   }
 }
 

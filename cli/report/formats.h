@@ -35,7 +35,7 @@ struct ReportFormat {
   std::string_view extension;  ///< of files that hold it, with the dot
   std::string_view summary;    ///< what it is for, a few words
   std::uint8_t documents;      ///< DocumentKinds that it can show
-  bool timeline;               ///< wants the section "timeline", which is left out of documents that nobody asked it for
+  bool timeline;  ///< wants the section "timeline", which is left out of documents that nobody asked it for
   std::string (*render)(const Json& document, const View& view);
 };
 

@@ -23,11 +23,16 @@ namespace {
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
@@ -38,8 +43,10 @@ std::string as_data(const Json& document) {
   std::string out;
   out.reserve(text.size() + text.size() / 64);
   for (const char c : text) {
-    if (c == '<') out += "\\u003c";
-    else out += c;
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
   }
   return out;
 }
@@ -48,7 +55,8 @@ constexpr std::size_t most_rows = 100000;  // of a table, as of a timeline's all
 
 /// The tensors of a report without a timeline in the columns that the page reads; a tenth of the size of the rows.
 Json columns_of(const Json& tensors) {
-  static constexpr std::array<std::pair<const char*, const char*>, 5> texts{{{"name", "name"}, {"op", "producer"}, {"module", "module"}, {"reason", "reason"}, {"dtype", "dtype"}}};
+  static constexpr std::array<std::pair<const char*, const char*>, 5> texts{
+      {{"name", "name"}, {"op", "producer"}, {"module", "module"}, {"reason", "reason"}, {"dtype", "dtype"}}};
   std::unordered_map<std::string, std::size_t> ids;
   Json strings = Json::array(), kinds = Json::array();
   const auto id = [&](const std::string& text) {
@@ -57,8 +65,9 @@ Json columns_of(const Json& tensors) {
     return entry->second;
   };
   std::unordered_map<std::string, std::size_t> kind_ids;
-  Json out{{"name", Json::array()}, {"op", Json::array()}, {"module", Json::array()}, {"reason", Json::array()}, {"dtype", Json::array()},
-           {"shape", Json::array()}, {"category", Json::array()}, {"bytes", Json::array()}, {"block_bytes", Json::array()}};
+  Json out{{"name", Json::array()},     {"op", Json::array()},    {"module", Json::array()},
+           {"reason", Json::array()},   {"dtype", Json::array()}, {"shape", Json::array()},
+           {"category", Json::array()}, {"bytes", Json::array()}, {"block_bytes", Json::array()}};
   // The largest ones; the order stays.
   std::vector<std::int64_t> sizes;
   for (const Json& t : tensors) sizes.push_back(t.value("bytes", std::int64_t{0}));
@@ -67,13 +76,16 @@ Json columns_of(const Json& tensors) {
   if (sizes.size() > most_rows) {
     std::nth_element(sizes.begin(), sizes.begin() + most_rows - 1, sizes.end(), std::greater<>());
     least = sizes[most_rows - 1];
-    ties = most_rows - static_cast<std::size_t>(std::count_if(sizes.begin(), sizes.end(), [&](std::int64_t b) { return b > least; }));
+    ties = most_rows - static_cast<std::size_t>(
+                           std::count_if(sizes.begin(), sizes.end(), [&](std::int64_t b) { return b > least; }));
   }
   for (const Json& t : tensors) {
     const std::int64_t bytes = t.value("bytes", std::int64_t{0});
     if (bytes < least || (bytes == least && ties == 0)) continue;
     if (bytes == least) --ties;
-    for (const auto& [column, member] : texts) out[column].push_back(id(t.contains(member) && t[member].is_string() ? t[member].get<std::string>() : std::string()));
+    for (const auto& [column, member] : texts)
+      out[column].push_back(
+          id(t.contains(member) && t[member].is_string() ? t[member].get<std::string>() : std::string()));
     std::string shape;
     if (t.contains("shape") && t["shape"].is_array())
       for (const Json& n : t["shape"]) shape += (shape.empty() ? "" : "x") + std::to_string(n.get<std::int64_t>());
@@ -98,13 +110,18 @@ struct Heading {
 Heading heading_of(const Json& document) {
   const Json& s = document.at("summary");
   if (kind_of(document) == check_document)
-    return {"Gate: " + text_of(s, "status"), "Targets: " + std::to_string(s.at("targets").get<std::int64_t>()) + ", failing: " + std::to_string(s.at("failed").get<std::int64_t>() + s.at("errors").get<std::int64_t>()) + "."};
+    return {"Gate: " + text_of(s, "status"),
+            "Targets: " + std::to_string(s.at("targets").get<std::int64_t>()) + ", failing: " +
+                std::to_string(s.at("failed").get<std::int64_t>() + s.at("errors").get<std::int64_t>()) + "."};
   if (kind_of(document) == diff_document)
-    return {file_name(text_of(document.at("base"), "model")) + " against " + file_name(text_of(document.at("head"), "model")),
+    return {file_name(text_of(document.at("base"), "model")) + " against " +
+                file_name(text_of(document.at("head"), "model")),
             "The peak goes from " + human(s.at("base_bytes")) + " to " + human(s.at("head_bytes")) + "."};
   std::string sentence = "The peak of the process is " + human(s.at("peak_bytes"));
   if (s.at("limit_bytes").is_number()) sentence += " of " + human(s.at("limit_bytes"));
-  return {file_name(text_of(document.at("input"), "path")) + (s.at("verdict").is_string() ? ": " + text_of(s, "verdict") : ""), sentence + "."};
+  return {file_name(text_of(document.at("input"), "path")) +
+              (s.at("verdict").is_string() ? ": " + text_of(s, "verdict") : ""),
+          sentence + "."};
 }
 
 }  // namespace
@@ -113,19 +130,24 @@ std::string render_html(const Json& document, const View&) {
   Json shown = document;
   if (kind_of(document) == report_document) {
     // With a timeline the tensors at the peak are among its allocations.
-    if (!shown.contains("timeline")) shown["tensor_columns"] = columns_of(shown.value("tensors_at_peak", Json::array()));
+    if (!shown.contains("timeline"))
+      shown["tensor_columns"] = columns_of(shown.value("tensors_at_peak", Json::array()));
     shown.erase("tensors_at_peak");
-    // Nor does the page draw the end of the run or driver calls; perfetto and snapshot are made from the document itself.
+    // Nor does the page draw the end of the run or driver calls; perfetto and snapshot are made from the document
+    // itself.
     if (shown.contains("timeline"))
       for (const char* part : {"arena_at_end", "driver"}) shown["timeline"].erase(part);
     shown["accuracy"] = accuracy_sentences();
   } else if (kind_of(document) == check_document) {
     // A gate's page shows what its rules found; each report has a page of its own.
     for (Json& t : shown.at("targets"))
-      if (!t.at("report").is_null()) t["report"] = {{"summary", t["report"].at("summary")}, {"device", t["report"].at("device")}};
+      if (!t.at("report").is_null())
+        t["report"] = {{"summary", t["report"].at("summary")}, {"device", t["report"].at("device")}};
   }
   const Heading heading = heading_of(document);
-  const std::pair<std::string_view, std::string> fields[] = {{"@TITLE@", escaped(heading.title + " – memplan")}, {"@SUMMARY@", escaped(heading.sentence)}, {"@DATA@", as_data(shown)}};
+  const std::pair<std::string_view, std::string> fields[] = {{"@TITLE@", escaped(heading.title + " – memplan")},
+                                                             {"@SUMMARY@", escaped(heading.sentence)},
+                                                             {"@DATA@", as_data(shown)}};
   // One pass from left to right, so that what is filled in is never looked at.
   const std::string_view page = embedded::report_page();
   std::string out;

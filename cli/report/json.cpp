@@ -6,7 +6,8 @@ namespace memplan::cli {
 
 std::string render_json(const Json& document, const View& view) {
   // Everything unless asked otherwise: programs filter, people scroll.
-  if (view.top && *view.top > 0 && document.contains("tensors_at_peak") && document["tensors_at_peak"].size() > static_cast<std::size_t>(*view.top)) {
+  if (view.top && *view.top > 0 && document.contains("tensors_at_peak") &&
+      document["tensors_at_peak"].size() > static_cast<std::size_t>(*view.top)) {
     Json shorter = document;
     auto& rows = shorter["tensors_at_peak"].get_ref<Json::array_t&>();
     rows.resize(static_cast<std::size_t>(*view.top));

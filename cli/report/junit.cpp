@@ -15,14 +15,20 @@ std::string xml(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (c == '\xEF' && i + 2 < text.size() && text[i + 1] == '\xBF' && (text[i + 2] == '\xBE' || text[i + 2] == '\xBF')) {
+    if (c == '\xEF' && i + 2 < text.size() && text[i + 1] == '\xBF' &&
+        (text[i + 2] == '\xBE' || text[i + 2] == '\xBF')) {
       out += '?';
       i += 2;
-    } else if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    } else if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
@@ -37,13 +43,19 @@ std::string suite_text(const std::string& name, const std::vector<Case>& cases, 
   for (const Case& c : cases) {
     failures += c.kind == "failure", errors += c.kind == "error", skipped += c.kind == "skipped";
     body += fmt::format("    <testcase name=\"{}\" classname=\"{}\" time=\"0\"", xml(c.name), xml(name));
-    if (c.kind.empty()) body += "/>\n";
-    else if (c.kind == "skipped") body += fmt::format(">\n      <skipped message=\"{}\"/>\n    </testcase>\n", xml(c.message));
-    else body += fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n", c.kind, xml(c.type), xml(c.message), xml(c.text));
+    if (c.kind.empty())
+      body += "/>\n";
+    else if (c.kind == "skipped")
+      body += fmt::format(">\n      <skipped message=\"{}\"/>\n    </testcase>\n", xml(c.message));
+    else
+      body += fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n", c.kind,
+                          xml(c.type), xml(c.message), xml(c.text));
   }
   totals[0] += cases.size(), totals[1] += failures, totals[2] += errors, totals[3] += skipped;
-  return fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"0\">\n{}  </testsuite>\n", xml(name), cases.size(), failures, errors,
-                     skipped, body);
+  return fmt::format(
+      "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"0\">\n{}  "
+      "</testsuite>\n",
+      xml(name), cases.size(), failures, errors, skipped, body);
 }
 
 }  // namespace
@@ -61,24 +73,31 @@ std::string render_junit(const Json& document, const View&) {
           if (f.target == name && f.code == code) return f.advice;
         return std::string();
       };
-      if (const Json& e = t.at("error"); !e.is_null()) cases.push_back({"error", "error", "MP190", text_of(e, "message"), text_of(e, "hint")});
+      if (const Json& e = t.at("error"); !e.is_null())
+        cases.push_back({"error", "error", "MP190", text_of(e, "message"), text_of(e, "hint")});
       for (const Json& r : t.at("rules")) {
         const std::string status = text_of(r, "status"), code = text_of(r, "code"), message = text_of(r, "message");
         // A warning stops nothing, and JUnit knows no warnings.
-        const std::string kind = status == "failed" ? "failure" : status == "passed" || status == "warned" ? "" : "skipped";
-        cases.push_back({text_of(r, "rule"), kind, code, status == "ignored" ? text_of(r, "reason") : message, advice(code)});
+        const std::string kind = status == "failed"                         ? "failure"
+                                 : status == "passed" || status == "warned" ? ""
+                                                                            : "skipped";
+        cases.push_back(
+            {text_of(r, "rule"), kind, code, status == "ignored" ? text_of(r, "reason") : message, advice(code)});
       }
       if (cases.empty()) cases.push_back({"estimated", {}, {}, {}, {}});
       suites += suite_text(name, cases, totals);
     }
   } else {
     std::vector<Case> cases;
-    for (const Finding& f : findings) cases.push_back({f.rule, f.level == "error" ? "failure" : "", f.code, f.message, f.advice});
+    for (const Finding& f : findings)
+      cases.push_back({f.rule, f.level == "error" ? "failure" : "", f.code, f.message, f.advice});
     if (cases.empty()) cases.push_back({"no-fit", {}, {}, {}, {}});
     suites = suite_text(file_name(text_of(document.at("input"), "path")), cases, totals);
   }
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"memplan\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"0\">\n{}</testsuites>\n", totals[0],
-                     totals[1], totals[2], suites);
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"memplan\" tests=\"{}\" failures=\"{}\" "
+      "errors=\"{}\" time=\"0\">\n{}</testsuites>\n",
+      totals[0], totals[1], totals[2], suites);
 }
 
 }  // namespace memplan::cli

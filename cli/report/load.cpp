@@ -33,31 +33,39 @@ bool too_deep(const std::string& json) {
   for (std::size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
     if (text) {
-      if (c == '\\') ++i;
-      else if (c == '"') text = false;
-    } else if (c == '"') text = true;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        text = false;
+    } else if (c == '"')
+      text = true;
     else if (c == '[' || c == '{') {
       if (++level > deepest) return true;
-    } else if (c == ']' || c == '}') --level;
+    } else if (c == ']' || c == '}')
+      --level;
   }
   return false;
 }
 
-[[noreturn]] void refuse(ErrorKind kind, const std::string& what, const std::string& path, const char* hint) { fail(kind, what, path, hint); }
+[[noreturn]] void refuse(ErrorKind kind, const std::string& what, const std::string& path, const char* hint) {
+  fail(kind, what, path, hint);
+}
 
-/// Looks at what readers rely on, so that a damaged report is told here and not half-way through a comparison. Throws what
-/// nlohmann throws.
+/// Looks at what readers rely on, so that a damaged report is told here and not half-way through a comparison. Throws
+/// what nlohmann throws.
 void check_shape(const Json& report) {
   const auto text = [](const Json& value) { (void)value.get_ref<const std::string&>(); };
   const auto number = [](const Json& value) {
     if (!value.is_number_integer()) throw Json::type_error::create(302, "a size is not a whole number", &value);
   };
   text(report.at("tool").at("version")), text(report.at("input").at("path"));
-  text(report.at("device").at("key")), number(report.at("device").at("context_bytes")), (void)report.at("device").at("given").get<bool>();
+  text(report.at("device").at("key")), number(report.at("device").at("context_bytes")),
+      (void)report.at("device").at("given").get<bool>();
   text(report.at("setup").at("mode"));
   for (const char* name : {"peak_bytes", "low_bytes", "high_bytes"}) number(report.at("summary").at(name));
   for (const char* name : {"verdict", "limit_bytes", "headroom_bytes"}) (void)report.at("summary").at(name);
-  for (const char* name : {"requested_bytes", "allocated_bytes", "reserved_bytes", "process_bytes"}) number(report.at("counters").at(name));
+  for (const char* name : {"requested_bytes", "allocated_bytes", "reserved_bytes", "process_bytes"})
+    number(report.at("counters").at(name));
   for (const Json& part : report.at("breakdown")) text(part.at("category")), number(part.at("bytes"));
   for (const Json& t : report.at("tensors_at_peak")) {
     for (const char* name : {"name", "module", "category", "producer", "reason"}) text(t.at(name));
@@ -88,7 +96,8 @@ DocumentKind kind_of(const Json& document) {
   if (kind == document.end() || *kind == "report") return report_document;
   if (*kind == "check") return check_document;
   if (*kind == "diff") return diff_document;
-  fail_input("the document is of a kind that this memplan does not know", {}, "use the memplan that wrote it, or a newer one");
+  fail_input("the document is of a kind that this memplan does not know", {},
+             "use the memplan that wrote it, or a newer one");
 }
 
 bool is_document(const std::string& path) {
@@ -100,9 +109,11 @@ bool is_document(const std::string& path) {
 }
 
 Json load_document(const std::string& path, ErrorKind kind) {
-  const char* again = kind == ErrorKind::baseline ? "write it again with memplan baseline write" : "make the report again with --format json";
+  const char* again = kind == ErrorKind::baseline ? "write it again with memplan baseline write"
+                                                  : "make the report again with --format json";
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) refuse(kind, fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
+  if (::stat(path.c_str(), &info) != 0)
+    refuse(kind, fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
   if (S_ISDIR(info.st_mode)) refuse(kind, "this is a folder, not a report", path, again);
   if (info.st_size > largest_file) refuse(kind, "the file is larger than 1 GiB, which no report is", path, again);
   std::ifstream file(path, std::ios::binary);
@@ -110,15 +121,20 @@ Json load_document(const std::string& path, ErrorKind kind) {
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   // Looked at before parsing: nlohmann's callback would do it while it parses, in quadratic time.
   Json document = too_deep(content) ? Json(nullptr) : Json::parse(content, nullptr, false);
-  if (document.is_discarded() || !document.is_object()) refuse(kind, "this is not a report of memplan: it is not a JSON object", path, again);
+  if (document.is_discarded() || !document.is_object())
+    refuse(kind, "this is not a report of memplan: it is not a JSON object", path, again);
   const auto version = document.find("schema_version");
-  if (version == document.end() || !version->is_string()) refuse(kind, "this is not a report of memplan: it has no schema_version", path, again);
+  if (version == document.end() || !version->is_string())
+    refuse(kind, "this is not a report of memplan: it has no schema_version", path, again);
   const std::string text = clean(version->get<std::string>());
-  if (!text.starts_with("1.")) refuse(kind, fmt::format("the report is of schema version {}, and this memplan reads 1.x", text), path, again);
+  if (!text.starts_with("1."))
+    refuse(kind, fmt::format("the report is of schema version {}, and this memplan reads 1.x", text), path, again);
   if (document.contains("error")) refuse(kind, "this is the report of an error, not of an estimate", path, again);
   if (const auto command = document.find("command"); command != document.end() && command->is_string())
-    refuse(kind, fmt::format("this is the answer of memplan {}, and only reports, gates and comparisons have other formats", clean(command->get<std::string>())), path,
-           "memplan suggest has --format md itself, memplan sweep --format csv");
+    refuse(kind,
+           fmt::format("this is the answer of memplan {}, and only reports, gates and comparisons have other formats",
+                       clean(command->get<std::string>())),
+           path, "memplan suggest has --format md itself, memplan sweep --format csv");
   clean_strings(document);
   try {
     complete(document);

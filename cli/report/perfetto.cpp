@@ -1,7 +1,9 @@
-// A trace in Perfetto's own format (protobuf): counters of memory, steps, phases and ops as slices, and the life of every
-// allocation. Nothing is timed, so the clock counts the program's steps: one nanosecond for each op and each event.
+// A trace in Perfetto's own format (protobuf): counters of memory, steps, phases and ops as slices, and the life of
+// every allocation. Nothing is timed, so the clock counts the program's steps: one nanosecond for each op and each
+// event.
 //
-// Field numbers are those of perfetto's trace_packet.proto, track_descriptor.proto, track_event.proto and interned_data.proto.
+// Field numbers are those of perfetto's trace_packet.proto, track_descriptor.proto, track_event.proto and
+// interned_data.proto.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -42,7 +44,15 @@ class Message {
   std::string out_;
 };
 
-enum Field { trace_packet = 1, packet_timestamp = 8, packet_sequence = 10, packet_event = 11, packet_interned = 12, packet_flags = 13, packet_track = 60 };
+enum Field {
+  trace_packet = 1,
+  packet_timestamp = 8,
+  packet_sequence = 10,
+  packet_event = 11,
+  packet_interned = 12,
+  packet_flags = 13,
+  packet_track = 60
+};
 enum EventType { slice_begin = 1, slice_end = 2, counter_value = 4 };
 
 class Trace {
@@ -51,7 +61,11 @@ class Trace {
 
   std::string write() {
     const std::string path = document_.value("input", Json::object()).value("path", std::string("model"));
-    const std::uint64_t process = track(Message().text(2, "memplan").message(3, Message().number(1, 1).text(6, "memplan: " + path.substr(path.find_last_of('/') + 1))), 0);
+    const std::uint64_t process =
+        track(Message()
+                  .text(2, "memplan")
+                  .message(3, Message().number(1, 1).text(6, "memplan: " + path.substr(path.find_last_of('/') + 1))),
+              0);
     counters(process);
     program(process);
     lives(process);
@@ -60,7 +74,9 @@ class Trace {
     bool first = true;
     for (const Timed& e : events_) {
       Message packet;
-      packet.number(packet_timestamp, static_cast<std::uint64_t>(e.time)).number(packet_sequence, 1).number(packet_flags, first ? 3 : 2);
+      packet.number(packet_timestamp, static_cast<std::uint64_t>(e.time))
+          .number(packet_sequence, 1)
+          .number(packet_flags, first ? 3 : 2);
       if (first) packet.message(packet_interned, interned_);
       packet.text(packet_event, e.event);
       out += Message().message(trace_packet, packet).bytes();
@@ -80,11 +96,14 @@ class Trace {
     const std::uint64_t id = ++tracks_;
     descriptor.number(1, id);
     if (parent) descriptor.number(5, parent);
-    head_ += Message().message(trace_packet, Message().number(packet_sequence, 1).message(packet_track, descriptor)).bytes();
+    head_ +=
+        Message().message(trace_packet, Message().number(packet_sequence, 1).message(packet_track, descriptor)).bytes();
     return id;
   }
   /// Tracks of one name below one parent are drawn together.
-  std::uint64_t named_track(std::string_view name, std::uint64_t parent) { return track(Message().text(2, name), parent); }
+  std::uint64_t named_track(std::string_view name, std::uint64_t parent) {
+    return track(Message().text(2, name), parent);
+  }
 
   std::uint64_t name_id(const std::string& name) {
     const auto [entry, added] = names_.emplace(name, names_.size() + 1);
@@ -93,7 +112,9 @@ class Trace {
   }
 
   // The clock runs on by one for every event and for every op, so that ops without events have a width as well.
-  std::int64_t time_of_op(std::size_t op) const { return t_["ops"]["first_event"][op].get<std::int64_t>() + static_cast<std::int64_t>(op); }
+  std::int64_t time_of_op(std::size_t op) const {
+    return t_["ops"]["first_event"][op].get<std::int64_t>() + static_cast<std::int64_t>(op);
+  }
   std::int64_t time_of_event(std::int64_t event) const {
     const auto after = std::upper_bound(first_event_.begin(), first_event_.end(), event);
     return event + (after - first_event_.begin());
@@ -104,19 +125,27 @@ class Trace {
     event.number(9, slice_begin).number(11, on).number(10, name_id(name));
     events_.push_back({time, event.bytes() + (annotations ? annotations->bytes() : std::string())});
   }
-  void end(std::uint64_t on, std::int64_t time) { events_.push_back({time, Message().number(9, slice_end).number(11, on).bytes()}); }
+  void end(std::uint64_t on, std::int64_t time) {
+    events_.push_back({time, Message().number(9, slice_end).number(11, on).bytes()});
+  }
 
   static void note(Message& to, std::string_view name, std::string_view value) {
     if (!value.empty()) to.message(4, Message().text(10, name).text(6, value));
   }
-  static void note(Message& to, std::string_view name, std::int64_t value) { to.message(4, Message().text(10, name).number(4, static_cast<std::uint64_t>(value))); }
+  static void note(Message& to, std::string_view name, std::int64_t value) {
+    to.message(4, Message().text(10, name).number(4, static_cast<std::uint64_t>(value)));
+  }
 
   void counter(std::string_view name, const Json& values, std::int64_t more, std::uint64_t parent) {
     constexpr std::uint64_t unit_size_bytes = 3;
     const std::uint64_t on = track(Message().text(2, name).message(8, Message().number(3, unit_size_bytes)), parent);
     for (std::size_t i = 0; i < values.size(); ++i)
       events_.push_back({time_of_event(t_["at"][i].get<std::int64_t>()),
-                         Message().number(9, counter_value).number(11, on).number(30, static_cast<std::uint64_t>(values[i].get<std::int64_t>() + more)).bytes()});
+                         Message()
+                             .number(9, counter_value)
+                             .number(11, on)
+                             .number(30, static_cast<std::uint64_t>(values[i].get<std::int64_t>() + more))
+                             .bytes()});
   }
 
   void counters(std::uint64_t process) {
@@ -167,14 +196,20 @@ class Trace {
     const std::uint64_t all = named_track("allocations", process);
     const std::int64_t finish = time_of_event(t_["events"].get<std::int64_t>()) + 1;
     const Json& strings = t_["strings"];
-    const auto text = [&](const char* column, std::size_t row) { return strings[a_[column][row].get<std::size_t>()].get<std::string>(); };
+    const auto text = [&](const char* column, std::size_t row) {
+      return strings[a_[column][row].get<std::size_t>()].get<std::string>();
+    };
     struct Lanes {
       std::uint64_t track = 0;
-      std::priority_queue<std::pair<std::int64_t, std::uint64_t>, std::vector<std::pair<std::int64_t, std::uint64_t>>, std::greater<>> free_at;
+      std::priority_queue<std::pair<std::int64_t, std::uint64_t>, std::vector<std::pair<std::int64_t, std::uint64_t>>,
+                          std::greater<>>
+          free_at;
     };
     std::map<std::int64_t, Lanes> kinds;
     for (std::size_t row = 0; row < a_["born"].size(); ++row) {
-      const std::int64_t died = a_["died"][row].get<std::int64_t>(), from = time_of_event(a_["born"][row].get<std::int64_t>()), to = died < 0 ? finish : time_of_event(died);
+      const std::int64_t died = a_["died"][row].get<std::int64_t>(),
+                         from = time_of_event(a_["born"][row].get<std::int64_t>()),
+                         to = died < 0 ? finish : time_of_event(died);
       const std::int64_t kind = a_["category"][row].get<std::int64_t>();
       const std::string kind_name = t_["categories"][static_cast<std::size_t>(kind)].get<std::string>();
       Lanes& lanes = kinds[kind];

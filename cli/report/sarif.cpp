@@ -1,5 +1,5 @@
-// SARIF 2.1.0 (OASIS), the part that code scanning services read: one run, stable rules and fingerprints, paths relative
-// to the repository.
+// SARIF 2.1.0 (OASIS), the part that code scanning services read: one run, stable rules and fingerprints, paths
+// relative to the repository.
 #include <fmt/format.h>
 
 #include <cctype>
@@ -19,8 +19,10 @@ std::string uri_of(const std::string& path) {
   std::string uri;
   for (const char c : path) {
     const auto u = static_cast<unsigned char>(c);
-    if (std::isalnum(u) || std::string_view("-._~/").find(c) != std::string_view::npos) uri += c;
-    else uri += fmt::format("%{:02X}", u);
+    if (std::isalnum(u) || std::string_view("-._~/").find(c) != std::string_view::npos)
+      uri += c;
+    else
+      uri += fmt::format("%{:02X}", u);
   }
   // The first segment must not look like a scheme; a leading slash would make it absolute.
   return uri.empty() ? "." : uri;
@@ -41,8 +43,15 @@ std::string plain(const std::string& text) {
 std::string render_sarif(const Json& document, const View&) {
   Json rules = Json::array();
   for (const RuleText& r : rule_texts())
-    rules.push_back({{"id", r.code}, {"name", r.rule}, {"shortDescription", {{"text", r.text}}}, {"help", {{"text", fmt::format("{} docs/ci.md, {}", r.text, r.code)}}},
-                     {"defaultConfiguration", {{"level", std::string_view(r.rule) == "tight" || std::string_view(r.rule) == "near-limit" || std::string_view(r.rule) == "increase" ? "warning" : "error"}}}});
+    rules.push_back({{"id", r.code},
+                     {"name", r.rule},
+                     {"shortDescription", {{"text", r.text}}},
+                     {"help", {{"text", fmt::format("{} docs/ci.md, {}", r.text, r.code)}}},
+                     {"defaultConfiguration",
+                      {{"level", std::string_view(r.rule) == "tight" || std::string_view(r.rule) == "near-limit" ||
+                                         std::string_view(r.rule) == "increase"
+                                     ? "warning"
+                                     : "error"}}}});
   Json results = Json::array();
   for (const Finding& f : findings_of(document)) {
     if (results.size() == most_results) break;
@@ -50,18 +59,28 @@ std::string render_sarif(const Json& document, const View&) {
     while (index < rule_texts().size() && f.code != rule_texts()[index].code) ++index;
     std::string text = fmt::format("{}: {}.", f.target, f.message);
     if (!f.advice.empty()) text += " To do: " + f.advice + ".";
-    Json location{{"physicalLocation", {{"artifactLocation", {{"uri", uri_of(f.file)}}}, {"region", {{"startLine", std::max<std::int64_t>(1, f.line)}}}}}};
-    if (!f.module.empty()) location["logicalLocations"] = Json::array({{{"fullyQualifiedName", f.module}, {"kind", "module"}}});
-    Json result{{"ruleId", f.code}, {"ruleIndex", index}, {"level", f.level}, {"message", {{"text", plain(text)}}}, {"locations", Json::array({location})},
+    Json location{{"physicalLocation",
+                   {{"artifactLocation", {{"uri", uri_of(f.file)}}},
+                    {"region", {{"startLine", std::max<std::int64_t>(1, f.line)}}}}}};
+    if (!f.module.empty())
+      location["logicalLocations"] = Json::array({{{"fullyQualifiedName", f.module}, {"kind", "module"}}});
+    Json result{{"ruleId", f.code},
+                {"ruleIndex", index},
+                {"level", f.level},
+                {"message", {{"text", plain(text)}}},
+                {"locations", Json::array({location})},
                 {"partialFingerprints", {{"memplan/v1", fingerprint_of(f)}}}};
-    if (!f.ignored.empty()) result["suppressions"] = Json::array({{{"kind", "external"}, {"justification", f.ignored}}});
+    if (!f.ignored.empty())
+      result["suppressions"] = Json::array({{{"kind", "external"}, {"justification", f.ignored}}});
     results.push_back(std::move(result));
   }
   Json j;
   j["$schema"] = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
   j["version"] = "2.1.0";
-  j["runs"] = Json::array({{{"tool", {{"driver", {{"name", "memplan"}, {"version", document.at("tool").at("version")}, {"rules", rules}}}}},
-                            {"columnKind", "utf16CodeUnits"}, {"results", results}}});
+  j["runs"] = Json::array(
+      {{{"tool", {{"driver", {{"name", "memplan"}, {"version", document.at("tool").at("version")}, {"rules", rules}}}}},
+        {"columnKind", "utf16CodeUnits"},
+        {"results", results}}});
   return j.dump(2) + "\n";
 }
 

@@ -15,7 +15,8 @@ namespace memplan::cli {
 
 namespace {
 
-/// The few opcodes of protocol 4 that the viewer's reader knows. Texts are written once and fetched from the memo after.
+/// The few opcodes of protocol 4 that the viewer's reader knows. Texts are written once and fetched from the memo
+/// after.
 class Pickle {
  public:
   Pickle() { out_ = {'\x80', '\x04'}; }
@@ -63,7 +64,9 @@ class Pickle {
   // Values between begin and end belong to the list; keys and values in turn to the dict.
   void begin_list() { out_ += "]("; }
   void end_list() { out_ += 'e'; }
-  void next_batch() { out_ += "e("; }  ///< between items: the viewer hands all of a batch to one call, which has a limit
+  void next_batch() {
+    out_ += "e(";
+  }  ///< between items: the viewer hands all of a batch to one call, which has a limit
   void empty_list() { out_ += ']'; }
   void begin_dict() { out_ += "}("; }
   void end_dict() { out_ += 'u'; }
@@ -105,10 +108,14 @@ class Snapshot {
   // Addresses of the model count from 0, which readers take for "no address"; a CUDA device's begin about here.
   static constexpr std::int64_t base = 0x7f0000000000;
 
-  std::string text_of(const char* column, std::size_t row) const { return t_["strings"][a_[column][row].get<std::size_t>()].get<std::string>(); }
+  std::string text_of(const char* column, std::size_t row) const {
+    return t_["strings"][a_[column][row].get<std::size_t>()].get<std::string>();
+  }
   std::int64_t number_of(const char* column, std::size_t row) const { return a_[column][row].get<std::int64_t>(); }
 
-  std::string kind_of(std::size_t row) const { return t_["categories"][static_cast<std::size_t>(number_of("category", row))].get<std::string>(); }
+  std::string kind_of(std::size_t row) const {
+    return t_["categories"][static_cast<std::size_t>(number_of("category", row))].get<std::string>();
+  }
 
   /// A stack of two: what was made, and the module that made it.
   void frames(std::int64_t row) {
@@ -118,7 +125,8 @@ class Snapshot {
       return;
     }
     const auto r = static_cast<std::size_t>(row);
-    const std::string op = text_of("op", r), name = text_of("name", r), module = text_of("module", r), kind = kind_of(r);
+    const std::string op = text_of("op", r), name = text_of("name", r), module = text_of("module", r),
+                      kind = kind_of(r);
     p_.begin_list();
     frame(name.empty() || name == op ? kind : name + " (" + kind + ")", op.empty() ? "memplan" : op);
     frame(module.empty() ? "model" : module, "module");
@@ -178,7 +186,8 @@ class Snapshot {
     p_.end_list();
   }
 
-  void action(std::string_view what, std::int64_t address, std::int64_t bytes, std::int64_t stream, std::int64_t event, std::int64_t row) {
+  void action(std::string_view what, std::int64_t address, std::int64_t bytes, std::int64_t stream, std::int64_t event,
+              std::int64_t row) {
     p_.begin_dict();
     p_.entry("action", what);
     p_.entry("addr", base + address);
@@ -188,8 +197,10 @@ class Snapshot {
     p_.entry("compile_context", "N/A");
     p_.entry("user_metadata", "");
     // The viewer colours by category, and needs one entry of the category "unknown" for that.
-    if (row >= 0) p_.entry("category", kind_of(static_cast<std::size_t>(row)));
-    else if (what.starts_with("segment")) p_.entry("category", "unknown");
+    if (row >= 0)
+      p_.entry("category", kind_of(static_cast<std::size_t>(row)));
+    else if (what.starts_with("segment"))
+      p_.entry("category", "unknown");
     frames(row);
     p_.end_dict();
   }
@@ -208,17 +219,21 @@ class Snapshot {
       entries.push_back({number_of("born", row), 1, row});
       if (number_of("died", row) >= 0) entries.push_back({number_of("died", row), 2, row});
     }
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) { return x.event != y.event ? x.event < y.event : x.order < y.order; });
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) {
+      return x.event != y.event ? x.event < y.event : x.order < y.order;
+    });
     p_.begin_list();
     std::size_t written = 0;
     for (const Entry& e : entries) {
       if (++written % 500 == 0) p_.next_batch();
       if (e.order == 0) {
         const Json& d = driver[e.at];
-        action(d["action"].get<std::string>(), d["address"].get<std::int64_t>(), d["bytes"].get<std::int64_t>(), d["stream"].get<std::int64_t>(), e.event, -1);
+        action(d["action"].get<std::string>(), d["address"].get<std::int64_t>(), d["bytes"].get<std::int64_t>(),
+               d["stream"].get<std::int64_t>(), e.event, -1);
         continue;
       }
-      const std::int64_t stream = a_.contains("stream") ? number_of("stream", e.at) : 0, address = number_of("address", e.at), bytes = number_of("bytes", e.at);
+      const std::int64_t stream = a_.contains("stream") ? number_of("stream", e.at) : 0,
+                         address = number_of("address", e.at), bytes = number_of("bytes", e.at);
       if (e.order == 1) {
         action("alloc", address, bytes, stream, e.event, static_cast<std::int64_t>(e.at));
       } else {

@@ -15,13 +15,20 @@ namespace {
 
 const char* code_of(Paint paint) {
   switch (paint) {
-    case Paint::none: return "";
-    case Paint::bold: return "\033[1m";
-    case Paint::dim: return "\033[2m";
-    case Paint::green: return "\033[1;32m";
-    case Paint::yellow: return "\033[1;33m";
-    case Paint::red: return "\033[1;31m";
-    case Paint::cyan: return "\033[36m";
+    case Paint::none:
+      return "";
+    case Paint::bold:
+      return "\033[1m";
+    case Paint::dim:
+      return "\033[2m";
+    case Paint::green:
+      return "\033[1;32m";
+    case Paint::yellow:
+      return "\033[1;33m";
+    case Paint::red:
+      return "\033[1;31m";
+    case Paint::cyan:
+      return "\033[36m";
   }
   return "";
 }
@@ -36,7 +43,8 @@ bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     std::string value = environment(name);
     if (value.empty()) continue;
-    std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(value.begin(), value.end(), value.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
   }
   return true;
@@ -50,7 +58,10 @@ std::size_t decode(std::string_view s, std::size_t at, std::uint32_t& point) {
     point = first;
     return 1;
   }
-  const std::size_t length = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xC2 && first < 0xE0 ? 2 : 0;
+  const std::size_t length = first >= 0xF0 && first < 0xF5   ? 4
+                             : first >= 0xE0 && first < 0xF0 ? 3
+                             : first >= 0xC2 && first < 0xE0 ? 2
+                                                             : 0;
   if (length == 0 || at + length > s.size()) return 0;
   point = first & (0xFF >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {
@@ -71,8 +82,8 @@ std::string shorten_end(std::string_view text, std::size_t limit, const Style& s
 }
 
 bool harmful(std::uint32_t p) {
-  return p < 0x20 || (p >= 0x7F && p < 0xA0) || p == 0x200E || p == 0x200F || (p >= 0x2028 && p <= 0x202E) || (p >= 0x2066 && p <= 0x2069) ||
-         p == 0xFEFF;
+  return p < 0x20 || (p >= 0x7F && p < 0xA0) || p == 0x200E || p == 0x200F || (p >= 0x2028 && p <= 0x202E) ||
+         (p >= 0x2066 && p <= 0x2069) || p == 0xFEFF;
 }
 
 }  // namespace
@@ -85,8 +96,8 @@ std::string Style::paint(std::string_view text, Paint paint) const {
 Style make_style(const Options& options) {
   Style style;
   const bool terminal = options.output.empty() && isatty(STDOUT_FILENO);
-  style.colour = options.color == When::always ||
-                 (options.color == When::automatic && terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb");
+  style.colour = options.color == When::always || (options.color == When::automatic && terminal &&
+                                                   environment("NO_COLOR").empty() && environment("TERM") != "dumb");
   style.ascii = options.ascii || (terminal && !locale_is_utf8());
   if (options.width) {
     style.width = static_cast<std::size_t>(*options.width);
@@ -108,9 +119,12 @@ std::string clean(std::string_view text) {
     const std::size_t length = decode(text, at, point);
     // Logs of CI services run what stands at the start of a line as "::command::" or anywhere as "##[command]".
     const bool starts = at == 0 || text[at - 1] == ' ';
-    if (length == 0 || harmful(point) || (starts && text.substr(at, 2) == "::")) out += '?';
-    else if (text.substr(at, 3) == "##[") out += "#?";
-    else out.append(text.substr(at, length));
+    if (length == 0 || harmful(point) || (starts && text.substr(at, 2) == "::"))
+      out += '?';
+    else if (text.substr(at, 3) == "##[")
+      out += "#?";
+    else
+      out.append(text.substr(at, length));
     at += std::max<std::size_t>(length, 1);
   }
   return out;
@@ -129,7 +143,8 @@ std::string clean_lines(std::string_view text) {
 }
 
 std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string shorten(std::string_view text, std::size_t limit, const Style& style) {
@@ -182,7 +197,8 @@ std::string Table::print(const Style& style) const {
   std::size_t total = 2 + 2 * (widths.size() - 1) + std::accumulate(widths.begin(), widths.end(), std::size_t{0});
   // The widest of the flexible columns gives way first, so that none is cut to nothing while another is generous.
   while (total > style.width && !flexible.empty()) {
-    std::size_t& widest = widths[*std::max_element(flexible.begin(), flexible.end(), [&](std::size_t a, std::size_t b) { return widths[a] < widths[b]; })];
+    std::size_t& widest = widths[*std::max_element(
+        flexible.begin(), flexible.end(), [&](std::size_t a, std::size_t b) { return widths[a] < widths[b]; })];
     if (widest <= 8) break;
     --widest, --total;
   }
@@ -191,7 +207,8 @@ std::string Table::print(const Style& style) const {
     std::string text = " ";
     for (std::size_t i = 0; i < row.size(); ++i) {
       // The last column holds sentences, whose begin says most; names differ at both ends.
-      const std::string cell = i + 1 == row.size() ? shorten_end(row[i], widths[i], style) : shorten(row[i], widths[i], style);
+      const std::string cell =
+          i + 1 == row.size() ? shorten_end(row[i], widths[i], style) : shorten(row[i], widths[i], style);
       const std::string pad(widths[i] - std::min(widths[i], columns(cell)), ' ');
       text += ' ';
       text += right[i] ? pad + cell : cell + pad;
@@ -207,7 +224,8 @@ std::string Table::print(const Style& style) const {
 
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
-  for (int at = static_cast<int>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+  for (int at = static_cast<int>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
   return digits;
 }
 
@@ -224,7 +242,9 @@ Column add_up(const std::vector<Bytes>& parts) {
   const int power = total >= (1LL << 30) ? 30 : total >= (1LL << 20) ? 20 : total >= (1LL << 10) ? 10 : 0;
   const int decimals = power == 0 ? 0 : power == 30 && total < (10LL << 30) ? 3 : 2;
   const std::int64_t scale = decimals == 3 ? 1000 : decimals == 2 ? 100 : 1;
-  const auto in_units = [&](std::int64_t bytes) { return static_cast<double>(bytes) * static_cast<double>(scale) / std::ldexp(1.0, power); };
+  const auto in_units = [&](std::int64_t bytes) {
+    return static_cast<double>(bytes) * static_cast<double>(scale) / std::ldexp(1.0, power);
+  };
   std::vector<std::int64_t> units;
   std::vector<std::pair<double, std::size_t>> remainders;
   std::int64_t missing = std::llround(in_units(total));
@@ -234,11 +254,14 @@ Column add_up(const std::vector<Bytes>& parts) {
     missing -= units.back();
     remainders.emplace_back(exact - std::floor(exact), i);
   }
-  std::stable_sort(remainders.begin(), remainders.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::stable_sort(remainders.begin(), remainders.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   for (std::size_t i = 0; i < remainders.size() && missing > 0; ++i, --missing) ++units[remainders[i].second];
   Column column;
   column.unit = power == 30 ? "GiB" : power == 20 ? "MiB" : power == 10 ? "KiB" : "B";
-  const auto print = [&](std::int64_t n) { return fmt::format("{:.{}f}", static_cast<double>(n) / static_cast<double>(scale), decimals); };
+  const auto print = [&](std::int64_t n) {
+    return fmt::format("{:.{}f}", static_cast<double>(n) / static_cast<double>(scale), decimals);
+  };
   std::int64_t sum = 0;
   for (std::int64_t n : units) {
     column.parts.push_back(print(n));

@@ -11,7 +11,8 @@ namespace memplan::cli {
 namespace {
 
 std::string slower_text(const Candidate& c, const Candidate& present) {
-  const double now = present.time.total() / static_cast<double>(present.samples), then = c.time.total() / static_cast<double>(c.samples);
+  const double now = present.time.total() / static_cast<double>(present.samples),
+               then = c.time.total() / static_cast<double>(c.samples);
   if (now <= 0) return {};
   const double percent = (then / now - 1) * 100;
   return std::abs(percent) < 0.5 ? "same" : fmt::format("{:+.0f} %", percent);
@@ -20,13 +21,15 @@ std::string slower_text(const Candidate& c, const Candidate& present) {
 std::string flags_or_none(const Candidate& c) { return c.flags.empty() ? "as it is" : clean(c.flags); }
 
 /// Figures first, then the flags, which may go on in the next line.
-std::string candidate_lines(const std::vector<Candidate>& list, const Candidate& present, bool numbered, const Style& style) {
+std::string candidate_lines(const std::vector<Candidate>& list, const Candidate& present, bool numbered,
+                            const Style& style) {
   Table table;
   table.head = {numbered ? "#" : "", "PEAK", "FREE", "STEP", "PER SAMPLE", "CHANGE"};
   table.right = {true, true, true, true, true, false};
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Candidate& c = list[i];
-    table.rows.push_back({numbered ? std::to_string(i + 1) : "", to_human(c.peak), to_human(c.headroom), time_text(c.time.total()), slower_text(c, present), "@"});
+    table.rows.push_back({numbered ? std::to_string(i + 1) : "", to_human(c.peak), to_human(c.headroom),
+                          time_text(c.time.total()), slower_text(c, present), "@"});
   }
   std::string text = table.print(style), out;
   std::size_t at = 0;
@@ -46,9 +49,11 @@ std::string candidate_lines(const std::vector<Candidate>& list, const Candidate&
 std::string verdict_line(const SuggestAnswer& a, const Style& style) {
   const Candidate& p = a.suggestion.present;
   if (p.verdict == Verdict::fits)
-    return style.paint("FITS", Paint::green) + fmt::format(" as it is: peak {} of {}, {} free\n", to_human(p.peak), to_human(a.choice.device.total), to_human(p.headroom));
+    return style.paint("FITS", Paint::green) + fmt::format(" as it is: peak {} of {}, {} free\n", to_human(p.peak),
+                                                           to_human(a.choice.device.total), to_human(p.headroom));
   const char* word = p.verdict == Verdict::tight ? "TIGHT" : p.verdict == Verdict::unknown ? "UNKNOWN" : "DOES NOT FIT";
-  const std::string over = p.headroom.count < 0 ? fmt::format(", over by {}", to_human(Bytes(-p.headroom.count))) : fmt::format(", {} free", to_human(p.headroom));
+  const std::string over = p.headroom.count < 0 ? fmt::format(", over by {}", to_human(Bytes(-p.headroom.count)))
+                                                : fmt::format(", {} free", to_human(p.headroom));
   return style.paint(word, p.verdict == Verdict::no_fit ? Paint::red : Paint::yellow) +
          fmt::format(" as it is: peak {} of {}{}\n", to_human(p.peak), to_human(a.choice.device.total), over);
 }
@@ -59,7 +64,8 @@ std::string rejections(const Suggestion& s, const Style& style) {
   for (const Rejection& r : s.rejected) {
     if (r.flags.empty()) continue;
     if (++shown > 8) break;
-    const std::string bytes = r.bytes ? fmt::format(": {}{}", r.bound ? "at least " : "", to_human(*r.bytes)) : std::string();
+    const std::string bytes =
+        r.bytes ? fmt::format(": {}{}", r.bound ? "at least " : "", to_human(*r.bytes)) : std::string();
     out += "  " + wrap(fmt::format("{}  {}{}", clean(r.flags), clean(r.why), bytes), style.width, 4, 2) + "\n";
   }
   if (shown > 8) out += fmt::format("  {} and more: --format json has all {}\n", style.ellipsis(), s.rejected.size());
@@ -71,9 +77,14 @@ std::string advice_lines(const std::vector<Advice>& all, const Style& style) {
   if (all.empty()) return {};
   std::string out = "\n" + style.paint("What each trick saves here", Paint::bold) + " (docs/oom.md)\n";
   for (const Advice& a : all) {
-    const std::string bytes = !a.peak ? "" : a.saves.count >= 0 ? to_human(a.saves) : "+" + to_human(Bytes(-a.saves.count));
+    const std::string bytes = !a.peak              ? ""
+                              : a.saves.count >= 0 ? to_human(a.saves)
+                                                   : "+" + to_human(Bytes(-a.saves.count));
     const std::string head = fmt::format("  {:>9}  ", bytes);
-    out += head + wrap(fmt::format("{}{}: {}", a.title, a.flags.empty() ? "" : " (" + a.flags + ")", a.note), style.width, 13, 13) + "\n";
+    out += head +
+           wrap(fmt::format("{}{}: {}", a.title, a.flags.empty() ? "" : " (" + a.flags + ")", a.note), style.width, 13,
+                13) +
+           "\n";
     out += "             " + style.paint(wrap(a.snippet, style.width, 13, 13), Paint::dim) + "\n";
   }
   return out;
@@ -104,39 +115,64 @@ std::string command_of(const SuggestAnswer& a, const Options& options, const Can
 }
 
 std::string enough_text(const FewestGpus& enough, const Device& device) {
-  return fmt::format("{} x {} with {} (peak {} each)", grouped(enough.gpus), device.key, enough.flags, to_human(enough.peak));
+  return fmt::format("{} x {} with {} (peak {} each)", grouped(enough.gpus), device.key, enough.flags,
+                     to_human(enough.peak));
 }
 
 std::string suggest_text(const SuggestAnswer& a, const Options& options, const Style& style) {
   const Suggestion& s = a.suggestion;
-  std::string out = wrap(fmt::format("{}  {} parameters  {} samples per optimizer step", clean(a.path), short_count(a.parameters), grouped(s.present.samples)), style.width, 2) + "\n";
+  std::string out = wrap(fmt::format("{}  {} parameters  {} samples per optimizer step", clean(a.path),
+                                     short_count(a.parameters), grouped(s.present.samples)),
+                         style.width, 2) +
+                    "\n";
   out += wrap(fmt::format("{}  margin {}", clean(a.choice.explanation), to_human(a.margin)), style.width, 2) + "\n\n";
   out += verdict_line(a, style);
   if (s.smallest) {
-    out += "\n" + style.paint("Smallest change that fits", Paint::bold) + "\n" + candidate_lines({*s.smallest}, s.present, false, style);
-    for (const std::string& caution : s.smallest->cautions) out += "  " + wrap("changes the training: " + caution, style.width, 4, 2) + "\n";
+    out += "\n" + style.paint("Smallest change that fits", Paint::bold) + "\n" +
+           candidate_lines({*s.smallest}, s.present, false, style);
+    for (const std::string& caution : s.smallest->cautions)
+      out += "  " + wrap("changes the training: " + caution, style.width, 4, 2) + "\n";
   }
   if (!s.fitting.empty()) {
-    out += "\n" + style.paint("Fastest that fit", Paint::bold) + "\n" + candidate_lines(s.fitting, s.present, true, style);
-    for (const std::string& caution : s.fitting.front().cautions) out += "  " + wrap("1 changes the training: " + caution, style.width, 4, 2) + "\n";
+    out +=
+        "\n" + style.paint("Fastest that fit", Paint::bold) + "\n" + candidate_lines(s.fitting, s.present, true, style);
+    for (const std::string& caution : s.fitting.front().cautions)
+      out += "  " + wrap("1 changes the training: " + caution, style.width, 4, 2) + "\n";
   } else {
-    out += "\n" + style.paint(s.count.left > 0 ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left)) : "Nothing fits", Paint::red) + wrap(" with the knobs that may be turned; --allow all offers those that change the training, memplan size the cards that are large enough",
-                                                                   style.width, 2, 12) + "\n";
+    out += "\n" +
+           style.paint(s.count.left > 0
+                           ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left))
+                           : "Nothing fits",
+                       Paint::red) +
+           wrap(
+               " with the knobs that may be turned; --allow all offers those that change the training, memplan size "
+               "the cards that are large enough",
+               style.width, 2, 12) +
+           "\n";
     if (a.enough) out += wrap("Enough: " + enough_text(*a.enough, a.choice.device), style.width, 2) + "\n";
   }
   if (s.front.size() > 1)
-    out += "\n" + style.paint("Memory against time", Paint::bold) + " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
+    out += "\n" + style.paint("Memory against time", Paint::bold) +
+           " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
   out += rejections(s, style) + advice_lines(a.advice, style);
   if (!s.fitting.empty()) {
-    out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" + indented(clean_lines(a.settings));
+    out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" +
+           indented(clean_lines(a.settings));
   }
   const SearchCount& n = s.count;
-  out += "\n" + wrap(fmt::format("Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; {}.",
-                                 grouped(n.setups), grouped(n.bounded), grouped(n.replayed), n.left > 0 ? grouped(n.left) + " were not looked at" : "the rest is slower or follows from those"), style.width, 2) + "\n";
+  out += "\n" +
+         wrap(fmt::format(
+                  "Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; {}.",
+                  grouped(n.setups), grouped(n.bounded), grouped(n.replayed),
+                  n.left > 0 ? grouped(n.left) + " were not looked at" : "the rest is slower or follows from those"),
+              style.width, 2) +
+         "\n";
   std::string assumed;
   for (const std::string& sentence : sentences(a.time)) assumed += (assumed.empty() ? "" : "; ") + sentence;
   out += style.paint("Assumed", Paint::bold) + ": " + wrap(assumed, style.width, 2, 9) + "\n";
-  if (!s.fitting.empty()) out += style.paint("Next", Paint::bold) + ": " + wrap(command_of(a, options, s.fitting.front()), style.width, 2, 6) + "\n";
+  if (!s.fitting.empty())
+    out += style.paint("Next", Paint::bold) + ": " +
+           wrap(command_of(a, options, s.fitting.front()), style.width, 2, 6) + "\n";
   return out;
 }
 

@@ -20,18 +20,23 @@ struct Row {
 };
 
 std::string label_of(const TensorRow& t) {
-  const std::string name = t.name.starts_with("aten::") ? t.name.substr(6) : t.name;  // an op's result without a name of its own
+  const std::string name =
+      t.name.starts_with("aten::") ? t.name.substr(6) : t.name;  // an op's result without a name of its own
   // A parameter's name holds its module; what an op made is told by module and name.
-  if (t.module.empty() || t.category == "workspaces" || name.find('.') != std::string::npos || t.category == "parameters" || t.category == "optimizer state")
+  if (t.module.empty() || t.category == "workspaces" || name.find('.') != std::string::npos ||
+      t.category == "parameters" || t.category == "optimizer state")
     return name;
   return t.module + " " + name;
 }
 
-/// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is narrow.
+/// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is
+/// narrow.
 std::string common_root(const std::vector<TensorRow>& tensors) {
   const std::string root = "model.";
   const auto below = [&](const std::string& path) { return path.empty() || path.starts_with(root); };
-  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const TensorRow& t) { return below(t.module) && (t.category != "parameters" || below(t.name)); });
+  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const TensorRow& t) {
+    return below(t.module) && (t.category != "parameters" || below(t.name));
+  });
   return all ? root : std::string();
 }
 
@@ -39,10 +44,11 @@ std::string common_root(const std::vector<TensorRow>& tensors) {
 std::string reason_text(const TensorRow& t) {
   if (t.reason.starts_with("aten::")) return "backward of " + t.reason.substr(6);
   if (t.category == "parameters" || t.category == "buffers" || t.category == "optimizer state") return "the whole run";
-  static constexpr std::pair<std::string_view, const char*> shorter[] = {{"in use by the running op", "the running op"},
-                                                                         {"the name of the model's output", "the model's output"},
-                                                                         {"kept by PyTorch for every thread and stream", "kept for the thread"},
-                                                                         {"kept by PyTorch until the process ends", "the whole run"}};
+  static constexpr std::pair<std::string_view, const char*> shorter[] = {
+      {"in use by the running op", "the running op"},
+      {"the name of the model's output", "the model's output"},
+      {"kept by PyTorch for every thread and stream", "kept for the thread"},
+      {"kept by PyTorch until the process ends", "the whole run"}};
   for (const auto& [reason, words] : shorter)
     if (t.reason == reason) return words;
   if (t.category == "gradients" && t.reason.starts_with("gradient, ")) return t.reason.substr(10);
@@ -54,7 +60,8 @@ std::string reason_text(const TensorRow& t) {
 std::vector<TensorRow> rows_of(const std::vector<LiveTensor>& tensors) {
   std::vector<TensorRow> rows;
   rows.reserve(tensors.size());
-  for (const LiveTensor& t : tensors) rows.push_back({t.name, t.dtype, name_of(t.category), t.module, t.reason, t.sizes, t.requested.count});
+  for (const LiveTensor& t : tensors)
+    rows.push_back({t.name, t.dtype, name_of(t.category), t.module, t.reason, t.sizes, t.requested.count});
   return rows;
 }
 
@@ -62,8 +69,8 @@ std::vector<TensorRow> rows_of(const Json& tensors_at_peak) {
   std::vector<TensorRow> rows;
   rows.reserve(tensors_at_peak.size());
   for (const Json& t : tensors_at_peak)
-    rows.push_back({t.at("name"), t.at("dtype").is_null() ? std::string() : t.at("dtype").get<std::string>(), t.at("category"), t.at("module"), t.at("reason"),
-                    t.at("shape"), t.at("bytes")});
+    rows.push_back({t.at("name"), t.at("dtype").is_null() ? std::string() : t.at("dtype").get<std::string>(),
+                    t.at("category"), t.at("module"), t.at("reason"), t.at("shape"), t.at("bytes")});
   return rows;
 }
 
@@ -73,7 +80,8 @@ std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors) {
   const std::string root = common_root(tensors);
   for (const TensorRow& t : tensors) {
     const std::string label = label_of(t);
-    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, t.category, t.reason);
+    const std::string key =
+        fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, t.category, t.reason);
     Row& row = groups[key];
     if (!row.first) {
       row.first = &t;
@@ -83,14 +91,17 @@ std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors) {
     row.bytes += t.bytes;
     row.names.insert(label);
   }
-  std::stable_sort(order.begin(), order.end(), [&](const std::string& x, const std::string& y) { return groups[x].bytes > groups[y].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const std::string& x, const std::string& y) { return groups[x].bytes > groups[y].bytes; });
   std::vector<TensorGroup> out;
   for (const std::string& key : order) {
     const Row& row = groups[key];
     const TensorRow& t = *row.first;
     const std::string label = label_of(t);
-    out.push_back({row.count, row.bytes, t.category, clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
-                   t.dtype.empty() ? "" : shape_text(t.sizes), t.dtype, clean(reason_text(t))});
+    out.push_back(
+        {row.count, row.bytes, t.category,
+         clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
+         t.dtype.empty() ? "" : shape_text(t.sizes), t.dtype, clean(reason_text(t))});
   }
   return out;
 }
@@ -103,8 +114,8 @@ std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t limi
   table.flexible = {3, 5};
   for (std::size_t i = 0; i < groups.size() && i < limit; ++i) {
     const TensorGroup& g = groups[i];
-    table.rows.push_back({to_human(Bytes(g.bytes)), g.count > 1 ? fmt::format("{}{}", style.times(), g.count) : "", g.category, g.name,
-                          g.dtype.empty() ? "" : g.shape + " " + g.dtype, g.reason});
+    table.rows.push_back({to_human(Bytes(g.bytes)), g.count > 1 ? fmt::format("{}{}", style.times(), g.count) : "",
+                          g.category, g.name, g.dtype.empty() ? "" : g.shape + " " + g.dtype, g.reason});
   }
   if (style.width < 80) {  // no room for shapes
     constexpr int shape = 4;
@@ -117,7 +128,10 @@ std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t limi
   if (groups.size() > limit) {
     std::int64_t rest = 0;
     for (std::size_t i = limit; i < groups.size(); ++i) rest += groups[i].bytes;
-    out += style.paint(fmt::format("  {} {} more rows, {} (--top 0 shows all)", style.ellipsis(), groups.size() - limit, to_human(Bytes(rest))), Paint::dim) + "\n";
+    out += style.paint(fmt::format("  {} {} more rows, {} (--top 0 shows all)", style.ellipsis(), groups.size() - limit,
+                                   to_human(Bytes(rest))),
+                       Paint::dim) +
+           "\n";
   }
   return out;
 }

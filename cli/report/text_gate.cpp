@@ -30,7 +30,10 @@ std::string moved(const Json& diff, const Style& style, std::size_t rows) {
   const std::vector<NamedRow> modules = merged_rows(diff.at("modules"), "module");
   for (std::size_t i = 0; i < modules.size() && i < rows; ++i) {
     const NamedRow& m = modules[i];
-    table.rows.push_back({human_change(m.delta), (m.name.empty() ? "(outside modules)" : m.name) + (m.count > 1 ? fmt::format(" {}{}", style.times(), m.count) : ""), m.state});
+    table.rows.push_back({human_change(m.delta),
+                          (m.name.empty() ? "(outside modules)" : m.name) +
+                              (m.count > 1 ? fmt::format(" {}{}", style.times(), m.count) : ""),
+                          m.state});
   }
   if (table.rows.empty()) return {};
   // Under its title, which stands further in than tables do.
@@ -43,18 +46,27 @@ std::string moved(const Json& diff, const Style& style, std::size_t rows) {
     out += pad + printed.substr(at, end - at) + "\n";
     at = end + 1;
   }
-  if (modules.size() > rows) out += pad + style.paint(fmt::format("  {} {} more rows (memplan diff shows all)", style.ellipsis(), modules.size() - rows), Paint::dim) + "\n";
+  if (modules.size() > rows)
+    out +=
+        pad +
+        style.paint(fmt::format("  {} {} more rows (memplan diff shows all)", style.ellipsis(), modules.size() - rows),
+                    Paint::dim) +
+        "\n";
   return out;
 }
 
 std::string setup_line(const Json& changes) {
   std::string out;
   const auto value = [](const Json& v) { return v.is_null() ? std::string("not set") : v.get<std::string>(); };
-  for (const Json& c : changes) out += fmt::format("{}{} {} -> {}", out.empty() ? "" : ", ", text_of(c, "name"), value(c.at("base")), value(c.at("head")));
+  for (const Json& c : changes)
+    out += fmt::format("{}{} {} -> {}", out.empty() ? "" : ", ", text_of(c, "name"), value(c.at("base")),
+                       value(c.at("head")));
   return out;
 }
 
-std::string detail(const std::string& text, const Style& style) { return "        " + wrap(text, style.width, 10, 8) + "\n"; }
+std::string detail(const std::string& text, const Style& style) {
+  return "        " + wrap(text, style.width, 10, 8) + "\n";
+}
 
 /// The rules that say something; all of them with `every`.
 std::string rule_lines(const Json& rules, bool every, bool fresh, const Style& style) {
@@ -62,7 +74,8 @@ std::string rule_lines(const Json& rules, bool every, bool fresh, const Style& s
   for (const Json& r : rules) {
     const std::string state = text_of(r, "status");
     if ((state == "passed" && !every) || (state == "new" && !fresh)) continue;
-    std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"), text_of(r, "origin"));
+    std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"),
+                                   text_of(r, "origin"));
     if (state == "ignored") text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
     const Word w = word_of(state);
     out += "      " + style.paint(w.text, w.paint) + " " + wrap(text, style.width, 10, 7 + columns(w.text)) + "\n";
@@ -75,16 +88,19 @@ std::string findings_text(const Json& diff, const Json& fix, const Json& report,
   std::string out;
   if (!diff.is_null()) {
     if (const std::string setup = setup_line(diff.at("setup")); !setup.empty()) out += detail("setup: " + setup, style);
-    if (const std::string rows = moved(diff, style, 5); !rows.empty()) out += detail("what moved at the peak:", style) + rows;
+    if (const std::string rows = moved(diff, style, 5); !rows.empty())
+      out += detail("what moved at the peak:", style) + rows;
   }
   if (!asked) return out;
   if (fix.is_null()) return out + detail("none of the changes that were estimated passes", style);
-  std::string text = fmt::format("smallest change that passes: {} (peak {}", text_of(fix, "flags"), human(fix.at("peak_bytes")));
+  std::string text =
+      fmt::format("smallest change that passes: {} (peak {}", text_of(fix, "flags"), human(fix.at("peak_bytes")));
   // Fixes of earlier versions had the flags and the peak only.
   if (fix.contains("saves_bytes")) text += fmt::format(", saves {}", human(fix.at("saves_bytes")));
   if (!report.at("summary").at("limit_bytes").is_null()) text += ", " + text_of(fix, "verdict");
   out += detail(text + ")", style);
-  for (const Json& caution : fix.value("cautions", Json::array())) out += detail("  it changes the training: " + caution.get<std::string>(), style);
+  for (const Json& caution : fix.value("cautions", Json::array()))
+    out += detail("  it changes the training: " + caution.get<std::string>(), style);
   return out;
 }
 
@@ -93,16 +109,20 @@ std::string target_text(const Json& t, const Style& style) {
   std::string line = style.paint(fmt::format("{:<6}", status.text), status.paint) + text_of(t, "name");
   if (const Json& e = t.at("error"); !e.is_null()) {
     const std::string where = text_of(e, "where");
-    return line + "\n" + detail(fmt::format("{}{}. {}", where.empty() ? "" : where + ": ", text_of(e, "message"), text_of(e, "hint")), style);
+    return line + "\n" +
+           detail(fmt::format("{}{}. {}", where.empty() ? "" : where + ": ", text_of(e, "message"), text_of(e, "hint")),
+                  style);
   }
   const Json& s = t.at("report").at("summary");
   line += fmt::format("  {}", human(s.at("peak_bytes")));
-  if (!s.at("limit_bytes").is_null()) line += fmt::format(" of {} ({})", human(s.at("limit_bytes")), text_of(t.at("report").at("device"), "key"));
+  if (!s.at("limit_bytes").is_null())
+    line += fmt::format(" of {} ({})", human(s.at("limit_bytes")), text_of(t.at("report").at("device"), "key"));
   const Json& diff = t.at("diff");
   if (!diff.is_null()) {
     const Json& d = diff.at("summary");
     line += "  " + human_change(d.at("delta_bytes"));
-    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0) line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
+    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0)
+      line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
   }
   const bool quiet = t.at("status") == "passed";
   std::string out = line + "\n" + rule_lines(t.at("rules"), false, !quiet, style);
@@ -123,11 +143,15 @@ std::string target_text(const Json& t, const Style& style) {
 std::string check_text(const Json& document, const View& view) {
   const Style& style = view.style;
   const Json& s = document.at("summary");
-  const std::int64_t targets = s.at("targets"), failed = s.at("failed"), errors = s.at("errors"), warned = s.at("warned");
+  const std::int64_t targets = s.at("targets"), failed = s.at("failed"), errors = s.at("errors"),
+                     warned = s.at("warned");
   std::string verdict;
-  const std::string of = targets == 1 ? "the target" : fmt::format("{} of {} targets", errors ? errors : failed, targets);
+  const std::string of =
+      targets == 1 ? "the target" : fmt::format("{} of {} targets", errors ? errors : failed, targets);
   if (errors) verdict += of + " cannot be checked";
-  if (failed) verdict += errors ? fmt::format(", {} of {} {}", failed, targets, failed == 1 ? "fails" : "fail") : fmt::format("{} {}", of, failed == 1 ? "fails" : "fail");
+  if (failed)
+    verdict += errors ? fmt::format(", {} of {} {}", failed, targets, failed == 1 ? "fails" : "fail")
+                      : fmt::format("{} {}", of, failed == 1 ? "fails" : "fail");
   if (verdict.empty()) verdict = targets == 1 ? "the target passes" : fmt::format("all {} targets pass", targets);
   if (warned) verdict += fmt::format(", {} with a warning", warned);
   const Word word = word_of(text_of(s, "status"));
@@ -135,7 +159,8 @@ std::string check_text(const Json& document, const View& view) {
   if (view.quiet) return last;
   std::string head = text_of(document, "config");
   if (const auto baseline = document.find("baseline"); baseline != document.end())
-    head += baseline->at("present").get<bool>() ? fmt::format("  baseline {}", text_of(*baseline, "path")) : std::string("  no baseline");
+    head += baseline->at("present").get<bool>() ? fmt::format("  baseline {}", text_of(*baseline, "path"))
+                                                : std::string("  no baseline");
   std::string out = wrap(head, style.width, 2) + "\n\n";
   for (const Json& t : document.at("targets")) out += target_text(t, style);
   return out + "\n" + last;
@@ -151,31 +176,37 @@ std::string report_gate_text(const Json& document, const Style& style) {
   if (diff != document.end()) {
     const Json& d = diff->at("summary");
     out += fmt::format("  {} against {}", human_change(d.at("delta_bytes")), text_of(gate.at("baseline"), "path"));
-    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0) out += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
+    if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0)
+      out += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
   }
   out += "\n" + rule_lines(*rules, true, true, style);
   const auto fix = gate.find("fix");  // absent where nobody looked for one
-  return out + findings_text(diff == document.end() ? Json(nullptr) : *diff, fix == gate.end() ? Json(nullptr) : *fix, document,
-                             fix != gate.end() && text_of(gate, "status") != "passed", style);
+  return out + findings_text(diff == document.end() ? Json(nullptr) : *diff, fix == gate.end() ? Json(nullptr) : *fix,
+                             document, fix != gate.end() && text_of(gate, "status") != "passed", style);
 }
 
 std::string diff_text(const Json& document, const View& view) {
   const Style& style = view.style;
   const Json& s = document.at("summary");
-  std::string line = fmt::format("peak {} -> {}, {}", human(s.at("base_bytes")), human(s.at("head_bytes")), human_change(s.at("delta_bytes")));
-  if (text_of(s, "state") == "new") line += " (new)";
-  else if (!s.at("change_percent").is_null() && s.at("delta_bytes") != 0) line += fmt::format(" ({:+.2f} %)", s.at("change_percent").get<double>());
+  std::string line = fmt::format("peak {} -> {}, {}", human(s.at("base_bytes")), human(s.at("head_bytes")),
+                                 human_change(s.at("delta_bytes")));
+  if (text_of(s, "state") == "new")
+    line += " (new)";
+  else if (!s.at("change_percent").is_null() && s.at("delta_bytes") != 0)
+    line += fmt::format(" ({:+.2f} %)", s.at("change_percent").get<double>());
   if (view.quiet) return line + "\n";
   const auto side = [&](const char* name) {
     const Json& d = document.at(name);
     std::string text = fmt::format("{}  {}", name, file_name(text_of(d, "model")));
     for (const Json& f : d.at("flags")) text += " " + f.get<std::string>();
-    if (!d.at("verdict").is_null()) text += fmt::format("  ({} of {})", text_of(d, "verdict"), human(d.at("limit_bytes")));
+    if (!d.at("verdict").is_null())
+      text += fmt::format("  ({} of {})", text_of(d, "verdict"), human(d.at("limit_bytes")));
     return wrap(text, style.width, 6) + "\n";
   };
   std::string out = side("base") + side("head");
   if (text_of(s, "model") == "another graph") out += "The models differ in their calls or parameters.\n";
-  if (const std::string setup = setup_line(document.at("setup")); !setup.empty()) out += wrap("setup: " + setup, style.width, 7) + "\n";
+  if (const std::string setup = setup_line(document.at("setup")); !setup.empty())
+    out += wrap("setup: " + setup, style.width, 7) + "\n";
   out += "\n" + style.paint(line, Paint::bold) + "\n";
   const std::size_t limit = view.top ? (*view.top == 0 ? std::string::npos : static_cast<std::size_t>(*view.top)) : 10;
   const auto table = [&](const char* title, const char* list, const char* member) {
@@ -184,30 +215,41 @@ std::string diff_text(const Json& document, const View& view) {
     t.right = {true, true, true, false, false};
     t.flexible = {4};
     std::size_t left = 0;
-    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, const std::string& state, std::string name) {
-      if (t.rows.size() >= limit) ++left;
-      else t.rows.push_back({human_change(delta), human(base), human(head), state == "new" || state == "gone" ? state : "", std::move(name)});
+    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, const std::string& state,
+                         std::string name) {
+      if (t.rows.size() >= limit)
+        ++left;
+      else
+        t.rows.push_back({human_change(delta), human(base), human(head), state == "new" || state == "gone" ? state : "",
+                          std::move(name)});
     };
     if (std::string_view(member) == "name")
       for (const Json& r : document.at(list)) {
         const std::string name = text_of(r, "name"), module = text_of(r, "module");
         add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), text_of(r, "state"),
-            (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " + text_of(r, "category"));
+            (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " +
+                text_of(r, "category"));
       }
     else
       for (const NamedRow& r : merged_rows(document.at(list), member))
         if (r.delta != 0 || r.state != "same")
           add(r.delta, r.base, r.head, r.state,
-              (std::string_view(member) == "category" ? part_name(r.name) : r.name.empty() ? "(outside modules)" : r.name) + (r.count > 1 ? fmt::format(" {}{}", style.times(), r.count) : ""));
+              (std::string_view(member) == "category" ? part_name(r.name)
+               : r.name.empty()                       ? "(outside modules)"
+                                                      : r.name) +
+                  (r.count > 1 ? fmt::format(" {}{}", style.times(), r.count) : ""));
     if (t.rows.empty()) return;
     out += "\n" + t.print(style);
-    if (left) out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
+    if (left)
+      out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
   };
   table("PART", "parts", "category");
   table("MODULE", "modules", "module");
   table("TENSOR", "tensors", "name");
-  if (s.at("delta_bytes") == 0 && document.at("tensors").empty()) out += "\nNothing moved.\n";
-  else out += fmt::format("\n{} tensors did not change.\n", grouped(document.at("tensors_unchanged")));
+  if (s.at("delta_bytes") == 0 && document.at("tensors").empty())
+    out += "\nNothing moved.\n";
+  else
+    out += fmt::format("\n{} tensors did not change.\n", grouped(document.at("tensors_unchanged")));
   return out;
 }
 

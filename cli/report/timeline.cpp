@@ -156,7 +156,9 @@ class Section {
     return {{"of", s_.ops.size()}, {"name", names}, {"module", modules}, {"first_event", first}};
   }
 
-  bool alive_at_peak(const Allocation& a) const { return a.born >= 0 && a.born <= run_.peak_event && (a.died < 0 || a.died > run_.peak_event); }
+  bool alive_at_peak(const Allocation& a) const {
+    return a.born >= 0 && a.born <= run_.peak_event && (a.died < 0 || a.died > run_.peak_event);
+  }
 
   /// Indexes of the allocations that the document keeps, in order of birth; all of them when there are few.
   std::vector<std::size_t> kept_allocations() const {
@@ -178,7 +180,8 @@ class Section {
   Json allocations() {
     const std::vector<std::size_t> kept = kept_allocations();
     row_.assign(s_.allocations.size(), -1);
-    Numbers names, ops, modules, categories, bytes, block_bytes, addresses, born, died, reasons, dtypes, shapes, streams;
+    Numbers names, ops, modules, categories, bytes, block_bytes, addresses, born, died, reasons, dtypes, shapes,
+        streams;
     bool streamed = false;
     std::size_t all = 0;
     for (const Allocation& a : s_.allocations) all += a.born >= 0 && a.size.count > 0;
@@ -192,7 +195,8 @@ class Section {
       categories.push_back(static_cast<std::int64_t>(a.category));
       bytes.push_back(a.size.count);
       block_bytes.push_back(i < run_.timeline.block_bytes.size() ? run_.timeline.block_bytes[i] : a.size.count);
-      addresses.push_back(i < run_.timeline.addresses.size() ? static_cast<std::int64_t>(run_.timeline.addresses[i]) : 0);
+      addresses.push_back(i < run_.timeline.addresses.size() ? static_cast<std::int64_t>(run_.timeline.addresses[i])
+                                                             : 0);
       born.push_back(a.born);
       died.push_back(a.died);
       reasons.push_back(strings_.id(a.reason >= 0 ? name(a.reason) : default_reason(a.category)));
@@ -202,8 +206,19 @@ class Section {
       streams.push_back(a.stream);
       streamed |= a.stream != 0;
     }
-    Json j{{"of", all},          {"name", names},     {"op", ops},         {"module", modules}, {"category", categories}, {"bytes", bytes},
-           {"block_bytes", block_bytes}, {"address", addresses}, {"born", born}, {"died", died}, {"reason", reasons}, {"dtype", dtypes}, {"shape", shapes}};
+    Json j{{"of", all},
+           {"name", names},
+           {"op", ops},
+           {"module", modules},
+           {"category", categories},
+           {"bytes", bytes},
+           {"block_bytes", block_bytes},
+           {"address", addresses},
+           {"born", born},
+           {"died", died},
+           {"reason", reasons},
+           {"dtype", dtypes},
+           {"shape", shapes}};
     if (streamed) j["stream"] = streams;
     return j;
   }
@@ -226,7 +241,12 @@ class Section {
         const std::int64_t row = b.allocation < 0 ? -1 : row_[static_cast<std::size_t>(b.allocation)];
         pieces.push_back({b.bytes, b.requested, b.allocation >= 0 && row < 0 ? -2 : row});
       }
-      list.push_back({{"address", s.address}, {"bytes", s.bytes}, {"stream", s.stream}, {"pool", s.small ? "small" : "large"}, {"expandable", s.expandable}, {"blocks", pieces}});
+      list.push_back({{"address", s.address},
+                      {"bytes", s.bytes},
+                      {"stream", s.stream},
+                      {"pool", s.small ? "small" : "large"},
+                      {"expandable", s.expandable},
+                      {"blocks", pieces}});
     }
     return {{"segments", list}, {"left_out_segments", left_out}, {"left_out_bytes", left_out_bytes}};
   }
@@ -235,7 +255,11 @@ class Section {
     static constexpr const char* actions[] = {"segment_alloc", "segment_free", "segment_map", "segment_unmap"};
     Json list = Json::array();
     for (const DriverCall& d : run_.map.driver)
-      list.push_back({{"event", d.event}, {"action", actions[static_cast<std::size_t>(d.call.kind)]}, {"address", d.call.address}, {"bytes", d.call.bytes}, {"stream", d.call.stream}});
+      list.push_back({{"event", d.event},
+                      {"action", actions[static_cast<std::size_t>(d.call.kind)]},
+                      {"address", d.call.address},
+                      {"bytes", d.call.bytes},
+                      {"stream", d.call.stream}});
     return list;
   }
 
@@ -248,14 +272,25 @@ class Section {
 
 Json suggestion(const RunRecord& run, const Candidate& c, const Candidate& present, const char* kind) {
   Json settings = Json::object();
-  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "megatron", "torchtitan", "lightning"}) settings[framework] = framework_settings(c.setup, run.parts.at(c.flags), framework);
+  for (const char* framework : {"pytorch", "hf", "accelerate", "deepspeed", "megatron", "torchtitan", "lightning"})
+    settings[framework] = framework_settings(c.setup, run.parts.at(c.flags), framework);
   Json cautions = Json::array();
   for (const std::string& text : c.cautions) cautions.push_back(clean(text));
   const double before = present.time.total();
-  // Per sample, since the setups may take different numbers of them in a step; in thousandths, so that no rounding shows.
-  const double ratio = before > 0 && c.samples > 0 ? c.time.total() / before * static_cast<double>(present.samples) / static_cast<double>(c.samples) : 0;
-  return {{"kind", kind}, {"flags", clean(c.flags)}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)}, {"headroom_bytes", c.headroom.count}, {"knobs_turned", c.changes},
-          {"time_per_mille", static_cast<std::int64_t>(ratio * 1000 + 0.5)}, {"cautions", cautions}, {"settings", settings}};
+  // Per sample, since the setups may take different numbers of them in a step; in thousandths, so that no rounding
+  // shows.
+  const double ratio = before > 0 && c.samples > 0 ? c.time.total() / before * static_cast<double>(present.samples) /
+                                                         static_cast<double>(c.samples)
+                                                   : 0;
+  return {{"kind", kind},
+          {"flags", clean(c.flags)},
+          {"peak_bytes", c.peak.count},
+          {"verdict", name_of(c.verdict)},
+          {"headroom_bytes", c.headroom.count},
+          {"knobs_turned", c.changes},
+          {"time_per_mille", static_cast<std::int64_t>(ratio * 1000 + 0.5)},
+          {"cautions", cautions},
+          {"settings", settings}};
 }
 
 }  // namespace
@@ -264,7 +299,8 @@ Json timeline_section(const RunRecord& run) { return Section(run).build(); }
 
 const Json& timeline_of(const Json& document) {
   if (!document.contains("timeline"))
-    fail_input("the report was saved without its timeline, and this format is made from it", {}, "make the report again with --timeline, or the format from the model itself");
+    fail_input("the report was saved without its timeline, and this format is made from it", {},
+               "make the report again with --timeline, or the format from the model itself");
   return document["timeline"];
 }
 
@@ -274,20 +310,28 @@ void add_run(Json& document, const RunRecord& run) {
   for (const ScaleCurve& c : run.curves) {
     Json points = Json::array();
     for (const ScalePoint& p : c.points)
-      points.push_back({{"size", p.size}, {"peak_bytes", p.peak.count}, {"requested_bytes", p.requested.count}, {"verdict", name_of(p.verdict)}});
+      points.push_back({{"size", p.size},
+                        {"peak_bytes", p.peak.count},
+                        {"requested_bytes", p.requested.count},
+                        {"verdict", name_of(p.verdict)}});
     curves.push_back({{"dimension", c.dimension}, {"here", c.here}, {"points", points}});
   }
   document["scaling"] = curves;
   Json cards = Json::array();
   for (const Card& c : run.cards)
-    cards.push_back({{"key", c.device.key}, {"name", c.device.name}, {"usable_bytes", c.device.total.count}, {"peak_bytes", c.peak.count}, {"verdict", name_of(c.verdict)}});
+    cards.push_back({{"key", c.device.key},
+                     {"name", c.device.name},
+                     {"usable_bytes", c.device.total.count},
+                     {"peak_bytes", c.peak.count},
+                     {"verdict", name_of(c.verdict)}});
   document["alternatives"]["devices"] = cards;
   if (!run.suggestion) return;
   const Suggestion& s = *run.suggestion;
   Json& list = document["suggestions"] = Json::array();
   if (s.smallest) list.push_back(suggestion(run, *s.smallest, s.present, "smallest"));
   for (const Candidate& c : s.fitting)
-    if (!s.smallest || c.flags != s.smallest->flags) list.push_back(suggestion(run, c, s.present, &c == &s.fitting.front() ? "fastest" : "fits"));
+    if (!s.smallest || c.flags != s.smallest->flags)
+      list.push_back(suggestion(run, c, s.present, &c == &s.fitting.front() ? "fastest" : "fits"));
 }
 
 }  // namespace memplan::cli

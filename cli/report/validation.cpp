@@ -33,17 +33,20 @@ std::string table_of(const std::vector<ComparedPhase>& rows, const Style& style)
   for (const ComparedPhase& p : rows)
     for (std::size_t i = 0; i < p.counters.size(); ++i) {
       const ComparedCounter& c = p.counters[i];
-      table.rows.push_back({i == 0 ? row_name(p) : std::string(), c.counter, to_human(c.predicted), to_human(c.measured), difference(c)});
+      table.rows.push_back({i == 0 ? row_name(p) : std::string(), c.counter, to_human(c.predicted),
+                            to_human(c.measured), difference(c)});
     }
   return table.print(style);
 }
 
 bool all_exact(const ComparedPhase& p) {
-  return std::all_of(p.counters.begin(), p.counters.end(), [](const ComparedCounter& c) { return c.predicted == c.measured; });
+  return std::all_of(p.counters.begin(), p.counters.end(),
+                     [](const ComparedCounter& c) { return c.predicted == c.measured; });
 }
 
 std::string place(const Divergence& d) {
-  std::string text = d.step == 0 ? "in the set-up" : fmt::format("in step {}{}", d.step, d.phase.empty() ? "" : ", " + d.phase);
+  std::string text =
+      d.step == 0 ? "in the set-up" : fmt::format("in step {}{}", d.step, d.phase.empty() ? "" : ", " + d.phase);
   if (!d.module.empty()) text += ", module " + clean(d.module);
   if (!d.source.empty()) text += " (" + clean(d.source) + ")";
   return text;
@@ -53,8 +56,12 @@ std::string place(const Divergence& d) {
 
 std::string text_validation(const Validation& v, const Options& options, const Style& style) {
   const Comparison& c = v.comparison;
-  std::string out = style.paint(v.agrees ? "AGREES" : "DIFFERS", v.agrees ? Paint::green : Paint::red) + fmt::format("  {}\n", wrap(v.why, style.width, 9, v.agrees ? 8 : 9));
-  out += wrap(fmt::format("{}, predicted for {}; {}.", clean(v.measured.source), clean(v.device.name.empty() ? v.device.key : v.device.name), clean(options.argument)), style.width, 0) + "\n\n";
+  std::string out = style.paint(v.agrees ? "AGREES" : "DIFFERS", v.agrees ? Paint::green : Paint::red) +
+                    fmt::format("  {}\n", wrap(v.why, style.width, 9, v.agrees ? 8 : 9));
+  out += wrap(fmt::format("{}, predicted for {}; {}.", clean(v.measured.source),
+                          clean(v.device.name.empty() ? v.device.key : v.device.name), clean(options.argument)),
+              style.width, 0) +
+         "\n\n";
   ComparedPhase peak{0, "peak", c.peak};
   out += table_of({peak}, style);
   if (!c.steps.empty()) out += "\n" + style.paint("By step", Paint::bold) + "\n" + table_of(c.steps, style);
@@ -63,23 +70,31 @@ std::string text_validation(const Validation& v, const Options& options, const S
     if (!all_exact(p)) apart.push_back(p);
   if (!c.phases.empty()) {
     out += "\n" + style.paint("By phase", Paint::bold) + "\n";
-    if (apart.empty()) out += fmt::format("  all {} phases are exact in every counter\n", c.phases.size());
-    else out += table_of(apart, style) + (apart.size() < c.phases.size() ? fmt::format("  {} of {} phases, not listed, are exact\n", c.phases.size() - apart.size(), c.phases.size()) : "");
+    if (apart.empty())
+      out += fmt::format("  all {} phases are exact in every counter\n", c.phases.size());
+    else
+      out += table_of(apart, style) + (apart.size() < c.phases.size()
+                                           ? fmt::format("  {} of {} phases, not listed, are exact\n",
+                                                         c.phases.size() - apart.size(), c.phases.size())
+                                           : "");
   }
   if (!c.categories.empty()) {
     Table table;
     table.head = {"CATEGORY", "PREDICTED", "MEASURED", "DIFFERENCE"};
     table.right = {false, true, true, true};
     for (const ComparedCategory& k : c.categories)
-      table.rows.push_back({k.category, to_human(k.predicted), to_human(k.measured), k.predicted == k.measured ? "exact" : human_change(k.predicted.count - k.measured.count)});
+      table.rows.push_back({k.category, to_human(k.predicted), to_human(k.measured),
+                            k.predicted == k.measured ? "exact" : human_change(k.predicted.count - k.measured.count)});
     out += "\n" + style.paint("By category, requested bytes at their peak", Paint::bold) + "\n" + table.print(style);
   }
   if (c.events_compared) {
     out += "\n" + style.paint("Events", Paint::bold) + "\n";
-    out += fmt::format("  {} allocations predicted, {} measured, {} equal\n", grouped(c.predicted_allocations), grouped(c.measured_allocations), grouped(c.equal_allocations));
+    out += fmt::format("  {} allocations predicted, {} measured, {} equal\n", grouped(c.predicted_allocations),
+                       grouped(c.measured_allocations), grouped(c.equal_allocations));
     if (c.divergence) {
       const Divergence& d = *c.divergence;
-      out += "  first difference, after " + grouped(d.allocation) + " equal allocations: " + wrap(clean(d.text) + ", " + place(d), style.width, 4, 40) + "\n";
+      out += "  first difference, after " + grouped(d.allocation) +
+             " equal allocations: " + wrap(clean(d.text) + ", " + place(d), style.width, 4, 40) + "\n";
       if (!d.measured_op.empty()) out += "    PyTorch is in " + clean(d.measured_op) + "\n";
     } else {
       out += "  no difference: every allocation and every free is where PyTorch has it\n";
@@ -90,12 +105,16 @@ std::string text_validation(const Validation& v, const Options& options, const S
     table.head = {"SIZE", "MADE BY"};
     table.right = {true, false};
     table.flexible = {1};
-    const std::size_t rows = options.top ? (*options.top == 0 ? v.measured.largest_at_peak.size() : static_cast<std::size_t>(*options.top)) : 10;
+    const std::size_t rows =
+        options.top ? (*options.top == 0 ? v.measured.largest_at_peak.size() : static_cast<std::size_t>(*options.top))
+                    : 10;
     for (std::size_t i = 0; i < v.measured.largest_at_peak.size() && i < rows; ++i)
-      table.rows.push_back({to_human(Bytes(v.measured.largest_at_peak[i].bytes)), clean(v.measured.largest_at_peak[i].where)});
+      table.rows.push_back(
+          {to_human(Bytes(v.measured.largest_at_peak[i].bytes)), clean(v.measured.largest_at_peak[i].where)});
     out += "\n" + style.paint("Largest blocks at the measured peak", Paint::bold) + "\n" + table.print(style);
   }
-  if (!v.measured.out_of_memory.empty()) out += "\n" + wrap("PyTorch ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) + "\n";
+  if (!v.measured.out_of_memory.empty())
+    out += "\n" + wrap("PyTorch ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) + "\n";
   if (!v.measured.notes.empty()) out += "\n";
   for (const std::string& note : v.measured.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;
@@ -105,7 +124,8 @@ std::string json_validation(const Validation& v, const Options& options, int exi
   const Comparison& c = v.comparison;
   const auto counters = [](const std::vector<ComparedCounter>& list) {
     Json out = Json::object();
-    for (const ComparedCounter& x : list) out[x.counter] = {{"predicted_bytes", x.predicted.count}, {"measured_bytes", x.measured.count}};
+    for (const ComparedCounter& x : list)
+      out[x.counter] = {{"predicted_bytes", x.predicted.count}, {"measured_bytes", x.measured.count}};
     return out;
   };
   Json j;
@@ -124,21 +144,37 @@ std::string json_validation(const Validation& v, const Options& options, int exi
   j["steps"] = Json::array();
   for (const ComparedPhase& p : c.steps) j["steps"].push_back({{"step", p.step}, {"peak", counters(p.counters)}});
   j["phases"] = Json::array();
-  for (const ComparedPhase& p : c.phases) j["phases"].push_back({{"step", p.step}, {"phase", p.phase}, {"peak", counters(p.counters)}});
+  for (const ComparedPhase& p : c.phases)
+    j["phases"].push_back({{"step", p.step}, {"phase", p.phase}, {"peak", counters(p.counters)}});
   j["categories"] = Json::array();
-  for (const ComparedCategory& k : c.categories) j["categories"].push_back({{"category", k.category}, {"predicted_bytes", k.predicted.count}, {"measured_bytes", k.measured.count}});
-  j["events"] = c.events_compared ? Json{{"predicted_allocations", c.predicted_allocations}, {"measured_allocations", c.measured_allocations}, {"equal_allocations", c.equal_allocations}} : Json(nullptr);
+  for (const ComparedCategory& k : c.categories)
+    j["categories"].push_back(
+        {{"category", k.category}, {"predicted_bytes", k.predicted.count}, {"measured_bytes", k.measured.count}});
+  j["events"] = c.events_compared ? Json{{"predicted_allocations", c.predicted_allocations},
+                                         {"measured_allocations", c.measured_allocations},
+                                         {"equal_allocations", c.equal_allocations}}
+                                  : Json(nullptr);
   j["first_divergence"] = nullptr;
   if (c.divergence) {
     const Divergence& d = *c.divergence;
-    j["first_divergence"] = {{"after_allocations", d.allocation}, {"kind", d.kind}, {"text", clean(d.text)}, {"step", d.step}, {"phase", clean(d.phase)}, {"module", clean(d.module)},
-                             {"source", clean(d.source)}, {"predicted_op", clean(d.predicted_op)}, {"measured_op", clean(d.measured_op)}, {"predicted_bytes", d.predicted.count},
+    j["first_divergence"] = {{"after_allocations", d.allocation},
+                             {"kind", d.kind},
+                             {"text", clean(d.text)},
+                             {"step", d.step},
+                             {"phase", clean(d.phase)},
+                             {"module", clean(d.module)},
+                             {"source", clean(d.source)},
+                             {"predicted_op", clean(d.predicted_op)},
+                             {"measured_op", clean(d.measured_op)},
+                             {"predicted_bytes", d.predicted.count},
                              {"measured_bytes", d.measured.count}};
   }
   j["largest_at_measured_peak"] = Json::array();
-  for (const MeasuredBlock& b : v.measured.largest_at_peak) j["largest_at_measured_peak"].push_back({{"bytes", b.bytes}, {"where", clean(b.where)}});
-  j["out_of_memory"] = {{"predicted", v.predicted_out_of_memory.empty() ? Json(nullptr) : Json(clean(v.predicted_out_of_memory))},
-                        {"measured", v.measured.out_of_memory.empty() ? Json(nullptr) : Json(clean(v.measured.out_of_memory))}};
+  for (const MeasuredBlock& b : v.measured.largest_at_peak)
+    j["largest_at_measured_peak"].push_back({{"bytes", b.bytes}, {"where", clean(b.where)}});
+  j["out_of_memory"] = {
+      {"predicted", v.predicted_out_of_memory.empty() ? Json(nullptr) : Json(clean(v.predicted_out_of_memory))},
+      {"measured", v.measured.out_of_memory.empty() ? Json(nullptr) : Json(clean(v.measured.out_of_memory))}};
   j["notes"] = Json::array();
   for (const std::string& note : v.measured.notes) j["notes"].push_back(clean(note));
   j["exit_code"] = exit_code;

@@ -15,11 +15,11 @@ struct Validation {
   Measurement measured;
   Comparison comparison;
   Estimate estimate;
-  Device device;            ///< that the prediction is for
-  double tolerance = 2;     ///< percent
+  Device device;                        ///< that the prediction is for
+  double tolerance = 2;                 ///< percent
   std::string predicted_out_of_memory;  ///< where the prediction runs out, or empty
   bool agrees = true;
-  std::string why;          ///< one sentence for `agrees`
+  std::string why;  ///< one sentence for `agrees`
 };
 
 std::string text_validation(const Validation& v, const Options& options, const Style& style);

@@ -11,7 +11,9 @@
 
 namespace memplan::cli {
 
-std::string text_of(const Json& object, std::string_view member) { return object.at(std::string(member)).get<std::string>(); }
+std::string text_of(const Json& object, std::string_view member) {
+  return object.at(std::string(member)).get<std::string>();
+}
 
 std::string human(std::int64_t bytes) { return to_human(Bytes(bytes)); }
 
@@ -28,10 +30,14 @@ const char* headline_of(std::string_view verdict) {
 }
 
 std::string part_name(const std::string& category) {
-  static constexpr std::pair<std::string_view, const char*> names[] = {
-      {"buffers", "buffers of the modules"}, {"workspaces", "library workspaces"}, {"batch", "input batch"}, {"outputs", "model outputs"},
-      {"rounding", "rounding of blocks"}, {"cached", "cached by the allocator"}, {"context", "CUDA context and libraries"},
-      {"nccl", "NCCL's own buffers"}};
+  static constexpr std::pair<std::string_view, const char*> names[] = {{"buffers", "buffers of the modules"},
+                                                                       {"workspaces", "library workspaces"},
+                                                                       {"batch", "input batch"},
+                                                                       {"outputs", "model outputs"},
+                                                                       {"rounding", "rounding of blocks"},
+                                                                       {"cached", "cached by the allocator"},
+                                                                       {"context", "CUDA context and libraries"},
+                                                                       {"nccl", "NCCL's own buffers"}};
   for (const auto& [name, words] : names)
     if (name == category) return words;
   return category;
@@ -61,7 +67,9 @@ std::string setup_words(const Json& s) {
 std::string peak_place(const Json& document) {
   const Json& peak = document.at("peak");
   const Json& steps = document.at("steps");
-  std::string text = fmt::format("step {} of {}, {}", peak.at("step").get<std::int64_t>(), steps.empty() ? 0 : steps.back().at("step").get<std::int64_t>(), text_of(peak, "phase"));
+  std::string text =
+      fmt::format("step {} of {}, {}", peak.at("step").get<std::int64_t>(),
+                  steps.empty() ? 0 : steps.back().at("step").get<std::int64_t>(), text_of(peak, "phase"));
   if (const std::string op = text_of(peak, "op"); !op.empty()) text += ", " + op;
   if (const std::string module = text_of(peak, "module"); !module.empty()) text += " in " + module;
   return text;
@@ -100,7 +108,10 @@ std::vector<NamedRow> merged_rows(const Json& list, const char* member) {
     for (std::size_t begin = 0; begin <= name.size();) {
       const std::size_t end = std::min(name.find('.', begin), name.size());
       const std::string part = name.substr(begin, end - begin);
-      key += (begin ? "." : "") + (!part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); }) ? std::string("*") : part);
+      key += (begin ? "." : "") +
+             (!part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); })
+                  ? std::string("*")
+                  : part);
       begin = end + 1;
     }
     NamedRow& g = groups[key + "\n" + category];
@@ -122,7 +133,9 @@ std::vector<NamedRow> merged_rows(const Json& list, const char* member) {
 std::string command_of(const Json& document, const std::vector<std::string_view>& without, const std::string& with) {
   const auto replaced = [&](const std::string& flag) {
     if (std::find(without.begin(), without.end(), flag) != without.end()) return true;
-    if ((flag == "--amp" || flag == "--precision") && (with.find("--amp ") != std::string::npos || with.find("--precision ") != std::string::npos)) return true;
+    if ((flag == "--amp" || flag == "--precision") &&
+        (with.find("--amp ") != std::string::npos || with.find("--precision ") != std::string::npos))
+      return true;
     return (" " + with + " ").find(" " + flag + " ") != std::string::npos;
   };
   const Json& command = document.at("command");
@@ -141,9 +154,11 @@ std::string next_command(const Json& document) {
   const Json& summary = document.at("summary");
   const Json& also = document.at("alternatives");
   const Json& cards = also.at("cards");
-  if (summary.at("verdict").is_null()) return command_of(document, {}, fmt::format("--gpu {}", cards.empty() ? "80GB" : text_of(cards.front(), "key")));
+  if (summary.at("verdict").is_null())
+    return command_of(document, {}, fmt::format("--gpu {}", cards.empty() ? "80GB" : text_of(cards.front(), "key")));
   const std::string verdict = text_of(summary, "verdict");
-  if (verdict == "unknown") return fmt::format("memplan ops {} --unsupported", shell_word(text_of(document.at("command"), "model")));
+  if (verdict == "unknown")
+    return fmt::format("memplan ops {} --unsupported", shell_word(text_of(document.at("command"), "model")));
   const Json& largest = also.at("largest_batch");
   if (verdict == "no-fit" && !largest.is_null() && largest.at("batch").get<std::int64_t>() > 0)
     return command_of(document, {"--batch"}, fmt::format("--batch {}", largest.at("batch").get<std::int64_t>()));

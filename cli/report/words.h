@@ -38,7 +38,8 @@ std::string shape_text(const std::vector<std::int64_t>& sizes);
 /// "transformer.h.*.mlp" of "transformer.h.11.mlp": repeated layers look alike but for their numbers.
 std::string without_numbers(std::string_view name);
 
-/// Rows of a list of the document as tables show them: those of repeated layers together, as "h.*.mlp" with their count.
+/// Rows of a list of the document as tables show them: those of repeated layers together, as "h.*.mlp" with their
+/// count.
 struct NamedRow {
   std::string name, state;
   std::int64_t count = 0, bytes = 0, base = 0, head = 0, delta = 0;
@@ -46,9 +47,10 @@ struct NamedRow {
 /// By size, or by the size of the change where the rows of `list` have one.
 std::vector<NamedRow> merged_rows(const Json& list, const char* member);
 
-/// The command that made a report, as a shell takes it, with some flags left out (--batch) and words added. A flag among
-/// the added words replaces the one that was given.
-std::string command_of(const Json& document, const std::vector<std::string_view>& without = {}, const std::string& with = {});
+/// The command that made a report, as a shell takes it, with some flags left out (--batch) and words added. A flag
+/// among the added words replaces the one that was given.
+std::string command_of(const Json& document, const std::vector<std::string_view>& without = {},
+                       const std::string& with = {});
 
 /// The command that a reader of a report is likely to want next.
 std::string next_command(const Json& document);

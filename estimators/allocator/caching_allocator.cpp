@@ -65,7 +65,10 @@ std::int64_t CachingAllocator::absorb(BlockId into, BlockId neighbour) {
   Block& b = at(into);
   const Block n = at(neighbour);
   if (n.state != State::free || n.mapped != b.mapped) return 0;
-  if (n.mapped) remove_free(neighbour); else remove_unmapped(neighbour);
+  if (n.mapped)
+    remove_free(neighbour);
+  else
+    remove_unmapped(neighbour);
   if (b.previous == neighbour) {
     b.address = n.address;
     b.previous = n.previous;
@@ -153,11 +156,12 @@ BlockId CachingAllocator::hand_out(BlockId block, std::int64_t size, std::int64_
   PoolStats& own = stats_of(small);
   const std::int64_t rest = at(block).size - size;
   // Large blocks of cudaMalloc keep up to 1 MiB of slack: splitting it off would only scatter the segment.
-  const bool split = small || rules_.expandable ? rest >= min_block_bytes
-                                                : size < rules_.max_split && rest > small_limit_bytes;
+  const bool split =
+      small || rules_.expandable ? rest >= min_block_bytes : size < rules_.max_split && rest > small_limit_bytes;
   if (split) {
     const Block& whole = at(block);
-    const BlockId tail = new_block(whole.address + static_cast<std::uint64_t>(size), rest, whole.stream, small, whole.arena);
+    const BlockId tail =
+        new_block(whole.address + static_cast<std::uint64_t>(size), rest, whole.stream, small, whole.arena);
     at(block).size = size;
     link_after(block, tail);
     add_free(tail);

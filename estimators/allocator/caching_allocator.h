@@ -31,7 +31,8 @@ struct BlockView {
   bool allocated;
 };
 
-/// What one cudaMalloc gave, or one range of an arena that is mapped without a gap (PyTorch's snapshot has them so, too).
+/// What one cudaMalloc gave, or one range of an arena that is mapped without a gap (PyTorch's snapshot has them so,
+/// too).
 struct SegmentView {
   std::uint64_t address;
   std::int64_t bytes;

@@ -1,5 +1,5 @@
-// expandable_segments:True. One range of addresses per pool and stream, larger than the device; memory is mapped into it
-// in granules where it is needed, so that there are no borders between segments.
+// expandable_segments:True. One range of addresses per pool and stream, larger than the device; memory is mapped into
+// it in granules where it is needed, so that there are no borders between segments.
 #include "estimators/allocator/caching_allocator.h"
 
 namespace memplan {
@@ -16,13 +16,15 @@ void CachingAllocator::remove_unmapped(BlockId id) {
   list.erase(std::find(list.begin(), list.end(), id));
 }
 
-/// The first place, by address, where free and unmapped space in a row holds `size` bytes; a new arena if there is none.
+/// The first place, by address, where free and unmapped space in a row holds `size` bytes; a new arena if there is
+/// none.
 BlockId CachingAllocator::find_growable(Pool& pool, std::int32_t stream, std::int64_t size) {
   for (BlockId start : stream_of(pool, stream).unmapped) {
     const BlockId before = at(start).previous;
     if (before != no_block && at(before).state == State::free) start = before;
     std::int64_t room = 0;
-    for (BlockId b = start; b != no_block && at(b).state == State::free && room < size; b = at(b).next) room += at(b).size;
+    for (BlockId b = start; b != no_block && at(b).state == State::free && room < size; b = at(b).next)
+      room += at(b).size;
     if (room >= size) return start;
   }
   Arena arena;
@@ -32,7 +34,8 @@ BlockId CachingAllocator::find_growable(Pool& pool, std::int32_t stream, std::in
   arena.bytes = (wanted + arena.granule - 1) / arena.granule * arena.granule;
   arena.base = memory_.reserve_addresses(arena.bytes);
   arenas_.push_back(arena);
-  const BlockId block = new_block(arena.base, arena.bytes, stream, pool.small, static_cast<std::int32_t>(arenas_.size()) - 1);
+  const BlockId block =
+      new_block(arena.base, arena.bytes, stream, pool.small, static_cast<std::int32_t>(arenas_.size()) - 1);
   at(block).mapped = false;
   add_unmapped(block);
   return block;
@@ -67,8 +70,8 @@ bool CachingAllocator::map_front(BlockId id, std::int64_t size) {
   const std::uint64_t address = at(id).address;
   if (bytes < at(id).size) {
     const Block whole = at(id);
-    const BlockId rest = new_block(address + static_cast<std::uint64_t>(bytes), whole.size - bytes, whole.stream, whole.small,
-                                   whole.arena);
+    const BlockId rest = new_block(address + static_cast<std::uint64_t>(bytes), whole.size - bytes, whole.stream,
+                                   whole.small, whole.arena);
     at(rest).mapped = false;
     at(id).size = bytes;
     link_after(id, rest);
@@ -101,8 +104,8 @@ void CachingAllocator::unmap_inside(BlockId id) {
     add_free(front);
   }
   if (end < offset + whole.size) {  // keep the end
-    const BlockId back = new_block(arena.base + static_cast<std::uint64_t>(end), offset + whole.size - end, whole.stream,
-                                   whole.small, whole.arena);
+    const BlockId back = new_block(arena.base + static_cast<std::uint64_t>(end), offset + whole.size - end,
+                                   whole.stream, whole.small, whole.arena);
     link_after(id, back);
     add_free(back);
   }

@@ -83,7 +83,10 @@ class FreeBlocks {
     std::size_t low = 0, high = chunks_.size();
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
-      if (chunks_[middle].back() < key) low = middle + 1; else high = middle;
+      if (chunks_[middle].back() < key)
+        low = middle + 1;
+      else
+        high = middle;
     }
     return low;
   }

@@ -42,9 +42,11 @@ AllocatorRules rules_of(const AllocatorSetup& setup) {
   }
   rules.expandable = setup.expandable_segments;
   rules.gc_threshold = setup.garbage_collection_threshold;
-  if (rules.gc_threshold < 0 || rules.gc_threshold >= 1) refuse("must be above 0 and below 1", "garbage_collection_threshold");
+  if (rules.gc_threshold < 0 || rules.gc_threshold >= 1)
+    refuse("must be above 0 and below 1", "garbage_collection_threshold");
   rules.memory_fraction = setup.memory_fraction;
-  if (!(rules.memory_fraction > 0 && rules.memory_fraction <= 1)) refuse("must be above 0 and at most 1", "memory fraction");
+  if (!(rules.memory_fraction > 0 && rules.memory_fraction <= 1))
+    refuse("must be above 0 and at most 1", "memory fraction");
   rules.limited = rules.memory_fraction < 1;
   return rules;
 }

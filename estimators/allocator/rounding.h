@@ -10,11 +10,12 @@
 
 namespace memplan {
 
-inline constexpr std::int64_t min_block_bytes = 512;              ///< every block is a multiple of this
-inline constexpr std::int64_t small_limit_bytes = 1 << 20;        ///< rounded requests up to here use the small pool
-inline constexpr std::int64_t small_segment_bytes = 2 << 20;      ///< segment of the small pool
-inline constexpr std::int64_t own_segment_from_bytes = 10 << 20;  ///< from here a request gets a segment of its own size
-inline constexpr std::int64_t own_segment_step_bytes = 2 << 20;   ///< which is rounded up to this
+inline constexpr std::int64_t min_block_bytes = 512;          ///< every block is a multiple of this
+inline constexpr std::int64_t small_limit_bytes = 1 << 20;    ///< rounded requests up to here use the small pool
+inline constexpr std::int64_t small_segment_bytes = 2 << 20;  ///< segment of the small pool
+inline constexpr std::int64_t own_segment_from_bytes = 10
+                                                       << 20;    ///< from here a request gets a segment of its own size
+inline constexpr std::int64_t own_segment_step_bytes = 2 << 20;  ///< which is rounded up to this
 
 /// AllocatorSetup with the defaults filled in, checked, in plain integers for the hot loop. All sizes in bytes.
 struct AllocatorRules {
@@ -25,7 +26,7 @@ struct AllocatorRules {
   bool any_divisions = false;
   bool expandable = false;
   double gc_threshold = 0;
-  bool limited = false;         ///< a memory fraction is set
+  bool limited = false;  ///< a memory fraction is set
   double memory_fraction = 1.0;
 };
 

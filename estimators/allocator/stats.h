@@ -18,17 +18,20 @@ struct Counter {
   void subtract(std::int64_t n) { current -= n; }
   /// A net change counts as one increase or one decrease.
   void change(std::int64_t n) {
-    if (n > 0) add(n); else subtract(-n);
+    if (n > 0)
+      add(n);
+    else
+      subtract(-n);
   }
 };
 
 /// Counters of one pool; those named _bytes count bytes, the others blocks or segments.
 struct PoolStats {
-  Counter allocation, allocated_bytes;          ///< blocks handed out
-  Counter active, active_bytes;                 ///< handed out or waiting for another stream
-  Counter requested_bytes;                      ///< what the program asked for
-  Counter segment, reserved_bytes;              ///< taken from the driver (expandable memory counts only as bytes)
-  Counter inactive_split, inactive_split_bytes; ///< free pieces of segments that are partly in use
+  Counter allocation, allocated_bytes;           ///< blocks handed out
+  Counter active, active_bytes;                  ///< handed out or waiting for another stream
+  Counter requested_bytes;                       ///< what the program asked for
+  Counter segment, reserved_bytes;               ///< taken from the driver (expandable memory counts only as bytes)
+  Counter inactive_split, inactive_split_bytes;  ///< free pieces of segments that are partly in use
 };
 
 struct AllocatorStats {

@@ -11,43 +11,116 @@ namespace {
 using Names = std::unordered_set<std::string_view>;
 
 const Names& lower_names() {
-  static const Names names{
-      "_convolution", "convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d",
-      "conv_transpose3d", "prelu", "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear",
-      "addbmm", "baddbmm", "bmm", "chain_matmul", "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell",
-      "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention",
-      "scaled_dot_product_attention"};
+  static const Names names{"_convolution",
+                           "convolution",
+                           "conv1d",
+                           "conv2d",
+                           "conv3d",
+                           "conv_tbc",
+                           "conv_transpose1d",
+                           "conv_transpose2d",
+                           "conv_transpose3d",
+                           "prelu",
+                           "addmm",
+                           "addmv",
+                           "addr",
+                           "matmul",
+                           "einsum",
+                           "mm",
+                           "mv",
+                           "linalg_vecdot",
+                           "linear",
+                           "addbmm",
+                           "baddbmm",
+                           "bmm",
+                           "chain_matmul",
+                           "linalg_multi_dot",
+                           "_thnn_fused_lstm_cell",
+                           "_thnn_fused_gru_cell",
+                           "lstm_cell",
+                           "gru_cell",
+                           "rnn_tanh_cell",
+                           "rnn_relu_cell",
+                           "_scaled_dot_product_flash_attention",
+                           "scaled_dot_product_attention"};
   return names;
 }
 
 const Names& fp32_names() {
-  static const Names names{
-      "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
-      "tan", "pow", "softplus", "layer_norm", "native_layer_norm", "group_norm", "frobenius_norm", "nuclear_norm",
-      "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d", "hinge_embedding_loss",
-      "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss",
-      "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist",
-      "cdist", "renorm", "logsumexp", "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d",
-      "_upsample_nearest_exact2d", "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d",
-      "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"};
+  static const Names names{"acos",
+                           "asin",
+                           "cosh",
+                           "erfinv",
+                           "exp",
+                           "expm1",
+                           "log",
+                           "log10",
+                           "log2",
+                           "log1p",
+                           "reciprocal",
+                           "rsqrt",
+                           "sinh",
+                           "tan",
+                           "pow",
+                           "softplus",
+                           "layer_norm",
+                           "native_layer_norm",
+                           "group_norm",
+                           "frobenius_norm",
+                           "nuclear_norm",
+                           "cosine_similarity",
+                           "poisson_nll_loss",
+                           "cosine_embedding_loss",
+                           "nll_loss",
+                           "nll_loss2d",
+                           "hinge_embedding_loss",
+                           "kl_div",
+                           "l1_loss",
+                           "smooth_l1_loss",
+                           "huber_loss",
+                           "mse_loss",
+                           "margin_ranking_loss",
+                           "multilabel_margin_loss",
+                           "soft_margin_loss",
+                           "triplet_margin_loss",
+                           "multi_margin_loss",
+                           "binary_cross_entropy_with_logits",
+                           "dist",
+                           "pdist",
+                           "cdist",
+                           "renorm",
+                           "logsumexp",
+                           "upsample_nearest1d",
+                           "_upsample_nearest_exact1d",
+                           "upsample_nearest2d",
+                           "_upsample_nearest_exact2d",
+                           "upsample_nearest3d",
+                           "_upsample_nearest_exact3d",
+                           "upsample_linear1d",
+                           "upsample_bilinear2d",
+                           "_upsample_bilinear2d_aa",
+                           "upsample_trilinear3d",
+                           "upsample_bicubic2d",
+                           "_upsample_bicubic2d_aa"};
   return names;
 }
 
 const Names& dtype_argument_names() {
-  static const Names names{"prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum"};
+  static const Names names{
+      "prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum"};
   return names;
 }
 
 const Names& promote_names() {
-  static const Names names{"addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put",
-                           "tensordot", "scatter_add"};
+  static const Names names{"addcdiv", "addcmul",      "atan2",     "bilinear",  "cross",      "dot",
+                           "vdot",    "grid_sampler", "index_put", "tensordot", "scatter_add"};
   return names;
 }
 
 bool eligible(const Tensor& t) { return t && !t->on_host && is_floating(t->dtype) && t->dtype != DType::float64; }
 
-/// Applies `f` to every tensor among the arguments, lists included; from the last argument to the first, as the compiler
-/// that builds PyTorch's wheels evaluates `f(cached_cast(a), cached_cast(b))`.
+/// Applies `f` to every tensor among the arguments, lists included; from the last argument to the first, as the
+/// compiler that builds PyTorch's wheels evaluates `f(cached_cast(a), cached_cast(b))`.
 template <class F>
 void for_each_tensor(Args& args, F f) {
   for (std::size_t i = args.size(); i-- > 0;) {
@@ -89,7 +162,8 @@ Tensor cached_cast(Run& run, const Tensor& t, DType dtype) {
 
 void cast_arguments(Run& run, const Row& row, Args& args) {
   switch (row.autocast) {
-    case Autocast::none: return;
+    case Autocast::none:
+      return;
     case Autocast::lower:
       for_each_tensor(args, [&](Tensor& t) { t = cached_cast(run, t, run.autocast_dtype); });
       return;
@@ -98,7 +172,9 @@ void cast_arguments(Run& run, const Row& row, Args& args) {
       return;
     case Autocast::promote: {
       DType widest = run.autocast_dtype;
-      for_each_tensor(args, [&](Tensor& t) { if (eligible(t)) widest = promote(widest, t->dtype); });
+      for_each_tensor(args, [&](Tensor& t) {
+        if (eligible(t)) widest = promote(widest, t->dtype);
+      });
       for_each_tensor(args, [&](Tensor& t) { t = cached_cast(run, t, widest); });
       return;
     }

@@ -22,7 +22,8 @@ enum { C, H, W, K, R, S, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_
 std::int64_t number(std::string_view& text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) fail(ErrorKind::internal, "data/cudnn/workspaces.txt: not a number", std::string(text.substr(0, 40)));
+  if (error != std::errc())
+    fail(ErrorKind::internal, "data/cudnn/workspaces.txt: not a number", std::string(text.substr(0, 40)));
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;
 }
@@ -108,8 +109,10 @@ std::optional<Bytes> look_up(std::string_view curves, int index, std::int64_t ba
 std::int64_t elements(const Shape& s, std::int64_t batch) {
   const std::int64_t p = (s[H] + 2 * s[pad_h] - s[dilation_h] * (s[R] - 1) - 1) / s[stride_h] + 1;
   const std::int64_t q = (s[W] + 2 * s[pad_w] - s[dilation_w] * (s[S] - 1) - 1) / s[stride_w] + 1;
-  const std::int64_t images = checked_add(checked_mul(checked_mul(s[C], s[H]), s[W]), checked_mul(checked_mul(s[K], p), q));
-  return checked_add(checked_mul(batch, images), checked_mul(checked_mul(s[K], s[C] / s[groups]), checked_mul(s[R], s[S])));
+  const std::int64_t images =
+      checked_add(checked_mul(checked_mul(s[C], s[H]), s[W]), checked_mul(checked_mul(s[K], p), q));
+  return checked_add(checked_mul(batch, images),
+                     checked_mul(checked_mul(s[K], s[C] / s[groups]), checked_mul(s[R], s[S])));
 }
 
 /// How unlike two convolutions are: first what makes cuDNN use other kernels, then the sizes, in powers of two.
@@ -117,12 +120,14 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
   const auto grouping = [](const Shape& s) { return s[groups] == 1 ? 0 : s[groups] == s[C] ? 1 : 2; };
   const int kinds = (a[R] != b[R] || a[S] != b[S]) + (a[stride_h] != b[stride_h] || a[stride_w] != b[stride_w]) +
                     (a[dilation_h] != b[dilation_h] || a[dilation_w] != b[dilation_w]) + (grouping(a) != grouping(b));
-  const auto octaves = [](std::int64_t x, std::int64_t y) { return std::abs(std::log2(static_cast<double>(x) / static_cast<double>(y))); };
+  const auto octaves = [](std::int64_t x, std::int64_t y) {
+    return std::abs(std::log2(static_cast<double>(x) / static_cast<double>(y)));
+  };
   return {kinds, octaves(a[C], b[C]) + octaves(a[K], b[K]) + octaves(a[H], b[H]) + octaves(a[W], b[W])};
 }
 
-/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones. Of 8.6 only a
-/// part of the convolutions was asked for.
+/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones. Of 8.6
+/// only a part of the convolutions was asked for.
 const std::pair<const int, Lines>& lines_for(int sm, const Shape& shape) {
   constexpr int partial = 86;
   const auto& all = lines_by_architecture();
@@ -141,7 +146,8 @@ Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int
     const auto bytes = look_up(curves, index, batch);
     if (!bytes) continue;
     least = d;
-    scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) / static_cast<double>(elements(known, batch));
+    scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
+             static_cast<double>(elements(known, batch));
   }
   return Bytes(static_cast<std::int64_t>(scaled));
 }
@@ -152,10 +158,17 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   if (p.input.size() != 4) return {Bytes(0), false, "cuDNN's workspace of three-dimensional convolutions is not known"};
   int type = 0;
   switch (p.dtype) {
-    case DType::float32: type = 0; break;
-    case DType::float16: type = 1; break;
-    case DType::bfloat16: type = 2; break;
-    default: return {Bytes(0), false, "cuDNN's workspace for this data type is not known"};
+    case DType::float32:
+      type = 0;
+      break;
+    case DType::float16:
+      type = 1;
+      break;
+    case DType::bfloat16:
+      type = 2;
+      break;
+    default:
+      return {Bytes(0), false, "cuDNN's workspace for this data type is not known"};
   }
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
@@ -163,7 +176,9 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   const auto& [table, lines] = lines_for(sm, shape);
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = look_up(it->second, index, p.input[0]))
-      return {*bytes, table == sm, table == sm ? std::string_view() : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
+      return {*bytes, table == sm,
+              table == sm ? std::string_view()
+                          : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
   return {of_the_nearest(lines, shape, index, p.input[0]), false,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }

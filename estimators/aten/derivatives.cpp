@@ -39,13 +39,15 @@ Derivatives::Derivatives(std::string_view text) {
   auto entries = std::make_shared<std::vector<Entry>>();
   for (std::string_view part : split(text, '|')) {
     const auto colon = part.find(':');
-    if (colon == std::string_view::npos) fail(ErrorKind::internal, "a derivative without an input: " + std::string(part));
+    if (colon == std::string_view::npos)
+      fail(ErrorKind::internal, "a derivative without an input: " + std::string(part));
     Entry e{{}, Formula(part.substr(colon + 1))};
     for (std::string_view name : split(part.substr(0, colon), ',')) e.inputs.emplace_back(name);
     entries->push_back(std::move(e));
   }
   // The generated code computes gradients in the alphabetical order of the inputs' names.
-  std::stable_sort(entries->begin(), entries->end(), [](const Entry& a, const Entry& b) { return a.inputs[0] < b.inputs[0]; });
+  std::stable_sort(entries->begin(), entries->end(),
+                   [](const Entry& a, const Entry& b) { return a.inputs[0] < b.inputs[0]; });
   entries_ = std::move(entries);
   // Saved inputs come first, then saved outputs, each in alphabetical order.
   std::vector<std::string> order = names();
@@ -70,17 +72,20 @@ std::vector<std::string> Derivatives::names() const {
   return out;
 }
 
-Node* Derivatives::record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, Bindings constants) const {
+Node* Derivatives::record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                          const TensorList& outputs, Bindings constants) const {
   return make(run, inputs, outputs, false, std::move(constants));
 }
 
-Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, Bindings constants) const {
+Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                                   Bindings constants) const {
   Node* node = make(run, inputs, {}, true, std::move(constants));
   run.rebase(inputs[0].second, node);
   return node;
 }
 
-Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, bool in_place, Bindings constants) const {
+Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                        const TensorList& outputs, bool in_place, Bindings constants) const {
   if (!entries_) return nullptr;
   // The node's inputs are the differentiable ones, in the order of the schema.
   std::vector<std::string_view> differentiable;
@@ -101,13 +106,16 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     // "other_meta": the shape and type of an input, without its memory.
     if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
       for (const auto& [input, tensor] : inputs)
-        if (tensor && name.substr(0, name.size() - 5) == input) constants.set(name, run.host(tensor->sizes, tensor->dtype));
+        if (tensor && name.substr(0, name.size() - 5) == input)
+          constants.set(name, run.host(tensor->sizes, tensor->dtype));
       continue;
     }
     const int output = output_index(name);
     if (output >= 0) {
-      if (in_place) run.save_output(node, inputs[0].second);
-      else run.save_output(node, outputs.at(output));
+      if (in_place)
+        run.save_output(node, inputs[0].second);
+      else
+        run.save_output(node, outputs.at(output));
       saved.push_back(name);
       continue;
     }
@@ -135,7 +143,8 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     saved.push_back(name);
   }
   // The names are views into `entries` and `order`, which the node keeps.
-  node->backward = [entries = entries_, order = keep_order_, differentiable = std::move(differentiable), saved = std::move(saved), constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
+  node->backward = [entries = entries_, order = keep_order_, differentiable = std::move(differentiable),
+                    saved = std::move(saved), constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
     TensorList out(differentiable.size());
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);

@@ -36,7 +36,10 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void bad(const char* why) { fail(ErrorKind::internal, std::string("formula '") + std::string(all_) + "': " + why + " at '" + std::string(rest_) + "'"); }
+  [[noreturn]] void bad(const char* why) {
+    fail(ErrorKind::internal,
+         std::string("formula '") + std::string(all_) + "': " + why + " at '" + std::string(rest_) + "'");
+  }
 
   char peek() {
     while (!rest_.empty() && rest_.front() == ' ') rest_.remove_prefix(1);
@@ -112,17 +115,23 @@ class Parser {
   Expr sum() {
     Expr e = product();
     for (;;) {
-      if (take("+")) e = operation("+", std::move(e), product());
-      else if (take("-")) e = operation("-", std::move(e), product());
-      else return e;
+      if (take("+"))
+        e = operation("+", std::move(e), product());
+      else if (take("-"))
+        e = operation("-", std::move(e), product());
+      else
+        return e;
     }
   }
   Expr product() {
     Expr e = unary();
     for (;;) {
-      if (take("*")) e = operation("*", std::move(e), unary());
-      else if (take("/")) e = operation("/", std::move(e), unary());
-      else return e;
+      if (take("*"))
+        e = operation("*", std::move(e), unary());
+      else if (take("/"))
+        e = operation("/", std::move(e), unary());
+      else
+        return e;
     }
   }
   Expr unary() {
@@ -184,9 +193,12 @@ class Parser {
 };
 
 void collect_names(const Formula::Node& e, std::vector<std::string>& read, std::vector<std::string>& defined) {
-  auto has = [](const std::vector<std::string>& list, const std::string& s) { return std::find(list.begin(), list.end(), s) != list.end(); };
+  auto has = [](const std::vector<std::string>& list, const std::string& s) {
+    return std::find(list.begin(), list.end(), s) != list.end();
+  };
   for (const Expr& p : e.parts) collect_names(*p, read, defined);
-  if (e.kind == Kind::name && e.text != "none" && e.text != "true_" && !has(defined, e.text) && !has(read, e.text)) read.push_back(e.text);
+  if (e.kind == Kind::name && e.text != "none" && e.text != "true_" && !has(defined, e.text) && !has(read, e.text))
+    read.push_back(e.text);
   if (e.kind == Kind::assign) defined.push_back(e.text);
 }
 
@@ -215,8 +227,10 @@ struct Evaluation {
         if (e.text == "true_") return true;
         if (const Value* v = bindings.find(e.text)) return *v;
         fail(ErrorKind::internal, "a formula reads '" + e.text + "', which is not bound");
-      case Kind::negative: return hold(formula_negative(run, value(*e.parts[0])));
-      case Kind::choice: return value(to_bool(value(*e.parts[0]), "a formula's condition") ? *e.parts[1] : *e.parts[2]);
+      case Kind::negative:
+        return hold(formula_negative(run, value(*e.parts[0])));
+      case Kind::choice:
+        return value(to_bool(value(*e.parts[0]), "a formula's condition") ? *e.parts[1] : *e.parts[2]);
       case Kind::list: {
         ValueList list;  // a braced list is evaluated left to right
         for (const Expr& p : e.parts) list.push_back(value(*p));
@@ -235,7 +249,8 @@ struct Evaluation {
         for (std::size_t i = e.parts.size(); i-- > first;) args[i] = value(*e.parts[i]);
         return hold(formula_call(run, e.text, args));
       }
-      case Kind::assign: break;
+      case Kind::assign:
+        break;
     }
     fail(ErrorKind::internal, "a formula assigns inside an expression");
   }
@@ -279,7 +294,8 @@ ValueList Formula::evaluate(Run& run, Bindings bindings, const std::function<boo
       if (!bindings.find(e.text)) locals.push_back(e.text);
       bindings.set(e.text, std::move(v));
     } else if (i + 1 == statements_.size() && e.kind == Kind::list) {
-      for (std::size_t k = 0; k < e.parts.size(); ++k) out.push_back(wanted(static_cast<int>(k)) ? evaluation.value(*e.parts[k]) : Value());
+      for (std::size_t k = 0; k < e.parts.size(); ++k)
+        out.push_back(wanted(static_cast<int>(k)) ? evaluation.value(*e.parts[k]) : Value());
     } else {
       Value v = evaluation.value(e);
       if (i + 1 == statements_.size()) out.push_back(std::move(v));

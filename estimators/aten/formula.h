@@ -65,9 +65,11 @@ class Derivatives {
   /// another input reads is kept only if that one wants a gradient (torchgen's gen_variable_type). "other_meta" in a
   /// formula stands for the input's shape and type, which are kept without its memory. An empty
   /// `differentiable` output counts too. Returns null where no gradient is wanted.
-  Node* record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, Bindings constants = {}) const;
+  Node* record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs,
+               Bindings constants = {}) const;
   /// The same for an in-place op on `inputs[0]`, whose former value is cloned where a formula reads it.
-  Node* record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, Bindings constants = {}) const;
+  Node* record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                        Bindings constants = {}) const;
 
   bool empty() const { return !entries_; }
 
@@ -81,9 +83,11 @@ class Derivatives {
     std::vector<std::string> inputs;
     Formula formula;
   };
-  Node* make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs, bool in_place, Bindings constants) const;
+  Node* make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs,
+             bool in_place, Bindings constants) const;
   std::shared_ptr<const std::vector<Entry>> entries_;
-  std::shared_ptr<const std::vector<std::string>> keep_order_;  ///< names that formulas read, in the order in which they are kept
+  std::shared_ptr<const std::vector<std::string>>
+      keep_order_;  ///< names that formulas read, in the order in which they are kept
 };
 
 }  // namespace memplan

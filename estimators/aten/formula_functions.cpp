@@ -21,7 +21,9 @@ double number_of(const Value& v) {
   return to_double(v, "a formula");
 }
 
-bool is_comparison(std::string_view op) { return op == "==" || op == "!=" || op == "<" || op == ">" || op == "<=" || op == ">="; }
+bool is_comparison(std::string_view op) {
+  return op == "==" || op == "!=" || op == "<" || op == ">" || op == "<=" || op == ">=";
+}
 
 double arithmetic(std::string_view op, double a, double b) {
   if (op == "+") return a + b;
@@ -58,7 +60,8 @@ Tensor restore_dims(Run& r, Tensor t, const Value& dim, bool keepdim, int rank) 
 }
 
 /// The overload that fits by PyTorch's naming; `tensors` says which arguments are tensors.
-const Row* find_overload(std::string_view name, std::size_t count, const std::array<bool, 4>& tensors, bool second_list) {
+const Row* find_overload(std::string_view name, std::size_t count, const std::array<bool, 4>& tensors,
+                         bool second_list) {
   const std::string base = "aten::" + std::string(name);
   std::vector<std::string> tries;
   if (name == "pow") tries = {base + (tensors[0] ? tensors[1] ? ".Tensor_Tensor" : ".Tensor_Scalar" : ".Scalar")};
@@ -69,7 +72,12 @@ const Row* find_overload(std::string_view name, std::size_t count, const std::ar
   if (name == "transpose") tries = {base + ".int"};
   if (name == "index") tries = {base + ".Tensor"};
   if ((name == "sum" || name == "mean") && count > 1) tries = {base + (name == "sum" ? ".dim_IntList" : ".dim")};
-  if (tries.empty()) tries = {base, base + (tensors[1] ? ".Tensor" : second_list ? ".dim_IntList" : ".Scalar"), base + ".int", base + ".dim"};
+  if (tries.empty())
+    tries = {base,
+             base + (tensors[1]    ? ".Tensor"
+                     : second_list ? ".dim_IntList"
+                                   : ".Scalar"),
+             base + ".int", base + ".dim"};
   for (const std::string& t : tries)
     if (const Row* row = registry().find(t)) return row;
   return nullptr;
@@ -115,8 +123,8 @@ Value formula_operation(Run& r, std::string_view op, const Value& a, const Value
 Value formula_call(Run& r, std::string_view name, ValueList& args) {
   if (args.empty()) fail(ErrorKind::internal, "a formula calls " + std::string(name) + " on nothing");
   if (name == "conj" || name == "resolve_conj") return args[0];
-  if (name == "kernel") return kernel(r, args);        // a function that no formula needs by name
-  if (name == "kernel_number") return 1.0;              // log(base)
+  if (name == "kernel") return kernel(r, args);  // a function that no formula needs by name
+  if (name == "kernel_number") return 1.0;       // log(base)
   if (name == "sqrt" && !args[0].is_tensor()) return std::sqrt(number_of(args[0]));
   // zeros({}, x.options()), scalar_tensor(0., x.options())
   if (name == "scalar_like") return r.empty({}, args[0].tensor()->dtype);
@@ -124,7 +132,9 @@ Value formula_call(Run& r, std::string_view name, ValueList& args) {
   if (name == "to") return op::to(r, args[0].tensor(), std::get<DType>(args[1].v));
   if (name == "to_type_of") return op::to(r, args[0].tensor(), args[1].tensor()->dtype);
   if (name == "maybe_multiply") return number_of(args[1]) == 1 ? args[0] : formula_operation(r, "*", args[0], args[1]);
-  if (name == "restore_reduced_dims") return restore_dims(r, args[0].tensor(), args[1], to_bool(args[2], "keepdim"), static_cast<int>(to_int(args[3], "rank")));
+  if (name == "restore_reduced_dims")
+    return restore_dims(r, args[0].tensor(), args[1], to_bool(args[2], "keepdim"),
+                        static_cast<int>(to_int(args[3], "rank")));
   if (name == "power_of_two") {  // pow(2, x): the base is made a tensor on the device after the result
     Tensor y = r.empty_like(args[0].tensor());
     { Tensor base = r.empty({}, DType::float64); }
@@ -142,7 +152,9 @@ Value formula_call(Run& r, std::string_view name, ValueList& args) {
   }
   if (name == "dim") return static_cast<std::int64_t>(args[0].tensor()->rank());
   if (name == "numel") return args[0].tensor()->numel();
-  if (name == "batched_like") return op::expand(r, op::unsqueeze(r, args[0].tensor(), 0), {args[1].tensor()->sizes[0], args[0].tensor()->sizes[0], args[0].tensor()->sizes[1]});
+  if (name == "batched_like")
+    return op::expand(r, op::unsqueeze(r, args[0].tensor(), 0),
+                      {args[1].tensor()->sizes[0], args[0].tensor()->sizes[0], args[0].tensor()->sizes[1]});
   if (name == "expand_like") return op::expand(r, args[0].tensor(), args[1].tensor()->sizes);
   if (name == "new_zeros_like") return r.empty(args[1].tensor()->sizes, args[0].tensor()->dtype);
   if (name.ends_with("_")) return args[0];

@@ -43,10 +43,10 @@ struct Node : Pooled<Node> {
   std::int32_t name = -1;      ///< index into Schedule::names: "aten::mul"
   std::int32_t scope = -1;
   std::int32_t call = -1;
-  std::int32_t outputs = 1;    ///< forward outputs = gradients that the backward receives
-  std::vector<Edge> next;      ///< one per differentiable input; empty edge where no gradient is wanted
+  std::int32_t outputs = 1;  ///< forward outputs = gradients that the backward receives
+  std::vector<Edge> next;    ///< one per differentiable input; empty edge where no gradient is wanted
   std::vector<InputMeta> inputs;
-  TensorList saved;            ///< saved tensors, released after the node has run
+  TensorList saved;                ///< saved tensors, released after the node has run
   std::vector<PackedSave> packed;  ///< parallel to `saved` where hooks took some of them, else empty
   Backward backward;
   /// tensor.register_hook on outputs of the forward op: run before the node itself.
@@ -58,6 +58,8 @@ struct Node : Pooled<Node> {
   bool wants(int i) const { return i < static_cast<int>(next.size()) && next[i].node; }
 };
 
-inline NodeRef::NodeRef(Node* n) : n_(n) { if (n_) ++n_->refs; }
+inline NodeRef::NodeRef(Node* n) : n_(n) {
+  if (n_) ++n_->refs;
+}
 
 }  // namespace memplan

@@ -39,7 +39,8 @@ std::optional<Dims> view_strides(const TensorBody&, const Dims& sizes);
 /// Replaces the one -1 of `sizes` so that the product is `numel`.
 Dims infer_size(Dims sizes, std::int64_t numel);
 
-// --- element-wise (rows/iterator.cpp, rows/arithmetic.cpp) ------------------------------------------------------------------------------
+// --- element-wise (rows/iterator.cpp, rows/arithmetic.cpp)
+// ------------------------------------------------------------------------------
 Dims broadcast(const Dims&, const Dims&);
 /// Output of a TensorIterator over `inputs`: broadcast sizes, strides in the order that TensorIterator chooses.
 Tensor pointwise(Run&, std::initializer_list<Tensor> inputs, DType);
@@ -77,12 +78,12 @@ Tensor einsum(Run&, const std::string& equation, TensorList operands);
 Tensor linear(Run&, const Tensor& input, const Tensor& weight, const Tensor& bias);
 
 // --- others ---------------------------------------------------------------------------------------------------------
-Tensor cat(Run&, const TensorList&, int dim);                          ///< rows/indexing.cpp
+Tensor cat(Run&, const TensorList&, int dim);                                 ///< rows/indexing.cpp
 Tensor softmax(Run&, const Tensor&, int dim, std::optional<DType> = {});      ///< rows/softmax.cpp
 Tensor log_softmax(Run&, const Tensor&, int dim, std::optional<DType> = {});  ///< rows/softmax.cpp
 /// `mask` takes native_dropout's second output (rows/softmax.cpp).
 Tensor dropout(Run&, const Tensor&, double p, bool train, Tensor* mask = nullptr);
-Tensor embedding(Run&, const Tensor& weight, const Tensor& indices);   ///< rows/indexing.cpp
+Tensor embedding(Run&, const Tensor& weight, const Tensor& indices);  ///< rows/indexing.cpp
 /// index_put's sort of `n` positions made of that many indices below `limit` (rows/scatter.cpp).
 void sort_linear_indices(Run&, std::int64_t n, int indices, std::int64_t limit);
 

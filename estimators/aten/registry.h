@@ -36,8 +36,8 @@ struct Row {
   Kernel kernel = nullptr;
   Fidelity fidelity = Fidelity::exact;
   Autocast autocast = Autocast::none;
-  Derivatives derivatives;             ///< of rows whose backward is written as formulas; else empty
-  int operands = 1;                    ///< of element-wise rows: leading arguments that are tensors or numbers
+  Derivatives derivatives;  ///< of rows whose backward is written as formulas; else empty
+  int operands = 1;         ///< of element-wise rows: leading arguments that are tensors or numbers
   ResultType result = ResultType::same;
 };
 
@@ -58,7 +58,8 @@ const Registry& registry();
 
 /// Runs one op by name with positional and keyword arguments; autocast is applied as PyTorch's dispatcher does.
 /// Failure(input) when the arguments do not fit; ops without a row are the caller's business (find() first).
-ValueList call_op(Run& run, const Row& row, std::vector<Value> args, const std::vector<std::pair<std::string, Value>>& kwargs);
+ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
+                  const std::vector<std::pair<std::string, Value>>& kwargs);
 
 /// Element-wise kernels for rows with `operands`, `result` and `derivatives`: out of place and in place.
 ValueList run_elementwise(Run& run, Args& args);

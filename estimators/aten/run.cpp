@@ -96,7 +96,8 @@ Tensor Run::empty_strided(const Dims& sizes, const Dims& strides, DType dtype, C
     span = checked_add(span, checked_mul(sizes[i] - 1, strides[i]));
   }
   // In the backward pass nothing but gradients on their way is made; parameters' gradients are marked when stored.
-  if (category == Category::activation && !recomputing && (phase == Phase::backward || phase == Phase::optimizer || phase == Phase::clip))
+  if (category == Category::activation && !recomputing &&
+      (phase == Phase::backward || phase == Phase::optimizer || phase == Phase::clip))
     category = Category::temporary;
   auto* body = new TensorBody;
   body->sizes = sizes;
@@ -245,8 +246,10 @@ void Run::keep(Node* node, const Tensor& t) {
 
 void Run::save_output(Node* node, const Tensor& t) {
   if (!node || !t) return;
-  if (save_hook) save_hook->save(*this, *node, detach(t), true);
-  else keep(node, detach(t));
+  if (save_hook)
+    save_hook->save(*this, *node, detach(t), true);
+  else
+    keep(node, detach(t));
 }
 
 void Run::rebase(const Tensor& t, Node* node) {
@@ -353,7 +356,8 @@ void Run::use_cublas_lt() {
 void Run::use_cudnn_dropout() {
   if (cudnn_dropout_) return;
   { Tensor seed = scratch(Bytes(8)); }
-  cudnn_dropout_ = scratch(Bytes(std::int64_t{16} * device.multiprocessors * device.threads_per_multiprocessor), Category::workspace);
+  cudnn_dropout_ = scratch(Bytes(std::int64_t{16} * device.multiprocessors * device.threads_per_multiprocessor),
+                           Category::workspace);
   label(cudnn_dropout_, "cuDNN's dropout state");
   set_reason(cudnn_dropout_, "kept by PyTorch until the process ends");
 }

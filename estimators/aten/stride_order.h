@@ -11,7 +11,8 @@
 namespace memplan {
 
 /// The insertion sort of reorder_dimensions (aten/src/ATen/TensorIterator.cpp) and infer_dense_strides
-/// (TensorFactories.cpp): `should_swap(before, after)` is 1, -1, or 0 where the two cannot be told and the search goes on.
+/// (TensorFactories.cpp): `should_swap(before, after)` is 1, -1, or 0 where the two cannot be told and the search goes
+/// on.
 template <class Item, class ShouldSwap>
 void sort_by_stride(std::vector<Item>& order, ShouldSwap&& should_swap) {
   for (std::size_t i = 1; i < order.size(); ++i) {

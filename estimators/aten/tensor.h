@@ -59,7 +59,9 @@ class Dims {
     for (int i = 0; i < n_; ++i) p = checked_mul(p, v_[i]);
     return p;
   }
-  friend bool operator==(const Dims& a, const Dims& b) { return a.n_ == b.n_ && std::equal(a.begin(), a.end(), b.begin()); }
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return a.n_ == b.n_ && std::equal(a.begin(), a.end(), b.begin());
+  }
   std::vector<std::int64_t> vector() const { return {begin(), end()}; }
 
  private:
@@ -87,11 +89,20 @@ struct Storage {
 class StorageRef {
  public:
   StorageRef() = default;
-  explicit StorageRef(Storage* s) : s_(s) { if (s_) ++s_->refs; }
-  StorageRef(const StorageRef& o) : s_(o.s_) { if (s_) ++s_->refs; }
+  explicit StorageRef(Storage* s) : s_(s) {
+    if (s_) ++s_->refs;
+  }
+  StorageRef(const StorageRef& o) : s_(o.s_) {
+    if (s_) ++s_->refs;
+  }
   StorageRef(StorageRef&& o) noexcept : s_(std::exchange(o.s_, nullptr)) {}
-  StorageRef& operator=(StorageRef o) noexcept { std::swap(s_, o.s_); return *this; }
-  ~StorageRef() { if (s_ && --s_->refs == 0) release(s_); }
+  StorageRef& operator=(StorageRef o) noexcept {
+    std::swap(s_, o.s_);
+    return *this;
+  }
+  ~StorageRef() {
+    if (s_ && --s_->refs == 0) release(s_);
+  }
   Storage* operator->() const { return s_; }
   Storage* get() const { return s_; }
   explicit operator bool() const { return s_ != nullptr; }
@@ -108,7 +119,10 @@ class NodeRef {
   explicit NodeRef(Node* n);
   NodeRef(const NodeRef& o) : NodeRef(o.n_) {}
   NodeRef(NodeRef&& o) noexcept : n_(std::exchange(o.n_, nullptr)) {}
-  NodeRef& operator=(NodeRef o) noexcept { std::swap(n_, o.n_); return *this; }
+  NodeRef& operator=(NodeRef o) noexcept {
+    std::swap(n_, o.n_);
+    return *this;
+  }
   ~NodeRef();
   Node* operator->() const { return n_; }
   Node* get() const { return n_; }
@@ -125,7 +139,10 @@ class Tensor {
   explicit Tensor(TensorBody* b);
   Tensor(const Tensor& o) : Tensor(o.b_) {}
   Tensor(Tensor&& o) noexcept : b_(std::exchange(o.b_, nullptr)) {}
-  Tensor& operator=(Tensor o) noexcept { std::swap(b_, o.b_); return *this; }
+  Tensor& operator=(Tensor o) noexcept {
+    std::swap(b_, o.b_);
+    return *this;
+  }
   ~Tensor();
   TensorBody* operator->() const { return b_; }
   TensorBody* get() const { return b_; }
@@ -146,14 +163,14 @@ struct TensorBody : Pooled<TensorBody> {
   bool requires_grad_leaf = false;  ///< a leaf that wants a gradient
   bool on_host = false;             ///< CPU tensor: no device memory; 0-dim ones mix with device tensors
   bool is_view = false;
-  bool wrapped_number = false;      ///< a Python number turned into a tensor: does not take part in promotion
+  bool wrapped_number = false;  ///< a Python number turned into a tensor: does not take part in promotion
   std::int32_t refs = 0;
   StorageRef storage;
   NodeRef grad_fn;
   std::int32_t output_nr = 0;
-  Tensor grad;                      ///< .grad of a leaf
-  NodeRef accumulator;              ///< AccumulateGrad node of a leaf, made when first needed
-  std::int32_t name = -1;           ///< index into Schedule::names
+  Tensor grad;             ///< .grad of a leaf
+  NodeRef accumulator;     ///< AccumulateGrad node of a leaf, made when first needed
+  std::int32_t name = -1;  ///< index into Schedule::names
 
   bool requires_grad() const { return requires_grad_leaf || grad_fn; }
   int rank() const { return sizes.size(); }
@@ -162,8 +179,12 @@ struct TensorBody : Pooled<TensorBody> {
   Bytes bytes() const { return bytes_of(dtype, numel()); }
 };
 
-inline Tensor::Tensor(TensorBody* b) : b_(b) { if (b_) ++b_->refs; }
-inline Tensor::~Tensor() { if (b_ && --b_->refs == 0) delete b_; }
+inline Tensor::Tensor(TensorBody* b) : b_(b) {
+  if (b_) ++b_->refs;
+}
+inline Tensor::~Tensor() {
+  if (b_ && --b_->refs == 0) delete b_;
+}
 inline int Tensor::use_count() const { return b_ ? b_->refs : 0; }
 
 bool is_contiguous(const TensorBody& t);

@@ -62,9 +62,12 @@ TensorList Args::tensors(std::size_t i) const {
   if (v.is_none()) return list;
   if (!v.is_list()) return {tensor(i)};
   for (const Value& x : v.list()) {
-    if (x.is_none()) list.emplace_back();
-    else if (x.is_tensor()) list.push_back(x.tensor());
-    else wrong(op_, "a list of tensors");
+    if (x.is_none())
+      list.emplace_back();
+    else if (x.is_tensor())
+      list.push_back(x.tensor());
+    else
+      wrong(op_, "a list of tensors");
   }
   return list;
 }

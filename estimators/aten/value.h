@@ -65,8 +65,8 @@ class Args {
   /// A list of ints where one number stands for all `n` (convolution strides).
   Dims dims_n(std::size_t i, int n) const;
   bool none(std::size_t i) const { return (*this)[i].is_none(); }
-  TensorList tensors(std::size_t i) const;      ///< list of tensors, null for None entries
-  std::vector<DType> dtype(std::size_t i) const;///< zero or one entry
+  TensorList tensors(std::size_t i) const;        ///< list of tensors, null for None entries
+  std::vector<DType> dtype(std::size_t i) const;  ///< zero or one entry
   /// A tensor in the dtype's place stands for its dtype (`dtype=x.dtype`).
   DType dtype_or(std::size_t i, DType d) const {
     return none(i) ? d : (*this)[i].is_tensor() ? tensor(i)->dtype : std::get<DType>((*this)[i].v);

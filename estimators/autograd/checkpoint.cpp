@@ -27,7 +27,9 @@ struct CheckpointFrame::Recording : SaveHook {
 std::set<std::string, std::less<>> kept_ops(const std::vector<std::string>& words) {
   static const std::map<std::string, std::vector<std::string>, std::less<>> families{
       {"matmul", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}},
-      {"attention", {"aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention"}},
+      {"attention",
+       {"aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention"}},
       {"convolution", {"aten::convolution"}}};
   std::set<std::string, std::less<>> ops;
   for (const std::string& word : words) {
@@ -37,9 +39,11 @@ std::set<std::string, std::less<>> kept_ops(const std::vector<std::string>& word
       continue;
     }
     bool known = false;
-    for (const auto& [name, members] : families) known = known || std::find(members.begin(), members.end(), word) != members.end();
+    for (const auto& [name, members] : families)
+      known = known || std::find(members.begin(), members.end(), word) != members.end();
     if (!known)
-      fail(ErrorKind::usage, "'" + word + "' is no op whose outputs can be kept", "--checkpoint-save", "use matmul, attention, convolution, or one of their ops such as aten::addmm");
+      fail(ErrorKind::usage, "'" + word + "' is no op whose outputs can be kept", "--checkpoint-save",
+           "use matmul, attention, convolution, or one of their ops such as aten::addmm");
     ops.insert(word);
   }
   return ops;
@@ -65,10 +69,16 @@ void KeptOutputs::keep(Run& run, std::string_view op, const TensorList& outputs)
   kept_[std::string(op)].push_back(std::move(plain));
 }
 
-CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, std::size_t region, const Environment& env, RunCalls run_calls,
-                                 const std::set<std::string, std::less<>>& keep)
-    : tape_(tape), index_(region), region_(tape.checkpoints[region]), run_calls_(std::move(run_calls)), autocast_(run.autocast),
-      saver_(new Node), keep_(keep), kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
+CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, std::size_t region, const Environment& env,
+                                 RunCalls run_calls, const std::set<std::string, std::less<>>& keep)
+    : tape_(tape),
+      index_(region),
+      region_(tape.checkpoints[region]),
+      run_calls_(std::move(run_calls)),
+      autocast_(run.autocast),
+      saver_(new Node),
+      keep_(keep),
+      kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
   saver_->run = &run;
   saver_->sequence = saver_sequence;
   run.call = region_.first;
@@ -110,7 +120,8 @@ Tensor CheckpointFrame::unpack(Run& run, std::int32_t slot) {
   const auto self = shared_from_this();
   if (!recomputed_) recompute(run);
   recomputed_ = true;
-  return static_cast<std::size_t>(slot) < tensors_.size() ? std::move(tensors_[static_cast<std::size_t>(slot)]) : Tensor();
+  return static_cast<std::size_t>(slot) < tensors_.size() ? std::move(tensors_[static_cast<std::size_t>(slot)])
+                                                          : Tensor();
 }
 
 void CheckpointFrame::recompute(Run& run) {
@@ -120,7 +131,8 @@ void CheckpointFrame::recompute(Run& run) {
   TensorList arguments;
   for (std::size_t i = 0; i < saved_.size(); ++i) {
     if (i < saver_->packed.size()) arguments.push_back(saver_->packed[i].frame->unpack(run, saver_->packed[i].slot));
-    if (arguments.size() <= i || !arguments[i]) fail(ErrorKind::internal, "an outer checkpoint did not bring an inner one's input back");
+    if (arguments.size() <= i || !arguments[i])
+      fail(ErrorKind::internal, "an outer checkpoint did not bring an inner one's input back");
     arguments.back()->grad_fn = saved_[i].grad_fn;
     arguments.back()->output_nr = saved_[i].output_nr;
   }
@@ -132,7 +144,8 @@ void CheckpointFrame::recompute(Run& run) {
     Environment env;
     env.values.resize(tape_.values.size());
     for (const auto& [index, value] : inputs_) env.values[static_cast<std::size_t>(index)] = value;
-    for (std::size_t i = 0; i < saved_.size(); ++i) env.values[static_cast<std::size_t>(saved_[i].value)] = arguments[i];
+    for (std::size_t i = 0; i < saved_.size(); ++i)
+      env.values[static_cast<std::size_t>(saved_[i].value)] = arguments[i];
     if (last_call_ > region_.first) run_calls_(run, env, region_.first, last_call_ - 1);
     if (last_is_input_) {
       // The last inner stretch has its inputs saved, and the run stops before it.

@@ -12,8 +12,8 @@
 
 namespace memplan {
 
-/// The ATen ops behind the words of TrainingSetup::checkpoint_save: "matmul", "attention", "convolution", or an op by its own
-/// name. Failure(usage) for a word that names none that can be kept.
+/// The ATen ops behind the words of TrainingSetup::checkpoint_save: "matmul", "attention", "convolution", or an op by
+/// its own name. Failure(usage) for a word that names none that can be kept.
 std::set<std::string, std::less<>> kept_ops(const std::vector<std::string>& words);
 
 /// What a stretch under create_selective_checkpoint_contexts keeps: the outputs of some ops, from its first run to the
@@ -29,20 +29,20 @@ class KeptOutputs : public OpCache {
   std::map<std::string, std::deque<TensorList>, std::less<>> kept_;
 };
 
-/// One checkpointed stretch of one forward pass. While it runs, saved tensors become placeholders; the first of them that
-/// the backward pass needs runs the stretch again from its inputs, up to the last tensor that was saved (early stop), and
-/// every recomputed tensor goes with the node that unpacks it.
-/// Stretches nest: the inputs of an inner one are tensors that the outer one saves (_NoopSaveInputs is an autograd function
-/// of its own), so that the outer one runs again before the first inner one can, and stops where the last inner one begins.
+/// One checkpointed stretch of one forward pass. While it runs, saved tensors become placeholders; the first of them
+/// that the backward pass needs runs the stretch again from its inputs, up to the last tensor that was saved (early
+/// stop), and every recomputed tensor goes with the node that unpacks it. Stretches nest: the inputs of an inner one
+/// are tensors that the outer one saves (_NoopSaveInputs is an autograd function of its own), so that the outer one
+/// runs again before the first inner one can, and stops where the last inner one begins.
 class CheckpointFrame : public SavedFrame, public SaveHook, public std::enable_shared_from_this<CheckpointFrame> {
  public:
-  /// Runs calls [first, last] of the tape, those of inner stretches under checkpoints, with the values of an environment.
+  /// Runs calls [first, last] of the tape, those of inner stretches under checkpoints, with the values of an
+  /// environment.
   using RunCalls = std::function<void(Run&, Environment&, std::int32_t first, std::int32_t last)>;
 
-  /// Saves the values that the stretch, the `region`th of Tape::checkpoints, reads from outside: they stay alive until its
-  /// last node has run. Under save_on_cpu those that are no weights wait in host memory instead, inside of another stretch
-  /// they are that one's placeholders.
-  /// `keep` names the ops whose outputs stay; empty: none.
+  /// Saves the values that the stretch, the `region`th of Tape::checkpoints, reads from outside: they stay alive until
+  /// its last node has run. Under save_on_cpu those that are no weights wait in host memory instead, inside of another
+  /// stretch they are that one's placeholders. `keep` names the ops whose outputs stay; empty: none.
   CheckpointFrame(Run& run, const Tape& tape, std::size_t region, const Environment& env, RunCalls run_calls,
                   const std::set<std::string, std::less<>>& keep);
 

@@ -16,13 +16,13 @@ void backward(Run& run, const Tensor& loss);
 /// torch.autograd.backward(roots, grads): the gradients stay with the caller.
 void backward(Run& run, const TensorList& roots, const TensorList& grads);
 
-/// torch.autograd.grad(roots, targets): only nodes that lead to a target run, and of their gradients only those that do are
-/// computed.
+/// torch.autograd.grad(roots, targets): only nodes that lead to a target run, and of their gradients only those that do
+/// are computed.
 struct GradientRequest {
   std::vector<Edge> roots;
-  TensorList grads;                ///< of the roots; the caller's own references count
-  std::vector<Node*> targets;      ///< accumulators of leaves
-  bool keep_graph = false;         ///< retain_graph: saved tensors stay
+  TensorList grads;            ///< of the roots; the caller's own references count
+  std::vector<Node*> targets;  ///< accumulators of leaves
+  bool keep_graph = false;     ///< retain_graph: saved tensors stay
   /// Node.register_prehook: what arrives at a node, before it runs.
   std::unordered_map<Node*, std::function<void(const TensorList&)>> hooks;
 };

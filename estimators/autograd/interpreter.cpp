@@ -51,8 +51,10 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) 
 
 namespace {
 
-/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one has run.
-void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last, bool entered = false) {
+/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one
+/// has run.
+void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
+               bool entered = false) {
   const Registry& table = registry();
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
@@ -102,7 +104,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
 }
 
 /// Calls [first, last] with the checkpointed stretches among them: those of Tape::checkpoints from `region` on.
-void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last, std::size_t region, bool entered = false) {
+void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
+               std::size_t region, bool entered = false) {
   std::int32_t at = first;
   while (region < tape.checkpoints.size() && tape.checkpoints[region].last <= last) {
     const CheckpointRegion& calls = tape.checkpoints[region];
@@ -111,11 +114,15 @@ void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, s
       continue;
     }
     if (calls.first > at) run_calls(r, tape, env, names, at, calls.first - 1, std::exchange(entered, false));
-    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast are its inputs.
+    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast
+    // are its inputs.
     if (env.hooks && !entered) env.hooks->before(r, env, calls.first);
-    const auto frame = std::make_shared<CheckpointFrame>(r, tape, region, env, [&tape, &names, region](Run& run, Environment& own, std::int32_t from, std::int32_t to) {
-      run_range(run, tape, own, names, from, to, region + 1);
-    }, names.kept_ops);
+    const auto frame = std::make_shared<CheckpointFrame>(
+        r, tape, region, env,
+        [&tape, &names, region](Run& run, Environment& own, std::int32_t from, std::int32_t to) {
+          run_range(run, tape, own, names, from, to, region + 1);
+        },
+        names.kept_ops);
     Restore<SaveHook*> hook(r.save_hook, frame.get());
     Restore<OpCache*> cache(r.op_cache, frame->cache());
     run_range(r, tape, env, names, calls.first, calls.last, region + 1, true);

@@ -12,7 +12,8 @@ namespace memplan {
 struct CallObserver {
   virtual ~CallObserver() = default;
   /// `args` and `kwargs` as the tape has them, before autocast; `call` is the index in the tape.
-  virtual void before(Run& run, std::size_t call, const std::vector<Value>& args, const std::vector<std::pair<std::string, Value>>& kwargs) = 0;
+  virtual void before(Run& run, std::size_t call, const std::vector<Value>& args,
+                      const std::vector<std::pair<std::string, Value>>& kwargs) = 0;
   virtual void after(Run& run, std::size_t call, const ValueList& results) = 0;
 };
 

@@ -33,8 +33,8 @@ Reverse reversed(const TensorList& roots) {
   return reverse;
 }
 
-/// reverse_closure: what is reached from `from` against the edges, without going past `stop`; and where it stopped, in the
-/// order of meeting.
+/// reverse_closure: what is reached from `from` against the edges, without going past `stop`; and where it stopped, in
+/// the order of meeting.
 std::set<Node*> closure(Node* from, const std::set<Node*>& stop, const Reverse& reverse, std::vector<Node*>& stopped) {
   std::set<Node*> reached;
   std::deque<Node*> open;
@@ -80,8 +80,8 @@ std::vector<WeightGroup> groups_of(const TensorList& inputs, const TensorList& w
 
 }  // namespace
 
-TensorList backward_inputs(Run& r, const TensorList& roots, const TensorList& grads, const TensorList& inputs, const TensorList& weights,
-                           std::vector<WeightGroup>& groups) {
+TensorList backward_inputs(Run& r, const TensorList& roots, const TensorList& grads, const TensorList& inputs,
+                           const TensorList& weights, std::vector<WeightGroup>& groups) {
   groups = groups_of(inputs, weights, reversed(roots));
   GradientRequest request;
   request.keep_graph = true;
@@ -90,7 +90,8 @@ TensorList backward_inputs(Run& r, const TensorList& roots, const TensorList& gr
   for (const Tensor& t : inputs) request.targets.push_back(t->accumulator.get());
   for (WeightGroup& g : groups) {
     g.grads.resize(g.nodes.size());
-    for (std::size_t i = 0; i < g.nodes.size(); ++i) request.hooks[g.nodes[i].get()] = [&g, i](const TensorList& arrived) { g.grads[i] = arrived; };
+    for (std::size_t i = 0; i < g.nodes.size(); ++i)
+      request.hooks[g.nodes[i].get()] = [&g, i](const TensorList& arrived) { g.grads[i] = arrived; };
   }
   return gradients(r, request);
 }
@@ -127,7 +128,8 @@ void backward_weights(Run& r, std::vector<WeightGroup> groups) {
       const Tensor& weight = g.weights[i];
       if (!computed[i] || weight->grad) continue;  // weight.grad += dw
       r.set_category(computed[i], Category::gradient);
-      if (computed[i]->storage->allocation >= 0) r.schedule.allocations[static_cast<std::size_t>(computed[i]->storage->allocation)].label = weight->name;
+      if (computed[i]->storage->allocation >= 0)
+        r.schedule.allocations[static_cast<std::size_t>(computed[i]->storage->allocation)].label = weight->name;
       r.set_reason(computed[i], "gradient, until zero_grad");
       weight->grad = computed[i];
     }

@@ -10,9 +10,28 @@
 namespace memplan {
 
 enum class DType : std::uint8_t {
-  float32, float64, float16, bfloat16, float8_e4m3fn, float8_e5m2, float4,
-  int64, int32, int16, int8, uint8, uint16, uint32, uint64, boolean,
-  complex64, complex128, int4, uint4, int2, uint2,
+  float32,
+  float64,
+  float16,
+  bfloat16,
+  float8_e4m3fn,
+  float8_e5m2,
+  float4,
+  int64,
+  int32,
+  int16,
+  int8,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  boolean,
+  complex64,
+  complex128,
+  int4,
+  uint4,
+  int2,
+  uint2,
 };
 
 int bits_of(DType dtype);

@@ -16,7 +16,8 @@ thread_local bool spread = false;
 }  // namespace
 
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& part) {
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency()), workers = spread ? 1 : std::min(count, cores);
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency()),
+                    workers = spread ? 1 : std::min(count, cores);
   if (workers < 2) {
     for (std::size_t i = 0; i < count; ++i) part(i);
     return;

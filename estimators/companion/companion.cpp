@@ -15,7 +15,9 @@ namespace {
 
 using End = ProcessResult::End;
 
-constexpr const char* how_to_get = "run pip install torch and build with cmake -DMEMPLAN_TORCH_PYTHON=/path/to/python, or name a built one with MEMPLAN_TORCH=/path/to/memplan-torch";
+constexpr const char* how_to_get =
+    "run pip install torch and build with cmake -DMEMPLAN_TORCH_PYTHON=/path/to/python, or name a built one with "
+    "MEMPLAN_TORCH=/path/to/memplan-torch";
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -36,14 +38,16 @@ std::string find_program() {
 
 /// The library folder of a Python's torch package, found without importing it.
 std::optional<std::string> torch_libraries(const std::string& python) {
-  const ProcessResult r = run_process(
-      {python, "-c", "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"}, {}, {},
-      {std::chrono::seconds(20), 65536});
+  const ProcessResult r = run_process({python, "-c",
+                                       "import importlib.util as u; s = u.find_spec('torch'); "
+                                       "print(s.submodule_search_locations[0] if s else '', end='')"},
+                                      {}, {}, {std::chrono::seconds(20), 65536});
   if (r.end != End::exited || r.code != 0 || r.output.empty()) return std::nullopt;
   return r.output + "/lib";
 }
 
-ProcessResult start(const CompanionCall& call, const std::string& program, const std::string& text, const std::optional<std::string>& libraries) {
+ProcessResult start(const CompanionCall& call, const std::string& program, const std::string& text,
+                    const std::optional<std::string>& libraries) {
   auto environment = call.environment;
   if (libraries) {
     const std::string old = variable("LD_LIBRARY_PATH");
@@ -65,27 +69,38 @@ ProcessResult start_with_torch(const CompanionCall& call, const std::string& pro
   const std::string named = variable("MEMPLAN_TORCH_PYTHON");
   if (!named.empty()) {
     const auto libraries = torch_libraries(named);
-    if (!libraries) fail(ErrorKind::usage, "the Python that MEMPLAN_TORCH_PYTHON names has no torch package", named, named + " -m pip install torch");
+    if (!libraries)
+      fail(ErrorKind::usage, "the Python that MEMPLAN_TORCH_PYTHON names has no torch package", named,
+           named + " -m pip install torch");
     return start(call, program, text, libraries);
   }
   ProcessResult r = start(call, program, text, std::nullopt);
   if (!did_not_load(r)) return r;
   const auto libraries = torch_libraries("python3");
   if (!libraries)
-    fail(ErrorKind::usage, "this needs PyTorch, and python3 has no torch package", {}, "run pip install torch, or set MEMPLAN_TORCH_PYTHON=/path/to/python to one that has it");
+    fail(ErrorKind::usage, "this needs PyTorch, and python3 has no torch package", {},
+         "run pip install torch, or set MEMPLAN_TORCH_PYTHON=/path/to/python to one that has it");
   return start(call, program, text, libraries);
 }
 
 [[noreturn]] void report(const CompanionCall& call, const ProcessResult& r) {
   const std::string what = "memplan-torch " + call.sub_command;
   switch (r.end) {
-    case End::timed_out: fail(ErrorKind::internal, what + " took longer than " + std::to_string(call.limits.time.count()) + " s and was stopped");
-    case End::too_much_output: fail(ErrorKind::internal, what + " answered with more than " + std::to_string(call.limits.output_bytes >> 20) + " MiB and was stopped");
-    case End::signalled: fail(ErrorKind::internal, what + " was ended by signal " + std::to_string(r.code), last_line(r.errors));
-    case End::not_started: fail(ErrorKind::internal, what + " could not be started");
-    case End::exited: break;
+    case End::timed_out:
+      fail(ErrorKind::internal,
+           what + " took longer than " + std::to_string(call.limits.time.count()) + " s and was stopped");
+    case End::too_much_output:
+      fail(ErrorKind::internal, what + " answered with more than " + std::to_string(call.limits.output_bytes >> 20) +
+                                    " MiB and was stopped");
+    case End::signalled:
+      fail(ErrorKind::internal, what + " was ended by signal " + std::to_string(r.code), last_line(r.errors));
+    case End::not_started:
+      fail(ErrorKind::internal, what + " could not be started");
+    case End::exited:
+      break;
   }
-  fail(ErrorKind::internal, what + " ended with code " + std::to_string(r.code) + " and no answer", last_line(r.errors));
+  fail(ErrorKind::internal, what + " ended with code " + std::to_string(r.code) + " and no answer",
+       last_line(r.errors));
 }
 
 }  // namespace
@@ -101,18 +116,22 @@ std::string program_folder() {
 std::string find_emulated_gpu() {
   if (const std::string named = variable("MEMPLAN_EMULATED_GPU"); !named.empty()) {
     if (access(named.c_str(), R_OK) == 0) return named;
-    fail(ErrorKind::usage, "the library of the emulated GPU is not there", named, "correct or unset MEMPLAN_EMULATED_GPU");
+    fail(ErrorKind::usage, "the library of the emulated GPU is not there", named,
+         "correct or unset MEMPLAN_EMULATED_GPU");
   }
   const std::string here = program_folder();
-  for (const char* place : {"/emulated_gpu/libemulated_gpu.so", "/libemulated_gpu.so", "/../lib/memplan/libemulated_gpu.so", "/../lib64/memplan/libemulated_gpu.so",
-                            "/../lib/x86_64-linux-gnu/memplan/libemulated_gpu.so"})
+  for (const char* place :
+       {"/emulated_gpu/libemulated_gpu.so", "/libemulated_gpu.so", "/../lib/memplan/libemulated_gpu.so",
+        "/../lib64/memplan/libemulated_gpu.so", "/../lib/x86_64-linux-gnu/memplan/libemulated_gpu.so"})
     if (!here.empty() && access((here + place).c_str(), R_OK) == 0) return here + place;
   return {};
 }
 
 std::string emulated_gpu_library() {
   if (std::string found = find_emulated_gpu(); !found.empty()) return found;
-  fail(ErrorKind::usage, "the emulated GPU is not built", {}, "run pip install torch, then cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python3) and cmake --build build/release");
+  fail(ErrorKind::usage, "the emulated GPU is not built", {},
+       "run pip install torch, then cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python3) and cmake "
+       "--build build/release");
 }
 
 nlohmann::json ask_companion(const CompanionCall& call, const nlohmann::json& request) {
@@ -128,8 +147,10 @@ nlohmann::json ask_companion(const CompanionCall& call, const nlohmann::json& re
   const auto error = answer.find("error");
   if (error == answer.end() || !error->is_object()) report(call, r);
   const std::string kind = error->value("kind", "internal");
-  fail(kind == "usage" ? ErrorKind::usage : kind == "input" ? ErrorKind::input : ErrorKind::internal, error->value("what", "memplan-torch failed"),
-       error->value("where", ""), error->value("hint", ""));
+  fail(kind == "usage"   ? ErrorKind::usage
+       : kind == "input" ? ErrorKind::input
+                         : ErrorKind::internal,
+       error->value("what", "memplan-torch failed"), error->value("where", ""), error->value("hint", ""));
 }
 
 }  // namespace memplan

@@ -66,7 +66,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-[[noreturn]] void become(int in, int out, int err, pid_t parent, const char* path, char* const* arguments, char* const* environment) {
+[[noreturn]] void become(int in, int out, int err, pid_t parent, const char* path, char* const* arguments,
+                         char* const* environment) {
   // The signal is sent when the parent is gone; it may be gone already.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(126);
@@ -79,7 +80,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& arguments, const std::string& input,
-                          const std::vector<std::pair<std::string, std::string>>& environment, const ProcessLimits& limits) {
+                          const std::vector<std::pair<std::string, std::string>>& environment,
+                          const ProcessLimits& limits) {
   ProcessResult result;
   const IgnoreBrokenPipes ignore;
   Pipe in, out, err;
@@ -109,8 +111,10 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const std::
     char buffer[65536];
     for (;;) {
       const ssize_t n = read(end, buffer, sizeof buffer);
-      if (n > 0) into.append(buffer, static_cast<std::size_t>(n));
-      else if (n < 0 && errno == EINTR) continue;
+      if (n > 0)
+        into.append(buffer, static_cast<std::size_t>(n));
+      else if (n < 0 && errno == EINTR)
+        continue;
       else {
         if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) Pipe::shut(end);
         return;
@@ -131,7 +135,8 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const std::
       const ssize_t n = write(in.write, input.data() + written, std::min<std::size_t>(input.size() - written, 65536));
       if (n > 0) written += static_cast<std::size_t>(n);
       // A child that does not read to the end may still answer.
-      else if (n < 0 && errno != EAGAIN && errno != EINTR) Pipe::shut(in.write), written = input.size();
+      else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        Pipe::shut(in.write), written = input.size();
     }
     if (out.read >= 0 && waits[1].revents) drain(out.read, result.output);
     if (err.read >= 0 && waits[2].revents) {
@@ -148,8 +153,10 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const std::
       result.code = info.si_status;
       break;
     }
-    if (Clock::now() > deadline) stop(ProcessResult::End::timed_out);
-    else usleep(1000);
+    if (Clock::now() > deadline)
+      stop(ProcessResult::End::timed_out);
+    else
+      usleep(1000);
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/companion/companion.h"
-#include "estimators/strategies/checkpointing.h"
 #include "estimators/facts/cards.h"
+#include "estimators/strategies/checkpointing.h"
 
 namespace memplan {
 
@@ -15,7 +15,8 @@ using nlohmann::json;
 namespace {
 
 MeasuredCounters counters(const json& j) {
-  return {Bytes(j.at("requested").get<std::int64_t>()), Bytes(j.at("allocated").get<std::int64_t>()), Bytes(j.at("reserved").get<std::int64_t>()), std::nullopt};
+  return {Bytes(j.at("requested").get<std::int64_t>()), Bytes(j.at("allocated").get<std::int64_t>()),
+          Bytes(j.at("reserved").get<std::int64_t>()), std::nullopt};
 }
 
 /// The emulated GPU knows cards by name; one given by its size is an H100 with that many bytes.
@@ -24,25 +25,37 @@ std::string emulated_card(const Device& device) {
   return key.empty() ? "h100-80gb" : key;
 }
 
-/// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two programs.
+/// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two
+/// programs.
 void refuse_unsupported(const TrainingSetup& s) {
   const auto refuse = [](bool given, const char* what, const char* flag, const char* hint) {
     if (given) fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what, flag, hint);
   };
   const char* script = "memplan observe runs a script that does";
   const ParallelSetup& p = s.parallel;
-  refuse(is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none, "a job of several GPUs: it runs one process on one device", p.pipeline > 1 ? "--pp" : p.tensor > 1 ? "--tp" : p.context > 1 ? "--cp" : "--gpus",
+  refuse(is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none,
+         "a job of several GPUs: it runs one process on one device",
+         p.pipeline > 1  ? "--pp"
+         : p.tensor > 1  ? "--tp"
+         : p.context > 1 ? "--cp"
+                         : "--gpus",
          "memplan observe --world N runs a script that does, one rank after the other");
-  refuse(s.fp8 != Fp8::none, "linears in 8 bits: their kernels are those of Transformer Engine", "--precision fp8", script);
-  refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes", "--checkpoint-save", script);
-  refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal", "memplan prints the modules that it chose: give those to --checkpoint");
+  refuse(s.fp8 != Fp8::none, "linears in 8 bits: their kernels are those of Transformer Engine", "--precision fp8",
+         script);
+  refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes",
+         "--checkpoint-save", script);
+  refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal",
+         "memplan prints the modules that it chose: give those to --checkpoint");
   refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's", "--offload parameters", script);
-  refuse(s.offload.activations && !s.checkpoint.empty(), "checkpoints inside of offloaded activations: a file does not say which arguments of a module are keywords, and those stay on the device",
+  refuse(s.offload.activations && !s.checkpoint.empty(),
+         "checkpoints inside of offloaded activations: a file does not say which arguments of a module are keywords, "
+         "and those stay on the device",
          "--offload activations", script);
   refuse(s.lora && s.lora->quantized, "4-bit weights: their kernels are those of bitsandbytes", "--qlora", script);
-  refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer", "--optimizer adamw8bit", "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
-  refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16, "fused optimizers under a gradient scaler", "--optimizer-impl fused",
-         "leave it out, or use --amp bf16");
+  refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer", "--optimizer adamw8bit",
+         "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
+  refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16,
+         "fused optimizers under a gradient scaler", "--optimizer-impl fused", "leave it out, or use --amp bf16");
 }
 
 CompanionCall call_for(const DryRunPlace& place) {
@@ -77,19 +90,25 @@ DryRun dry_run_from_reply(const json& reply) try {
     m.peak.allocated = std::max(m.peak.allocated, p.allocated);
     m.peak.reserved = std::max(m.peak.reserved, p.reserved);
   }
-  for (const json& j : reply.at("phases")) m.phases.push_back({j.at("step").get<std::int64_t>(), j.at("phase").get<std::string>(), counters(j.at("peak"))});
+  for (const json& j : reply.at("phases"))
+    m.phases.push_back({j.at("step").get<std::int64_t>(), j.at("phase").get<std::string>(), counters(j.at("peak"))});
   m.names = reply.value("names", std::vector<std::string>());
   const auto name = [&](const json& j) {
     const auto i = j.get<std::int32_t>();
-    if (i < -1 || i >= static_cast<std::int64_t>(m.names.size())) fail(ErrorKind::internal, "memplan-torch names something that it did not send");
+    if (i < -1 || i >= static_cast<std::int64_t>(m.names.size()))
+      fail(ErrorKind::internal, "memplan-torch names something that it did not send");
     return i;
   };
-  for (const json& j : reply.value("ops", json::array())) m.ops.push_back({name(j.at(0)), name(j.at(4)), j.at(1).get<std::int32_t>(), name(j.at(2)), j.at(3).get<std::int64_t>()});
+  for (const json& j : reply.value("ops", json::array()))
+    m.ops.push_back(
+        {name(j.at(0)), name(j.at(4)), j.at(1).get<std::int32_t>(), name(j.at(2)), j.at(3).get<std::int64_t>()});
   for (const json& j : reply.value("events", json::array())) {
     const auto op = j.at(3).get<std::int32_t>();
     const int kind = j.at(0).get<int>();
-    if (op < -1 || op >= static_cast<std::int64_t>(m.ops.size()) || kind < 0 || kind > 4) fail(ErrorKind::internal, "memplan-torch sent an event of no known kind or op");
-    m.events.push_back({static_cast<MeasuredEvent::Kind>(kind), j.at(1).get<std::int64_t>(), j.at(2).get<std::uint64_t>(), op});
+    if (op < -1 || op >= static_cast<std::int64_t>(m.ops.size()) || kind < 0 || kind > 4)
+      fail(ErrorKind::internal, "memplan-torch sent an event of no known kind or op");
+    m.events.push_back(
+        {static_cast<MeasuredEvent::Kind>(kind), j.at(1).get<std::int64_t>(), j.at(2).get<std::uint64_t>(), op});
   }
   if (reply.at("out_of_memory").is_string()) m.out_of_memory = reply.at("out_of_memory").get<std::string>();
   const json& d = reply.at("device");
@@ -110,14 +129,17 @@ DryRun dry_run_from_reply(const json& reply) try {
 
 DryRun dry_run(const DryRunRequest& request, const DryRunPlace& place) {
   refuse_unsupported(request.setup);
-  if (nests(request.tape)) fail(ErrorKind::usage, "a dry run cannot execute checkpoints inside of checkpoints", "--checkpoint", "memplan observe runs a script that does: explain --program prints one");
+  if (nests(request.tape))
+    fail(ErrorKind::usage, "a dry run cannot execute checkpoints inside of checkpoints", "--checkpoint",
+         "memplan observe runs a script that does: explain --program prints one");
   const CompanionCall call = call_for(place);
   DryRun run = dry_run_from_reply(ask_companion(call, {{"request", to_json(request)}, {"device", place.index}}));
   run.measured.source += std::string(place.emulated ? " on an emulated " : " on the ") + run.measured.device;
   if (!place.emulated) {
     // What nvidia-smi shows at the peak, if nothing else uses the card.
     run.measured.peak.process = run.device.context + *run.measured.peak.reserved;
-    run.measured.notes.push_back("process bytes are those of the whole device: they are right only where nothing else uses it");
+    run.measured.notes.push_back(
+        "process bytes are those of the whole device: they are right only where nothing else uses it");
   }
   return run;
 }

@@ -1,4 +1,5 @@
-// A dry run: PyTorch itself executes a tape's steps, on the emulated GPU or a real one, and says what its allocator did.
+// A dry run: PyTorch itself executes a tape's steps, on the emulated GPU or a real one, and says what its allocator
+// did.
 #pragma once
 
 #include <chrono>

@@ -19,9 +19,12 @@ std::optional<DryRunTensor> shape_of(const Schedule& predicted, const Allocation
 
 DryRunRequest make_request(const Tape& tape, const TrainingSetup& setup, const Schedule& predicted) {
   DryRunRequest request{tape, setup, std::nullopt, {}, {}, true};
-  const auto name = [&](std::int32_t i) { return i < 0 ? std::string_view() : std::string_view(predicted.names[static_cast<std::size_t>(i)]); };
+  const auto name = [&](std::int32_t i) {
+    return i < 0 ? std::string_view() : std::string_view(predicted.names[static_cast<std::size_t>(i)]);
+  };
   for (const Allocation& a : predicted.allocations) {
-    if (!request.target && a.category == Category::input && name(a.label) == "target") request.target = shape_of(predicted, a);
+    if (!request.target && a.category == Category::input && name(a.label) == "target")
+      request.target = shape_of(predicted, a);
     if (setup.kv_cache && a.op >= 0 && name(predicted.ops[static_cast<std::size_t>(a.op)].name) == "kv cache")
       if (auto tensor = shape_of(predicted, a)) request.kv_cache.push_back(std::move(*tensor));
   }

@@ -17,8 +17,13 @@ json setup_to_json(const TrainingSetup& s) {
   return {{"mode", static_cast<int>(s.mode)},
           {"precision", static_cast<int>(s.precision)},
           {"loss", static_cast<int>(s.loss)},
-          {"optimizer", {{"kind", static_cast<int>(s.optimizer.kind)}, {"impl", static_cast<int>(s.optimizer.impl)}, {"momentum", s.optimizer.momentum},
-                         {"nesterov", s.optimizer.nesterov}, {"weight_decay", s.optimizer.weight_decay}, {"amsgrad", s.optimizer.amsgrad}}},
+          {"optimizer",
+           {{"kind", static_cast<int>(s.optimizer.kind)},
+            {"impl", static_cast<int>(s.optimizer.impl)},
+            {"momentum", s.optimizer.momentum},
+            {"nesterov", s.optimizer.nesterov},
+            {"weight_decay", s.optimizer.weight_decay},
+            {"amsgrad", s.optimizer.amsgrad}}},
           {"accumulate", s.accumulate},
           {"clip", s.clip_grad_norm},
           {"zero_grad", static_cast<int>(s.zero_grad)},
@@ -85,7 +90,8 @@ DryRunRequest request_from_json(const json& j) try {
   for (const json& t : j.value("kv_cache", json::array())) r.kv_cache.push_back(tensor_from_json(t));
   for (const json& id : j.value("hidden_matrices", json::array())) {
     r.hidden_matrices.push_back(ValueId{id.get<std::int32_t>()});
-    if (id.get<std::int64_t>() < 0 || id.get<std::size_t>() >= r.tape.values.size()) fail_input("the request names a value that its tape does not have");
+    if (id.get<std::int64_t>() < 0 || id.get<std::size_t>() >= r.tape.values.size())
+      fail_input("the request names a value that its tape does not have");
   }
   return r;
 } catch (const json::exception& e) {

@@ -23,7 +23,7 @@ struct DryRunRequest {
   std::optional<DryRunTensor> target;  ///< of the loss, made before the output is known; none where the loss needs none
   std::vector<DryRunTensor> kv_cache;  ///< keys and values of every layer
   std::vector<ValueId> hidden_matrices;  ///< those that Muon takes
-  bool events = true;                  ///< report every allocation and free, not only the counters
+  bool events = true;                    ///< report every allocation and free, not only the counters
 };
 
 /// `predicted` is the schedule of the same tape and setup: it knows the shapes of the target and of a cache.

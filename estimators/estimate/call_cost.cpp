@@ -20,15 +20,18 @@ double operations(const Call& call, const TensorList& inputs, const TensorList& 
   const auto named = [&](std::string_view name) { return call.op.starts_with(name); };
   if (outputs.empty() || inputs.empty() || !outputs[0]) return 0;
   const double out = static_cast<double>(outputs[0]->numel());
-  if (named("aten::linear") || named("aten::matmul") || named("aten::mm") || named("aten::bmm")) return 2 * out * static_cast<double>(inputs[0]->size(-1));
-  if ((named("aten::addmm") || named("aten::baddbmm")) && inputs.size() > 1) return 2 * out * static_cast<double>(inputs[1]->size(-1));
+  if (named("aten::linear") || named("aten::matmul") || named("aten::mm") || named("aten::bmm"))
+    return 2 * out * static_cast<double>(inputs[0]->size(-1));
+  if ((named("aten::addmm") || named("aten::baddbmm")) && inputs.size() > 1)
+    return 2 * out * static_cast<double>(inputs[1]->size(-1));
   if (named("bitsandbytes::linear_4bit")) return 2 * out * static_cast<double>(inputs[0]->size(-1));
   if (named("aten::conv") && inputs.size() > 1) {
     const Tensor& w = inputs[1];
     return 2 * out * static_cast<double>(w->numel()) / static_cast<double>(std::max<std::int64_t>(1, w->size(0)));
   }
   if (named("aten::scaled_dot_product_attention") && inputs.size() > 2)
-    return 2 * static_cast<double>(inputs[0]->numel()) * static_cast<double>(inputs[1]->size(-2)) + 2 * out * static_cast<double>(inputs[1]->size(-2));
+    return 2 * static_cast<double>(inputs[0]->numel()) * static_cast<double>(inputs[1]->size(-2)) +
+           2 * out * static_cast<double>(inputs[1]->size(-2));
   return 0;
 }
 
@@ -42,7 +45,9 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
       for (std::size_t i = 0; i < tape.calls.size(); ++i) {
         const Call& call = tape.calls[i];
         TensorList inputs, outputs;
-        for_each_value(call, [&](ValueId id) { if (Tensor t = id.valid() ? tensor_of(env, id) : Tensor()) inputs.push_back(t); });
+        for_each_value(call, [&](ValueId id) {
+          if (Tensor t = id.valid() ? tensor_of(env, id) : Tensor()) inputs.push_back(t);
+        });
         for (ValueId id : call.outputs)
           if (Tensor t = id.valid() ? tensor_of(env, id) : Tensor()) outputs.push_back(t);
         double bytes = 0;
@@ -50,12 +55,15 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
         bool fresh = false;
         for (const Tensor& t : outputs) {
           bytes += static_cast<double>(t->bytes().count);
-          fresh = fresh || std::none_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x->storage.get() == t->storage.get(); });
+          fresh = fresh || std::none_of(inputs.begin(), inputs.end(),
+                                        [&](const Tensor& x) { return x->storage.get() == t->storage.get(); });
         }
         // A view moves nothing.
         const bool in_place = call.op.find("_.") != std::string::npos || call.op.ends_with("_");
         if (!fresh && !in_place) bytes = 0;
-        const double peak = !outputs.empty() && (outputs[0]->dtype == DType::bfloat16 || outputs[0]->dtype == DType::float16) ? half : fp32;
+        const double peak =
+            !outputs.empty() && (outputs[0]->dtype == DType::bfloat16 || outputs[0]->dtype == DType::float16) ? half
+                                                                                                              : fp32;
         seconds[i] = std::max(operations(call, inputs, outputs) / peak, bytes / memory);
       }
     });
@@ -70,7 +78,8 @@ double recompute_seconds(const Tape& tape, const std::vector<double>& seconds) {
     // A stretch that ends with another one runs again up to where that one begins.
     std::int32_t end = r.last + 1;
     for (std::size_t k = i + 1; k < tape.checkpoints.size() && tape.checkpoints[k].last <= r.last; ++k)
-      if (tape.checkpoints[k].last == r.last) end = std::min(end, tape.checkpoints[k].first), k = tape.checkpoints.size();
+      if (tape.checkpoints[k].last == r.last)
+        end = std::min(end, tape.checkpoints[k].first), k = tape.checkpoints.size();
     for (std::int32_t c = r.first; c < end; ++c) sum += seconds[static_cast<std::size_t>(c)];
   }
   return sum;

@@ -22,14 +22,15 @@ namespace {
 
 /// What the last step of a run without checkpoints did, by the calls of the tape.
 struct Profile {
-  std::vector<std::int64_t> kept;      ///< per call: bytes made by it in the forward pass that wait for the backward pass
+  std::vector<std::int64_t> kept;  ///< per call: bytes made by it in the forward pass that wait for the backward pass
   std::vector<std::int64_t> forward;   ///< per call: most that is alive while it runs forward
   std::vector<std::int64_t> before;    ///< per call: what is alive where it begins
   std::vector<std::int64_t> backward;  ///< per call: most that is alive while its nodes run backward
   std::vector<std::int64_t> entry;     ///< per call: what is alive where its first node begins; 0 without nodes
-  std::set<std::pair<std::int32_t, std::int32_t>> waiting;  ///< allocations (call, nth of that call) that wait for the backward pass
-  std::int64_t rest = 0;               ///< most that is alive in the other phases
-  std::int64_t loss = 0;               ///< most that is alive in the loss and its backward pass
+  std::set<std::pair<std::int32_t, std::int32_t>>
+      waiting;            ///< allocations (call, nth of that call) that wait for the backward pass
+  std::int64_t rest = 0;  ///< most that is alive in the other phases
+  std::int64_t loss = 0;  ///< most that is alive in the loss and its backward pass
 };
 
 Profile profile_of(const Tape& tape, const Schedule& s) {
@@ -63,7 +64,8 @@ Profile profile_of(const Tape& tape, const Schedule& s) {
         const std::int32_t nth = made[at]++;
         // It waits where it is freed in the backward pass, or later.
         const bool outlives = a.died < 0 || [&] {
-          const auto after = std::upper_bound(s.ops.begin(), s.ops.end(), a.died, [](std::int32_t x, const OpRecord& r) { return x < r.first_event; });
+          const auto after = std::upper_bound(s.ops.begin(), s.ops.end(), a.died,
+                                              [](std::int32_t x, const OpRecord& r) { return x < r.first_event; });
           return after == s.ops.begin() ? false : (after - 1)->phase != Phase::forward || (after - 1)->step != o.step;
         }();
         if (outlives) {
@@ -73,10 +75,14 @@ Profile profile_of(const Tape& tape, const Schedule& s) {
       }
     }
     if (!here) continue;
-    if (o.phase == Phase::forward && in_model) p.forward[at] = std::max(p.forward[at], level);
-    else if (o.phase == Phase::backward && in_model) p.backward[at] = std::max(p.backward[at], level);
-    else if (o.phase == Phase::backward || o.phase == Phase::loss) p.loss = std::max(p.loss, o.call < 0 && o.phase == Phase::loss ? level : p.loss);
-    else p.rest = std::max(p.rest, level);
+    if (o.phase == Phase::forward && in_model)
+      p.forward[at] = std::max(p.forward[at], level);
+    else if (o.phase == Phase::backward && in_model)
+      p.backward[at] = std::max(p.backward[at], level);
+    else if (o.phase == Phase::backward || o.phase == Phase::loss)
+      p.loss = std::max(p.loss, o.call < 0 && o.phase == Phase::loss ? level : p.loss);
+    else
+      p.rest = std::max(p.rest, level);
   }
   return p;
 }
@@ -88,7 +94,8 @@ struct Candidate {
 
 class Planner {
  public:
-  Planner(const Tape& tape, const TrainingSetup& setup, const Device& device) : tape_(tape), setup_(setup), device_(device) {
+  Planner(const Tape& tape, const TrainingSetup& setup, const Device& device)
+      : tape_(tape), setup_(setup), device_(device) {
     tape_.checkpoints.clear();
     setup_.checkpoint_optimal = false;
     setup_.checkpoint.clear();
@@ -141,7 +148,10 @@ class Planner {
     const std::vector<std::int64_t> kept = sum(p.kept);
     const auto n = static_cast<std::int32_t>(tape_.calls.size());
     // A stretch that keeps no less than it drops is none; the others' ends are the cuts.
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.crossing >= kept[static_cast<std::size_t>(c.region.last) + 1] - kept[static_cast<std::size_t>(c.region.first)]; });
+    std::erase_if(candidates_, [&](const Candidate& c) {
+      return c.crossing >=
+             kept[static_cast<std::size_t>(c.region.last) + 1] - kept[static_cast<std::size_t>(c.region.first)];
+    });
     std::set<std::int32_t> cuts{0, n};
     for (const Candidate& c : candidates_) cuts.insert({c.region.first, c.region.last + 1});
     std::map<std::int32_t, std::int32_t> unit_at;
@@ -150,7 +160,8 @@ class Planner {
       unit_at[*cut] = static_cast<std::int32_t>(problem_.units.size());
       ChainUnit unit;
       unit.kept = kept[end] - kept[begin];
-      for (std::size_t i = begin; i < end; ++i) unit.need = std::max({unit.need, p.backward[i] - kept[begin], p.forward[i] - kept[begin]});
+      for (std::size_t i = begin; i < end; ++i)
+        unit.need = std::max({unit.need, p.backward[i] - kept[begin], p.forward[i] - kept[begin]});
       problem_.units.push_back(unit);
     }
     unit_at[n] = static_cast<std::int32_t>(problem_.units.size());
@@ -179,7 +190,8 @@ class Planner {
       const auto storage_of = [&](ValueId id) -> const Storage* {
         if (!id.valid() || tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed) return nullptr;
         const Value& v = env.values[static_cast<std::size_t>(id.index)];
-        return v.is_tensor() && v.tensor() && v.tensor()->storage->allocation >= 0 ? v.tensor()->storage.get() : nullptr;
+        return v.is_tensor() && v.tensor() && v.tensor()->storage->allocation >= 0 ? v.tensor()->storage.get()
+                                                                                   : nullptr;
       };
       struct Use {
         std::int32_t born = 0, last = 0;
@@ -212,12 +224,14 @@ class Planner {
         for (std::int32_t i = c.region.first; i <= c.region.last; ++i) {
           for (const Storage* s : read[static_cast<std::size_t>(i)]) {
             const Use& u = uses.at(s);
-            const bool inside = u.born >= c.region.first, handed_on = inside && u.last > c.region.last, held = !inside && !u.waits;
+            const bool inside = u.born >= c.region.first, handed_on = inside && u.last > c.region.last,
+                       held = !inside && !u.waits;
             if ((handed_on || held) && counted.insert(s).second) c.crossing += s->bytes;
           }
           for (ValueId id : tape_.calls[static_cast<std::size_t>(i)].outputs)
             if (const Storage* s = storage_of(id))
-              if (uses.at(s).born >= c.region.first && uses.at(s).last > c.region.last && counted.insert(s).second) c.crossing += s->bytes;
+              if (uses.at(s).born >= c.region.first && uses.at(s).last > c.region.last && counted.insert(s).second)
+                c.crossing += s->bytes;
         }
       }
     });
@@ -227,7 +241,7 @@ class Planner {
     bool found = false;
     std::vector<std::int32_t> options;
     double cost = 0;
-    Bytes peak, smallest;  ///< of the choice; of all choices that were replayed
+    Bytes peak, smallest;                  ///< of the choice; of all choices that were replayed
     std::vector<CheckpointRegion> nested;  ///< instead of options, where no choice of them fits
   };
 
@@ -246,7 +260,9 @@ class Planner {
     }
     if (!best.found) nest(plan, best);
     if (!best.found)
-      fail(ErrorKind::usage, fmt::format("no choice of modules brings the step under {}; the smallest found needs {}", to_human(plan.budget), to_human(best.smallest)),
+      fail(ErrorKind::usage,
+           fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
+                       to_human(plan.budget), to_human(best.smallest)),
            "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
     plan.peak = best.peak;
     if (!best.nested.empty()) {
@@ -261,19 +277,25 @@ class Planner {
     for (std::int32_t o : best.options) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
   }
 
-  /// Below what one level of checkpoints reaches: Revolve over each list of blocks, with the most stored inputs of blocks that
-  /// stay under the budget. More of them never cost more, so that these are halved.
+  /// Below what one level of checkpoints reaches: Revolve over each list of blocks, with the most stored inputs of
+  /// blocks that stay under the budget. More of them never cost more, so that these are halved.
   void nest(const CheckpointPlan& plan, Best& best) {
     std::set<std::pair<std::int32_t, std::int32_t>> possible;
     for (const CheckpointRegion& r : possible_regions(tape_)) possible.insert({r.first, r.last});
     auto lists = lists_of_blocks(tape_);
-    std::erase_if(lists, [&](const auto& list) { return std::any_of(list.begin(), list.end(), [&](const CheckpointRegion& r) { return !possible.count({r.first, r.last}); }); });
+    std::erase_if(lists, [&](const auto& list) {
+      return std::any_of(list.begin(), list.end(), [&](const CheckpointRegion& r) {
+        return !possible.count({r.first, r.last});
+      });
+    });
     std::size_t most = 0;
     for (const auto& list : lists) most = std::max(most, list.size());
     const auto fits = [&](std::int64_t states, bool last_too) {
       Tape tape = tape_;
       for (const auto& list : lists)
-        for (CheckpointRegion& r : revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too)) tape.checkpoints.push_back(std::move(r));
+        for (CheckpointRegion& r :
+             revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too))
+          tape.checkpoints.push_back(std::move(r));
       const Bytes peak = peak_of(take(run_steps(tape, setup_, device_)));
       const double cost = recompute_seconds(tape, seconds_);
       best.smallest = std::min(best.smallest, peak);
@@ -290,8 +312,8 @@ class Planner {
     if (best.found) fits(low, false);
   }
 
-  /// The chain's budget is moved until the replay of its choice is just under the real one. Returns the least cost that the
-  /// chain knows at the first budget.
+  /// The chain's budget is moved until the replay of its choice is just under the real one. Returns the least cost that
+  /// the chain knows at the first budget.
   double move_budget(const ChainProblem& problem, std::int64_t budget, const CheckpointPlan& plan, Best& best) {
     const std::int64_t least = least_budget(problem), slack = std::max<std::int64_t>(1, plan.budget.count / 200);
     std::int64_t low = -1, high = -1;  // low: replay stays under; high: it does not
@@ -303,14 +325,18 @@ class Planner {
       if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
       if (round == 0) bound = choice.lower_bound;
       const bool fits = peak <= plan.budget;
-      if (fits && (!best.found || choice.cost < best.cost)) best = {true, choice.options, choice.cost, peak, best.smallest, {}};
+      if (fits && (!best.found || choice.cost < best.cost))
+        best = {true, choice.options, choice.cost, peak, best.smallest, {}};
       (fits ? low : high) = budget;
       if (!fits && budget == least) break;
       if (fits && choice.options.empty()) break;
       if (low >= 0 && high >= 0 && high - low <= std::max<std::int64_t>(1, plan.budget.count / 2000)) break;
-      if (low >= 0 && high >= 0) budget = low + (high - low) / 2;
-      else if (fits) budget += std::max((plan.budget - peak).count, slack);
-      else budget -= std::max((peak - plan.budget).count, slack);
+      if (low >= 0 && high >= 0)
+        budget = low + (high - low) / 2;
+      else if (fits)
+        budget += std::max((plan.budget - peak).count, slack);
+      else
+        budget -= std::max((peak - plan.budget).count, slack);
     }
     return bound;
   }
@@ -318,7 +344,9 @@ class Planner {
   /// The figures of the chain are bounds: what the replay has room for is kept after all, the dearest stretches first.
   void improve(CheckpointPlan& plan, std::vector<std::int32_t>& best, double& cost) {
     std::vector<std::int32_t> order = best;
-    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return problem_.options[static_cast<std::size_t>(a)].cost > problem_.options[static_cast<std::size_t>(b)].cost; });
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return problem_.options[static_cast<std::size_t>(a)].cost > problem_.options[static_cast<std::size_t>(b)].cost;
+    });
     std::int64_t tries = tape_.calls.size() > 4000 ? 2 : 8;
     double failed = -1;
     for (std::int32_t o : order) {
@@ -360,9 +388,12 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
     const CheckpointPlan plan = take(plan_checkpoints(tape, setup, device));
     planned.checkpoints = plan.regions;
     const std::string modules = fmt::format("{}", fmt::join(checkpoint_words(planned), ","));
-    planned.notes.push_back({"MP050 checkpoint-plan", plan.regions.empty()
-        ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
-        : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules, 100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+    planned.notes.push_back(
+        {"MP050 checkpoint-plan",
+         plan.regions.empty()
+             ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
+             : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
     return planned;
   });
 }

@@ -1,4 +1,5 @@
-// Activation checkpointing under a budget: which modules to recompute so that the step stays below it at the least cost.
+// Activation checkpointing under a budget: which modules to recompute so that the step stays below it at the least
+// cost.
 #pragma once
 
 #include "estimators/base/error.h"
@@ -12,26 +13,26 @@ struct CheckpointPlan {
   std::vector<CheckpointRegion> regions;  ///< for Tape::checkpoints; empty: everything may be kept
   double cost = 0;                        ///< of what runs twice, in seconds of the cost model below
   double forward = 0;                     ///< of the whole forward pass
-  double lower_bound = 0;                 ///< no choice of modules costs less in the model of the chain; 0 where stretches nest
-  Bytes peak;                             ///< of the step with these regions, by replay: what the budget bounds
+  double lower_bound = 0;  ///< no choice of modules costs less in the model of the chain; 0 where stretches nest
+  Bytes peak;              ///< of the step with these regions, by replay: what the budget bounds
   Bytes budget;
 };
 
-/// What a region of the tape may be: one call of a module, or neighbours in an nn.Sequential. The chain's figures are read
-/// off a step without checkpoints; the choice is replayed, and its budget shrunk or widened until the step with the chosen
-/// regions is the cheapest that stays under the budget. The budget bounds allocated bytes (torch.cuda.max_memory_allocated);
-/// without one (`setup.checkpoint_budget`) it bounds process bytes by what `device` has less the default margin.
-/// Where no such choice is small enough, stretches nest (strategies/nested_checkpointing.h): the lists of repeated blocks, with
-/// as many stored inputs of blocks as the budget allows.
-/// Failure(usage) where even the smallest step is above the budget, with its bytes.
+/// What a region of the tape may be: one call of a module, or neighbours in an nn.Sequential. The chain's figures are
+/// read off a step without checkpoints; the choice is replayed, and its budget shrunk or widened until the step with
+/// the chosen regions is the cheapest that stays under the budget. The budget bounds allocated bytes
+/// (torch.cuda.max_memory_allocated); without one (`setup.checkpoint_budget`) it bounds process bytes by what `device`
+/// has less the default margin. Where no such choice is small enough, stretches nest
+/// (strategies/nested_checkpointing.h): the lists of repeated blocks, with as many stored inputs of blocks as the
+/// budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// The tape with the regions that the setup asks for: planned with `checkpoint_optimal`, as it is otherwise.
 Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// Seconds that each call of a forward pass takes: the larger of its floating point operations (matrix products,
-/// convolutions and attention) and the bytes that it reads and writes, over the figures of an H100 SXM (67 TFLOP/s in fp32,
-/// 989 in half types, 3.35 TB/s). Only their ratios matter here.
+/// convolutions and attention) and the bytes that it reads and writes, over the figures of an H100 SXM (67 TFLOP/s in
+/// fp32, 989 in half types, 3.35 TB/s). Only their ratios matter here.
 Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// What the regions of a tape cost to run again; those inside of another one run again with it and by themselves.

@@ -26,12 +26,14 @@ Device without_limit(Device device) {
 
 namespace {
 
-Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device) {
+Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup,
+                           const Device& device) {
   const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
   Estimate need = take(summarize(tape, schedule, unlimited, setup, device));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
-  const bool sees_limit = need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
+  const bool sees_limit =
+      need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
   if (!sees_limit) return need;
   const Timeline limited = take(replay(schedule, allocator, device));
   Estimate real = take(summarize(tape, schedule, limited, setup, device));
@@ -44,8 +46,11 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
   }
   real.unlimited_process = need.peak.process;
   if (real.retries > 0)
-    real.notes.push_back({"MP040 fragmentation-risk", fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
-                                                                   "the process would grow to {}", real.retries, setup.steps, to_human(need.peak.process))});
+    real.notes.push_back(
+        {"MP040 fragmentation-risk",
+         fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
+                     "the process would grow to {}",
+                     real.retries, setup.steps, to_human(need.peak.process))});
   return real;
 }
 
@@ -56,24 +61,28 @@ void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, By
     if (part.category == "context") part.bytes = part.bytes - nccl;
   e.parts.push_back({"nccl", nccl, "assumed"});
   e.assumptions = assumptions_of(setup, device);
-  e.assumptions.push_back(fmt::format("NCCL takes {} for its communicators, outside PyTorch's counters (data/nccl/memory.csv)", to_human(nccl)));
+  e.assumptions.push_back(fmt::format(
+      "NCCL takes {} for its communicators, outside PyTorch's counters (data/nccl/memory.csv)", to_human(nccl)));
 }
 
-Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real, Bytes nccl) {
+Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real,
+                        Bytes nccl) {
   const ParallelSetup& p = setup.parallel;
   const auto candidates = candidate_ranks(tape, setup);
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
   const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
-    estimates[i] = estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
+    estimates[i] =
+        estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
     tell_nccl(estimates[i], setup, real, nccl);
   });
   std::vector<RankClass> classes;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::int64_t rank = candidates[i], end = i + 1 < candidates.size() ? candidates[i + 1] : p.pipeline;
     RankClass c;
-    c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank) : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);
+    c.name = end - rank == 1 ? fmt::format("pipeline rank {}", rank)
+                             : fmt::format("pipeline ranks {}-{}, the first of them", rank, end - 1);
     c.gpus = p.gpus / p.pipeline * (end - rank);
     for (std::int64_t s : stages_of_rank(p, rank)) c.blocks += blocks[static_cast<std::size_t>(s)];
     c.in_flight = most_in_flight(actions_of(p, rank));
@@ -81,7 +90,9 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
     c.parts = estimates[i].parts;
     classes.push_back(std::move(c));
   }
-  const auto heaviest = std::max_element(estimates.begin(), estimates.end(), [](const Estimate& a, const Estimate& b) { return a.peak.process < b.peak.process; });
+  const auto heaviest = std::max_element(estimates.begin(), estimates.end(), [](const Estimate& a, const Estimate& b) {
+    return a.peak.process < b.peak.process;
+  });
   heaviest->ranks = std::move(classes);
   return std::move(*heaviest);
 }
@@ -95,7 +106,8 @@ Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& give
     std::optional<Tape> planned;
     if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, given_device));
     const Tape& tape = planned ? *planned : given_tape;
-    if (!is_parallel(setup.parallel)) return estimate_schedule(tape, take(run_steps(tape, setup, given_device)), setup, given_device);
+    if (!is_parallel(setup.parallel))
+      return estimate_schedule(tape, take(run_steps(tape, setup, given_device)), setup, given_device);
     check_parallel(tape, setup);
     Device device = given_device;
     const Bytes nccl = nccl_of(setup.parallel);

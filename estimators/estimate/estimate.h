@@ -37,7 +37,7 @@ struct PhasePeak {
 struct CategoryPart {
   std::string category;  ///< name_of(Category), or "cached" (reserved - allocated), "rounding", "context"
   Bytes bytes;
-  std::string basis;     ///< "exact", "modelled", "calibrated", "assumed"
+  std::string basis;  ///< "exact", "modelled", "calibrated", "assumed"
 };
 
 struct LiveTensor {
@@ -64,9 +64,9 @@ struct Unmodelled {
 
 /// GPUs of a job that run the same program: estimated once.
 struct RankClass {
-  std::string name;         ///< "all ranks", "pipeline ranks 1-6 (each <= the first)"
+  std::string name;  ///< "all ranks", "pipeline ranks 1-6 (each <= the first)"
   std::int64_t gpus = 0;
-  std::int64_t blocks = 0;  ///< blocks per pipeline rank; 0 without a pipeline
+  std::int64_t blocks = 0;     ///< blocks per pipeline rank; 0 without a pipeline
   std::int64_t in_flight = 0;  ///< micro-batches (or chunks of them) that wait for their backward pass at most
   Counters peak;
   std::vector<CategoryPart> parts;
@@ -74,24 +74,24 @@ struct RankClass {
 
 struct Estimate {
   std::vector<StepSummary> steps;
-  Counters peak;              ///< largest of all steps
+  Counters peak;  ///< largest of all steps
   std::int64_t peak_step = 1;
   Phase peak_phase = Phase::forward;
   std::string peak_op, peak_module;
   std::vector<PhasePeak> phases;
-  std::vector<CategoryPart> parts;          ///< sum = peak.process
-  std::vector<LiveTensor> live_at_peak;     ///< by size
-  Bytes low, high;                          ///< range of peak.process
+  std::vector<CategoryPart> parts;       ///< sum = peak.process
+  std::vector<LiveTensor> live_at_peak;  ///< by size
+  Bytes low, high;                       ///< range of peak.process
   std::vector<std::string> assumptions;
   std::vector<Unmodelled> unmodelled;
   std::vector<Note> notes;
   std::vector<Recovery> recovered;
-  std::vector<RankClass> ranks;             ///< of a job on several GPUs; the estimate is that of the heaviest
+  std::vector<RankClass> ranks;  ///< of a job on several GPUs; the estimate is that of the heaviest
   std::int64_t parameter_count = 0;
   std::int64_t trainable_count = 0;
-  Bytes unlimited_process;    ///< peak.process on a device without a limit; larger than it only after retries
-  std::int64_t retries = 0;   ///< allocator emptied its cache and tried again
-  bool out_of_memory = false; ///< the replay could not place an allocation on the device
+  Bytes unlimited_process;     ///< peak.process on a device without a limit; larger than it only after retries
+  std::int64_t retries = 0;    ///< allocator emptied its cache and tried again
+  bool out_of_memory = false;  ///< the replay could not place an allocation on the device
   std::string out_of_memory_at;
 };
 
@@ -102,10 +102,10 @@ Bytes default_margin(const Device& device);
 /// unknown when the limit lies inside a range that rests on something not modelled.
 struct Judgement {
   Verdict verdict = Verdict::unknown;
-  Bytes usable;    ///< what the driver reports for the device
-  Bytes margin;    ///< wanted to stay free
-  Bytes headroom;  ///< usable - peak.process; negative when it does not fit
-  std::string why; ///< one sentence
+  Bytes usable;     ///< what the driver reports for the device
+  Bytes margin;     ///< wanted to stay free
+  Bytes headroom;   ///< usable - peak.process; negative when it does not fit
+  std::string why;  ///< one sentence
 };
 Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin = {});
 

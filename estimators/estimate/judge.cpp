@@ -8,10 +8,14 @@ namespace memplan {
 
 const char* name_of(Verdict verdict) {
   switch (verdict) {
-    case Verdict::fits: return "fits";
-    case Verdict::tight: return "tight";
-    case Verdict::no_fit: return "no-fit";
-    case Verdict::unknown: return "unknown";
+    case Verdict::fits:
+      return "fits";
+    case Verdict::tight:
+      return "tight";
+    case Verdict::no_fit:
+      return "no-fit";
+    case Verdict::unknown:
+      return "unknown";
   }
   return "?";
 }
@@ -30,18 +34,21 @@ Judgement judge(const Estimate& estimate, const Device& device, std::optional<By
                 : "out of memory at " + estimate.out_of_memory_at;
   } else if (estimate.high <= j.usable - j.margin && estimate.retries == 0) {
     j.verdict = Verdict::fits;
-    j.why = fmt::format("{} stay free, more than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
+    j.why =
+        fmt::format("{} stay free, more than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
   } else if (estimate.high > j.usable) {
     // The limit lies between low and high, and only what is not modelled separates them.
     j.verdict = Verdict::unknown;
-    j.why = fmt::format("what is not modelled may add up to {}, and {} are free", to_human(estimate.high - estimate.peak.process),
-                        to_human(j.headroom));
+    j.why = fmt::format("what is not modelled may add up to {}, and {} are free",
+                        to_human(estimate.high - estimate.peak.process), to_human(j.headroom));
   } else if (estimate.retries > 0) {
     j.verdict = Verdict::tight;
-    j.why = fmt::format("it runs only because the allocator empties its cache and tries again ({} times)", estimate.retries);
+    j.why = fmt::format("it runs only because the allocator empties its cache and tries again ({} times)",
+                        estimate.retries);
   } else {
     j.verdict = Verdict::tight;
-    j.why = fmt::format("{} stay free, less than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
+    j.why =
+        fmt::format("{} stay free, less than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
   }
   return j;
 }

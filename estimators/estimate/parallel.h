@@ -14,8 +14,9 @@
 namespace memplan {
 
 /// What the data-parallel ranks share out among themselves. `none` is DistributedDataParallel; zero* are DeepSpeed's
-/// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root. `megatron` is Megatron-LM's
-/// runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also with one rank.
+/// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root. `megatron` is
+/// Megatron-LM's runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also
+/// with one rank.
 enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, megatron, megatron_dist };
 
 /// Of torch.distributed.pipelining; zero_bubble is ScheduleInterleavedZeroBubble, zbv ScheduleZBVZeroBubble.
@@ -26,25 +27,26 @@ struct ParallelSetup {
   std::int64_t data = 0;  ///< data-parallel ranks (sharded or not); 0: what `gpus` leaves after the other degrees
 
   Sharding sharding = Sharding::none;
-  bool gradient_as_bucket_view = false;      ///< DDP
-  std::int64_t bucket_cap_mib = 25;          ///< DDP: bucket_cap_mb
-  bool reshard_after_forward = true;         ///< FSDP: false keeps the blocks' weights gathered until their backward
-  std::int64_t shard_size = 0;               ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
-  std::optional<DType> param_dtype;          ///< FSDP: MixedPrecisionPolicy(param_dtype)
-  std::optional<DType> reduce_dtype;         ///< FSDP: MixedPrecisionPolicy(reduce_dtype)
-  std::optional<bool> overlap_communication; ///< ZeRO: overlap_comm; none: DeepSpeed's default (stage 3 only)
-  std::int64_t reduce_bucket = 500'000'000;  ///< ZeRO: reduce_bucket_size, in elements
-  std::vector<std::string> blocks;           ///< globs over module paths: units of FSDP and of pipeline stages; empty: the repeated blocks
+  bool gradient_as_bucket_view = false;  ///< DDP
+  std::int64_t bucket_cap_mib = 25;      ///< DDP: bucket_cap_mb
+  bool reshard_after_forward = true;     ///< FSDP: false keeps the blocks' weights gathered until their backward
+  std::int64_t shard_size = 0;  ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
+  std::optional<DType> param_dtype;           ///< FSDP: MixedPrecisionPolicy(param_dtype)
+  std::optional<DType> reduce_dtype;          ///< FSDP: MixedPrecisionPolicy(reduce_dtype)
+  std::optional<bool> overlap_communication;  ///< ZeRO: overlap_comm; none: DeepSpeed's default (stage 3 only)
+  std::int64_t reduce_bucket = 500'000'000;   ///< ZeRO: reduce_bucket_size, in elements
+  std::vector<std::string>
+      blocks;  ///< globs over module paths: units of FSDP and of pipeline stages; empty: the repeated blocks
 
   std::int64_t tensor = 1;
-  bool sequence_parallel = false;            ///< of Megatron: norms and residuals work on a share of the sequence
+  bool sequence_parallel = false;  ///< of Megatron: norms and residuals work on a share of the sequence
   std::int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  std::int64_t virtual_stages = 1;           ///< chunks per rank of the interleaved and zero-bubble schedules
-  std::vector<std::int64_t> split;           ///< blocks of every stage in order; empty: dealt out evenly
-  std::int64_t micro_batches = 0;            ///< of `batch` samples each, per step; 0: as many as pipeline ranks
+  std::int64_t virtual_stages = 1;  ///< chunks per rank of the interleaved and zero-bubble schedules
+  std::vector<std::int64_t> split;  ///< blocks of every stage in order; empty: dealt out evenly
+  std::int64_t micro_batches = 0;   ///< of `batch` samples each, per step; 0: as many as pipeline ranks
   std::int64_t context = 1;
-  std::int64_t expert = 1;                   ///< cut out of data × context: adds no GPUs
+  std::int64_t expert = 1;  ///< cut out of data × context: adds no GPUs
 };
 
 /// Fills the degrees that follow from the others and checks what does not need the model: no degree below 1, a product
@@ -52,14 +54,18 @@ struct ParallelSetup {
 ParallelSetup resolve(ParallelSetup setup);
 
 /// More than one GPU.
-inline bool is_parallel(const ParallelSetup& p) { return p.gpus > 1 || p.data > 1 || p.tensor > 1 || p.pipeline > 1 || p.context > 1; }
+inline bool is_parallel(const ParallelSetup& p) {
+  return p.gpus > 1 || p.data > 1 || p.tensor > 1 || p.pipeline > 1 || p.context > 1;
+}
 
 /// Ranks among which FSDP or ZeRO shares one copy out, after resolve().
 inline std::int64_t shard_group(const ParallelSetup& p) { return p.shard_size > 0 ? p.shard_size : p.data * p.context; }
 
 /// DeepSpeed's stages.
 inline bool is_zero(Sharding s) { return s == Sharding::zero1 || s == Sharding::zero2 || s == Sharding::zero3; }
-inline int zero_stage(Sharding s) { return is_zero(s) ? 1 + static_cast<int>(s) - static_cast<int>(Sharding::zero1) : 0; }
+inline int zero_stage(Sharding s) {
+  return is_zero(s) ? 1 + static_cast<int>(s) - static_cast<int>(Sharding::zero1) : 0;
+}
 
 /// Megatron-LM's runtime, with or without its distributed optimizer.
 inline bool is_megatron(Sharding s) { return s == Sharding::megatron || s == Sharding::megatron_dist; }

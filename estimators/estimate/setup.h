@@ -15,7 +15,8 @@ namespace memplan {
 
 enum class Mode : std::uint8_t { training, inference };
 enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
-/// Linears in 8 bits as NVIDIA's Transformer Engine runs them in a bfloat16 model: beside the weights (`cached`) or instead of them
+/// Linears in 8 bits as NVIDIA's Transformer Engine runs them in a bfloat16 model: beside the weights (`cached`) or
+/// instead of them
 /// (`primary`). docs/strategies.md, "fp8".
 enum class Fp8 : std::uint8_t { none, cached, primary };
 enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit, muon };
@@ -27,7 +28,7 @@ enum class ZeroGrad : std::uint8_t { begin_set_none, end_set_none, begin_keep };
 struct OptimizerSetup {
   OptimizerKind kind = OptimizerKind::adamw;
   OptimizerImpl impl = OptimizerImpl::automatic;
-  double momentum = 0.0;       ///< SGD, RMSprop
+  double momentum = 0.0;  ///< SGD, RMSprop
   bool nesterov = false;
   double weight_decay = 0.01;  ///< AdamW's default; 0 for the others unless given
   bool amsgrad = false;
@@ -36,8 +37,8 @@ struct OptimizerSetup {
 /// Settings of PyTorch's caching allocator (PYTORCH_ALLOC_CONF).
 struct AllocatorSetup {
   bool expandable_segments = false;
-  std::optional<Bytes> max_split_size;         ///< max_split_size_mb
-  std::optional<Bytes> max_non_split_rounding; ///< max_non_split_rounding_mb
+  std::optional<Bytes> max_split_size;                 ///< max_split_size_mb
+  std::optional<Bytes> max_non_split_rounding;         ///< max_non_split_rounding_mb
   std::vector<std::int64_t> roundup_power2_divisions;  ///< empty = off, else 16 entries (docs of PyTorch)
   double garbage_collection_threshold = 0;
   double memory_fraction = 1.0;
@@ -55,9 +56,10 @@ struct OffloadSetup {
 /// Low-rank adapters on a frozen model, as the peft library makes them.
 struct LoraSetup {
   std::int64_t rank = 8;
-  double dropout = 0;                ///< lora_dropout; 0 is an nn.Identity
-  std::vector<std::string> targets;  ///< globs over module paths; empty: every nn.Linear but the one that makes the logits
-  bool quantized = false;            ///< QLoRA: weights of the adapted Linears as 4-bit NormalFloat with double quantization
+  double dropout = 0;  ///< lora_dropout; 0 is an nn.Identity
+  std::vector<std::string>
+      targets;             ///< globs over module paths; empty: every nn.Linear but the one that makes the logits
+  bool quantized = false;  ///< QLoRA: weights of the adapted Linears as 4-bit NormalFloat with double quantization
 };
 
 /// Keys and values of earlier tokens that inference keeps on the device.
@@ -77,25 +79,27 @@ struct TrainingSetup {
   Fp8 fp8 = Fp8::none;  ///< with Precision::bf16
   Loss loss = Loss::automatic;
   OptimizerSetup optimizer;
-  std::int64_t accumulate = 1;   ///< micro-batches per optimizer step
+  std::int64_t accumulate = 1;  ///< micro-batches per optimizer step
   bool clip_grad_norm = false;
   ZeroGrad zero_grad = ZeroGrad::begin_set_none;
-  bool keep_output = false;      ///< the Python name of the model's output lives until the next forward returns
-  bool inplace_activations = true; ///< trust data/aten/inplace_modules for nn.ReLU(inplace=True) and the like
+  bool keep_output = false;         ///< the Python name of the model's output lives until the next forward returns
+  bool inplace_activations = true;  ///< trust data/aten/inplace_modules for nn.ReLU(inplace=True) and the like
   AttentionBackend attention = AttentionBackend::automatic;
   AllocatorSetup allocator;
   /// What runs under torch.utils.checkpoint: globs over module paths, "blocks", "every:N" or "groups:N"
   /// (strategies/checkpointing.h).
   std::vector<std::string> checkpoint;
-  std::vector<std::string> checkpoint_save;  ///< ops whose outputs checkpointed modules keep: "matmul", "attention", "convolution", "aten::mm"
+  std::vector<std::string> checkpoint_save;  ///< ops whose outputs checkpointed modules keep: "matmul", "attention",
+                                             ///< "convolution", "aten::mm"
   bool checkpoint_optimal = false;           ///< the cheapest recomputation with which the step stays under the budget
-  std::optional<Bytes> checkpoint_budget;    ///< peak of allocated bytes that `checkpoint_optimal` may use; none: what the device has
+  std::optional<Bytes>
+      checkpoint_budget;  ///< peak of allocated bytes that `checkpoint_optimal` may use; none: what the device has
   OffloadSetup offload;
   std::optional<LoraSetup> lora;
   std::optional<KvCacheSetup> kv_cache;
-  bool channels_last = false;     ///< model and 4-dimensional inputs in torch.channels_last
-  bool keep_loss_history = false; ///< a list holds every step's loss with its graph (losses.append(loss))
-  bool empty_cache = false;       ///< torch.cuda.empty_cache() after every step
+  bool channels_last = false;      ///< model and 4-dimensional inputs in torch.channels_last
+  bool keep_loss_history = false;  ///< a list holds every step's loss with its graph (losses.append(loss))
+  bool empty_cache = false;        ///< torch.cuda.empty_cache() after every step
   ParallelSetup parallel;
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps

@@ -36,7 +36,8 @@ class Summary {
 
   /// The op whose events contain event `at`: the last one that begins at or before it.
   std::int32_t op_at(std::int32_t at) const {
-    auto it = std::upper_bound(s_.ops.begin(), s_.ops.end(), at, [](std::int32_t e, const OpRecord& o) { return e < o.first_event; });
+    auto it = std::upper_bound(s_.ops.begin(), s_.ops.end(), at,
+                               [](std::int32_t e, const OpRecord& o) { return e < o.first_event; });
     return static_cast<std::int32_t>(it - s_.ops.begin()) - 1;
   }
 
@@ -82,7 +83,8 @@ class Summary {
     close_step();
     for (std::size_t p = 0; p < phase_seen.size(); ++p)
       if (phase_seen[p])
-        e_.phases.push_back({static_cast<Phase>(p), Bytes(phase_peak[p].requested), Bytes(phase_peak[p].allocated), Bytes(phase_peak[p].reserved)});
+        e_.phases.push_back({static_cast<Phase>(p), Bytes(phase_peak[p].requested), Bytes(phase_peak[p].allocated),
+                             Bytes(phase_peak[p].reserved)});
     for (const StepSummary& sum : e_.steps) {
       e_.peak.requested = std::max(e_.peak.requested, sum.peak.requested);
       e_.peak.allocated = std::max(e_.peak.allocated, sum.peak.allocated);
@@ -124,8 +126,9 @@ class Summary {
     for (int c = 0; c < category_count; ++c) {
       if (by_category[c].count == 0) continue;
       const auto category = static_cast<Category>(c);
-      const bool fixed = category == Category::parameter || category == Category::buffer || category == Category::gradient ||
-                         category == Category::optimizer_state || category == Category::input;
+      const bool fixed = category == Category::parameter || category == Category::buffer ||
+                         category == Category::gradient || category == Category::optimizer_state ||
+                         category == Category::input;
       e_.parts.push_back({name_of(category), by_category[c], fixed || !widened ? "exact" : "modelled"});
     }
     const Bytes allocated = peak_event_ < 0 ? Bytes() : Bytes(t_.samples[peak_event_].allocated);
@@ -194,8 +197,8 @@ void count_parameters(const Tape& tape, Estimate& e) {
 
 }  // namespace
 
-Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline, const TrainingSetup& setup,
-                           const Device& device) {
+Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
+                           const TrainingSetup& setup, const Device& device) {
   return catching([&] {
     Estimate e = Summary(tape, schedule, timeline, device).run();
     count_parameters(tape, e);
@@ -213,7 +216,8 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
       if (op) {
         e.out_of_memory_at += fmt::format(" in {}", name_of(op->phase));
         if (op->name >= 0) e.out_of_memory_at += " by " + schedule.names[op->name];
-        if (op->scope >= 0 && !tape.scopes[op->scope].path.empty()) e.out_of_memory_at += " in " + tape.scopes[op->scope].path;
+        if (op->scope >= 0 && !tape.scopes[op->scope].path.empty())
+          e.out_of_memory_at += " in " + tape.scopes[op->scope].path;
         e.out_of_memory_at += fmt::format(", step {}", op->step);
       }
     }

@@ -17,10 +17,10 @@ struct Device {
   int sm_major = 9, sm_minor = 0;
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
-  Bytes total;       ///< what the driver reports (nvidia-smi total)
-  Bytes context;     ///< CUDA context after the first kernels, certainty in `context_source`
+  Bytes total;    ///< what the driver reports (nvidia-smi total)
+  Bytes context;  ///< CUDA context after the first kernels, certainty in `context_source`
   std::string context_source;
-  std::string source;  ///< where `total` comes from
+  std::string source;           ///< where `total` comes from
   bool total_is_bound = false;  ///< no measured figure: the total is a bound and widens the verdict
   int sm() const { return sm_major * 10 + sm_minor; }
 };

@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "estimators/base/error.h"
+#include "estimators/base/text.h"
 #include "estimators/facts/cards.h"
 #include "estimators/facts/device.h"
 #include "estimators/facts/rates.h"
-#include "estimators/base/text.h"
 
 namespace memplan {
 
@@ -54,9 +54,15 @@ struct Card {
 /// specifications per compute capability").
 int threads_per_multiprocessor(int sm) {
   switch (sm) {
-    case 75: return 1024;
-    case 86: case 87: case 89: case 120: return 1536;
-    default: return 2048;
+    case 75:
+      return 1024;
+    case 86:
+    case 87:
+    case 89:
+    case 120:
+      return 1536;
+    default:
+      return 2048;
   }
 }
 
@@ -113,7 +119,8 @@ std::vector<Card> read_cards() {
     d.threads_per_multiprocessor = threads_per_multiprocessor(sm);
     card.label_gb = std::stoll(at("memory_advertised_GB"));
     card.rates = rates_in(cells, column, sm);
-    if (!at("memory_total_MiB_reported").empty()) card.reported = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
+    if (!at("memory_total_MiB_reported").empty())
+      card.reported = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
     card.ecc = at("ecc") == "on" ? Ecc::on : at("ecc") == "off" ? Ecc::off : Ecc::fixed;
     if (!at("cuda_total_GiB").empty()) {
       d.total = Bytes(static_cast<std::int64_t>(std::stod(at("cuda_total_GiB")) * (1LL << 30)));
@@ -147,7 +154,8 @@ const std::vector<Card>& cards() {
 std::string letters_and_digits(std::string_view text) {
   std::string out;
   for (const char c : text)
-    if (std::isalnum(static_cast<unsigned char>(c))) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -155,9 +163,11 @@ std::vector<std::string> near_names(const std::string& wanted) {
   std::vector<std::pair<std::size_t, std::string>> scored;
   for (const Card& card : cards()) {
     const std::string key = letters_and_digits(card.device.key);
-    const bool contains = !wanted.empty() && (key.find(wanted) != std::string::npos || wanted.find(key) != std::string::npos);
+    const bool contains =
+        !wanted.empty() && (key.find(wanted) != std::string::npos || wanted.find(key) != std::string::npos);
     const std::size_t distance = contains ? 0 : edit_distance(wanted, key);
-    if (contains || distance <= std::max<std::size_t>(2, wanted.size() / 3)) scored.emplace_back(distance, card.device.key);
+    if (contains || distance <= std::max<std::size_t>(2, wanted.size() / 3))
+      scored.emplace_back(distance, card.device.key);
   }
   std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
@@ -194,17 +204,22 @@ DeviceChoice of_card(const Device& d) {
 /// "a6000+ecc", "a40+noecc": the card with its ECC switched.
 DeviceChoice switched(const Card& card, std::string_view state) {
   if (state != "ecc" && state != "noecc")
-    fail(ErrorKind::usage, fmt::format("'{}' is no state of a card", state.substr(0, 40)), "--gpu", fmt::format("write {}+ecc or {}+noecc", card.device.key, card.device.key));
+    fail(ErrorKind::usage, fmt::format("'{}' is no state of a card", state.substr(0, 40)), "--gpu",
+         fmt::format("write {}+ecc or {}+noecc", card.device.key, card.device.key));
   if (card.ecc == Ecc::fixed)
-    fail(ErrorKind::usage, fmt::format("ECC takes nothing of {} that is known: it has none, it cannot be switched off, or its memory has room for it besides", card.device.key), "--gpu",
-         fmt::format("use --gpu {}, or give the total that nvidia-smi shows as a size", card.device.key));
+    fail(ErrorKind::usage,
+         fmt::format("ECC takes nothing of {} that is known: it has none, it cannot be switched off, or its memory has "
+                     "room for it besides",
+                     card.device.key),
+         "--gpu", fmt::format("use --gpu {}, or give the total that nvidia-smi shows as a size", card.device.key));
   Device d = card.device;
   d.key += fmt::format("+{}", state);
   d.name += state == "ecc" ? " with ECC" : " without ECC";
   if ((state == "ecc") != (card.ecc == Ecc::on)) {
     d.total = state == "ecc" ? with_ecc(card.reported) : without_ecc(card.reported);
     d.total_is_bound = true;
-    d.source = fmt::format("total of nvidia-smi with ECC {}, {} MiB; ECC takes 1/16", card.ecc == Ecc::on ? "on" : "off", card.reported.count >> 20);
+    d.source = fmt::format("total of nvidia-smi with ECC {}, {} MiB; ECC takes 1/16",
+                           card.ecc == Ecc::on ? "on" : "off", card.reported.count >> 20);
   }
   return of_card(d);
 }
@@ -212,7 +227,8 @@ DeviceChoice switched(const Card& card, std::string_view state) {
 DeviceChoice of_size(double bytes, std::string_view text) {
   // Beyond 2^50 no device exists and a double stops being exact enough to be turned into bytes.
   if (!(bytes >= 1) || bytes > static_cast<double>(1LL << 50))
-    fail(ErrorKind::usage, fmt::format("'{}' is no size that a GPU can have", text), "--gpu", "for example 80GB, 79GiB or h100-80gb");
+    fail(ErrorKind::usage, fmt::format("'{}' is no size that a GPU can have", text), "--gpu",
+         "for example 80GB, 79GiB or h100-80gb");
   DeviceChoice choice;
   for (const Card& card : cards())
     if (card.device.key == "h100-80gb") choice.device = card.device;
@@ -222,7 +238,8 @@ DeviceChoice of_size(double bytes, std::string_view text) {
   choice.device.name = fmt::format("a device of {}, otherwise like {}", gib(choice.device.total), like);
   choice.device.source = "given";
   choice.device.total_is_bound = false;
-  choice.explanation = fmt::format("{} of memory as given, kernels and libraries as on {}", gib(choice.device.total), like);
+  choice.explanation =
+      fmt::format("{} of memory as given, kernels and libraries as on {}", gib(choice.device.total), like);
   return choice;
 }
 
@@ -243,7 +260,9 @@ Bytes without_ecc(Bytes rest) { return Bytes::mib((rest.count / 15 * 16 + (1 << 
 
 std::string card_of(const Device& device) {
   const std::string key = device.key.substr(0, device.key.find('+'));
-  return std::any_of(cards().begin(), cards().end(), [&](const Card& c) { return c.device.key == key; }) ? key : std::string();
+  return std::any_of(cards().begin(), cards().end(), [&](const Card& c) { return c.device.key == key; })
+             ? key
+             : std::string();
 }
 
 DeviceRates rates_of(const Device& device) {
@@ -265,8 +284,8 @@ DeviceChoice choose_device(std::string_view text) {
   }
   if (const auto amount = amount_of(text)) {
     static const std::map<std::string, double> units = {
-        {"", 1.0}, {"b", 1.0}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0},
-        {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
+        {"", 1.0},   {"b", 1.0},  {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0},
+        {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9},     {"tb", 1e12}};
     const std::string unit = letters_and_digits(amount->unit);
     if (unit == "gb" || unit == "g") {
       const Card* smallest = nullptr;
@@ -277,9 +296,9 @@ DeviceChoice choose_device(std::string_view text) {
         if (!smallest || card.device.total < smallest->device.total) smallest = &card;
       }
       if (smallest)
-        return {smallest->device, fmt::format("{}GB class -> {} ({}, the smallest of {} cards sold as {} GB{})", smallest->label_gb,
-                                              gib(smallest->device.total), smallest->device.key, sold, smallest->label_gb,
-                                              what_the_total_is(smallest->device))};
+        return {smallest->device, fmt::format("{}GB class -> {} ({}, the smallest of {} cards sold as {} GB{})",
+                                              smallest->label_gb, gib(smallest->device.total), smallest->device.key,
+                                              sold, smallest->label_gb, what_the_total_is(smallest->device))};
     }
     if (const auto it = units.find(unit); it != units.end()) return of_size(amount->number * it->second, text);
   }

@@ -16,7 +16,6 @@ namespace {
 
 using torch_export::Archive;
 
-
 FileKind kind_of_zip(const std::string& path) {
   const Archive archive(path);
   if (archive.find("serialized_exported_program.json")) return FileKind::torch_export;
@@ -26,7 +25,8 @@ FileKind kind_of_zip(const std::string& path) {
     const std::size_t slash = name.find('/');
     // Everything of PyTorch's own archives lies in one folder named after the file.
     const std::string_view inner = slash == std::string_view::npos ? name : name.substr(slash + 1);
-    if (inner == "archive_format" && m.bytes <= 16 && archive.read(m, 16).substr(0, 3) == "pt2") return FileKind::torch_export;
+    if (inner == "archive_format" && m.bytes <= 16 && archive.read(m, 16).substr(0, 3) == "pt2")
+      return FileKind::torch_export;
     pickle = pickle || inner == "data.pkl";
     script = script || inner == "constants.pkl" || inner.substr(0, 5) == "code/";
   }
@@ -44,7 +44,8 @@ FileKind detect(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   in.read(head.data(), head.size());
   const std::string_view bytes(head.data(), static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  if (bytes.substr(0, 4) == std::string_view("PK\3\4", 4) || bytes.substr(0, 4) == std::string_view("PK\5\6", 4)) return kind_of_zip(path);
+  if (bytes.substr(0, 4) == std::string_view("PK\3\4", 4) || bytes.substr(0, 4) == std::string_view("PK\5\6", 4))
+    return kind_of_zip(path);
   if (is_packed(bytes)) return FileKind::packed;
   if (bytes.substr(0, 4) == "GGUF") return FileKind::gguf;
   // Protocol 2 and later: PROTO, its number, then an opcode. An ONNX file cannot begin with 0x80.

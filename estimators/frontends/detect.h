@@ -15,9 +15,9 @@ enum class FileKind : std::uint8_t {
   legacy_pickle,  ///< torch.save before 1.6, or any pickle
   safetensors,
   gguf,
-  folder,         ///< a directory
+  folder,  ///< a directory
   other_zip,
-  packed,         ///< gzip, Zstandard and the like
+  packed,  ///< gzip, Zstandard and the like
 };
 
 /// Reads the first bytes, and of a zip archive its directory. Failure(input) where the file cannot be read.

@@ -12,12 +12,15 @@ namespace memplan::frontends {
 namespace {
 
 constexpr GgufType types[] = {
-    {0, "f32", 1, 4},        {1, "f16", 1, 2},        {2, "q4_0", 32, 18},      {3, "q4_1", 32, 20},     {6, "q5_0", 32, 22},     {7, "q5_1", 32, 24},
-    {8, "q8_0", 32, 34},     {9, "q8_1", 32, 36},     {10, "q2_K", 256, 84},    {11, "q3_K", 256, 110},  {12, "q4_K", 256, 144},  {13, "q5_K", 256, 176},
-    {14, "q6_K", 256, 210},  {15, "q8_K", 256, 292},  {16, "iq2_xxs", 256, 66}, {17, "iq2_xs", 256, 74}, {18, "iq3_xxs", 256, 98}, {19, "iq1_s", 256, 50},
-    {20, "iq4_nl", 32, 18},  {21, "iq3_s", 256, 110}, {22, "iq2_s", 256, 82},   {23, "iq4_xs", 256, 136}, {24, "i8", 1, 1},        {25, "i16", 1, 2},
-    {26, "i32", 1, 4},       {27, "i64", 1, 8},       {28, "f64", 1, 8},        {29, "iq1_m", 256, 56},  {30, "bf16", 1, 2},      {34, "tq1_0", 256, 54},
-    {35, "tq2_0", 256, 66},  {39, "mxfp4", 32, 17},   {40, "nvfp4", 64, 36},
+    {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},      {3, "q4_1", 32, 20},
+    {6, "q5_0", 32, 22},      {7, "q5_1", 32, 24},      {8, "q8_0", 32, 34},      {9, "q8_1", 32, 36},
+    {10, "q2_K", 256, 84},    {11, "q3_K", 256, 110},   {12, "q4_K", 256, 144},   {13, "q5_K", 256, 176},
+    {14, "q6_K", 256, 210},   {15, "q8_K", 256, 292},   {16, "iq2_xxs", 256, 66}, {17, "iq2_xs", 256, 74},
+    {18, "iq3_xxs", 256, 98}, {19, "iq1_s", 256, 50},   {20, "iq4_nl", 32, 18},   {21, "iq3_s", 256, 110},
+    {22, "iq2_s", 256, 82},   {23, "iq4_xs", 256, 136}, {24, "i8", 1, 1},         {25, "i16", 1, 2},
+    {26, "i32", 1, 4},        {27, "i64", 1, 8},        {28, "f64", 1, 8},        {29, "iq1_m", 256, 56},
+    {30, "bf16", 1, 2},       {34, "tq1_0", 256, 54},   {35, "tq2_0", 256, 66},   {39, "mxfp4", 32, 17},
+    {40, "nvfp4", 64, 36},
 };
 
 constexpr std::uint32_t string_value = 8, array_value = 9;
@@ -40,7 +43,8 @@ class Header {
     take(4);
     // Files of version 1 have narrower counts; nothing has written them since August 2023.
     const std::uint64_t version = number(4);
-    if (version < 2 || version > 3) fail_input(fmt::format("the GGUF file has version {}; 2 and 3 are known", version), path_);
+    if (version < 2 || version > 3)
+      fail_input(fmt::format("the GGUF file has version {}; 2 and 3 are known", version), path_);
     const std::uint64_t tensors = number(8), pairs = number(8);
     for (std::uint64_t i = 0; i < pairs; ++i) {
       text();
@@ -52,7 +56,9 @@ class Header {
   }
 
  private:
-  [[noreturn]] void ends() const { fail_input("the GGUF file ends within its header", path_, "it is damaged or incomplete: download it again"); }
+  [[noreturn]] void ends() const {
+    fail_input("the GGUF file ends within its header", path_, "it is damaged or incomplete: download it again");
+  }
 
   void take(std::uint64_t bytes) {
     if (bytes > left_) ends();
@@ -71,7 +77,8 @@ class Header {
 
   std::string text() {
     const std::uint64_t length = number(8);
-    // What the file does not hold is no reason to take memory for it; names that are longer than the format allows are cut.
+    // What the file does not hold is no reason to take memory for it; names that are longer than the format allows are
+    // cut.
     if (length > left_) ends();
     std::string out(static_cast<std::size_t>(std::min<std::uint64_t>(length, 65536)), '\0');
     if (!in_.read(out.data(), static_cast<std::streamsize>(out.size()))) ends();
@@ -96,14 +103,18 @@ class Header {
 
   int known(std::uint32_t kind) const {
     const int width = width_of(kind);
-    if (width <= 0) fail_input(fmt::format("the GGUF header has a value of an unknown kind ({})", kind), path_, "the file is damaged");
+    if (width <= 0)
+      fail_input(fmt::format("the GGUF header has a value of an unknown kind ({})", kind), path_,
+                 "the file is damaged");
     return width;
   }
 
   void tensor(GgufInventory& out) {
     const std::string name = text().substr(0, 200);
     const std::uint64_t dims = number(4);
-    if (dims > 8) fail_input(fmt::format("the tensor '{}' has {} dimensions; GGUF has 4 at most", name, dims), path_, "the file is damaged");
+    if (dims > 8)
+      fail_input(fmt::format("the tensor '{}' has {} dimensions; GGUF has 4 at most", name, dims), path_,
+                 "the file is damaged");
     double elements = 1;
     std::uint64_t row = 1;
     for (std::uint64_t d = 0; d < dims; ++d) {
@@ -114,10 +125,16 @@ class Header {
     const auto id = static_cast<std::uint32_t>(number(4));
     number(8);  // where its data begin
     const GgufType* type = gguf_type(id);
-    if (!type) fail_input(fmt::format("the tensor '{}' has a format that memplan does not know: number {}", name, id), path_, "a newer memplan may know it");
-    if (elements > 1e15) fail_input(fmt::format("the tensor '{}' has more elements than any device holds", name), path_, "the file is damaged");
+    if (!type)
+      fail_input(fmt::format("the tensor '{}' has a format that memplan does not know: number {}", name, id), path_,
+                 "a newer memplan may know it");
+    if (elements > 1e15)
+      fail_input(fmt::format("the tensor '{}' has more elements than any device holds", name), path_,
+                 "the file is damaged");
     if (row % static_cast<std::uint64_t>(type->block) != 0)
-      fail_input(fmt::format("rows of {} weights of the tensor '{}' are no whole blocks of {} ({})", row, name, type->block, type->name), path_, "the file is damaged");
+      fail_input(fmt::format("rows of {} weights of the tensor '{}' are no whole blocks of {} ({})", row, name,
+                             type->block, type->name),
+                 path_, "the file is damaged");
     const double bytes = elements / static_cast<double>(type->block) * static_cast<double>(type->bytes);
     ++out.tensors;
     out.elements += elements;

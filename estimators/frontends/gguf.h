@@ -8,7 +8,8 @@
 
 namespace memplan::frontends {
 
-/// A format of weights: `block` weights take `bytes` bytes, scales included (the block structures of ggml's ggml-common.h).
+/// A format of weights: `block` weights take `bytes` bytes, scales included (the block structures of ggml's
+/// ggml-common.h).
 struct GgufType {
   std::uint32_t id;
   const char* name;

@@ -11,16 +11,20 @@ namespace memplan {
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs) {
   return catching([&] {
     const frontends::FileKind kind = frontends::detect(path);
-    if (kind == frontends::FileKind::torch_script) return torchscript::read_script(torch_export::Archive(path), path, inputs);
+    if (kind == frontends::FileKind::torch_script)
+      return torchscript::read_script(torch_export::Archive(path), path, inputs);
     if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export))
-      fail(ErrorKind::usage, "the file says itself what its inputs are", "--input", "set open dimensions with --batch, --seq or --dim NAME=N");
+      fail(ErrorKind::usage, "the file says itself what its inputs are", "--input",
+           "set open dimensions with --batch, --seq or --dim NAME=N");
     switch (kind) {
       case frontends::FileKind::onnx: {
         const onnx_format::MappedFile file(path);
         return onnx_format::read_model(file.bytes(), path);
       }
-      case frontends::FileKind::torch_export: return torch_export::read_archive(torch_export::Archive(path), path);
-      default: frontends::refuse_without_graph(kind, path);
+      case frontends::FileKind::torch_export:
+        return torch_export::read_archive(torch_export::Archive(path), path);
+      default:
+        frontends::refuse_without_graph(kind, path);
     }
   });
 }

@@ -1,8 +1,9 @@
 // lower of pipeline.h: the route by which a file becomes a tape, and the passes over it.
+#include "estimators/frontends/lower.h"
+
 #include <fmt/format.h>
 
 #include "estimators/estimate/run_dtype.h"
-#include "estimators/frontends/lower.h"
 #include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
@@ -13,12 +14,12 @@
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/pipeline.h"
 #include "estimators/strategies/checkpointing.h"
+#include "estimators/strategies/context_parallel.h"
+#include "estimators/strategies/expert_parallel.h"
 #include "estimators/strategies/fp8.h"
 #include "estimators/strategies/lora.h"
 #include "estimators/strategies/offload.h"
 #include "estimators/strategies/support.h"
-#include "estimators/strategies/context_parallel.h"
-#include "estimators/strategies/expert_parallel.h"
 #include "estimators/strategies/tensor_parallel.h"
 #include "estimators/tape/casts.h"
 #include "estimators/tape/lifetimes.h"
@@ -32,7 +33,9 @@ namespace {
 /// An input that the file leaves out is None, as PyTorch calls it; the op says whether it can do without.
 void absent_inputs_are_none(Tape& tape) {
   for (Call& call : tape.calls)
-    replace_values(call, [&](ValueId id) { return id.valid() && static_cast<std::size_t>(id.index) < tape.values.size() ? Arg{id} : Arg{}; });
+    replace_values(call, [&](ValueId id) {
+      return id.valid() && static_cast<std::size_t>(id.index) < tape.values.size() ? Arg{id} : Arg{};
+    });
 }
 
 void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
@@ -41,11 +44,14 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
   const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
   const bool by_text = has_text && onnx_format::is_complete_fx(file, program);
   std::optional<Graph> prepared;
-  if (!by_text) prepared = has_text ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
+  if (!by_text)
+    prepared = has_text ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
   const Graph& graph = prepared ? *prepared : file;
   onnx_format::Values values(graph, symbols, tape, model.opset);
-  if (by_text) onnx_format::lower_fx(graph, program, setup, values, tape);
-  else onnx_format::lower_ops(graph, setup, values, tape);
+  if (by_text)
+    onnx_format::lower_fx(graph, program, setup, values, tape);
+  else
+    onnx_format::lower_ops(graph, setup, values, tape);
   values.finish();
   absent_inputs_are_none(tape);
 }
@@ -58,10 +64,13 @@ void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols
     if (!dim.sequence || at == symbols.end()) continue;
     any = true;
     if (at->second % ranks != 0)
-      fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second), "--cp", "use a divisor of the sequence");
+      fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
+           "--cp", "use a divisor of the sequence");
     at->second /= ranks;
   }
-  if (!any) fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp", "export it with a dynamic sequence length, or leave --cp out");
+  if (!any)
+    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp",
+         "export it with a dynamic sequence length, or leave --cp out");
 }
 
 }  // namespace
@@ -89,7 +98,8 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     } else {
       lower_onnx(model, symbols, setup, tape);
     }
-    if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end()) freeze_listed(tape, frozen->second);
+    if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end())
+      freeze_listed(tape, frozen->second);
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, dtype_of_run(setup));
@@ -110,7 +120,8 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
   return catching([&] {
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     if (!setup.checkpoint_save.empty() && nests(tape))
-      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save", "leave it out, or checkpoint each module once");
+      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save",
+           "leave it out, or checkpoint each module once");
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
     if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
     if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});

@@ -1,5 +1,5 @@
-// Files that were packed for the way: said by name, with the command that unpacks them. They are not read through, because
-// what comes out has no size until it is out, and the readers want to skip weights, not to unpack them.
+// Files that were packed for the way: said by name, with the command that unpacks them. They are not read through,
+// because what comes out has no size until it is out, and the readers want to skip weights, not to unpack them.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,20 +15,22 @@ namespace {
 struct Packing {
   const char* name;
   std::string_view magic;
-  const char* command;                ///< writes to stdout what is in its input file; or, where it ends in a blank, unpacks beside it
+  const char* command;  ///< writes to stdout what is in its input file; or, where it ends in a blank, unpacks beside it
   std::array<const char*, 2> endings;
 };
 
 using namespace std::string_view_literals;
 
-/// RFC 1952; RFC 8878; the xz file format 1.1.0; bzip2's header with the magic of its first block; the LZ4 frame format 1.6;
-/// 7zFormat.txt. No ONNX file, zip, pickle or safetensors file begins with these bytes.
+/// RFC 1952; RFC 8878; the xz file format 1.1.0; bzip2's header with the magic of its first block; the LZ4 frame
+/// format 1.6; 7zFormat.txt. No ONNX file, zip, pickle or safetensors file begins with these bytes.
 constexpr Packing packings[] = {
     {"gzip", "\x1f\x8b\x08"sv, "gzip -dc", {".gz", ".tgz"}},
     {"Zstandard", "\x28\xb5\x2f\xfd"sv, "zstd -dc", {".zst", ".zstd"}},
-    {"xz", "\xfd"
-           "7zXZ\0"sv,
-     "xz -dc", {".xz", ".txz"}},
+    {"xz",
+     "\xfd"
+     "7zXZ\0"sv,
+     "xz -dc",
+     {".xz", ".txz"}},
     {"bzip2", "BZh"sv, "bzip2 -dc", {".bz2", ".tbz2"}},
     {"LZ4", "\x04\x22\x4d\x18"sv, "lz4 -dc", {".lz4", ".lz4"}},
     {"7-Zip", "7z\xbc\xaf\x27\x1c"sv, "7z x ", {".7z", ".7z"}},
@@ -43,7 +45,10 @@ const Packing* packing_of(std::string_view head) {
 std::string for_shell(const std::string& path) {
   std::string out = "'";
   for (char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+=,@") == std::string::npos ? path : out + "'";
+  return path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+=,@") ==
+                 std::string::npos
+             ? path
+             : out + "'";
 }
 
 }  // namespace
@@ -60,11 +65,13 @@ void refuse_packed(const std::string& path) {
   for (const std::string ending : p->endings)
     if (path.size() > ending.size() && path.ends_with(ending)) inner = path.substr(0, path.size() - ending.size());
   const std::string_view command = p->command;
-  const bool folder = command.ends_with(' ') || inner.ends_with(".tar") || path.ends_with(".tgz") || path.ends_with(".txz") || path.ends_with(".tbz2");
+  const bool folder = command.ends_with(' ') || inner.ends_with(".tar") || path.ends_with(".tgz") ||
+                      path.ends_with(".txz") || path.ends_with(".tbz2");
   const std::string unpack = command.ends_with(' ') ? p->command + for_shell(path)
                              : folder               ? "tar -xf " + for_shell(path)
-                                                    : fmt::format("{} {} > {}", command, for_shell(path), for_shell(inner));
-  fail_input(fmt::format("the file is compressed with {}", p->name), path, fmt::format("unpack it with `{}` and name the model that comes out", unpack));
+                                      : fmt::format("{} {} > {}", command, for_shell(path), for_shell(inner));
+  fail_input(fmt::format("the file is compressed with {}", p->name), path,
+             fmt::format("unpack it with `{}` and name the model that comes out", unpack));
 }
 
 }  // namespace memplan::frontends

@@ -61,8 +61,8 @@ struct GraphNode {
 struct Graph {
   std::string name;
   std::vector<GraphValue> values;
-  std::vector<GraphNode> nodes;  ///< in an order in which every input is produced before it is used
-  std::vector<GraphValueId> inputs;   ///< without those that are initializers
+  std::vector<GraphNode> nodes;      ///< in an order in which every input is produced before it is used
+  std::vector<GraphValueId> inputs;  ///< without those that are initializers
   std::vector<GraphValueId> outputs;
   std::map<GraphValueId, StoredTensor> initializers;
   std::map<std::string, std::string> metadata;

@@ -56,7 +56,8 @@ void merge(MeasuredCounters& into, const MeasuredCounters& more) {
 
 class Comparer {
  public:
-  Comparer(const Tape& tape, const Schedule& s, const Timeline& t, const Estimate& e, const Measurement& m) : tape_(tape), s_(s), t_(t), e_(e), m_(m) {}
+  Comparer(const Tape& tape, const Schedule& s, const Timeline& t, const Estimate& e, const Measurement& m)
+      : tape_(tape), s_(s), t_(t), e_(e), m_(m) {}
 
   Comparison run() {
     peaks();
@@ -79,10 +80,12 @@ class Comparer {
 
   void by_step() {
     for (const MeasuredStep& step : m_.steps) {
-      const auto it = std::find_if(e_.steps.begin(), e_.steps.end(), [&](const StepSummary& s) { return s.step == step.step; });
+      const auto it =
+          std::find_if(e_.steps.begin(), e_.steps.end(), [&](const StepSummary& s) { return s.step == step.step; });
       if (it == e_.steps.end()) continue;
       ComparedPhase row{step.step, {}, {}};
-      add_counters(row.counters, {it->peak.requested.count, it->peak.allocated.count, it->peak.reserved.count}, step.peak);
+      add_counters(row.counters, {it->peak.requested.count, it->peak.allocated.count, it->peak.reserved.count},
+                   step.peak);
       c_.steps.push_back(std::move(row));
     }
   }
@@ -112,21 +115,28 @@ class Comparer {
     c_.predicted_allocations = static_cast<std::int64_t>(predicted.size());
     c_.measured_allocations = static_cast<std::int64_t>(measured.size());
     for (std::size_t j = 0; j < measured.size(); ++j)
-      c_.equal_allocations += partner[j] >= 0 && predicted[static_cast<std::size_t>(partner[j])].bytes == measured[j].bytes;
+      c_.equal_allocations +=
+          partner[j] >= 0 && predicted[static_cast<std::size_t>(partner[j])].bytes == measured[j].bytes;
     categories(predicted, measured, partner);
     first_difference(predicted, measured, partner);
   }
 
-  void categories(const std::vector<Life>& predicted, const std::vector<Life>& measured, const std::vector<std::int32_t>& partner) {
+  void categories(const std::vector<Life>& predicted, const std::vector<Life>& measured,
+                  const std::vector<std::int32_t>& partner) {
     std::map<std::string, std::pair<std::int64_t, std::int64_t>> bytes;
-    const auto category = [&](const Life& p) -> std::string { return name_of(s_.allocations[static_cast<std::size_t>(p.id)].category); };
-    for (std::int32_t i : alive_at_peak(predicted)) bytes[category(predicted[static_cast<std::size_t>(i)])].first += predicted[static_cast<std::size_t>(i)].bytes;
+    const auto category = [&](const Life& p) -> std::string {
+      return name_of(s_.allocations[static_cast<std::size_t>(p.id)].category);
+    };
+    for (std::int32_t i : alive_at_peak(predicted))
+      bytes[category(predicted[static_cast<std::size_t>(i)])].first += predicted[static_cast<std::size_t>(i)].bytes;
     for (std::int32_t j : alive_at_peak(measured)) {
       const std::int32_t p = partner[static_cast<std::size_t>(j)];
-      bytes[p < 0 ? "not predicted" : category(predicted[static_cast<std::size_t>(p)])].second += measured[static_cast<std::size_t>(j)].bytes;
+      bytes[p < 0 ? "not predicted" : category(predicted[static_cast<std::size_t>(p)])].second +=
+          measured[static_cast<std::size_t>(j)].bytes;
     }
     for (const auto& [name, pair] : bytes) c_.categories.push_back({name, Bytes(pair.first), Bytes(pair.second)});
-    std::stable_sort(c_.categories.begin(), c_.categories.end(), [](const auto& a, const auto& b) { return a.measured > b.measured; });
+    std::stable_sort(c_.categories.begin(), c_.categories.end(),
+                     [](const auto& a, const auto& b) { return a.measured > b.measured; });
   }
 
   std::string name_of_predicted(std::int32_t op) const {
@@ -169,17 +179,21 @@ class Comparer {
     if (scope >= 0) d.module = tape_.scopes[static_cast<std::size_t>(scope)].path;
   }
 
-  void first_difference(const std::vector<Life>& predicted, const std::vector<Life>& measured, const std::vector<std::int32_t>& partner) {
+  void first_difference(const std::vector<Life>& predicted, const std::vector<Life>& measured,
+                        const std::vector<std::int32_t>& partner) {
     // Up to the first pair that is not equal, both number their allocations alike.
     std::size_t equal = 0;
-    while (equal < predicted.size() && equal < measured.size() && partner[equal] == static_cast<std::int32_t>(equal) && predicted[equal].bytes == measured[equal].bytes) ++equal;
+    while (equal < predicted.size() && equal < measured.size() && partner[equal] == static_cast<std::int32_t>(equal) &&
+           predicted[equal].bytes == measured[equal].bytes)
+      ++equal;
     const auto death = [&](const Life& l) { return l.died_before < 0 ? INT64_MAX : l.died_before; };
     std::int64_t earliest = static_cast<std::int64_t>(equal);
     std::size_t other_death = equal;
     for (std::size_t i = 0; i < equal; ++i) {
       if (death(predicted[i]) == death(measured[i])) continue;
       const std::int64_t at = std::min(death(predicted[i]), death(measured[i]));
-      // Beyond the last equal allocation there is nothing to tell it by, and runs may end with more or fewer names bound.
+      // Beyond the last equal allocation there is nothing to tell it by, and runs may end with more or fewer names
+      // bound.
       if (at >= static_cast<std::int64_t>(equal)) continue;
       if (other_death == equal || at < earliest) other_death = i, earliest = at;
     }
@@ -190,7 +204,8 @@ class Comparer {
     const Life* p = equal < predicted.size() ? &predicted[equal] : nullptr;
     const Life* m = equal < measured.size() ? &measured[equal] : nullptr;
     const bool measured_alone = m && (partner[equal] != static_cast<std::int32_t>(equal)) &&
-                                (!p || std::find(partner.begin() + static_cast<std::ptrdiff_t>(equal), partner.end(), static_cast<std::int32_t>(equal)) != partner.end());
+                                (!p || std::find(partner.begin() + static_cast<std::ptrdiff_t>(equal), partner.end(),
+                                                 static_cast<std::int32_t>(equal)) != partner.end());
     const bool predicted_alone = p && !measured_alone && (!m || partner[equal] != static_cast<std::int32_t>(equal));
     if (predicted_alone) m = nullptr;
     if (measured_alone) p = nullptr;
@@ -213,7 +228,8 @@ class Comparer {
     d.kind = later ? "freed later" : "freed earlier";
     d.predicted = d.measured = Bytes(p.bytes);
     locate(d, p.died_op, m.died_op);
-    d.text = fmt::format("{}, {} B: PyTorch frees it {} than predicted", label(p), p.bytes, later ? "later" : "earlier");
+    d.text =
+        fmt::format("{}, {} B: PyTorch frees it {} than predicted", label(p), p.bytes, later ? "later" : "earlier");
     c_.divergence = std::move(d);
   }
 
@@ -233,11 +249,14 @@ double ComparedCounter::relative() const {
 }
 
 const ComparedCounter* Comparison::worst() const {
-  const auto it = std::max_element(peak.begin(), peak.end(), [](const auto& a, const auto& b) { return std::abs(a.relative()) < std::abs(b.relative()); });
+  const auto it = std::max_element(peak.begin(), peak.end(), [](const auto& a, const auto& b) {
+    return std::abs(a.relative()) < std::abs(b.relative());
+  });
   return it == peak.end() ? nullptr : &*it;
 }
 
-Comparison compare(const Tape& tape, const Schedule& schedule, const Timeline& timeline, const Estimate& estimate, const Measurement& measured) {
+Comparison compare(const Tape& tape, const Schedule& schedule, const Timeline& timeline, const Estimate& estimate,
+                   const Measurement& measured) {
   return Comparer(tape, schedule, timeline, estimate, measured).run();
 }
 

@@ -43,7 +43,7 @@ struct Divergence {
 };
 
 struct Comparison {
-  std::vector<ComparedCounter> peak;      ///< of all steps; only counters that were measured
+  std::vector<ComparedCounter> peak;  ///< of all steps; only counters that were measured
   std::vector<ComparedPhase> steps, phases;
   std::vector<ComparedCategory> categories;
   std::int64_t predicted_allocations = 0, measured_allocations = 0, equal_allocations = 0;
@@ -54,6 +54,7 @@ struct Comparison {
 };
 
 /// Everything that the measurement knows. `timeline` is the replay of `schedule`, `estimate` its summary.
-Comparison compare(const Tape& tape, const Schedule& schedule, const Timeline& timeline, const Estimate& estimate, const Measurement& measured);
+Comparison compare(const Tape& tape, const Schedule& schedule, const Timeline& timeline, const Estimate& estimate,
+                   const Measurement& measured);
 
 }  // namespace memplan

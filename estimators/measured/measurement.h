@@ -19,7 +19,11 @@ struct MeasuredCounters {
 inline constexpr const char* counter_names[] = {"requested", "allocated", "reserved", "process"};
 /// The counter of that name, or nullptr.
 inline std::optional<Bytes>* counter_of(MeasuredCounters& c, std::string_view name) {
-  return name == "requested" ? &c.requested : name == "allocated" ? &c.allocated : name == "reserved" ? &c.reserved : name == "process" ? &c.process : nullptr;
+  return name == "requested"   ? &c.requested
+         : name == "allocated" ? &c.allocated
+         : name == "reserved"  ? &c.reserved
+         : name == "process"   ? &c.process
+                               : nullptr;
 }
 
 struct MeasuredStep {
@@ -44,7 +48,7 @@ struct MeasuredEvent {
   enum class Kind : std::uint8_t { alloc, free, segment_alloc, segment_free, out_of_memory } kind = Kind::alloc;
   std::int64_t bytes = 0;  ///< as requested; of segments: as the driver was asked
   std::uint64_t address = 0;
-  std::int32_t op = -1;    ///< into Measurement::ops; -1 unknown
+  std::int32_t op = -1;  ///< into Measurement::ops; -1 unknown
 };
 
 /// A block that was alive at the peak of a snapshot's trace.

@@ -1,6 +1,5 @@
 #include "estimators/measured/pickle.h"
 
-
 #include "estimators/base/error.h"
 
 namespace memplan {
@@ -23,7 +22,9 @@ class PickleReader {
   using Value = Pickle::Value;
   using Kind = Pickle::Kind;
 
-  [[noreturn]] static void damaged() { fail_input("the pickle is damaged or cut off", {}, "write it again with torch.cuda.memory._dump_snapshot"); }
+  [[noreturn]] static void damaged() {
+    fail_input("the pickle is damaged or cut off", {}, "write it again with torch.cuda.memory._dump_snapshot");
+  }
 
   unsigned char byte() {
     if (at_ >= in_.size()) damaged();
@@ -63,8 +64,10 @@ class PickleReader {
     std::uint64_t n = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const auto b = static_cast<unsigned char>(bytes[i]);
-      if (i < 8) n |= static_cast<std::uint64_t>(b) << (8 * i);
-      else if (b != 0 && b != 0xff) fail_input("the pickle holds a number of more than 64 bits");
+      if (i < 8)
+        n |= static_cast<std::uint64_t>(b) << (8 * i);
+      else if (b != 0 && b != 0xff)
+        fail_input("the pickle holds a number of more than 64 bits");
     }
     const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80);
     if (negative && bytes.size() < 8) n |= ~std::uint64_t{0} << (8 * bytes.size());
@@ -120,23 +123,50 @@ class PickleReader {
   void step(unsigned char op) {
     if (stack_.size() > limits_.values) fail_input("the pickle holds more values than memplan reads");
     switch (op) {
-      case 0x80: if (byte() > 5) fail_input("the pickle is of a protocol that memplan does not know"); return;
-      case 0x95: number(8); return;  // FRAME: a hint for readers of streams
-      case '.': out_.root_ = pop(); done_ = true; return;
+      case 0x80:
+        if (byte() > 5) fail_input("the pickle is of a protocol that memplan does not know");
+        return;
+      case 0x95:
+        number(8);
+        return;  // FRAME: a hint for readers of streams
+      case '.':
+        out_.root_ = pop();
+        done_ = true;
+        return;
       case '(':
         if (marks_.size() >= limits_.depth) fail_input("the pickle is nested deeper than memplan reads");
         marks_.push_back(stack_.size());
         return;
-      case '0': pop(); return;
-      case '1': pop_to_mark(); return;
-      case 'N': push(none_); return;
-      case 0x88: push(true_); return;
-      case 0x89: push(false_); return;
-      case 'J': push_integer(static_cast<std::int32_t>(number(4))); return;
-      case 'K': push_integer(static_cast<std::int64_t>(number(1))); return;
-      case 'M': push_integer(static_cast<std::int64_t>(number(2))); return;
-      case 0x8a: push_long(number(1)); return;
-      case 0x8b: push_long(number(4)); return;
+      case '0':
+        pop();
+        return;
+      case '1':
+        pop_to_mark();
+        return;
+      case 'N':
+        push(none_);
+        return;
+      case 0x88:
+        push(true_);
+        return;
+      case 0x89:
+        push(false_);
+        return;
+      case 'J':
+        push_integer(static_cast<std::int32_t>(number(4)));
+        return;
+      case 'K':
+        push_integer(static_cast<std::int64_t>(number(1)));
+        return;
+      case 'M':
+        push_integer(static_cast<std::int64_t>(number(2)));
+        return;
+      case 0x8a:
+        push_long(number(1));
+        return;
+      case 0x8b:
+        push_long(number(4));
+        return;
       case 'G': {
         const std::string_view raw = take(8);
         std::uint64_t bits = 0;
@@ -144,30 +174,99 @@ class PickleReader {
         push(add(Kind::real, static_cast<std::int64_t>(bits)));
         return;
       }
-      case 0x8c: case 'C': case 'U': push_text(take(number(1))); return;
-      case 'X': case 'B': case 'T': push_text(take(number(4))); return;
-      case 0x8d: case 0x8e: push_text(take(number(8))); return;
-      case ']': push(add_container(Kind::list, {})); return;
-      case '}': push(add_container(Kind::dict, {})); return;
-      case ')': push(add_container(Kind::tuple, {})); return;
-      case 0x85: push_tuple(1); return;
-      case 0x86: push_tuple(2); return;
-      case 0x87: push_tuple(3); return;
-      case 't': push_counted(Kind::tuple); return;
-      case 'l': push_counted(Kind::list); return;
-      case 'd': push_counted(Kind::dict); return;
-      case 'a': { const Value v = pop(); append({v}, Kind::list); return; }
-      case 'e': { const auto items = pop_to_mark(); append(items, Kind::list); return; }
-      case 's': { const Value v = pop(), k = pop(); append({k, v}, Kind::dict); return; }
-      case 'u': { const auto items = pop_to_mark(); append(items, Kind::dict); return; }
-      case 'h': recall(number(1)); return;
-      case 'j': recall(number(4)); return;
-      case 'q': remember(number(1)); return;
-      case 'r': remember(number(4)); return;
-      case 0x94: remember(memo_.size()); return;
-      case 'c': case 0x93: case 'R': case 'b': case 'i': case 'o': case 0x81: case 0x92: case 0x82: case 0x83: case 0x84: case 'P': case 'Q':
-        fail_input("the pickle asks for code to be run, and memplan runs none", {}, "a memory snapshot of torch.cuda.memory._dump_snapshot holds plain data only");
-      default: damaged();
+      case 0x8c:
+      case 'C':
+      case 'U':
+        push_text(take(number(1)));
+        return;
+      case 'X':
+      case 'B':
+      case 'T':
+        push_text(take(number(4)));
+        return;
+      case 0x8d:
+      case 0x8e:
+        push_text(take(number(8)));
+        return;
+      case ']':
+        push(add_container(Kind::list, {}));
+        return;
+      case '}':
+        push(add_container(Kind::dict, {}));
+        return;
+      case ')':
+        push(add_container(Kind::tuple, {}));
+        return;
+      case 0x85:
+        push_tuple(1);
+        return;
+      case 0x86:
+        push_tuple(2);
+        return;
+      case 0x87:
+        push_tuple(3);
+        return;
+      case 't':
+        push_counted(Kind::tuple);
+        return;
+      case 'l':
+        push_counted(Kind::list);
+        return;
+      case 'd':
+        push_counted(Kind::dict);
+        return;
+      case 'a': {
+        const Value v = pop();
+        append({v}, Kind::list);
+        return;
+      }
+      case 'e': {
+        const auto items = pop_to_mark();
+        append(items, Kind::list);
+        return;
+      }
+      case 's': {
+        const Value v = pop(), k = pop();
+        append({k, v}, Kind::dict);
+        return;
+      }
+      case 'u': {
+        const auto items = pop_to_mark();
+        append(items, Kind::dict);
+        return;
+      }
+      case 'h':
+        recall(number(1));
+        return;
+      case 'j':
+        recall(number(4));
+        return;
+      case 'q':
+        remember(number(1));
+        return;
+      case 'r':
+        remember(number(4));
+        return;
+      case 0x94:
+        remember(memo_.size());
+        return;
+      case 'c':
+      case 0x93:
+      case 'R':
+      case 'b':
+      case 'i':
+      case 'o':
+      case 0x81:
+      case 0x92:
+      case 0x82:
+      case 0x83:
+      case 0x84:
+      case 'P':
+      case 'Q':
+        fail_input("the pickle asks for code to be run, and memplan runs none", {},
+                   "a memory snapshot of torch.cuda.memory._dump_snapshot holds plain data only");
+      default:
+        damaged();
     }
   }
   void push_counted(Kind kind) {

@@ -1,5 +1,5 @@
-// Pickles that hold plain data, read without executing anything: no object is ever built by name, so a file that asks for
-// one is refused. Enough for what torch.cuda.memory._dump_snapshot writes.
+// Pickles that hold plain data, read without executing anything: no object is ever built by name, so a file that asks
+// for one is refused. Enough for what torch.cuda.memory._dump_snapshot writes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct PickleLimits {
   std::size_t depth = 64;                     ///< of the stack of open containers
 };
 
-/// A parsed pickle. Values are numbered; containers hold numbers of values, so that one value may stand in several places.
+/// A parsed pickle. Values are numbered; containers hold numbers of values, so that one value may stand in several
+/// places.
 class Pickle {
  public:
   enum class Kind : std::uint8_t { none, boolean, integer, real, text, list, tuple, dict };

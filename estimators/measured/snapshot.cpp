@@ -16,11 +16,12 @@ using nlohmann::json;
 
 namespace {
 
-/// Below the packages of a Python the package tells, wherever that Python lies (build/torch/lib/…); elsewhere a folder "torch",
-/// as in a checkout of PyTorch.
+/// Below the packages of a Python the package tells, wherever that Python lies (build/torch/lib/…); elsewhere a folder
+/// "torch", as in a checkout of PyTorch.
 bool of_torch(std::string_view path) {
   for (const std::string_view packages : {"/site-packages/", "/dist-packages/"})
-    if (const auto at = path.rfind(packages); at != std::string_view::npos) return path.substr(at + packages.size()).starts_with("torch/");
+    if (const auto at = path.rfind(packages); at != std::string_view::npos)
+      return path.substr(at + packages.size()).starts_with("torch/");
   return path.find("/torch/") != std::string_view::npos;
 }
 
@@ -70,11 +71,14 @@ class Reader {
   Snapshot read(Value root) {
     Value segments{}, traces{};
     const bool has_segments = d_.find(root, "segments", segments), has_traces = d_.find(root, "device_traces", traces);
-    if ((!has_segments && !has_traces) || (has_segments && !d_.is_list(segments)) || (has_traces && !d_.is_list(traces)))
-      fail_input("the file is no memory snapshot of PyTorch", {}, "write one with torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")");
+    if ((!has_segments && !has_traces) || (has_segments && !d_.is_list(segments)) ||
+        (has_traces && !d_.is_list(traces)))
+      fail_input("the file is no memory snapshot of PyTorch", {},
+                 "write one with torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")");
     choose_device(has_segments ? &segments : nullptr, has_traces ? &traces : nullptr);
     if (has_segments) each(segments, [&](Value s) { segment(s); });
-    if (has_traces && s_.device < static_cast<std::int64_t>(d_.count(traces))) trace(d_.item(traces, static_cast<std::size_t>(s_.device)));
+    if (has_traces && s_.device < static_cast<std::int64_t>(d_.count(traces)))
+      trace(d_.item(traces, static_cast<std::size_t>(s_.device)));
     return std::move(s_);
   }
 
@@ -101,13 +105,15 @@ class Reader {
 
   void choose_device(const Value* segments, const Value* traces) {
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> weight;  // reserved, events
-    if (segments) each(*segments, [&](Value s) {
-      auto& w = weight[number(s, "device", 0)].first;
-      w = checked_add(w, size(s, "total_size"));
-    });
+    if (segments)
+      each(*segments, [&](Value s) {
+        auto& w = weight[number(s, "device", 0)].first;
+        w = checked_add(w, size(s, "total_size"));
+      });
     if (traces)
       for (std::size_t i = 0; i < d_.count(*traces); ++i)
-        if (d_.is_list(d_.item(*traces, i)) && d_.count(d_.item(*traces, i)) > 0) weight[static_cast<std::int64_t>(i)].second = static_cast<std::int64_t>(d_.count(d_.item(*traces, i)));
+        if (d_.is_list(d_.item(*traces, i)) && d_.count(d_.item(*traces, i)) > 0)
+          weight[static_cast<std::int64_t>(i)].second = static_cast<std::int64_t>(d_.count(d_.item(*traces, i)));
     s_.devices = static_cast<std::int64_t>(weight.size());
     std::pair<std::int64_t, std::int64_t> best{-1, -1};
     for (const auto& [device, w] : weight)
@@ -140,12 +146,18 @@ class Reader {
       if (!d_.find(e, "action", action)) fail_input("an event of the snapshot's trace has no action");
       const std::string word = d_.text(action);
       MeasuredEvent::Kind kind;
-      if (word == "alloc") kind = MeasuredEvent::Kind::alloc;
-      else if (word == "free_requested") kind = MeasuredEvent::Kind::free;
-      else if (word == "segment_alloc" || word == "segment_map") kind = MeasuredEvent::Kind::segment_alloc;
-      else if (word == "segment_free" || word == "segment_unmap") kind = MeasuredEvent::Kind::segment_free;
-      else if (word == "oom") kind = MeasuredEvent::Kind::out_of_memory;
-      else return;
+      if (word == "alloc")
+        kind = MeasuredEvent::Kind::alloc;
+      else if (word == "free_requested")
+        kind = MeasuredEvent::Kind::free;
+      else if (word == "segment_alloc" || word == "segment_map")
+        kind = MeasuredEvent::Kind::segment_alloc;
+      else if (word == "segment_free" || word == "segment_unmap")
+        kind = MeasuredEvent::Kind::segment_free;
+      else if (word == "oom")
+        kind = MeasuredEvent::Kind::out_of_memory;
+      else
+        return;
       SnapshotEntry entry{{kind, size(e, "size"), static_cast<std::uint64_t>(number(e, "addr", 0)), -1}, -1};
       if (kind == MeasuredEvent::Kind::alloc) {
         const std::string text = place_text(e);
@@ -168,7 +180,9 @@ class Reader {
       if (!d_.find(f, "filename", file) || !d_.find(f, "name", name)) continue;
       const std::string path = d_.text(file);
       if (path.empty() || path == "??") continue;
-      const std::string text = fmt::format("{}:{} {}", path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1), number(f, "line", 0), d_.text(name));
+      const std::string text =
+          fmt::format("{}:{} {}", path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1),
+                      number(f, "line", 0), d_.text(name));
       if (first.empty()) first = text;
       const bool python = path.ends_with(".py");
       if (python && !of_torch(path) && path.find("<") == std::string::npos) return text;
@@ -196,12 +210,16 @@ Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path
   using Kind = MeasuredEvent::Kind;
   Measurement m;
   m.source = "the memory snapshot " + path;
-  if (s.devices > 1) m.notes.push_back(fmt::format("the snapshot has {} devices; device {}, which holds most, is compared", s.devices, s.device));
+  if (s.devices > 1)
+    m.notes.push_back(
+        fmt::format("the snapshot has {} devices; device {}, which holds most, is compared", s.devices, s.device));
   if (s.trace.empty()) {
     m.peak.reserved = Bytes(s.reserved);
-    m.notes.push_back(fmt::format("the snapshot has no trace, so that of its peak only the reserved bytes are known; {} were requested when it was taken. "
-                                  "torch.cuda.memory._record_memory_history() before the first step records one",
-                                  to_human(Bytes(s.requested))));
+    m.notes.push_back(
+        fmt::format("the snapshot has no trace, so that of its peak only the reserved bytes are known; {} were "
+                    "requested when it was taken. "
+                    "torch.cuda.memory._record_memory_history() before the first step records one",
+                    to_human(Bytes(s.requested))));
     return m;
   }
   // Levels before the trace: those at its end, rolled back.
@@ -213,7 +231,8 @@ Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path
     if (e.event.kind == Kind::segment_free) net_reserved = checked_add(net_reserved, -e.event.bytes);
     if (e.event.kind == Kind::out_of_memory) m.out_of_memory = "the trace has an out-of-memory event";
   }
-  const std::int64_t before = std::max<std::int64_t>(0, s.requested - net), reserved_before = std::max<std::int64_t>(0, s.reserved - net_reserved);
+  const std::int64_t before = std::max<std::int64_t>(0, s.requested - net),
+                     reserved_before = std::max<std::int64_t>(0, s.reserved - net_reserved);
   std::int64_t level = before, peak = before, reserved = reserved_before, reserved_peak = reserved_before;
   std::size_t peak_at = 0;
   for (std::size_t i = 0; i < s.trace.size(); ++i) {
@@ -231,21 +250,25 @@ Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path
   std::unordered_map<std::uint64_t, MeasuredBlock> alive;
   std::unordered_map<std::uint64_t, bool> known;
   for (const SnapshotEntry& e : s.trace)
-    if (e.event.kind == Kind::alloc || e.event.kind == Kind::free) known.emplace(e.event.address, e.event.kind == Kind::alloc);
+    if (e.event.kind == Kind::alloc || e.event.kind == Kind::free)
+      known.emplace(e.event.address, e.event.kind == Kind::alloc);
   for (const SnapshotBlock& b : s.active)
     if (!known.count(b.address)) alive[b.address] = {b.requested, b.where};
   for (std::size_t i = 0; i < s.trace.size(); ++i) {
     const SnapshotEntry& e = s.trace[i];
-    if (i <= peak_at && e.event.kind == Kind::alloc) alive[e.event.address] = {e.event.bytes, s.places[static_cast<std::size_t>(e.where)]};
+    if (i <= peak_at && e.event.kind == Kind::alloc)
+      alive[e.event.address] = {e.event.bytes, s.places[static_cast<std::size_t>(e.where)]};
     if (i <= peak_at && e.event.kind == Kind::free) alive.erase(e.event.address);
     // Freed after the peak without having been asked for in the trace: it was there all along.
     if (i > peak_at && e.event.kind == Kind::free) {
       const auto it = known.find(e.event.address);
-      if (it != known.end() && !it->second) alive[e.event.address] = {e.event.bytes, "made before the trace begins"}, known.erase(it);
+      if (it != known.end() && !it->second)
+        alive[e.event.address] = {e.event.bytes, "made before the trace begins"}, known.erase(it);
     }
   }
   for (auto& [address, block] : alive) m.largest_at_peak.push_back(std::move(block));
-  std::sort(m.largest_at_peak.begin(), m.largest_at_peak.end(), [](const auto& a, const auto& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.where < b.where; });
+  std::sort(m.largest_at_peak.begin(), m.largest_at_peak.end(),
+            [](const auto& a, const auto& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.where < b.where; });
   if (before > 0) m.notes.push_back(fmt::format("{} were in use before the trace begins", to_human(Bytes(before))));
   // A trace from the first allocation on is the whole run, which can be compared event by event.
   if (before == 0 && reserved_before == 0) {

@@ -72,7 +72,8 @@ std::vector<std::int32_t> partners(const std::vector<Life>& p, const std::vector
 std::vector<std::int32_t> alive_at_peak(const std::vector<Life>& lives) {
   std::vector<std::vector<std::int32_t>> dying(lives.size() + 1);
   for (std::size_t i = 0; i < lives.size(); ++i)
-    if (lives[i].died_before >= 0) dying[static_cast<std::size_t>(lives[i].died_before)].push_back(static_cast<std::int32_t>(i));
+    if (lives[i].died_before >= 0)
+      dying[static_cast<std::size_t>(lives[i].died_before)].push_back(static_cast<std::int32_t>(i));
   std::int64_t level = 0, best = -1, best_at = -1;
   for (std::size_t i = 0; i < lives.size(); ++i) {
     for (std::int32_t d : dying[i]) level -= lives[static_cast<std::size_t>(d)].bytes;

@@ -12,10 +12,10 @@ namespace memplan {
 /// One allocation of a run. Requests of no bytes are left out: PyTorch's allocator never sees them.
 struct Life {
   std::int64_t bytes = 0;
-  std::int32_t id = -1;          ///< predicted: into Schedule::allocations; measured: -1
-  std::int32_t born_op = -1;     ///< into the ops of its run
+  std::int32_t id = -1;       ///< predicted: into Schedule::allocations; measured: -1
+  std::int32_t born_op = -1;  ///< into the ops of its run
   std::int32_t died_op = -1;
-  std::int64_t died_before = -1; ///< it is freed before the allocation of this number; -1: alive at the end
+  std::int64_t died_before = -1;  ///< it is freed before the allocation of this number; -1: alive at the end
 };
 
 std::vector<Life> lives_of(const Schedule& schedule);

@@ -10,7 +10,8 @@ std::vector<MappedSegment> with_allocations(const CachingAllocator& allocator, c
     MappedSegment segment{s.address, s.bytes, s.stream, s.small, s.expandable, {}};
     segment.blocks.reserve(s.blocks.size());
     for (const BlockView& b : s.blocks)
-      segment.blocks.push_back({b.address, b.bytes, b.requested, b.allocated ? owner[static_cast<std::size_t>(b.id)] : -1});
+      segment.blocks.push_back(
+          {b.address, b.bytes, b.requested, b.allocated ? owner[static_cast<std::size_t>(b.id)] : -1});
     out.push_back(std::move(segment));
   }
   return out;
@@ -18,7 +19,8 @@ std::vector<MappedSegment> with_allocations(const CachingAllocator& allocator, c
 
 }  // namespace
 
-Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device, std::int32_t event) {
+Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device,
+                             std::int32_t event) {
   return catching([&] {
     CachingAllocator allocator(setup, DeviceMemory(device.total, device.context));
     MemoryMap map;
@@ -37,9 +39,11 @@ Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& set
       } else if (schedule.allocations[id].size.count > 0) {
         const Allocation& a = schedule.allocations[id];
         blocks[id] = allocator.malloc(a.size.count, a.stream);
-        if (blocks[id] == no_block) map.refused = a.size.count;
+        if (blocks[id] == no_block)
+          map.refused = a.size.count;
         else {
-          if (static_cast<std::size_t>(blocks[id]) >= owner.size()) owner.resize(static_cast<std::size_t>(blocks[id]) + 1, -1);
+          if (static_cast<std::size_t>(blocks[id]) >= owner.size())
+            owner.resize(static_cast<std::size_t>(blocks[id]) + 1, -1);
           owner[static_cast<std::size_t>(blocks[id])] = e.allocation;
         }
       }

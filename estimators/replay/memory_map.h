@@ -39,6 +39,7 @@ struct MemoryMap {
 };
 
 /// Replays the schedule and keeps the map right after `event` (an index into Schedule::events).
-Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device, std::int32_t event);
+Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device,
+                             std::int32_t event);
 
 }  // namespace memplan

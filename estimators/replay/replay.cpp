@@ -39,7 +39,8 @@ Result<Timeline> replay(const Schedule& schedule, const AllocatorSetup& setup, c
           blocks[id] = no_block;
         }
       }
-      timeline.samples.push_back({all.requested_bytes.current, all.allocated_bytes.current, all.reserved_bytes.current});
+      timeline.samples.push_back(
+          {all.requested_bytes.current, all.allocated_bytes.current, all.reserved_bytes.current});
     }
     timeline.segments = all.segment.current;
     timeline.retries = allocator.stats().num_alloc_retries;

@@ -9,7 +9,17 @@
 
 namespace memplan {
 
-enum class Category : std::uint8_t { parameter, buffer, gradient, optimizer_state, activation, temporary, workspace, input, output };
+enum class Category : std::uint8_t {
+  parameter,
+  buffer,
+  gradient,
+  optimizer_state,
+  activation,
+  temporary,
+  workspace,
+  input,
+  output
+};
 inline constexpr int category_count = 9;
 const char* name_of(Category category);
 
@@ -25,7 +35,8 @@ struct Allocation {
   std::int32_t stream = 0;
   Category category = Category::temporary;
   std::int32_t label = -1;  ///< index into Schedule::names ("layer1.0.conv1.weight", "relu_3"); -1 none
-  std::int32_t reason = -1; ///< index into Schedule::names: why it was kept longest ("saved for backward by aten::mul")
+  std::int32_t reason =
+      -1;  ///< index into Schedule::names: why it was kept longest ("saved for backward by aten::mul")
   std::int32_t shape_at = -1;  ///< index into Schedule::shapes; -1 none
 };
 

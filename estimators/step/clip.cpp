@@ -31,8 +31,8 @@ void clip_grad_norm(Run& r, const TensorList& parameters) {
     op::reduction_scratch(r, stacked, total, {}, 4);
   }
   norms.clear();
-  Tensor sum = r.empty({}, dtype);          // total_norm + 1e-6
-  Tensor reciprocal = r.empty({}, dtype);   // max_norm / …: reciprocal, then the product
+  Tensor sum = r.empty({}, dtype);         // total_norm + 1e-6
+  Tensor reciprocal = r.empty({}, dtype);  // max_norm / …: reciprocal, then the product
   Tensor coefficient = r.empty({}, dtype);
   reciprocal.reset();
   sum.reset();

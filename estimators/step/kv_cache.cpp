@@ -38,18 +38,21 @@ std::vector<KvLayer> kv_layers(const Tape& tape, const Environment& env) {
       if (all) operands[i] = env.values[static_cast<std::size_t>(id->index)].tensor();
     }
     if (!all || operands[1]->rank() != 4 || operands[0]->size(2) != operands[1]->size(2)) continue;
-    KvLayer layer{operands[1]->size(1), operands[1]->size(3), operands[2]->size(3), operands[1]->dtype, {}, operands[1]->size(2)};
+    KvLayer layer{operands[1]->size(1), operands[1]->size(3), operands[2]->size(3), operands[1]->dtype, {},
+                  operands[1]->size(2)};
     if (call.scope >= 0) layer.module = tape.scopes[static_cast<std::size_t>(call.scope)].path;
     layers.push_back(std::move(layer));
   }
   if (layers.empty())
-    fail(ErrorKind::usage, "the model has no causal attention whose keys and values could be cached", "--kv-cache", "leave --kv-cache out");
+    fail(ErrorKind::usage, "the model has no causal attention whose keys and values could be cached", "--kv-cache",
+         "leave --kv-cache out");
   return layers;
 }
 
 Bytes kv_cache_bytes(const std::vector<KvLayer>& layers, const KvCacheSetup& setup) {
   Bytes sum;
-  for (const KvLayer& l : layers) sum += bytes_of(setup.dtype.value_or(l.dtype), checked_mul(tokens(setup), l.elements_per_token()));
+  for (const KvLayer& l : layers)
+    sum += bytes_of(setup.dtype.value_or(l.dtype), checked_mul(tokens(setup), l.elements_per_token()));
   return sum;
 }
 

@@ -28,7 +28,8 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
     s.sizes = y->sizes;
     s.dtype = y->dtype;
   } else if (s.loss == Loss::cross_entropy) {
-    if (y->rank() < 2) fail(ErrorKind::usage, "cross entropy needs an output of classes", "--loss", "use --loss mse or --loss sum");
+    if (y->rank() < 2)
+      fail(ErrorKind::usage, "cross entropy needs an output of classes", "--loss", "use --loss mse or --loss sum");
     s.sizes = y->sizes;
     s.sizes.erase(y->rank() == 4 ? 1 : y->rank() - 1);
   }
@@ -55,17 +56,20 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
     return call_op(r, *registry().find(op), std::move(args), {})[0].tensor();
   };
   switch (s.loss) {
-    case Loss::mse: return run("aten::mse_loss", {y, target});
+    case Loss::mse:
+      return run("aten::mse_loss", {y, target});
     case Loss::cross_entropy: {
       if (y->rank() == 2 || y->rank() == 4) return run("aten::cross_entropy_loss", {y, target});
       // Megatron-LM's model takes the loss of every token itself; the mean is taken of what its mask leaves.
-      if (is_megatron(r.setup.parallel.sharding) && y->rank() == 3 && r.grad_mode) return run("aten::mean", {run("memplan::vocab_cross_entropy", {y, target})});
+      if (is_megatron(r.setup.parallel.sharding) && y->rank() == 3 && r.grad_mode)
+        return run("aten::mean", {run("memplan::vocab_cross_entropy", {y, target})});
       Tensor flat = op::flatten(r, y, 0, -2);
       Tensor classes = op::flatten(r, target, 0, -1);
       return run("aten::cross_entropy_loss", {flat, classes});
     }
     case Loss::automatic:
-    case Loss::sum: return y->rank() == 0 ? y : run("aten::sum", {y});
+    case Loss::sum:
+      return y->rank() == 0 ? y : run("aten::sum", {y});
   }
   return {};
 }

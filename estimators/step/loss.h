@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "estimators/aten/value.h"
 #include "estimators/aten/run.h"
+#include "estimators/aten/value.h"
 #include "estimators/estimate/setup.h"
 
 namespace memplan {

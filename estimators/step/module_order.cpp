@@ -52,12 +52,15 @@ std::vector<ValueId> module_order(const Tape& tape) {
 std::vector<std::vector<ValueId>> flattened_groups(const Tape& tape) {
   std::vector<std::vector<ValueId>> out;
   for (const Call& call : tape.calls) {
-    if (call.op != "aten::lstm.input" && call.op != "aten::gru.input" && call.op != "aten::rnn_tanh.input" && call.op != "aten::rnn_relu.input") continue;
+    if (call.op != "aten::lstm.input" && call.op != "aten::gru.input" && call.op != "aten::rnn_tanh.input" &&
+        call.op != "aten::rnn_relu.input")
+      continue;
     const auto* list = call.args.size() > 2 ? std::get_if<Arg::List>(&call.args[2].value) : nullptr;
     if (!list) continue;
     std::vector<ValueId> group;
     for (const Arg& a : *list)
-      if (const auto* id = std::get_if<ValueId>(&a.value); id && tape.values[id->index].kind == ValueKind::parameter) group.push_back(*id);
+      if (const auto* id = std::get_if<ValueId>(&a.value); id && tape.values[id->index].kind == ValueKind::parameter)
+        group.push_back(*id);
     if (group.size() != list->size() || std::find(out.begin(), out.end(), group) != out.end()) continue;
     out.push_back(std::move(group));
   }

@@ -13,7 +13,8 @@ namespace memplan {
 namespace {
 
 Tensor norm(Run& r, const Tensor& x) {
-  return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), Value(), Value(false)}, {})[0].tensor();
+  return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), Value(), Value(false)}, {})[0]
+      .tensor();
 }
 
 /// torch/optim/_muon.py: one matrix after the other, five Newton-Schulz steps in bfloat16 each.
@@ -70,7 +71,8 @@ class Muon : public Optimizer {
 
 class Both : public Optimizer {
  public:
-  Both(std::unique_ptr<Optimizer> first, std::unique_ptr<Optimizer> second) : first_(std::move(first)), second_(std::move(second)) {}
+  Both(std::unique_ptr<Optimizer> first, std::unique_ptr<Optimizer> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
   void step(Run& r) override {
     first_->step(r);
     second_->step(r);
@@ -92,8 +94,10 @@ std::vector<ValueId> hidden_matrices(const Tape& tape) {
       const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
       if (v.kind != ValueKind::parameter || v.sizes.size() != 2) return;
       const ValueId owner = v.same_storage_as.valid() ? v.same_storage_as : id;
-      if (embedding) excluded.insert(owner);
-      else last = owner;
+      if (embedding)
+        excluded.insert(owner);
+      else
+        last = owner;
     });
   }
   if (last.valid()) excluded.insert(last);
@@ -105,10 +109,13 @@ std::vector<ValueId> hidden_matrices(const Tape& tape) {
   return out;
 }
 
-std::unique_ptr<Optimizer> make_muon(Run& r, const OptimizerSetup& setup, const TensorList& hidden, const TensorList& others) {
+std::unique_ptr<Optimizer> make_muon(Run& r, const OptimizerSetup& setup, const TensorList& hidden,
+                                     const TensorList& others) {
   if (setup.impl == OptimizerImpl::fused || setup.impl == OptimizerImpl::foreach)
     fail(ErrorKind::usage, "PyTorch has one implementation of Muon", "--optimizer-impl", "leave it out");
-  if (hidden.empty()) fail(ErrorKind::usage, "the model has no hidden matrices for Muon", "--optimizer muon", "choose another optimizer, adamw for example");
+  if (hidden.empty())
+    fail(ErrorKind::usage, "the model has no hidden matrices for Muon", "--optimizer muon",
+         "choose another optimizer, adamw for example");
   OptimizerSetup adamw = setup;
   adamw.kind = OptimizerKind::adamw;
   return std::make_unique<Both>(std::make_unique<Muon>(hidden), make_optimizer(r, adamw, others));

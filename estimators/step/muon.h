@@ -10,6 +10,7 @@ namespace memplan {
 std::vector<ValueId> hidden_matrices(const Tape& tape);
 
 /// Both optimizers, stepped one after the other. `setup` is AdamW's.
-std::unique_ptr<Optimizer> make_muon(Run& run, const OptimizerSetup& setup, const TensorList& hidden, const TensorList& others);
+std::unique_ptr<Optimizer> make_muon(Run& run, const OptimizerSetup& setup, const TensorList& hidden,
+                                     const TensorList& others);
 
 }  // namespace memplan

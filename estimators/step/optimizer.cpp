@@ -48,12 +48,14 @@ struct Base : Optimizer {
       for (std::size_t i : all) single(r, i);
       end_loop();
     } else if (setup.impl != Impl::fused) {
-      for (auto& [dtype, group] : groups) foreach(r, group);
+      for (auto& [dtype, group] : groups)
+        foreach (r, group)
+          ;
     }
   }
 
   virtual void init(Run&, std::size_t) {}
-  virtual void foreach(Run&, const std::vector<std::size_t>& group) = 0;
+  virtual void foreach (Run&, const std::vector<std::size_t>& group) = 0;
   virtual void single(Run&, std::size_t) = 0;
   virtual void end_loop() {}
 
@@ -83,17 +85,19 @@ struct Sgd : Base {
   using Base::Base;
   std::map<std::size_t, Tensor> momentum;
 
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+  void foreach (Run& r, const std::vector<std::size_t>& group) override {
     PyList grads = decayed(r, group);
     if (setup.momentum == 0) return;
     for (std::size_t k = 0; k < group.size(); ++k) {
       const std::size_t i = group[k];
-      if (!momentum.count(i)) momentum[i] = state_like(r, grads.empty() ? parameters[i]->grad : grads[k], "momentum_buffer");
+      if (!momentum.count(i))
+        momentum[i] = state_like(r, grads.empty() ? parameters[i]->grad : grads[k], "momentum_buffer");
     }
   }
   void init(Run& r, std::size_t i) override {
     // _fused_sgd makes the buffers with empty_like for all parameters when the first step finds none.
-    if (setup.impl == Impl::fused && setup.momentum != 0 && !momentum.count(i)) momentum[i] = state_like(r, parameters[i], "momentum_buffer");
+    if (setup.impl == Impl::fused && setup.momentum != 0 && !momentum.count(i))
+      momentum[i] = state_like(r, parameters[i], "momentum_buffer");
   }
   void single(Run& r, std::size_t i) override {
     const Tensor& p = parameters[i];
@@ -125,13 +129,14 @@ struct Adam : Base {
     s.square = state_like(r, p, "exp_avg_sq");
     if (setup.amsgrad) s.maximum = state_like(r, p, "max_exp_avg_sq");
   }
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+  void foreach (Run& r, const std::vector<std::size_t>& group) override {
     { PyList grads = decoupled ? PyList{} : decayed(r, group); }
     PyList roots = list_like(r, group);  // torch._foreach_sqrt(exp_avg_sqs)
   }
   void single(Run& r, std::size_t i) override {
     const Tensor& p = parameters[i];
-    // A replicated DTensor gradient of a cut parameter (memplan::vocab_embedding) is cut anew for each op that reads it.
+    // A replicated DTensor gradient of a cut parameter (memplan::vocab_embedding) is cut anew for each op that reads
+    // it.
     if (p->grad->storage->bytes > p->storage->bytes) {
       { Tensor lerp = r.empty_like(p->grad); }
       Tensor first = r.empty_like(p->grad), second = r.empty_like(p->grad);
@@ -151,7 +156,7 @@ struct Adagrad : Base {
   Adagrad(Run& r, const OptimizerSetup& s, const TensorList& p) : Base(r, s, p) {
     for (const Tensor& t : p) sums.push_back(state_like(r, t, "sum"));
   }
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+  void foreach (Run& r, const std::vector<std::size_t>& group) override {
     PyList grads = decayed(r, group);
     PyList roots = list_like(r, group);
     PyList numerators = grads.empty() ? list_like(r, group) : PyList{};
@@ -177,7 +182,7 @@ struct RmsProp : Base {
     s.square = state_like(r, parameters[i], "square_avg");
     if (setup.momentum > 0) s.momentum = state_like(r, parameters[i], "momentum_buffer");
   }
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+  void foreach (Run& r, const std::vector<std::size_t>& group) override {
     PyList grads = decayed(r, group);
     PyList roots = list_like(r, group);
   }
@@ -221,7 +226,11 @@ struct Adafactor : Base {
       row_mean = norm(r, p->grad, {-1});
       column_mean = norm(r, p->grad, {-2});
       estimate = op::matmul(r, s.row, s.column);
-      { Tensor mean = call_op(r, *registry().find("aten::mean.dim"), {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)}, {})[0].tensor(); }
+      {
+        Tensor mean = call_op(r, *registry().find("aten::mean.dim"),
+                              {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)}, {})[0]
+                          .tensor();
+      }
     } else {
       squared = r.empty_like(p);
       estimate = r.empty_like(p);
@@ -231,12 +240,12 @@ struct Adafactor : Base {
   static Tensor norm(Run& r, const Tensor& x, std::initializer_list<std::int64_t> dims) {
     ValueList list;
     for (std::int64_t d : dims) list.emplace_back(d);
-    return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())}, {})[0].tensor();
+    return call_op(r, *registry().find("aten::linalg_vector_norm"),
+                   {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())}, {})[0]
+        .tensor();
   }
   void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
-    PyList estimates = list_like(r, group);
-  }
+  void foreach (Run& r, const std::vector<std::size_t>& group) override { PyList estimates = list_like(r, group); }
 };
 
 /// The Lion of the lion_pytorch package (0.2): one tensor at a time, its state made on the way, and
@@ -250,7 +259,7 @@ struct Lion : Base {
     Tensor update = r.empty_like(parameters[i]);
     scaled.reset();
   }
-  void foreach(Run& r, const std::vector<std::size_t>& group) override {
+  void foreach (Run& r, const std::vector<std::size_t>& group) override {
     for (std::size_t i : group) single(r, i);
   }
 };
@@ -284,11 +293,12 @@ struct AdamW8bit : Base {
     s.second_scale = mark(r, r.empty({blocks}, DType::float32), p, "absmax2");
   }
   void single(Run&, std::size_t) override {}
-  void foreach(Run&, const std::vector<std::size_t>&) override {}
+  void foreach (Run&, const std::vector<std::size_t>&) override {}
 };
 
 struct DeepSpeedAdam : Base {
-  explicit DeepSpeedAdam(Run& r, const TensorList& p) : Base(r, {.kind = OptimizerKind::adamw, .impl = Impl::fused}, p) {}
+  explicit DeepSpeedAdam(Run& r, const TensorList& p)
+      : Base(r, {.kind = OptimizerKind::adamw, .impl = Impl::fused}, p) {}
 
   std::map<std::size_t, std::pair<Tensor, Tensor>> moments;
 
@@ -299,37 +309,49 @@ struct DeepSpeedAdam : Base {
     second = state_like(r, parameters[i], "exp_avg_sq");
   }
   void single(Run&, std::size_t) override {}
-  void foreach(Run&, const std::vector<std::size_t>&) override {}
+  void foreach (Run&, const std::vector<std::size_t>&) override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& parameters) { return std::make_unique<DeepSpeedAdam>(run, parameters); }
+std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& parameters) {
+  return std::make_unique<DeepSpeedAdam>(run, parameters);
+}
 
 std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
   OptimizerSetup s = given;
-  const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam || s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
-  if (s.impl == Impl::fused && !has_fused) fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+  const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam ||
+                         s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
+  if (s.impl == Impl::fused && !has_fused)
+    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
   if (s.impl == Impl::automatic) {
-    const bool loop = s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
+    const bool loop =
+        s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
     s.impl = loop ? Impl::loop : Impl::foreach;
   }
   r.begin_op("optimizer");
   switch (s.kind) {
     case OptimizerKind::none:
-    case OptimizerKind::muon: return nullptr;  // muon.h
-    case OptimizerKind::sgd: return std::make_unique<Sgd>(r, s, parameters);
+    case OptimizerKind::muon:
+      return nullptr;  // muon.h
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(r, s, parameters);
     case OptimizerKind::adam:
     case OptimizerKind::adamw: {
       auto adam = std::make_unique<Adam>(r, s, parameters);
       adam->decoupled = s.kind == OptimizerKind::adamw;
       return adam;
     }
-    case OptimizerKind::adagrad: return std::make_unique<Adagrad>(r, s, parameters);
-    case OptimizerKind::rmsprop: return std::make_unique<RmsProp>(r, s, parameters);
-    case OptimizerKind::adafactor: return std::make_unique<Adafactor>(r, s, parameters);
-    case OptimizerKind::lion: return std::make_unique<Lion>(r, s, parameters);
-    case OptimizerKind::adamw8bit: return std::make_unique<AdamW8bit>(r, s, parameters);
+    case OptimizerKind::adagrad:
+      return std::make_unique<Adagrad>(r, s, parameters);
+    case OptimizerKind::rmsprop:
+      return std::make_unique<RmsProp>(r, s, parameters);
+    case OptimizerKind::adafactor:
+      return std::make_unique<Adafactor>(r, s, parameters);
+    case OptimizerKind::lion:
+      return std::make_unique<Lion>(r, s, parameters);
+    case OptimizerKind::adamw8bit:
+      return std::make_unique<AdamW8bit>(r, s, parameters);
   }
   return nullptr;
 }

@@ -20,8 +20,8 @@ class Optimizer {
 /// already allocate (Adagrad). Null for OptimizerKind::none. Failure(usage) where PyTorch has no such combination.
 std::unique_ptr<Optimizer> make_optimizer(Run& run, const OptimizerSetup& setup, const TensorList& parameters);
 
-/// DeepSpeed's FusedAdam (deepspeed/ops/adam/fused_adam.py): both moments in the first step, no temporaries, the number of steps in
-/// Python.
+/// DeepSpeed's FusedAdam (deepspeed/ops/adam/fused_adam.py): both moments in the first step, no temporaries, the number
+/// of steps in Python.
 std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& parameters);
 
 }  // namespace memplan

@@ -37,8 +37,8 @@ struct Rehearsal : CallHooks {
   PipelineShapes& out;
 };
 
-/// In the steady state every forward pass is followed by a backward pass, and each such pair repeats the one before. Three of
-/// them stand for all; GPipe has none.
+/// In the steady state every forward pass is followed by a backward pass, and each such pair repeats the one before.
+/// Three of them stand for all; GPipe has none.
 ParallelSetup without_repetitions(ParallelSetup p) {
   if (p.schedule == PipelineSchedule::gpipe) return p;
   // Of these every micro-batch leaves something behind until the next step: the gradients of what it received.
@@ -67,9 +67,9 @@ struct Chunk {
   std::int64_t backwards = 0;                   ///< of this step
 };
 
-/// What the local names of _step_microbatches hold (torch/distributed/pipelining/schedules.py): the last output, and the
-/// tensors of the last P2POps. GPipe has one name for all of those. The schedules of several chunks run each
-/// action in a function of its own and hold nothing.
+/// What the local names of _step_microbatches hold (torch/distributed/pipelining/schedules.py): the last output, and
+/// the tensors of the last P2POps. GPipe has one name for all of those. The schedules of several chunks run each action
+/// in a function of its own and hold nothing.
 struct Names {
   ValueList output;
   TensorList forward_sends, backward_sends;
@@ -85,8 +85,14 @@ struct Names {
 
 class PipelineProgram {
  public:
-  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, std::int64_t rank, const PipelineShapes& shapes)
-      : r_(run), setup_(setup), parallel_(resolve(setup.parallel)), rank_(rank), rehearsal_(shapes), actions_(actions_of(without_repetitions(parallel_), rank)) {
+  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, std::int64_t rank,
+                  const PipelineShapes& shapes)
+      : r_(run),
+        setup_(setup),
+        parallel_(resolve(setup.parallel)),
+        rank_(rank),
+        rehearsal_(shapes),
+        actions_(actions_of(without_repetitions(parallel_), rank)) {
     const std::int64_t count = parallel_.pipeline * parallel_.virtual_stages;
     const auto numbers = stages_of_rank(parallel_, rank);
     std::size_t i = 0;
@@ -121,15 +127,20 @@ class PipelineProgram {
       const std::int64_t run = without_repetitions(parallel_).micro_batches;
       if (has_last()) {
         losses_.resize(static_cast<std::size_t>(run));
-        for (std::int64_t m = run; m < parallel_.micro_batches; ++m) losses_.push_back(r_.empty(Dims{}, DType::float32));
+        for (std::int64_t m = run; m < parallel_.micro_batches; ++m)
+          losses_.push_back(r_.empty(Dims{}, DType::float32));
       }
       for (auto& c : chunks_) c->backwards = 0;
       for (const Action& a : actions_) {
         Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
-        if (a.forward) forward(c, a.micro_batch);
-        else if (a.part == BackwardPart::inputs) backward_inputs_of(c, a.micro_batch);
-        else if (a.part == BackwardPart::weights) backward_weights_of(c, a.micro_batch);
-        else backward_of(c, a.micro_batch);
+        if (a.forward)
+          forward(c, a.micro_batch);
+        else if (a.part == BackwardPart::inputs)
+          backward_inputs_of(c, a.micro_batch);
+        else if (a.part == BackwardPart::weights)
+          backward_weights_of(c, a.micro_batch);
+        else
+          backward_of(c, a.micro_batch);
         // _add_reduce_grad
         if (!a.forward && a.part != BackwardPart::inputs && ++c.backwards == run) {
           r_.phase = Phase::backward;
@@ -152,8 +163,8 @@ class PipelineProgram {
     for (const Tensor& p : trainable) p->grad.reset();
   }
 
-  /// The whole batch of the step on the first stage and its targets on the last one; stages that make positions or masks
-  /// themselves get the ids, too.
+  /// The whole batch of the step on the first stage and its targets on the last one; stages that make positions or
+  /// masks themselves get the ids, too.
   void move_batch() {
     r_.phase = Phase::data;
     r_.scope = r_.call = -1;
@@ -224,8 +235,10 @@ class PipelineProgram {
     for (ValueId id : c.stage.tape.inputs) {
       const TapeValue& v = c.stage.tape.values[static_cast<std::size_t>(id.index)];
       auto& slot = env.values[static_cast<std::size_t>(id.index)];
-      if (v.number) slot = Value(*v.number);
-      else slot = r_.alias(batch_[id], Dims(v.sizes), contiguous_strides(Dims(v.sizes)), 0);
+      if (v.number)
+        slot = Value(*v.number);
+      else
+        slot = r_.alias(batch_[id], Dims(v.sizes), contiguous_strides(Dims(v.sizes)), 0);
     }
     for (std::size_t i = 0; i < c.stage.received.size(); ++i)
       env.values[static_cast<std::size_t>(c.stage.received[i].index)] = c.received[static_cast<std::size_t>(m)][i];
@@ -235,7 +248,8 @@ class PipelineProgram {
       r_.phase = Phase::loss;
       r_.begin_op("loss");
       const TargetShape& shape = rehearsal_.target;
-      const Tensor target = has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
+      const Tensor target =
+          has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
       losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape);
       if (is_megatron(parallel_.sharding)) outputs.clear(), names_.output.clear();  // its model returns the loss
     }
@@ -325,7 +339,8 @@ class PipelineProgram {
     TensorList computed = backward_inputs(r_, roots, grads, in, c.model->trainable, half.groups);
     // The gradients stay with the buffers until the next step clears them.
     for (std::size_t i = 0; i < in.size(); ++i) in[i]->grad = computed[i];
-    if (c.last) forget_graph(c, m);
+    if (c.last)
+      forget_graph(c, m);
     else
       for (const Tensor& t : roots) t->grad_fn = {}, half.outputs.push_back(t);  // detach_()
     hand_back(c, m, computed);
@@ -350,7 +365,9 @@ class PipelineProgram {
   }
 
   /// PipelineScheduleSingle: GPipe and 1F1B.
-  bool single() const { return parallel_.schedule == PipelineSchedule::gpipe || parallel_.schedule == PipelineSchedule::one_f_one_b; }
+  bool single() const {
+    return parallel_.schedule == PipelineSchedule::gpipe || parallel_.schedule == PipelineSchedule::one_f_one_b;
+  }
 
   Run& r_;
   const TrainingSetup& setup_;
@@ -386,7 +403,8 @@ std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup&
 }
 
 PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, const Device& device) {
-  // Stages find their shapes with what wraps them at work (stage.py, _shape_inference), in the dtype that FSDP gathers in.
+  // Stages find their shapes with what wraps them at work (stage.py, _shape_inference), in the dtype that FSDP gathers
+  // in.
   TrainingSetup setup = given;
   setup.precision = dtype_of_run(given);
   PipelineShapes out;
@@ -397,7 +415,8 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   model.to_device(false);
   for (ValueId id : tape.inputs) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    model.env.values[static_cast<std::size_t>(id.index)] = v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
+    model.env.values[static_cast<std::size_t>(id.index)] =
+        v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
   }
   model.env.hooks = &rehearsal;
   const std::vector<Value> outputs = model.forward();
@@ -405,7 +424,8 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   return out;
 }
 
-Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank, const PipelineShapes& shapes) {
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
+                            const PipelineShapes& shapes) {
   Run run(setup, device);
   PipelineProgram program(run, tape, setup, rank, shapes);
   program.run();

@@ -30,7 +30,9 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, con
 
 /// torch.distributed.pipelining's program for rank `rank` (of setup.parallel.pipeline) on the tape of the whole model:
 /// buffers to receive every micro-batch's activations and gradients are made once; each step runs the rank's actions
-/// with return_outputs=False, then the optimizer. Gradients are reduced over data-parallel ranks after the last backward.
-Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank, const PipelineShapes& shapes);
+/// with return_outputs=False, then the optimizer. Gradients are reduced over data-parallel ranks after the last
+/// backward.
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
+                            const PipelineShapes& shapes);
 
 }  // namespace memplan

@@ -6,7 +6,9 @@
 
 namespace memplan {
 
-DType half_of(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16; }
+DType half_of(Precision p) {
+  return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16;
+}
 
 DType converted(DType d, Precision p) {
   const bool pure = p == Precision::bf16 || p == Precision::fp16;
@@ -19,12 +21,14 @@ OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
   const bool adam = optimizer.kind == OptimizerKind::adam || optimizer.kind == OptimizerKind::adamw;
   if (fused && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
   // With sequence parallelism the norms' parameters are DTensors as well; Megatron-LM has no DTensors.
-  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && setup.parallel.sharding != Sharding::fsdp && !is_megatron(setup.parallel.sharding);
+  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel &&
+                     setup.parallel.sharding != Sharding::fsdp && !is_megatron(setup.parallel.sharding);
   if (mixed && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::loop;
   return optimizer;
 }
 
-RankModel::RankModel(Run& run, const Tape& tape, const TrainingSetup& setup) : r_(run), tape_(tape), setup_(setup), parallel_(resolve(setup.parallel)) {
+RankModel::RankModel(Run& run, const Tape& tape, const TrainingSetup& setup)
+    : r_(run), tape_(tape), setup_(setup), parallel_(resolve(setup.parallel)) {
   env.values.resize(tape.values.size());
 }
 
@@ -33,7 +37,8 @@ void RankModel::to_device(bool wrapped) {
   if (!wrapped) return move();
   if (parallel_.sharding == Sharding::fsdp) {
     r_.phase = Phase::setup;
-    wrapper_ = wrap_fsdp(r_, tape_, parallel_, env, [this](const TapeValue& v) { return place(v); }, trainable);
+    wrapper_ = wrap_fsdp(
+        r_, tape_, parallel_, env, [this](const TapeValue& v) { return place(v); }, trainable);
   } else {
     move();
     if (parallel_.sharding == Sharding::none && parallel_.data * parallel_.context > 1 && setup_.mode == Mode::training)
@@ -52,7 +57,8 @@ Tensor RankModel::place(const TapeValue& v) {
   const bool stays = v.keeps_dtype || (is_zero(parallel_.sharding) && v.kind != ValueKind::parameter);
   const DType dtype = stays ? v.dtype : converted(v.dtype, setup_.precision);
   Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
-                       : formatted(Dims(v.sizes), dtype, v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
+                       : formatted(Dims(v.sizes), dtype,
+                                   v.kind == ValueKind::parameter ? Category::parameter : Category::buffer);
   r_.label(t, v.name);
   r_.set_reason(t, v.kind == ValueKind::parameter ? "parameter" : "buffer");
   return t;
@@ -84,7 +90,8 @@ void RankModel::move() {
     }
     slot = t;
     // deepspeed.zero.Init: what was built is divided at once, so that the whole model never lies on one device.
-    if (parallel_.sharding == Sharding::zero3 && setup_.mode == Mode::training && v.kind == ValueKind::parameter) r_.free_memory(t);
+    if (parallel_.sharding == Sharding::zero3 && setup_.mode == Mode::training && v.kind == ValueKind::parameter)
+      r_.free_memory(t);
     for (const auto& group : recurrent)
       if (group_end(group) == id) flatten(group);
   }
@@ -93,8 +100,10 @@ void RankModel::move() {
   for (ValueId id : tape_.parameters) {
     const Value& v = env.values[id.index];
     if (!v.is_tensor()) continue;
-    const bool wanted = std::any_of(trainable.begin(), trainable.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
-    const bool seen = std::any_of(ordered.begin(), ordered.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
+    const bool wanted =
+        std::any_of(trainable.begin(), trainable.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
+    const bool seen =
+        std::any_of(ordered.begin(), ordered.end(), [&](const Tensor& t) { return t.get() == v.tensor().get(); });
     if (wanted && !seen) ordered.push_back(v.tensor());
   }
   trainable = std::move(ordered);
@@ -176,7 +185,8 @@ void RankModel::begin_optimizer() {
 bool RankModel::end_optimizer() { return wrapper_ && wrapper_->end_optimizer(r_); }
 
 Tensor RankModel::formatted(const Dims& sizes, DType dtype, Category category) {
-  if (setup_.channels_last && sizes.size() == 4) return r_.empty_strided(sizes, channels_last_strides(sizes), dtype, category);
+  if (setup_.channels_last && sizes.size() == 4)
+    return r_.empty_strided(sizes, channels_last_strides(sizes), dtype, category);
   return r_.empty(sizes, dtype, category);
 }
 

@@ -15,9 +15,9 @@ DType half_of(Precision precision);
 /// model.bfloat16() or model.half(): the dtype of a floating parameter, buffer or input of dtype `d` in the run.
 DType converted(DType d, Precision precision);
 
-/// The optimizer as the rank's program makes it: torch.optim's foreach takes no mixture of DTensors (layers cut by tensor
-/// parallelism) and plain parameters (norms), so that program asks for foreach=False; under FSDP and with sequence
-/// parallelism all are DTensors.
+/// The optimizer as the rank's program makes it: torch.optim's foreach takes no mixture of DTensors (layers cut by
+/// tensor parallelism) and plain parameters (norms), so that program asks for foreach=False; under FSDP and with
+/// sequence parallelism all are DTensors.
 OptimizerSetup optimizer_of_rank(const TrainingSetup& setup);
 
 class RankModel {

@@ -1,5 +1,7 @@
 // The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
 
+#include "estimators/step/steps.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +22,6 @@
 #include "estimators/step/probe.h"
 #include "estimators/step/rank_model.h"
 #include "estimators/step/scaler.h"
-#include "estimators/step/steps.h"
 #include "estimators/strategies/parallel.h"
 
 namespace memplan {
@@ -29,7 +30,8 @@ namespace {
 
 class Program {
  public:
-  Program(Run& run, const Tape& tape, const TrainingSetup& setup) : r_(run), tape_(tape), setup_(setup), model_(run, tape, setup) {}
+  Program(Run& run, const Tape& tape, const TrainingSetup& setup)
+      : r_(run), tape_(tape), setup_(setup), model_(run, tape, setup) {}
 
   void probe(const std::function<void(const Run&, const Environment&)>& look) {
     model_.to_device(false);
@@ -42,7 +44,8 @@ class Program {
   }
 
   /// All steps. The first batch carries a target whose shape only the first forward pass tells: its place in the order
-  /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run again).
+  /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run
+  /// again).
   bool run(std::optional<TargetShape>& target, CallObserver* observer, const std::vector<KvLayer>& kv) {
     target_shape_ = &target;
     model_.env.observer = observer;
@@ -114,7 +117,8 @@ class Program {
       }
     }
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
-    if (setup_.clip_grad_norm && !is_zero(setup_.parallel.sharding)) clip_grad_norm(r_, model_.trainable);  // DeepSpeed clips by itself
+    if (setup_.clip_grad_norm && !is_zero(setup_.parallel.sharding))
+      clip_grad_norm(r_, model_.trainable);  // DeepSpeed clips by itself
     do {
       model_.begin_optimizer();
       if (optimizer_) optimizer_->step(r_);
@@ -229,10 +233,12 @@ Bytes requested_peak(const Schedule& s) {
 }  // namespace
 
 std::int64_t micro_batches_run(const TrainingSetup& setup) {
-  return is_parallel(setup.parallel) && !setup.keep_loss_history ? std::min<std::int64_t>(setup.accumulate, 4) : setup.accumulate;
+  return is_parallel(setup.parallel) && !setup.keep_loss_history ? std::min<std::int64_t>(setup.accumulate, 4)
+                                                                 : setup.accumulate;
 }
 
-void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device, const std::function<void(const Run&, const Environment&)>& look) {
+void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                   const std::function<void(const Run&, const Environment&)>& look) {
   Tape kept = tape;
   kept.checkpoints.clear();
   for (Call& call : kept.calls) call.last_uses.clear();
@@ -244,7 +250,8 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
   return run_steps_observed(tape, setup, device, nullptr);
 }
 
-Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device, CallObserver* observer) {
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                    CallObserver* observer) {
   return catching([&] {
     check_parallel(tape, setup);
     if (setup.parallel.pipeline > 1 && !observer) {
@@ -259,7 +266,8 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     }
     std::optional<TargetShape> target;
     std::vector<KvLayer> kv;
-    if (setup.kv_cache) probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
+    if (setup.kv_cache)
+      probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
     for (;;) {
       Run run(setup, device);
       Program program(run, tape, setup);

@@ -44,7 +44,8 @@ std::set<std::int32_t> repeated_modules(const Tape& tape) {
   for (std::size_t i = 0; i < tape.scopes.size(); ++i) {
     const Scope& s = tape.scopes[i];
     const auto it = members.find({without_number(s.path), s.module_class});
-    if (it != members.end() && it->second.size() > 1 && it->second.count(s.path)) out.insert(static_cast<std::int32_t>(i));
+    if (it != members.end() && it->second.size() > 1 && it->second.count(s.path))
+      out.insert(static_cast<std::int32_t>(i));
   }
   return out;
 }
@@ -52,7 +53,8 @@ std::set<std::int32_t> repeated_modules(const Tape& tape) {
 std::set<std::int32_t> matching_modules(const Tape& tape, const std::string& glob) {
   std::set<std::int32_t> out;
   for (std::size_t i = 0; i < tape.scopes.size(); ++i)
-    if (!tape.scopes[i].path.empty() && matches_glob(tape.scopes[i].path, glob)) out.insert(static_cast<std::int32_t>(i));
+    if (!tape.scopes[i].path.empty() && matches_glob(tape.scopes[i].path, glob))
+      out.insert(static_cast<std::int32_t>(i));
   return out;
 }
 
@@ -71,7 +73,8 @@ void no_such_module(const Tape& tape, const std::string& glob, const std::string
   std::string example;
   for (const Scope& s : tape.scopes)
     if (example.empty() && !s.path.empty()) example = s.path;
-  fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob), flag + " " + glob,
+  fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob),
+       flag + " " + glob,
        example.empty() ? "the file does not say which modules its nodes came from"
                        : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
 }

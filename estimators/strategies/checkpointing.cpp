@@ -23,12 +23,14 @@ class Marker {
   std::vector<CheckpointRegion> regions(const std::set<std::int32_t>& scopes) const {
     std::vector<CheckpointRegion> out;
     for (std::int32_t s : outermost(tape_, scopes))
-      if (spans_.first[static_cast<std::size_t>(s)] >= 0) out.push_back({spans_.first[static_cast<std::size_t>(s)], spans_.last[static_cast<std::size_t>(s)], s, {}});
+      if (spans_.first[static_cast<std::size_t>(s)] >= 0)
+        out.push_back({spans_.first[static_cast<std::size_t>(s)], spans_.last[static_cast<std::size_t>(s)], s, {}});
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     return out;
   }
 
-  /// Neighbours of one list of modules, as many at a time as the first level says; inside of these as the next one says …
+  /// Neighbours of one list of modules, as many at a time as the first level says; inside of these as the next one says
+  /// …
   std::vector<CheckpointRegion> groups(const std::vector<std::int64_t>& levels) const {
     std::vector<CheckpointRegion> out;
     for (const auto& list : lists()) add_groups(list, 0, list.size(), levels, 0, out);
@@ -56,9 +58,12 @@ class Marker {
     for (std::size_t i = 0; i < tape_.scopes.size(); ++i) {
       const Scope& s = tape_.scopes[i];
       const auto id = static_cast<std::int32_t>(i);
-      if (s.path.empty() || s.parent < 0 || spans_.first[i] < 0 || calls[s.path] != 1 || !together(id) || takes_list(spans_.first[i], spans_.last[i])) continue;
+      if (s.path.empty() || s.parent < 0 || spans_.first[i] < 0 || calls[s.path] != 1 || !together(id) ||
+          takes_list(spans_.first[i], spans_.last[i]))
+        continue;
       out.push_back({spans_.first[i], spans_.last[i], id, {}});
-      if (scope(s.parent).module_class == "torch.nn.modules.container.Sequential") sequences[s.parent].push_back(out.back());
+      if (scope(s.parent).module_class == "torch.nn.modules.container.Sequential")
+        sequences[s.parent].push_back(out.back());
     }
     for (auto& [parent, members] : sequences) {
       std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -76,8 +81,8 @@ class Marker {
     return out;
   }
 
-  /// "layer1.0+layer1.1": modules that follow each other, as one stretch; "(a+b)+(c)+d": such stretches inside of one. Each
-  /// is followed by those inside of it. Empty where the words are none, or modules do not follow each other.
+  /// "layer1.0+layer1.1": modules that follow each other, as one stretch; "(a+b)+(c)+d": such stretches inside of one.
+  /// Each is followed by those inside of it. Empty where the words are none, or modules do not follow each other.
   std::vector<CheckpointRegion> chained(std::string_view text) const {
     std::vector<CheckpointRegion> out;
     if (!add_chain(text, out) || !text.empty()) return {};
@@ -95,13 +100,16 @@ class Marker {
 
  private:
   static void join(CheckpointRegion& stretch, const CheckpointRegion& next) {
-    if (stretch.scope < 0) stretch.first = next.first, stretch.scope = next.scope;
-    else stretch.others.push_back(next.scope);
+    if (stretch.scope < 0)
+      stretch.first = next.first, stretch.scope = next.scope;
+    else
+      stretch.others.push_back(next.scope);
     stretch.others.insert(stretch.others.end(), next.others.begin(), next.others.end());
     stretch.last = next.last;
   }
 
-  static void add_groups(const std::vector<CheckpointRegion>& blocks, std::size_t begin, std::size_t end, const std::vector<std::int64_t>& levels, std::size_t level,
+  static void add_groups(const std::vector<CheckpointRegion>& blocks, std::size_t begin, std::size_t end,
+                         const std::vector<std::int64_t>& levels, std::size_t level,
                          std::vector<CheckpointRegion>& out) {
     if (level == levels.size()) return;
     const auto n = static_cast<std::size_t>(levels[level]);
@@ -143,9 +151,9 @@ class Marker {
     }
   }
 
-  /// A call joins several tensors from outside, or one in a list that is joined again behind the stretch with more in it: the
-  /// module was probably handed a list, which its owner goes on to fill (the layers of a DenseNet; the first of them gets a
-  /// list of one), so that it would be another one when the module runs again.
+  /// A call joins several tensors from outside, or one in a list that is joined again behind the stretch with more in
+  /// it: the module was probably handed a list, which its owner goes on to fill (the layers of a DenseNet; the first of
+  /// them gets a list of one), so that it would be another one when the module runs again.
   bool takes_list(std::int32_t first, std::int32_t last) const {
     std::set<std::int32_t> inside;
     for (std::int32_t i = first; i <= last; ++i) {
@@ -155,7 +163,8 @@ class Marker {
         if (!list) continue;
         const auto from_outside = std::count_if(list->begin(), list->end(), [&](const Arg& item) {
           const auto* id = std::get_if<ValueId>(&item.value);
-          return id && id->valid() && tape_.values[static_cast<std::size_t>(id->index)].kind == ValueKind::computed && !inside.count(id->index);
+          return id && id->valid() && tape_.values[static_cast<std::size_t>(id->index)].kind == ValueKind::computed &&
+                 !inside.count(id->index);
         });
         if (!call.op.starts_with("aten::cat")) continue;
         if (from_outside > 1 || (from_outside == 1 && list->size() == 1 && grows_behind(*list, last))) return true;
@@ -170,14 +179,16 @@ class Marker {
     const ValueId item = std::get<ValueId>(list[0].value);
     for (auto i = static_cast<std::size_t>(last) + 1; i < tape_.calls.size(); ++i)
       for (const Arg& arg : tape_.calls[i].args)
-        if (const auto* other = std::get_if<Arg::List>(&arg.value); other && other->size() > 1 && tape_.calls[i].op.starts_with("aten::cat"))
+        if (const auto* other = std::get_if<Arg::List>(&arg.value);
+            other && other->size() > 1 && tape_.calls[i].op.starts_with("aten::cat"))
           if (const auto* id = std::get_if<ValueId>(&(*other)[0].value); id && id->index == item.index) return true;
     return false;
   }
 
   /// No call of another module stands between those of `s`.
   bool together(std::int32_t s) const {
-    for (std::int32_t i = spans_.first[static_cast<std::size_t>(s)]; i <= spans_.last[static_cast<std::size_t>(s)]; ++i) {
+    for (std::int32_t i = spans_.first[static_cast<std::size_t>(s)]; i <= spans_.last[static_cast<std::size_t>(s)];
+         ++i) {
       std::int32_t p = tape_.calls[static_cast<std::size_t>(i)].scope;
       while (p >= 0 && p != s) p = scope(p).parent;
       if (p != s) return false;
@@ -198,9 +209,12 @@ namespace {
 /// The N of "every:N" and "groups:N".
 std::int64_t number_of(const std::string& word, std::size_t blocks) {
   const std::int64_t n = std::strtoll(word.c_str() + word.find(':') + 1, nullptr, 10);
-  if (n < 1) fail(ErrorKind::usage, fmt::format("'{}' does not say how many blocks", word), "--checkpoint " + word, "write every:2 or groups:2");
+  if (n < 1)
+    fail(ErrorKind::usage, fmt::format("'{}' does not say how many blocks", word), "--checkpoint " + word,
+         "write every:2 or groups:2");
   if (static_cast<std::size_t>(n) > blocks)
-    fail(ErrorKind::usage, fmt::format("the model has {} repeated blocks", blocks), "--checkpoint " + word, "give a smaller number");
+    fail(ErrorKind::usage, fmt::format("the model has {} repeated blocks", blocks), "--checkpoint " + word,
+         "give a smaller number");
   return n;
 }
 
@@ -212,10 +226,12 @@ std::vector<std::int64_t> levels_of(const std::string& glob, std::size_t blocks)
     const std::string word = glob.substr(begin, end - begin);
     begin = end + 1;
     if (word != "blocks" && !word.starts_with("groups:"))
-      fail(ErrorKind::usage, fmt::format("'{}' is no group of blocks", word), "--checkpoint " + glob, "write groups:4/blocks, or groups:16/groups:4/blocks");
+      fail(ErrorKind::usage, fmt::format("'{}' is no group of blocks", word), "--checkpoint " + glob,
+           "write groups:4/blocks, or groups:16/groups:4/blocks");
     const std::int64_t n = word == "blocks" ? 1 : number_of(word, blocks);
     if (!levels.empty() && n >= levels.back())
-      fail(ErrorKind::usage, fmt::format("'{}' is not inside of groups of {}", word, levels.back()), "--checkpoint " + glob, "go from larger groups to smaller ones");
+      fail(ErrorKind::usage, fmt::format("'{}' is not inside of groups of {}", word, levels.back()),
+           "--checkpoint " + glob, "go from larger groups to smaller ones");
     levels.push_back(n);
   }
   return levels;
@@ -233,34 +249,44 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
     if (glob.find_first_of("+(") != std::string::npos) {
       const auto chain = marker.chained(glob);
       if (chain.empty())
-        fail(ErrorKind::usage, fmt::format("'{}' are no modules that run one after the other", glob), "--checkpoint " + glob, "join neighbours of one list, as in layer1.0+layer1.1");
+        fail(ErrorKind::usage, fmt::format("'{}' are no modules that run one after the other", glob),
+             "--checkpoint " + glob, "join neighbours of one list, as in layer1.0+layer1.1");
       chains.insert(chains.end(), chain.begin(), chain.end());
       continue;
     }
-    const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"), repeated = every || groups || glob == "blocks";
+    const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"),
+               repeated = every || groups || glob == "blocks";
     if (repeated && repeated_modules(tape).empty()) no_such_module(tape, glob, "--checkpoint");
     const std::size_t blocks = every || groups ? marker.regions(repeated_modules(tape)).size() : 0;
     if (groups) {
-      if (globs.size() > 1) fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob), "--checkpoint " + glob, "give it alone");
+      if (globs.size() > 1)
+        fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob),
+             "--checkpoint " + glob, "give it alone");
       tape.checkpoints = marker.groups(levels_of(glob, blocks));
       return;
     }
-    const auto found = every ? marker.every(number_of(glob, blocks)) : repeated ? repeated_modules(tape) : matching_modules(tape, glob);
+    const auto found = every      ? marker.every(number_of(glob, blocks))
+                       : repeated ? repeated_modules(tape)
+                                  : matching_modules(tape, glob);
     if (found.empty()) no_such_module(tape, glob, "--checkpoint");
     wanted.insert(found.begin(), found.end());
   }
   tape.checkpoints = marker.regions(wanted);
   tape.checkpoints.insert(tape.checkpoints.end(), chains.begin(), chains.end());
   const auto of_chain = [&](const CheckpointRegion& r) {
-    return std::any_of(chains.begin(), chains.end(), [&](const CheckpointRegion& c) { return c.first == r.first && c.last == r.last; });
+    return std::any_of(chains.begin(), chains.end(),
+                       [&](const CheckpointRegion& c) { return c.first == r.first && c.last == r.last; });
   };
   // Inner stretches stand behind the one around them already.
-  std::stable_sort(tape.checkpoints.begin(), tape.checkpoints.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : a.last > b.last; });
+  std::stable_sort(tape.checkpoints.begin(), tape.checkpoints.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.last > b.last;
+  });
   for (std::size_t i = 1; i < tape.checkpoints.size(); ++i) {
     const CheckpointRegion &before = tape.checkpoints[i - 1], &r = tape.checkpoints[i];
     const bool inner = of_chain(r) && of_chain(before) && r.last <= before.last;
     if (r.first <= before.last && !inner)
-      fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", "--checkpoint", "name each module once");
+      fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", "--checkpoint",
+           "name each module once");
   }
 }
 
@@ -283,7 +309,8 @@ CheckpointStretch stretch_at(const Tape& tape, std::size_t& at) {
   std::vector<std::int32_t> modules{r.scope};
   modules.insert(modules.end(), r.others.begin(), r.others.end());
   for (std::size_t m = 0; m < modules.size();) {
-    if (at < tape.checkpoints.size() && tape.checkpoints[at].last <= r.last && tape.checkpoints[at].scope == modules[m]) {
+    if (at < tape.checkpoints.size() && tape.checkpoints[at].last <= r.last &&
+        tape.checkpoints[at].scope == modules[m]) {
       m += 1 + tape.checkpoints[at].others.size();
       stretch.members.push_back(stretch_at(tape, at));
     } else {
@@ -297,7 +324,8 @@ CheckpointStretch stretch_at(const Tape& tape, std::size_t& at) {
 
 std::string word_of(const CheckpointStretch& stretch) {
   std::string out;
-  for (const CheckpointStretch& m : stretch.members) out += (out.empty() ? "" : "+") + (m.members.empty() ? m.path : "(" + word_of(m) + ")");
+  for (const CheckpointStretch& m : stretch.members)
+    out += (out.empty() ? "" : "+") + (m.members.empty() ? m.path : "(" + word_of(m) + ")");
   return out;
 }
 

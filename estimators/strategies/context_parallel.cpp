@@ -7,7 +7,8 @@ namespace memplan {
 
 namespace {
 
-ValueId gathered(Tape& tape, std::vector<Call>& calls, ValueId id, std::int64_t dim, std::int64_t ranks, std::int32_t scope) {
+ValueId gathered(Tape& tape, std::vector<Call>& calls, ValueId id, std::int64_t dim, std::int64_t ranks,
+                 std::int32_t scope) {
   TapeValue v = tape.values[static_cast<std::size_t>(id.index)];
   v.name += ".gathered";
   v.kind = ValueKind::computed;
@@ -42,7 +43,9 @@ void gather_keys_and_values(Tape& tape, std::int64_t ranks) {
     end[i] = static_cast<std::int32_t>(after.size()) - 1;
   }
   if (!any)
-    fail(ErrorKind::usage, "context parallelism gathers the keys and values of attention, and the model has none that memplan recognizes", "--cp", "leave --cp out");
+    fail(ErrorKind::usage,
+         "context parallelism gathers the keys and values of attention, and the model has none that memplan recognizes",
+         "--cp", "leave --cp out");
   for (CheckpointRegion& region : tape.checkpoints) {
     region.first = begin[static_cast<std::size_t>(region.first)];
     region.last = end[static_cast<std::size_t>(region.last)];

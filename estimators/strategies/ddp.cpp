@@ -10,8 +10,8 @@ namespace memplan {
 
 namespace {
 
-constexpr std::int64_t first_bucket = 1 << 20;            // dist._DEFAULT_FIRST_BUCKET_BYTES
-constexpr std::int64_t broadcast_bucket = 250ll << 20;    // DistributedDataParallel.broadcast_bucket_size
+constexpr std::int64_t first_bucket = 1 << 20;          // dist._DEFAULT_FIRST_BUCKET_BYTES
+constexpr std::int64_t broadcast_bucket = 250ll << 20;  // DistributedDataParallel.broadcast_bucket_size
 
 using Indices = std::vector<std::size_t>;
 
@@ -39,7 +39,8 @@ std::vector<Indices> assign_buckets(const TensorList& tensors, const std::vector
   }
   for (Open& o : open)
     if (!o.indices.empty()) buckets.push_back(std::move(o.indices));
-  if (sorted) std::sort(buckets.begin(), buckets.end(), [](const Indices& a, const Indices& b) { return a.front() < b.front(); });
+  if (sorted)
+    std::sort(buckets.begin(), buckets.end(), [](const Indices& a, const Indices& b) { return a.front() < b.front(); });
   return buckets;
 }
 
@@ -52,14 +53,16 @@ void broadcast_coalesced(Run& r, const TensorList& tensors) {
     std::int64_t elements = 0;
     for (std::size_t i : bucket) elements = checked_add(elements, tensors[i]->numel());
     // A bucket of one tensor is sent as it is.
-    in_flight.push_back(bucket.size() == 1 ? tensors[bucket[0]] : r.empty({elements}, tensors[bucket[0]]->dtype, Category::temporary));
+    in_flight.push_back(bucket.size() == 1 ? tensors[bucket[0]]
+                                           : r.empty({elements}, tensors[bucket[0]]->dtype, Category::temporary));
   }
   while (!in_flight.empty()) in_flight.pop_front();
 }
 
 class Ddp : public ModelWrapper {
  public:
-  Ddp(Run& r, const Tape& tape, const ParallelSetup& setup, const Environment& env, const TensorList& trainable) : setup_(setup), parameters_(trainable) {
+  Ddp(Run& r, const Tape& tape, const ParallelSetup& setup, const Environment& env, const TensorList& trainable)
+      : setup_(setup), parameters_(trainable) {
     r.begin_op("DistributedDataParallel");
     for (ValueId id : tape.buffers) {
       const Value& v = env.values[static_cast<std::size_t>(id.index)];
@@ -127,7 +130,8 @@ class Ddp : public ModelWrapper {
       }
       Tensor flat = r.empty({elements}, parameters_[bucket[0]]->dtype, Category::gradient);
       r.label(flat, fmt::format("DDP bucket {}", buckets_.size()));
-      r.set_reason(flat, setup_.gradient_as_bucket_view ? "gradients are views of it" : "gradients are copied into it and summed over the ranks");
+      r.set_reason(flat, setup_.gradient_as_bucket_view ? "gradients are views of it"
+                                                        : "gradients are copied into it and summed over the ranks");
       buckets_.push_back(std::move(flat));
     }
   }
@@ -161,7 +165,8 @@ class Ddp : public ModelWrapper {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env, const TensorList& trainable) {
+std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env,
+                                       const TensorList& trainable) {
   return std::make_unique<Ddp>(run, tape, setup, env, trainable);
 }
 

@@ -13,10 +13,12 @@ namespace {
 
 /// The weight of a call that an nn.Linear makes; none for other calls.
 std::optional<ValueId> weight_of(const Tape& tape, const Call& call) {
-  if ((call.op != "aten::linear" && call.op != "memplan::column_linear") || call.scope < 0 || call.args.size() < 2) return std::nullopt;
+  if ((call.op != "aten::linear" && call.op != "memplan::column_linear") || call.scope < 0 || call.args.size() < 2)
+    return std::nullopt;
   if (!tape.scopes[static_cast<std::size_t>(call.scope)].module_class.ends_with("Linear")) return std::nullopt;
   const auto* id = std::get_if<ValueId>(&call.args[1].value);
-  if (!id || !id->valid() || tape.values[static_cast<std::size_t>(id->index)].kind != ValueKind::parameter) return std::nullopt;
+  if (!id || !id->valid() || tape.values[static_cast<std::size_t>(id->index)].kind != ValueKind::parameter)
+    return std::nullopt;
   return *id;
 }
 
@@ -48,22 +50,33 @@ void linears_in_fp8(Tape& tape, const TrainingSetup& setup) {
     v.keeps_dtype = true;
   }
   if (done == 0)
-    fail(ErrorKind::usage, "no nn.Linear besides the last one can run in 8 bits", "--precision fp8", "use --precision bf16; weights must be multiples of 16 in both directions");
-  tape.notes.push_back({"MP015", fmt::format("{} calls of nn.Linear run in 8 bits as Transformer Engine is documented to do; that was not compared with its kernels{}", done,
-                                             odd > 0 ? fmt::format("; {} stay in bfloat16 because their weights are no multiples of 16", odd) : std::string())});
+    fail(ErrorKind::usage, "no nn.Linear besides the last one can run in 8 bits", "--precision fp8",
+         "use --precision bf16; weights must be multiples of 16 in both directions");
+  tape.notes.push_back(
+      {"MP015",
+       fmt::format("{} calls of nn.Linear run in 8 bits as Transformer Engine is documented to do; that was not "
+                   "compared with its kernels{}",
+                   done,
+                   odd > 0 ? fmt::format("; {} stay in bfloat16 because their weights are no multiples of 16", odd)
+                           : std::string())});
 }
 
 void check_fp8(const TrainingSetup& s) {
   if (s.fp8 == Fp8::none) return;
   const bool training = s.mode == Mode::training;
-  const auto refuse = [](const char* what, const char* flag, const char* hint) { fail(ErrorKind::usage, fmt::format("{} is not modelled", what), flag, hint); };
-  if (s.precision != Precision::bf16) refuse("8 bits in another model than one of bfloat16", "--precision", "use --precision fp8 alone");
+  const auto refuse = [](const char* what, const char* flag, const char* hint) {
+    fail(ErrorKind::usage, fmt::format("{} is not modelled", what), flag, hint);
+  };
+  if (s.precision != Precision::bf16)
+    refuse("8 bits in another model than one of bfloat16", "--precision", "use --precision fp8 alone");
   if (s.lora) refuse("8 bits under adapters", s.lora->quantized ? "--qlora" : "--lora", "use --precision bf16");
   if (s.offload.any()) refuse("8 bits with offload", "--offload", "use --precision bf16");
   if (s.parallel.sharding != Sharding::none && !is_megatron(s.parallel.sharding))
-    refuse("8 bits with sharded weights", s.parallel.sharding == Sharding::fsdp ? "--fsdp" : "--zero", "use DDP, --megatron or --dist-opt");
+    refuse("8 bits with sharded weights", s.parallel.sharding == Sharding::fsdp ? "--fsdp" : "--zero",
+           "use DDP, --megatron or --dist-opt");
   if (training && s.fp8 == Fp8::primary && !is_megatron(s.parallel.sharding))
-    refuse("training on weights of 8 bits without an optimizer that has wider ones", "--precision fp8-weights", "add --megatron or --dist-opt, or use --precision fp8");
+    refuse("training on weights of 8 bits without an optimizer that has wider ones", "--precision fp8-weights",
+           "add --megatron or --dist-opt, or use --precision fp8");
 }
 
 }  // namespace memplan

@@ -50,12 +50,14 @@ struct Visit {
 
 constexpr std::int64_t block_bytes = 2048;  // what 128 threads copy at a time, 16 bytes each
 
-std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) { return (bytes_of(dtype, elements).count + per_block - 1) / per_block; }
+std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) {
+  return (bytes_of(dtype, elements).count + per_block - 1) / per_block;
+}
 
 /// split_with_sizes_copy (aten/src/ATen/native/cuda/TensorShape.cu) sends three numbers per part, a running sum and the
-/// part of every block through device memory. A block takes several turns where there would be more blocks than two waves
-/// fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and blocks of all
-/// rows <= turns * (turns + 1) * two waves.
+/// part of every block through device memory. A block takes several turns where there would be more blocks than two
+/// waves fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and
+/// blocks of all rows <= turns * (turns + 1) * two waves.
 Bytes copy_out_pointers(const Device& device, const Unit& u) {
   const std::int64_t two_waves = 2ll * device.multiprocessors * device.threads_per_multiprocessor / 128;
   std::int64_t blocks = 0, rows = 0;
@@ -79,7 +81,8 @@ Bytes copy_in_pointers(const std::vector<Param*>& params, DType dtype) {
 
 class Fsdp : public ModelWrapper {
  public:
-  Fsdp(Run& r, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place, TensorList& trainable)
+  Fsdp(Run& r, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
+       TensorList& trainable)
       : tape_(tape), setup_(setup), ranks_(shard_group(setup)) {
     find_units();
     const auto order = module_order(tape);
@@ -112,7 +115,8 @@ class Fsdp : public ModelWrapper {
       Visit& visit = visits_[v];
       r.scope = tape_.calls[static_cast<std::size_t>(call)].scope;
       visit.outside.clear();
-      for (ValueId id : visit.inputs) visit.outside.emplace_back(id.index, env.values[static_cast<std::size_t>(id.index)]);
+      for (ValueId id : visit.inputs)
+        visit.outside.emplace_back(id.index, env.values[static_cast<std::size_t>(id.index)]);
       cast_inputs(r, env, visit.inputs);
       pre_forward(r, units_[visit.unit]);
       register_post_backward(r, env, visit);
@@ -169,11 +173,14 @@ class Fsdp : public ModelWrapper {
     const std::vector<std::string> globs = setup_.blocks.empty() ? std::vector<std::string>{"blocks"} : setup_.blocks;
     std::set<std::int32_t> scopes;
     // A model without repeated blocks is one unit, unless blocks were asked for.
-    if (!setup_.blocks.empty() || !repeated_modules(tape_).empty()) scopes = outermost(tape_, named_modules(tape_, globs, "--blocks"));
+    if (!setup_.blocks.empty() || !repeated_modules(tape_).empty())
+      scopes = outermost(tape_, named_modules(tape_, globs, "--blocks"));
     const ScopeSpans spans(tape_);
     std::vector<std::int32_t> ordered(scopes.begin(), scopes.end());
     std::erase_if(ordered, [&](std::int32_t s) { return spans.first[static_cast<std::size_t>(s)] < 0; });
-    std::sort(ordered.begin(), ordered.end(), [&](auto a, auto b) { return spans.first[static_cast<std::size_t>(a)] < spans.first[static_cast<std::size_t>(b)]; });
+    std::sort(ordered.begin(), ordered.end(), [&](auto a, auto b) {
+      return spans.first[static_cast<std::size_t>(a)] < spans.first[static_cast<std::size_t>(b)];
+    });
     for (std::int32_t s : ordered) {
       const std::string& path = tape_.scopes[static_cast<std::size_t>(s)].path;
       std::size_t unit = 0;
@@ -195,7 +202,8 @@ class Fsdp : public ModelWrapper {
 
   std::size_t unit_of(const std::string& name) const {
     for (std::size_t u = 0; u + 1 < units_.size(); ++u)
-      if (name.size() > units_[u].path.size() && name.starts_with(units_[u].path) && name[units_[u].path.size()] == '.') return u;
+      if (name.size() > units_[u].path.size() && name.starts_with(units_[u].path) && name[units_[u].path.size()] == '.')
+        return u;
     return units_.size() - 1;
   }
 
@@ -214,13 +222,15 @@ class Fsdp : public ModelWrapper {
     }
     for (ValueId id : order) {
       const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
-      if (v.kind != ValueKind::parameter && unit_of(v.name) == u) env.values[static_cast<std::size_t>(id.index)] = place(v);
+      if (v.kind != ValueKind::parameter && unit_of(v.name) == u)
+        env.values[static_cast<std::size_t>(id.index)] = place(v);
     }
     for (std::size_t i = 0; i < mine.size(); ++i) {
       const TapeValue& v = tape_.values[static_cast<std::size_t>(mine[i].index)];
       const Tensor& full = moved[i];
       if (full->rank() == 0)
-        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), "--fsdp", "make it a vector of one element");
+        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), "--fsdp",
+             "make it a vector of one element");
       Param p;
       Dims shard = full->sizes;
       shard[0] = (shard[0] + ranks_ - 1) / ranks_;
@@ -265,14 +275,16 @@ class Fsdp : public ModelWrapper {
       for (std::int32_t i = visit.first; i <= visit.last; ++i)
         for_each_value(tape_.calls[static_cast<std::size_t>(i)], [&](ValueId id) {
           const ValueKind kind = tape_.values[static_cast<std::size_t>(id.index)].kind;
-          if ((kind == ValueKind::computed || kind == ValueKind::user_input) && born[static_cast<std::size_t>(id.index)] < visit.first && in.insert(id).second)
+          if ((kind == ValueKind::computed || kind == ValueKind::user_input) &&
+              born[static_cast<std::size_t>(id.index)] < visit.first && in.insert(id).second)
             visit.inputs.push_back(id);
         });
       const auto leaves = [&](ValueId id) {
         const auto b = id.valid() ? born[static_cast<std::size_t>(id.index)] : -1;
         if (b >= visit.first && b <= visit.last && out.insert(id).second) visit.outputs.push_back(id);
       };
-      for (std::size_t i = static_cast<std::size_t>(visit.last) + 1; i < tape_.calls.size(); ++i) for_each_value(tape_.calls[i], leaves);
+      for (std::size_t i = static_cast<std::size_t>(visit.last) + 1; i < tape_.calls.size(); ++i)
+        for_each_value(tape_.calls[i], leaves);
       for (ValueId id : tape_.outputs) leaves(id);
       enter_[visit.first].push_back(v);
       leave_[visit.last].push_back(v);
@@ -331,7 +343,8 @@ class Fsdp : public ModelWrapper {
     if (!setup_.param_dtype) return;
     for (ValueId id : inputs) {
       Value& v = env.values[static_cast<std::size_t>(id.index)];
-      if (v.is_tensor() && v.tensor() && is_floating(v.tensor()->dtype) && v.tensor()->dtype != *setup_.param_dtype) v = Value(op::to(r, v.tensor(), *setup_.param_dtype));
+      if (v.is_tensor() && v.tensor() && is_floating(v.tensor()->dtype) && v.tensor()->dtype != *setup_.param_dtype)
+        v = Value(op::to(r, v.tensor(), *setup_.param_dtype));
     }
   }
 
@@ -400,7 +413,8 @@ class Fsdp : public ModelWrapper {
       if (p.accumulated) p.unsharded->grad.reset();  // added to what earlier backward passes left
     if (!sync_) {
       for (Param& p : u.params)
-        if (!p.accumulated && p.unsharded->grad && setup_.reduce_dtype && *setup_.reduce_dtype != p.unsharded->grad->dtype) {
+        if (!p.accumulated && p.unsharded->grad && setup_.reduce_dtype &&
+            *setup_.reduce_dtype != p.unsharded->grad->dtype) {
           p.accumulated = r.empty(p.unsharded->sizes, *setup_.reduce_dtype, Category::gradient);
           r.set_reason(p.accumulated, "whole gradient in the reduce dtype, until the last micro-batch");
           p.unsharded->grad.reset();
@@ -423,7 +437,8 @@ class Fsdp : public ModelWrapper {
     u.all_reduce_input.reset();
     std::int64_t elements = 0;
     for (const Param* p : with_grad) elements = checked_add(elements, p->padded);
-    const DType grad_dtype = grads[0]->dtype, reduce_dtype = setup_.reduce_dtype.value_or(grad_dtype), shard_dtype = with_grad[0]->sharded->dtype;
+    const DType grad_dtype = grads[0]->dtype, reduce_dtype = setup_.reduce_dtype.value_or(grad_dtype),
+                shard_dtype = with_grad[0]->sharded->dtype;
     reduce_scatter_input_ = r.empty({checked_mul(elements, ranks_)}, reduce_dtype, Category::temporary);
     r.label(reduce_scatter_input_, "FSDP reduce-scatter input of " + (u.path.empty() ? "the root" : u.path));
     { Tensor pointers = r.scratch(copy_in_pointers(with_grad, reduce_dtype)); }
@@ -463,8 +478,8 @@ class Fsdp : public ModelWrapper {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
-                                        TensorList& trainable) {
+std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env,
+                                        const PlaceValue& place, TensorList& trainable) {
   return std::make_unique<Fsdp>(run, tape, setup, env, place, trainable);
 }
 

@@ -67,13 +67,18 @@ std::vector<Layer> linear_layers(const Tape& tape) {
 
 /// peft matches whole paths and their ends; globs do as well.
 bool targeted(std::string_view path, const std::string& target) {
-  return path == target || (path.size() > target.size() && path.ends_with(target) && path[path.size() - target.size() - 1] == '.') || matches_glob(path, target);
+  return path == target ||
+         (path.size() > target.size() && path.ends_with(target) && path[path.size() - target.size() - 1] == '.') ||
+         matches_glob(path, target);
 }
 
 /// The layers that get adapters. Without targets all but the last one, which makes the logits ("all-linear").
-std::set<std::string> chosen_paths(const Tape& tape, const std::vector<Layer>& layers, const std::vector<std::string>& targets) {
+std::set<std::string> chosen_paths(const Tape& tape, const std::vector<Layer>& layers,
+                                   const std::vector<std::string>& targets) {
   std::set<std::string> paths;
-  auto path_of = [&](const Layer& l) -> const std::string& { return tape.scopes[static_cast<std::size_t>(l.scope)].path; };
+  auto path_of = [&](const Layer& l) -> const std::string& {
+    return tape.scopes[static_cast<std::size_t>(l.scope)].path;
+  };
   if (targets.empty()) {
     for (const Layer& l : layers) paths.insert(path_of(l));
     if (paths.size() > 1) paths.erase(path_of(layers.back()));
@@ -87,7 +92,8 @@ std::set<std::string> chosen_paths(const Tape& tape, const std::vector<Layer>& l
       }
     if (!found)
       fail(ErrorKind::usage, fmt::format("no nn.Linear matches '{}'", target), "--lora targets=" + target,
-           layers.empty() ? "the file names no nn.Linear" : fmt::format("they have paths such as '{}'", path_of(layers.front())));
+           layers.empty() ? "the file names no nn.Linear"
+                          : fmt::format("they have paths such as '{}'", path_of(layers.front())));
   }
   if (paths.empty()) fail(ErrorKind::usage, "the model has no nn.Linear for an adapter", "--lora", "leave --lora out");
   return paths;
@@ -150,13 +156,16 @@ class Adapters {
 
   std::int32_t base_scope(const Layer& l, const std::string& path) {
     const std::string inner = tape_.scopes[static_cast<std::size_t>(l.scope)].module_class;
-    tape_.scopes[static_cast<std::size_t>(l.scope)].module_class = lora_.quantized ? "peft.tuners.lora.bnb.Linear4bit" : "peft.tuners.lora.layer.Linear";
+    tape_.scopes[static_cast<std::size_t>(l.scope)].module_class =
+        lora_.quantized ? "peft.tuners.lora.bnb.Linear4bit" : "peft.tuners.lora.layer.Linear";
     for (ValueId id : {l.weight, l.bias})
       if (id.valid()) {
         std::string& name = tape_.values[at(id)].name;
-        if (name.starts_with(path + ".") && !name.starts_with(path + ".base_layer.")) name.insert(path.size(), ".base_layer");
+        if (name.starts_with(path + ".") && !name.starts_with(path + ".base_layer."))
+          name.insert(path.size(), ".base_layer");
       }
-    return add_scope(l.scope, path + ".base_layer", inner, fmt::format("{}:1088 result = self.base_layer(x, *args, **kwargs)", file));
+    return add_scope(l.scope, path + ".base_layer", inner,
+                     fmt::format("{}:1088 result = self.base_layer(x, *args, **kwargs)", file));
   }
 
   ValueId parameter(const std::string& name, std::vector<std::int64_t> sizes) {
@@ -186,10 +195,13 @@ class Adapters {
   DType result_dtype() const {
     switch (precision_) {
       case Precision::amp_bf16:
-      case Precision::bf16: return DType::bfloat16;
+      case Precision::bf16:
+        return DType::bfloat16;
       case Precision::amp_fp16:
-      case Precision::fp16: return DType::float16;
-      case Precision::fp32: break;
+      case Precision::fp16:
+        return DType::float16;
+      case Precision::fp32:
+        break;
     }
     return DType::float32;
   }
@@ -201,28 +213,43 @@ class Adapters {
       b = parameter(path + ".lora_B.default.weight", {l.out, lora_.rank});
       after_[at(l.bias.valid() ? l.bias : l.weight)] = {a, b};
     }
-    const std::string sum = packed ? "peft/tuners/lora/bnb.py:613 output = lora_B(lora_A(dropout(x))) * scaling"
-                                   : fmt::format("{}:1102 result = result + lora_B(lora_A(dropout(x))) * scaling", file);
-    const bool amp = precision_ == Precision::amp_bf16 || precision_ == Precision::amp_fp16, lower = result_dtype() != DType::float32;
+    const std::string sum = packed
+                                ? "peft/tuners/lora/bnb.py:613 output = lora_B(lora_A(dropout(x))) * scaling"
+                                : fmt::format("{}:1102 result = result + lora_B(lora_A(dropout(x))) * scaling", file);
+    const bool amp = precision_ == Precision::amp_bf16 || precision_ == Precision::amp_fp16,
+               lower = result_dtype() != DType::float32;
     const ValueId base = now(l.output);
     ValueId x = now(l.input), result = base;
-    if (packed) result = emit("aten::clone", {{result}}, l.scope, "peft/tuners/lora/bnb.py:585 result = result.clone()", "result");
+    if (packed)
+      result =
+          emit("aten::clone", {{result}}, l.scope, "peft/tuners/lora/bnb.py:585 result = result.clone()", "result");
     // Without autocast, and in lora.Linear always, the input follows the adapter's dtype.
-    if (lower && !(packed && amp)) x = emit("aten::to.dtype", {{x}, {DType::float32}}, l.scope, fmt::format("{}:1100 x = self._cast_input_dtype(x, lora_A.weight.dtype)", file), "x");
+    if (lower && !(packed && amp))
+      x = emit("aten::to.dtype", {{x}, {DType::float32}}, l.scope,
+               fmt::format("{}:1100 x = self._cast_input_dtype(x, lora_A.weight.dtype)", file), "x");
     ValueId h = x;
     if (lora_.dropout > 0)
-      h = emit("aten::dropout", {{h}, {lora_.dropout}, {true}}, add_scope(l.scope, path + ".lora_dropout.default", "torch.nn.modules.dropout.Dropout", sum),
-               "torch/nn/modules/dropout.py:73 return F.dropout(input, self.p, self.training, self.inplace)", "dropout");
+      h = emit("aten::dropout", {{h}, {lora_.dropout}, {true}},
+               add_scope(l.scope, path + ".lora_dropout.default", "torch.nn.modules.dropout.Dropout", sum),
+               "torch/nn/modules/dropout.py:73 return F.dropout(input, self.p, self.training, self.inplace)",
+               "dropout");
     const std::string linear = "torch/nn/modules/linear.py:134 return F.linear(input, self.weight, self.bias)";
-    h = emit("aten::linear", {{h}, {a}}, add_scope(l.scope, path + ".lora_A.default", "torch.nn.modules.linear.Linear", sum), linear, "lora_A");
-    h = emit("aten::linear", {{h}, {b}}, add_scope(l.scope, path + ".lora_B.default", "torch.nn.modules.linear.Linear", sum), linear, "lora_B");
+    h = emit("aten::linear", {{h}, {a}},
+             add_scope(l.scope, path + ".lora_A.default", "torch.nn.modules.linear.Linear", sum), linear, "lora_A");
+    h = emit("aten::linear", {{h}, {b}},
+             add_scope(l.scope, path + ".lora_B.default", "torch.nn.modules.linear.Linear", sum), linear, "lora_B");
     h = emit("aten::mul.Tensor", {{h}, {2.0}}, l.scope, sum, "scaled");
     if (packed) {
-      if (lower && !amp) h = emit("aten::to.dtype", {{h}, {result_dtype()}}, l.scope, "peft/tuners/lora/bnb.py:622 output = output.to(expected_dtype)", "output");
-      result = emit("aten::add.Tensor", {{result}, {h}}, l.scope, "peft/tuners/lora/bnb.py:623 result = result + output", "result");
+      if (lower && !amp)
+        h = emit("aten::to.dtype", {{h}, {result_dtype()}}, l.scope,
+                 "peft/tuners/lora/bnb.py:622 output = output.to(expected_dtype)", "output");
+      result = emit("aten::add.Tensor", {{result}, {h}}, l.scope,
+                    "peft/tuners/lora/bnb.py:623 result = result + output", "result");
     } else {
       result = emit("aten::add.Tensor", {{result}, {h}}, l.scope, sum, "result");
-      if (lower) result = emit("aten::to.dtype", {{result}, {result_dtype()}}, l.scope, fmt::format("{}:1113 result = result.to(torch_result_dtype)", file), "result");
+      if (lower)
+        result = emit("aten::to.dtype", {{result}, {result_dtype()}}, l.scope,
+                      fmt::format("{}:1113 result = result.to(torch_result_dtype)", file), "result");
     }
     renamed_[l.output] = result;
   }
@@ -254,7 +281,9 @@ class Adapters {
     c.op = "bitsandbytes::linear_4bit";
     c.args = {{l.input}, {l.weight}, l.bias.valid() ? Arg{l.bias} : Arg{}, {l.out}};
     c.scope = scope;
-    c.source = "bitsandbytes/nn/modules.py:564 return bnb.matmul_4bit(x, weight, bias=bias, quant_state=quant_state).to(inp_dtype)";
+    c.source =
+        "bitsandbytes/nn/modules.py:564 return bnb.matmul_4bit(x, weight, bias=bias, "
+        "quant_state=quant_state).to(inp_dtype)";
     c.outputs = {l.output};
     return c;
   }
@@ -288,7 +317,8 @@ std::vector<std::string> adapter_targets(const Tape& tape, const LoraSetup& lora
   // The tape may have its adapters already: their base layers then stand one level deeper.
   std::vector<std::string> paths;
   for (const Scope& s : tape.scopes)
-    if (s.module_class.starts_with("peft.tuners.lora.") && std::find(paths.begin(), paths.end(), s.path) == paths.end()) paths.push_back(s.path);
+    if (s.module_class.starts_with("peft.tuners.lora.") && std::find(paths.begin(), paths.end(), s.path) == paths.end())
+      paths.push_back(s.path);
   if (!paths.empty()) return paths;
   for (const std::string& path : chosen_paths(tape, linear_layers(tape), lora.targets)) paths.push_back(path);
   return paths;

@@ -1,6 +1,6 @@
 // Megatron-LM's data parallelism and mixed precision (megatron/core/distributed/param_and_grad_buffer.py,
-// optimizer/param_layout.py, optimizer/optimizer.py and distrib_optimizer.py), as documented in docs/parallelism.md: gradients are
-// added up in one buffer, the optimizer works on weights of its own.
+// optimizer/param_layout.py, optimizer/optimizer.py and distrib_optimizer.py), as documented in docs/parallelism.md:
+// gradients are added up in one buffer, the optimizer works on weights of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,9 +58,11 @@ class Megatron : public ModelWrapper {
  private:
   void lay_out() {
     for (auto it = parameters_.rbegin(); it != parameters_.rend(); ++it) {
-      auto b = std::find_if(buffers_.begin(), buffers_.end(), [&](const Buffer& known) { return known.dtype == (*it)->dtype; });
+      auto b = std::find_if(buffers_.begin(), buffers_.end(),
+                            [&](const Buffer& known) { return known.dtype == (*it)->dtype; });
       if (b == buffers_.end()) b = buffers_.insert(buffers_.end(), Buffer{(*it)->dtype, {}, 0, {}, {}});
-      // With the distributed optimizer every parameter begins at a multiple of 64 elements, and the buffer ends at one of the ranks and of 128.
+      // With the distributed optimizer every parameter begins at a multiple of 64 elements, and the buffer ends at one
+      // of the ranks and of 128.
       if (shares_) b->elements = up(b->elements, 64);
       b->parameters.emplace_back(*it, b->elements);
       b->elements = checked_add(b->elements, (*it)->numel());
@@ -76,7 +78,8 @@ class Megatron : public ModelWrapper {
       r.set_reason(b.weights, "parameters are views of it");
     }
     // accumulate_allreduce_grads_in_fp32 is set for bfloat16 only.
-    b.gradients = r.empty({b.elements}, b.dtype == DType::float16 ? DType::float16 : DType::float32, Category::gradient);
+    b.gradients =
+        r.empty({b.elements}, b.dtype == DType::float16 ? DType::float16 : DType::float32, Category::gradient);
     r.label(b.gradients, "Megatron main_grad buffer");
     r.set_reason(b.gradients, "gradients are added up in it, for the whole run");
     if (!shares_) return;
@@ -97,9 +100,11 @@ class Megatron : public ModelWrapper {
         m.weight = count == p->numel() ? p : r.alias(p, {count}, {1}, first);
       } else {
         if (shares_) Tensor same_dtype = r.empty({count}, b.dtype);  // shard_model_param.clone().float()
-        m.weight = shares_ ? r.empty({count}, DType::float32, Category::optimizer_state) : r.empty(p->sizes, DType::float32, Category::optimizer_state);
+        m.weight = shares_ ? r.empty({count}, DType::float32, Category::optimizer_state)
+                           : r.empty(p->sizes, DType::float32, Category::optimizer_state);
         if (p->name >= 0) r.label(m.weight, r.schedule.names[static_cast<std::size_t>(p->name)] + ".main_param");
-        r.set_reason(m.weight, shares_ && ranks_ > 1 ? fmt::format("fp32 weights of the optimizer, 1/{}", ranks_) : std::string("fp32 weights of the optimizer"));
+        r.set_reason(m.weight, shares_ && ranks_ > 1 ? fmt::format("fp32 weights of the optimizer, 1/{}", ranks_)
+                                                     : std::string("fp32 weights of the optimizer"));
       }
       m.weight->requires_grad_leaf = true;
       mains_.push_back(std::move(m));

@@ -35,7 +35,8 @@ ModuleCalls::ModuleCalls(const Tape& tape) {
       for_each_value(call, [&](ValueId id) {
         if (!id.valid()) return;
         const ValueKind kind = tape.values[static_cast<std::size_t>(id.index)].kind;
-        if ((kind == ValueKind::computed || kind == ValueKind::user_input) && born[static_cast<std::size_t>(id.index)] < m.first && seen.insert(id).second)
+        if ((kind == ValueKind::computed || kind == ValueKind::user_input) &&
+            born[static_cast<std::size_t>(id.index)] < m.first && seen.insert(id).second)
           m.inputs.push_back(id);
       });
       for (ValueId id : call.outputs)
@@ -51,8 +52,10 @@ ModuleCalls::ModuleCalls(const Tape& tape) {
     for (std::int32_t s = calls[i].scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent) ++d;
     return d;
   };
-  for (auto& [at, who] : begin_at) std::stable_sort(who.begin(), who.end(), [&](auto a, auto b) { return depth(a) < depth(b); });
-  for (auto& [at, who] : end_at) std::stable_sort(who.begin(), who.end(), [&](auto a, auto b) { return depth(a) > depth(b); });
+  for (auto& [at, who] : begin_at)
+    std::stable_sort(who.begin(), who.end(), [&](auto a, auto b) { return depth(a) < depth(b); });
+  for (auto& [at, who] : end_at)
+    std::stable_sort(who.begin(), who.end(), [&](auto a, auto b) { return depth(a) > depth(b); });
 }
 
 }  // namespace memplan

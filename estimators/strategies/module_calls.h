@@ -1,4 +1,5 @@
-// Calls of modules as hooks on them see it: where a module's forward begins and ends in the tape, and what goes in and out.
+// Calls of modules as hooks on them see it: where a module's forward begins and ends in the tape, and what goes in and
+// out.
 #pragma once
 
 #include <map>
@@ -11,8 +12,8 @@ namespace memplan {
 /// One run of a module's forward.
 struct ModuleCall {
   std::int32_t scope = -1;
-  std::int32_t first = 0, last = 0;        ///< calls of the tape
-  std::vector<ValueId> inputs, outputs;    ///< tensors made outside (parameters left out), and those used outside
+  std::int32_t first = 0, last = 0;      ///< calls of the tape
+  std::vector<ValueId> inputs, outputs;  ///< tensors made outside (parameters left out), and those used outside
 };
 
 /// Every module call that holds an op, and who begins and ends at a call: parents begin first and end last.

@@ -28,8 +28,8 @@ CheckpointRegion around(const std::vector<CheckpointRegion>& blocks, std::size_t
   return r;
 }
 
-/// How many of `steps` steps to go before the next state is stored: what is ahead has one state less, what is left behind is
-/// reversed afterwards with all of them. The most that costs least: fewer stretches follow.
+/// How many of `steps` steps to go before the next state is stored: what is ahead has one state less, what is left
+/// behind is reversed afterwards with all of them. The most that costs least: fewer stretches follow.
 std::int64_t split(std::int64_t steps, std::int64_t states) {
   if (states == 1) return steps - 1;
   std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
@@ -40,7 +40,8 @@ std::int64_t split(std::int64_t steps, std::int64_t states) {
   return best;
 }
 
-void reverse(const std::vector<CheckpointRegion>& blocks, std::size_t begin, std::size_t end, std::int64_t states, std::vector<CheckpointRegion>& out) {
+void reverse(const std::vector<CheckpointRegion>& blocks, std::size_t begin, std::size_t end, std::int64_t states,
+             std::vector<CheckpointRegion>& out) {
   while (end - begin > 1) {
     const std::size_t stop = begin + static_cast<std::size_t>(split(static_cast<std::int64_t>(end - begin), states));
     out.push_back(around(blocks, begin, stop));
@@ -59,7 +60,8 @@ RevolveCost revolve_cost(std::int64_t steps, std::int64_t states) {
   return {r, r * steps - binomial(states + r, states + 1)};
 }
 
-std::vector<CheckpointRegion> revolve_stretches(const std::vector<CheckpointRegion>& blocks, std::int64_t states, bool last_too) {
+std::vector<CheckpointRegion> revolve_stretches(const std::vector<CheckpointRegion>& blocks, std::int64_t states,
+                                                bool last_too) {
   std::vector<CheckpointRegion> out;
   if (blocks.empty()) return out;
   reverse(blocks, 0, blocks.size(), states, out);

@@ -1,5 +1,6 @@
-// Checkpoints inside of checkpoints, where one level of them keeps too much: Revolve (Griewank and Walther, ACM TOMS 26(1),
-// 2000), which reverses a chain of equal steps with the fewest repetitions for a number of states that may be stored.
+// Checkpoints inside of checkpoints, where one level of them keeps too much: Revolve (Griewank and Walther, ACM TOMS
+// 26(1), 2000), which reverses a chain of equal steps with the fewest repetitions for a number of states that may be
+// stored.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,10 @@ struct RevolveCost {
 /// The smallest r with binom(n + r, n) >= l, and t = r l - binom(n + r, n + 1). Failure(usage) below one step or state.
 RevolveCost revolve_cost(std::int64_t steps, std::int64_t states);
 
-/// Checkpointed stretches over these blocks, each followed by those inside of it, that run as Revolve does: a stretch stores
-/// its input, and while it runs again, those inside of it store theirs. Blocks in no stretch are recorded as they run: the last
-/// one of each stretch, and of the model unless `last_too`.
-std::vector<CheckpointRegion> revolve_stretches(const std::vector<CheckpointRegion>& blocks, std::int64_t states, bool last_too);
+/// Checkpointed stretches over these blocks, each followed by those inside of it, that run as Revolve does: a stretch
+/// stores its input, and while it runs again, those inside of it store theirs. Blocks in no stretch are recorded as
+/// they run: the last one of each stretch, and of the model unless `last_too`.
+std::vector<CheckpointRegion> revolve_stretches(const std::vector<CheckpointRegion>& blocks, std::int64_t states,
+                                                bool last_too);
 
 }  // namespace memplan

@@ -37,7 +37,8 @@ void offload_parameters(Tape& tape) {
       if (!id.valid() || !parameters.count(id.index)) return;
       const std::string& name = tape.values[static_cast<std::size_t>(id.index)].name;
       std::int32_t s = tape.calls[i].scope;
-      while (s >= 0 && tape.scopes[static_cast<std::size_t>(s)].path != owner_of(name)) s = tape.scopes[static_cast<std::size_t>(s)].parent;
+      while (s >= 0 && tape.scopes[static_cast<std::size_t>(s)].path != owner_of(name))
+        s = tape.scopes[static_cast<std::size_t>(s)].parent;
       if (s < 0)
         fail(ErrorKind::usage, fmt::format("'{}' is used where its module does not run", name), "--offload parameters",
              "accelerate.cpu_offload cannot offload such weights; leave --offload parameters out");

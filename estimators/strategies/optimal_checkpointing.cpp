@@ -22,7 +22,8 @@ class Chain {
  public:
   Chain(const ChainProblem& problem, std::int64_t budget, Rounding rounding, std::int64_t grid)
       : problem_(problem), budget_(budget), rounding_(rounding), grid_(grid), starting_(problem.units.size() + 1) {
-    for (std::size_t o = 0; o < problem.options.size(); ++o) starting_[static_cast<std::size_t>(problem.options[o].first)].push_back(static_cast<std::int32_t>(o));
+    for (std::size_t o = 0; o < problem.options.size(); ++o)
+      starting_[static_cast<std::size_t>(problem.options[o].first)].push_back(static_cast<std::int32_t>(o));
   }
 
   /// False when a cut has more than `most` undominated states.
@@ -69,15 +70,18 @@ class Chain {
     return kept;
   }
 
-  void extend(std::size_t cut, std::size_t s, std::size_t to, std::int64_t kept, std::int64_t need, double cost, std::int32_t option) {
+  void extend(std::size_t cut, std::size_t s, std::size_t to, std::int64_t kept, std::int64_t need, double cost,
+              std::int32_t option) {
     const State& from = cuts_[cut][s];
     if (from.kept + need > budget_) return;
-    cuts_[to].push_back({rounded(from.kept + kept), from.cost + cost, option, static_cast<std::int32_t>(cut), static_cast<std::int32_t>(s)});
+    cuts_[to].push_back({rounded(from.kept + kept), from.cost + cost, option, static_cast<std::int32_t>(cut),
+                         static_cast<std::int32_t>(s)});
   }
 
   /// Keeps the states that no other one beats in both kept bytes and cost.
   static void prune(std::vector<State>& states) {
-    std::sort(states.begin(), states.end(), [](const State& a, const State& b) { return a.kept != b.kept ? a.kept < b.kept : a.cost < b.cost; });
+    std::sort(states.begin(), states.end(),
+              [](const State& a, const State& b) { return a.kept != b.kept ? a.kept < b.kept : a.cost < b.cost; });
     double cheapest = std::numeric_limits<double>::infinity();
     std::erase_if(states, [&](const State& s) {
       if (s.cost >= cheapest) return true;

@@ -10,8 +10,8 @@ namespace memplan {
 /// memplan does not model the combination: nothing that was asked for is left out of an estimate silently.
 void check_parallel(const Tape& tape, const TrainingSetup& setup);
 
-/// Of the communicators that a rank is in (facts/nccl.h), after resolve(): one for each kind of group. They stand beside the CUDA
-/// context, outside of PyTorch's counters.
+/// Of the communicators that a rank is in (facts/nccl.h), after resolve(): one for each kind of group. They stand
+/// beside the CUDA context, outside of PyTorch's counters.
 Bytes nccl_of(const ParallelSetup& setup);
 
 }  // namespace memplan

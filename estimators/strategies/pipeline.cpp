@@ -19,7 +19,9 @@ namespace {
 std::vector<std::int32_t> block_begins(const Tape& tape, const ParallelSetup& setup) {
   const ScopeSpans spans(tape);
   std::vector<std::int32_t> begins;
-  for (std::int32_t s : outermost(tape, named_modules(tape, setup.blocks.empty() ? std::vector<std::string>{"blocks"} : setup.blocks, "--blocks")))
+  for (std::int32_t s : outermost(
+           tape,
+           named_modules(tape, setup.blocks.empty() ? std::vector<std::string>{"blocks"} : setup.blocks, "--blocks")))
     if (spans.first[static_cast<std::size_t>(s)] >= 0) begins.push_back(spans.first[static_cast<std::size_t>(s)]);
   std::sort(begins.begin(), begins.end());
   return begins;
@@ -27,7 +29,11 @@ std::vector<std::int32_t> block_begins(const Tape& tape, const ParallelSetup& se
 
 class Cutter {
  public:
-  explicit Cutter(const Tape& tape) : tape_(tape), born_(tape.values.size(), -1), last_use_(tape.values.size(), -1), trained_(tape.values.size(), false) {
+  explicit Cutter(const Tape& tape)
+      : tape_(tape),
+        born_(tape.values.size(), -1),
+        last_use_(tape.values.size(), -1),
+        trained_(tape.values.size(), false) {
     for (std::size_t i = 0; i < tape.values.size(); ++i) trained_[i] = tape.values[i].kind == ValueKind::parameter;
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       bool depends = false;
@@ -99,7 +105,8 @@ class Cutter {
       if (!owner.valid() || used[at(owner)]) continue;
       const ValueId gone = owner;
       for (ValueId other : s.tape.parameters)
-        if (s.tape.values[at(other)].same_storage_as == gone) s.tape.values[at(other)].same_storage_as = other == id ? ValueId{} : id;
+        if (s.tape.values[at(other)].same_storage_as == gone)
+          s.tape.values[at(other)].same_storage_as = other == id ? ValueId{} : id;
     }
     s.tape.outputs = last ? tape_.outputs : s.sent;
     for (CheckpointRegion region : tape_.checkpoints) {
@@ -109,7 +116,8 @@ class Cutter {
       if (region.first >= 0 && region.last >= 0) s.tape.checkpoints.push_back(region);
     }
     for (std::size_t i = 0; i < s.tape.values.size(); ++i)
-      if (s.tape.values[i].kind == ValueKind::constant && !used[i]) s.tape.values[i].on_host = true;  // not on this rank
+      if (s.tape.values[i].kind == ValueKind::constant && !used[i])
+        s.tape.values[i].on_host = true;  // not on this rank
     mark_last_uses(s.tape);
     return s;
   }
@@ -137,7 +145,8 @@ class Cutter {
       move.push_back(id);
     }
     for (ValueId id : move) {
-      const auto later = std::find_if(stay.begin(), stay.end(), [&](ValueId other) { return user[at(other)] > user[at(id)]; });
+      const auto later =
+          std::find_if(stay.begin(), stay.end(), [&](ValueId other) { return user[at(other)] > user[at(id)]; });
       stay.insert(later, id);
     }
     tape.parameters = std::move(stay);
@@ -158,7 +167,8 @@ class Cutter {
 
 /// Warm-up forwards, pairs of forward and backward, the remaining backwards.
 template <class Forward, class Backward>
-std::vector<Action> one_forward_one_backward(std::int64_t count, std::int64_t warm_up, Forward forward, Backward backward) {
+std::vector<Action> one_forward_one_backward(std::int64_t count, std::int64_t warm_up, Forward forward,
+                                             Backward backward) {
   std::vector<Action> actions;
   std::int64_t f = 0, b = 0;
   while (f < warm_up) actions.push_back(forward(f++));
@@ -172,10 +182,11 @@ std::vector<Action> one_forward_one_backward(std::int64_t count, std::int64_t wa
 
 constexpr BackwardPart inputs = BackwardPart::inputs, weights = BackwardPart::weights;
 
-/// ScheduleInterleavedZeroBubble: the warm-up is one pass per rank behind; weights wait until as many inputs' gradients have
-/// gone ahead as there are ranks before this one.
+/// ScheduleInterleavedZeroBubble: the warm-up is one pass per rank behind; weights wait until as many inputs' gradients
+/// have gone ahead as there are ranks before this one.
 std::vector<Action> interleaved_zero_bubble(const ParallelSetup& p, std::int64_t rank) {
-  const std::int64_t m = p.micro_batches, chunks = p.virtual_stages, all = m * chunks, round = m / std::max<std::int64_t>(1, m / p.pipeline);
+  const std::int64_t m = p.micro_batches, chunks = p.virtual_stages, all = m * chunks,
+                     round = m / std::max<std::int64_t>(1, m / p.pipeline);
   const auto at = [&](std::int64_t i, bool forward, BackwardPart part) {
     const std::int64_t turn = i / round % chunks;
     return Action{forward, forward ? turn : chunks - 1 - turn, i / (round * chunks) * round + i % round, part};
@@ -223,7 +234,9 @@ std::vector<Action> zero_bubble_v(const ParallelSetup& p, std::int64_t rank) {
 
 }  // namespace
 
-std::int64_t count_blocks(const Tape& tape, const ParallelSetup& setup) { return static_cast<std::int64_t>(block_begins(tape, setup).size()); }
+std::int64_t count_blocks(const Tape& tape, const ParallelSetup& setup) {
+  return static_cast<std::int64_t>(block_begins(tape, setup).size());
+}
 
 std::vector<std::int64_t> stages_of_rank(const ParallelSetup& p, std::int64_t rank) {
   if (p.schedule == PipelineSchedule::zbv) return {rank, 2 * p.pipeline - 1 - rank};
@@ -244,13 +257,14 @@ std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std:
   const auto begins = block_begins(tape, setup);
   const std::int64_t count = setup.pipeline * setup.virtual_stages;
   if (count > static_cast<std::int64_t>(begins.size()))
-    fail(ErrorKind::usage, fmt::format("{} pipeline stages need as many blocks; the model has {}", count, begins.size()), "--pp",
+    fail(ErrorKind::usage,
+         fmt::format("{} pipeline stages need as many blocks; the model has {}", count, begins.size()), "--pp",
          fmt::format("use at most {} stages", begins.size()));
   const auto counts = blocks_per_stage(static_cast<std::int64_t>(begins.size()), setup);
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (sum != static_cast<std::int64_t>(begins.size()))
-    fail(ErrorKind::usage, fmt::format("the stages have {} blocks together; the model has {}", sum, begins.size()), "--pp-split",
-         fmt::format("give {} numbers that add up to {}", count, begins.size()));
+    fail(ErrorKind::usage, fmt::format("the stages have {} blocks together; the model has {}", sum, begins.size()),
+         "--pp-split", fmt::format("give {} numbers that add up to {}", count, begins.size()));
   const std::vector<std::int64_t> mine = rank ? stages_of_rank(setup, *rank) : std::vector<std::int64_t>{};
   const Cutter cutter(tape);
   std::vector<Stage> stages;

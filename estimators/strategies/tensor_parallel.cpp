@@ -32,10 +32,18 @@ struct Conflict {
 
 class Sharder {
  public:
-  Sharder(const Tape& given, const TrainingSetup& setup, const std::vector<std::optional<Dims>>& shapes, const std::set<std::size_t>& keep_whole)
-      : tape_(given), ranks_(setup.parallel.tensor), sequence_(setup.parallel.sequence_parallel), megatron_(is_megatron(setup.parallel.sharding)),
-        training_(setup.mode == Mode::training), shapes_(shapes), keep_whole_(keep_whole),
-        layouts_(given.values.size()), cut_(given.values.size(), -1), gathered_(given.values.size()) {
+  Sharder(const Tape& given, const TrainingSetup& setup, const std::vector<std::optional<Dims>>& shapes,
+          const std::set<std::size_t>& keep_whole)
+      : tape_(given),
+        ranks_(setup.parallel.tensor),
+        sequence_(setup.parallel.sequence_parallel),
+        megatron_(is_megatron(setup.parallel.sharding)),
+        training_(setup.mode == Mode::training),
+        shapes_(shapes),
+        keep_whole_(keep_whole),
+        layouts_(given.values.size()),
+        cut_(given.values.size(), -1),
+        gathered_(given.values.size()) {
     mark_blocks(setup.parallel);
   }
 
@@ -54,7 +62,8 @@ class Sharder {
       new_index[i] = static_cast<std::int32_t>(tape_.calls.size()) - 1;
     }
     for (ValueId& id : tape_.outputs)
-      if (const Layout l = layout(id); !l.whole() && !is_logits(l)) id = l.sequence ? gather(id, l.dim, false) : throw Conflict{l.origins};
+      if (const Layout l = layout(id); !l.whole() && !is_logits(l))
+        id = l.sequence ? gather(id, l.dim, false) : throw Conflict{l.origins};
     for (std::size_t i = 0; i < cut_.size(); ++i)
       if (cut_[i] >= 0) {
         auto& size = tape_.values[i].sizes[static_cast<std::size_t>(cut_[i])];
@@ -75,7 +84,8 @@ class Sharder {
   // --- what is where -----------------------------------------------------------------------------------------------
 
   void mark_blocks(const ParallelSetup& p) {
-    const auto blocks = outermost(tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, "--blocks"));
+    const auto blocks = outermost(
+        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, "--blocks"));
     in_block_.resize(tape_.scopes.size(), false);
     for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
       for (auto at = static_cast<std::int32_t>(s); at >= 0; at = tape_.scopes[static_cast<std::size_t>(at)].parent)
@@ -97,7 +107,9 @@ class Sharder {
   }
   bool is_parameter(ValueId id) const { return id.valid() && value(id).kind == ValueKind::parameter; }
 
-  ValueId owner(ValueId parameter) const { return value(parameter).same_storage_as.valid() ? value(parameter).same_storage_as : parameter; }
+  ValueId owner(ValueId parameter) const {
+    return value(parameter).same_storage_as.valid() ? value(parameter).same_storage_as : parameter;
+  }
 
   /// Cuts a parameter and those tied to it.
   void cut(ValueId parameter, int dim) {
@@ -109,10 +121,13 @@ class Sharder {
 
   [[noreturn]] void conflict(const Layout& l) const { throw Conflict{l.origins}; }
 
-  std::string place() const { return call_.scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(call_.scope)].path; }
+  std::string place() const {
+    return call_.scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(call_.scope)].path;
+  }
   void require_divisible(std::int64_t size, const char* what) const {
     if (size % ranks_ != 0)
-      fail(ErrorKind::usage, fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks_, size, what, place()), "--tp",
+      fail(ErrorKind::usage,
+           fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks_, size, what, place()), "--tp",
            fmt::format("use a divisor of {}", size));
   }
 
@@ -183,12 +198,19 @@ class Sharder {
     if (op == "sym_size") return;
     if (op == "scaled_dot_product_attention") return attention();
     if (keeps_shape(op)) return elementwise();
-    if (op == "view" || op == "reshape" || op == "_unsafe_view" || op == "flatten" || op == "unflatten" || op == "view_as") return view();
-    if (op == "transpose" || op == "permute" || op == "unsqueeze" || op == "squeeze" || op == "expand" || op == "select") return rearrange(op);
+    if (op == "view" || op == "reshape" || op == "_unsafe_view" || op == "flatten" || op == "unflatten" ||
+        op == "view_as")
+      return view();
+    if (op == "transpose" || op == "permute" || op == "unsqueeze" || op == "squeeze" || op == "expand" ||
+        op == "select")
+      return rearrange(op);
     if (op == "cat" || op == "stack") return concatenate();
-    if (op == "split" || op == "split_with_sizes" || op == "chunk" || op == "slice" || op == "index_slice" || op == "narrow" || op == "unbind") return part(op);
-    if (op == "matmul" || op == "bmm" || op == "softmax" || op == "_softmax" || op == "_safe_softmax" || op == "mean" || op == "sum" || op == "var" ||
-        op == "layer_norm" || op == "rms_norm" || op == "_fused_rms_norm" || op == "repeat_interleave")
+    if (op == "split" || op == "split_with_sizes" || op == "chunk" || op == "slice" || op == "index_slice" ||
+        op == "narrow" || op == "unbind")
+      return part(op);
+    if (op == "matmul" || op == "bmm" || op == "softmax" || op == "_softmax" || op == "_safe_softmax" || op == "mean" ||
+        op == "sum" || op == "var" || op == "layer_norm" || op == "rms_norm" || op == "_fused_rms_norm" ||
+        op == "repeat_interleave")
       return along_other_dims(op);
     gather_arguments(true);
   }
@@ -213,8 +235,10 @@ class Sharder {
     }
     const bool head = !in_block() && w[out_dim] == vocabulary_ && vocabulary_ > 0;
     if ((!in_block() && !head) || keep_whole_.count(at_)) {
-      if (l.sequence && (l.dim == last || (shape(x).size() < 3 && !megatron_))) gather_arguments(true);
-      else if (l.sequence) layout(call_.outputs[0]) = l;
+      if (l.sequence && (l.dim == last || (shape(x).size() < 3 && !megatron_)))
+        gather_arguments(true);
+      else if (l.sequence)
+        layout(call_.outputs[0]) = l;
       return;
     }
     if (!head) require_divisible(w[out_dim], "features");
@@ -310,8 +334,10 @@ class Sharder {
       const Dims& s = shape(id);
       const int d = dim - (rank - s.size());
       if (d < 0 || s.size() == 0 || s[d] == 1) return;
-      if (is_parameter(id) && !all.sequence) cut(id, d);
-      else ok = false;
+      if (is_parameter(id) && !all.sequence)
+        cut(id, d);
+      else
+        ok = false;
     });
     if (!ok) {
       if (all.sequence) return gather_arguments(true);
@@ -338,7 +364,8 @@ class Sharder {
     return -1;
   }
 
-  /// Megatron-LM's activations begin with the sequence: tokens stay apart where batch and sequence become one dimension, or two again.
+  /// Megatron-LM's activations begin with the sequence: tokens stay apart where batch and sequence become one
+  /// dimension, or two again.
   int mapped_tokens(const Dims& in, const Dims& out, const Layout& l) const {
     if (!megatron_ || !l.sequence) return -1;
     if (l.dim == 1 && in.size() == 3 && out.size() == 2 && out[0] == in[0] * in[1]) return 0;
@@ -358,7 +385,8 @@ class Sharder {
       conflict(l);
     }
     if (call_.args.size() > 1)
-      if (auto* sizes = std::get_if<Arg::List>(&call_.args[1].value)) divide((*sizes)[static_cast<std::size_t>(to)], shape(out)[to]);
+      if (auto* sizes = std::get_if<Arg::List>(&call_.args[1].value))
+        divide((*sizes)[static_cast<std::size_t>(to)], shape(out)[to]);
     layout(out) = {to, l.sequence, l.origins};
   }
 
@@ -394,7 +422,8 @@ class Sharder {
       if (d < l.dim) --l.dim;
     } else {
       l.dim += shape(out).size() - rank;
-      if (auto* sizes = std::get_if<Arg::List>(&call_.args[1].value)) divide((*sizes)[static_cast<std::size_t>(l.dim)], shape(out)[l.dim]);
+      if (auto* sizes = std::get_if<Arg::List>(&call_.args[1].value))
+        divide((*sizes)[static_cast<std::size_t>(l.dim)], shape(out)[l.dim]);
     }
     layout(out) = l;
   }
@@ -434,7 +463,8 @@ class Sharder {
       if (op == "split" || op == "split_with_sizes") {
         if (auto* list = std::get_if<Arg::List>(&call_.args[1].value))
           for (Arg& a : *list) divide_exactly(a, l);
-        else divide_exactly(call_.args[1], l);
+        else
+          divide_exactly(call_.args[1], l);
       } else if (op != "chunk") {
         divide_exactly(call_.args[2], l);
         if (call_.args.size() > 3) divide_exactly(call_.args[3], l);
@@ -489,13 +519,13 @@ class Sharder {
   Tape tape_;
   const std::int64_t ranks_;
   const bool sequence_;
-  const bool megatron_;   ///< layers of Megatron-LM instead of DTensor's
+  const bool megatron_;  ///< layers of Megatron-LM instead of DTensor's
   const bool training_;
   std::vector<std::optional<Dims>> shapes_;  ///< of the whole values, whatever a rank holds of them
   const std::set<std::size_t>& keep_whole_;
   std::vector<Layout> layouts_;
-  std::vector<int> cut_;             ///< per value: dimension along which a parameter is cut
-  std::vector<ValueId> gathered_;    ///< per value: its whole form, once somebody needed it
+  std::vector<int> cut_;           ///< per value: dimension along which a parameter is cut
+  std::vector<ValueId> gathered_;  ///< per value: its whole form, once somebody needed it
   std::vector<bool> in_block_;
   std::int64_t vocabulary_ = 0;
   std::optional<std::size_t> head_;  ///< the call whose result stays cut by the vocabulary
@@ -517,7 +547,9 @@ Tape shard_tensors(const Tape& tape, const TrainingSetup& setup, const Device& d
     } catch (const Conflict& c) {
       const std::size_t before = keep_whole.size();
       keep_whole.insert(c.origins.begin(), c.origins.end());
-      if (keep_whole.size() == before) fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts", "--tp", "docs/parallelism.md says which can");
+      if (keep_whole.size() == before)
+        fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts", "--tp",
+             "docs/parallelism.md says which can");
     }
   }
 }

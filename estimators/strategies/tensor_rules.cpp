@@ -14,11 +14,61 @@ std::string_view base_name(std::string_view op) {
 }
 
 bool keeps_shape(std::string_view base_name) {
-  static const std::set<std::string_view> ops{
-      "contiguous", "clone", "to", "_to_copy", "detach", "dropout", "relu", "relu_", "gelu", "silu", "silu_", "tanh", "sigmoid", "neg", "exp", "pow",
-      "rsqrt", "sqrt", "abs", "add", "sub", "mul", "div", "add_", "mul_", "where", "masked_fill", "type_as", "to_default_dtype", "maximum", "minimum",
-      "hardswish", "leaky_relu", "elu", "softplus", "lt", "gt", "le", "ge", "eq", "ne", "zeros_like", "ones_like", "empty_like", "full_like", "cos", "sin",
-      "reciprocal", "square", "rsub", "alias", "native_dropout", "mish", "log", "clamp"};
+  static const std::set<std::string_view> ops{"contiguous",
+                                              "clone",
+                                              "to",
+                                              "_to_copy",
+                                              "detach",
+                                              "dropout",
+                                              "relu",
+                                              "relu_",
+                                              "gelu",
+                                              "silu",
+                                              "silu_",
+                                              "tanh",
+                                              "sigmoid",
+                                              "neg",
+                                              "exp",
+                                              "pow",
+                                              "rsqrt",
+                                              "sqrt",
+                                              "abs",
+                                              "add",
+                                              "sub",
+                                              "mul",
+                                              "div",
+                                              "add_",
+                                              "mul_",
+                                              "where",
+                                              "masked_fill",
+                                              "type_as",
+                                              "to_default_dtype",
+                                              "maximum",
+                                              "minimum",
+                                              "hardswish",
+                                              "leaky_relu",
+                                              "elu",
+                                              "softplus",
+                                              "lt",
+                                              "gt",
+                                              "le",
+                                              "ge",
+                                              "eq",
+                                              "ne",
+                                              "zeros_like",
+                                              "ones_like",
+                                              "empty_like",
+                                              "full_like",
+                                              "cos",
+                                              "sin",
+                                              "reciprocal",
+                                              "square",
+                                              "rsub",
+                                              "alias",
+                                              "native_dropout",
+                                              "mish",
+                                              "log",
+                                              "clamp"};
   return ops.count(base_name) > 0;
 }
 
@@ -31,8 +81,10 @@ void check_heads(const Tape& tape, const std::vector<std::optional<Dims>>& shape
       if (!id || !shapes[static_cast<std::size_t>(id->index)]) continue;
       const Dims& s = *shapes[static_cast<std::size_t>(id->index)];
       if (s.size() == 4 && s[1] % ranks != 0)
-        fail(ErrorKind::usage, fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks, s[1], names[i],
-                                           call.scope < 0 ? std::string("the model") : tape.scopes[static_cast<std::size_t>(call.scope)].path),
+        fail(ErrorKind::usage,
+             fmt::format(
+                 "{} tensor-parallel ranks do not divide the {} {} of {}", ranks, s[1], names[i],
+                 call.scope < 0 ? std::string("the model") : tape.scopes[static_cast<std::size_t>(call.scope)].path),
              "--tp", fmt::format("use a divisor of {}", s[1]));
     }
   }

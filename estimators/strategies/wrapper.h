@@ -35,22 +35,26 @@ class ModelWrapper : public BackwardHooks, public CallHooks {
 using PlaceValue = std::function<Tensor(const TapeValue&)>;
 
 /// torch.nn.parallel.DistributedDataParallel (torch/nn/parallel/distributed.py, csrc/distributed/c10d/reducer.cpp of
-/// PyTorch 2.11) around a model that is on the device. `trainable` in registration order; `buffers` are what it broadcasts.
-std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env, const TensorList& trainable);
+/// PyTorch 2.11) around a model that is on the device. `trainable` in registration order; `buffers` are what it
+/// broadcasts.
+std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env,
+                                       const TensorList& trainable);
 
 /// torch.distributed.fsdp.fully_shard (torch/distributed/fsdp/_fully_shard of PyTorch 2.11) on every block and on the
-/// root of a model that is on the host. Fills the environment with the gathered parameters, which have memory only while
-/// they are gathered, and `trainable` with the shards, in registration order.
-std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
-                                        TensorList& trainable);
+/// root of a model that is on the host. Fills the environment with the gathered parameters, which have memory only
+/// while they are gathered, and `trainable` with the shards, in registration order.
+std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env,
+                                        const PlaceValue& place, TensorList& trainable);
 
-/// Megatron-LM's DistributedDataParallel and mixed-precision optimizer (megatron/core/distributed/param_and_grad_buffer.py,
-/// megatron/core/optimizer) around a model that is on the device. `trainable` becomes what the optimizer updates: fp32 weights, whole or,
-/// with the distributed optimizer, the first rank's part of them.
+/// Megatron-LM's DistributedDataParallel and mixed-precision optimizer
+/// (megatron/core/distributed/param_and_grad_buffer.py, megatron/core/optimizer) around a model that is on the device.
+/// `trainable` becomes what the optimizer updates: fp32 weights, whole or, with the distributed optimizer, the first
+/// rank's part of them.
 std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup, TensorList& trainable);
 
-/// DeepSpeed's ZeRO stages (DeepSpeed 0.19.8) around a model that is on the device. `trainable` becomes the rank's fp32 partition;
-/// nothing where the optimizer is on the host.
-std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable);
+/// DeepSpeed's ZeRO stages (DeepSpeed 0.19.8) around a model that is on the device. `trainable` becomes the rank's fp32
+/// partition; nothing where the optimizer is on the host.
+std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                        TensorList& trainable);
 
 }  // namespace memplan

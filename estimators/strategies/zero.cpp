@@ -6,8 +6,12 @@
 namespace memplan {
 
 Zero::Zero(Run& r, const TrainingSetup& setup)
-    : parallel_(resolve(setup.parallel)), optimizer_on_host_(setup.offload.optimizer), parameters_on_host_(setup.offload.parameters),
-      ranks_(parallel_.data * parallel_.context), stage_(zero_stage(parallel_.sharding)), overlap_(parallel_.overlap_communication.value_or(stage_ == 3)),
+    : parallel_(resolve(setup.parallel)),
+      optimizer_on_host_(setup.offload.optimizer),
+      parameters_on_host_(setup.offload.parameters),
+      ranks_(parallel_.data * parallel_.context),
+      stage_(zero_stage(parallel_.sharding)),
+      overlap_(parallel_.overlap_communication.value_or(stage_ == 3)),
       bucket_(parallel_.reduce_bucket) {
   const bool adam = setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw;
   if (adam && !optimizer_on_host_) {
@@ -25,7 +29,9 @@ Tensor Zero::scaled_loss(Run& r, const Tensor& loss) {
 
 void Zero::end_backward(Run&) { divided_loss_.reset(); }
 
-void Zero::norm_of(Run& r, std::int64_t elements) { Tensor wide = r.empty({elements}, DType::float64, Category::temporary); }
+void Zero::norm_of(Run& r, std::int64_t elements) {
+  Tensor wide = r.empty({elements}, DType::float64, Category::temporary);
+}
 
 void Zero::keep_norm(Run& r, DType dtype) {
   if (!norm_) norm_ = r.empty({}, dtype, Category::temporary);
@@ -36,8 +42,10 @@ Tensor Zero::flattened(Run& r, std::int64_t elements, DType dtype, std::size_t p
   return pieces > 1 ? r.empty({elements}, dtype, Category::temporary) : Tensor();
 }
 
-std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable) {
-  return setup.parallel.sharding == Sharding::zero3 ? wrap_zero3(run, tape, setup, env, trainable) : wrap_zero12(run, tape, setup, env, trainable);
+std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                        TensorList& trainable) {
+  return setup.parallel.sharding == Sharding::zero3 ? wrap_zero3(run, tape, setup, env, trainable)
+                                                    : wrap_zero12(run, tape, setup, env, trainable);
 }
 
 }  // namespace memplan

@@ -1,5 +1,5 @@
-// What DeepSpeed's ZeRO stages have in common (DeepSpeed 0.19.8, deepspeed/runtime/zero and runtime/engine.py): names in comments
-// are those of its source.
+// What DeepSpeed's ZeRO stages have in common (DeepSpeed 0.19.8, deepspeed/runtime/zero and runtime/engine.py): names
+// in comments are those of its source.
 #pragma once
 
 #include "estimators/strategies/wrapper.h"
@@ -11,7 +11,8 @@ class Zero : public ModelWrapper {
  public:
   Zero(Run& r, const TrainingSetup& setup);
 
-  /// engine.backward divides the loss by the accumulated micro-batches and multiplies it with the loss scale, whatever they are.
+  /// engine.backward divides the loss by the accumulated micro-batches and multiplies it with the loss scale, whatever
+  /// they are.
   Tensor scaled_loss(Run& r, const Tensor& loss) override;
   void end_backward(Run& r) override;
 
@@ -27,18 +28,20 @@ class Zero : public ModelWrapper {
   const bool optimizer_on_host_, parameters_on_host_;
   const std::int64_t ranks_;
   const int stage_;
-  const bool overlap_;           ///< overlap_comm
-  const std::int64_t bucket_;    ///< reduce_bucket_size, elements
-  DType dtype_ = DType::float32; ///< of the model's parameters
+  const bool overlap_;            ///< overlap_comm
+  const std::int64_t bucket_;     ///< reduce_bucket_size, elements
+  DType dtype_ = DType::float32;  ///< of the model's parameters
 
  private:
   Tensor divided_loss_, overflow_buffer_, norm_;
 };
 
 /// Stages 1 and 2 (stage_1_and_2.py).
-std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable);
+std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                          TensorList& trainable);
 
 /// Stage 3 (stage3.py, partition_parameters.py, partitioned_param_coordinator.py).
-std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable);
+std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                         TensorList& trainable);
 
 }  // namespace memplan

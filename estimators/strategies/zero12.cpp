@@ -1,5 +1,5 @@
-// DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.8): whole weights on every rank as views
-// of one flat buffer, one partition of fp32 weights and optimizer state, and gradients that go through a bucket.
+// DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.8): whole weights on every rank as
+// views of one flat buffer, one partition of fp32 weights and optimizer state, and gradients that go through a bucket.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ struct Place {
 
 class Zero12 : public Zero {
  public:
-  Zero12(Run& r, const Tape& tape, const TrainingSetup& setup, const Environment& env, TensorList& trainable) : Zero(r, setup) {
+  Zero12(Run& r, const Tape& tape, const TrainingSetup& setup, const Environment& env, TensorList& trainable)
+      : Zero(r, setup) {
     r.begin_op("DeepSpeedZeroOptimizer");
     for (const Tensor& p : trainable) {
       place_of_[p.get()] = places_.size();
@@ -79,8 +80,11 @@ class Zero12 : public Zero {
       keep_norm(r);
       if (!places_.empty()) {
         Tensor flat = flattened(r, partition_, dtype_, averaged_.size());
-        if (flat && dtype_ == DType::float32) master_->grad = flat;
-        else master_->grad = dtype_ == DType::float32 ? averaged_.front() : r.empty({partition_}, DType::float32, Category::gradient);
+        if (flat && dtype_ == DType::float32)
+          master_->grad = flat;
+        else
+          master_->grad =
+              dtype_ == DType::float32 ? averaged_.front() : r.empty({partition_}, DType::float32, Category::gradient);
         r.label(master_->grad, "ZeRO fp32 gradient partition");
         r.set_category(master_->grad, Category::gradient);
       }
@@ -96,7 +100,8 @@ class Zero12 : public Zero {
   }
 
  private:
-  /// Parameters that the rank's partition cuts through count whole in grads_in_partition: ranks differ, the heaviest one is run.
+  /// Parameters that the rank's partition cuts through count whole in grads_in_partition: ranks differ, the heaviest
+  /// one is run.
   void choose_rank() {
     std::int64_t most = -1;
     for (std::int64_t rank = 0; rank < ranks_; ++rank) {
@@ -111,7 +116,8 @@ class Zero12 : public Zero {
   }
   bool owned(const Place& p) const { return overlap_of(p, rank_) > 0; }
 
-  /// All parameters side by side; on the host where the device has no room for both, and then one element stands for each.
+  /// All parameters side by side; on the host where the device has no room for both, and then one element stands for
+  /// each.
   void flatten(Run& r, const Tape& tape, const Environment& env) {
     r.empty_cache();
     Bytes there = bytes_of(dtype_, elements_);
@@ -119,7 +125,8 @@ class Zero12 : public Zero {
       const Value& v = env.values[static_cast<std::size_t>(id.index)];
       if (v.is_tensor() && !v.tensor()->on_host) there = there + v.tensor()->bytes();
     }
-    const bool on_device = r.device.total.count == 0 || r.device.total.count - there.count >= bytes_of(dtype_, padded_).count;
+    const bool on_device =
+        r.device.total.count == 0 || r.device.total.count - there.count >= bytes_of(dtype_, padded_).count;
     TensorList stand_ins;
     if (!on_device)
       for (const Place& p : places_) {
@@ -129,7 +136,8 @@ class Zero12 : public Zero {
     if (!on_device) r.empty_cache();
     Tensor flat;
     {
-      Tensor padding = on_device && padded_ > elements_ ? r.empty({padded_ - elements_}, dtype_, Category::temporary) : Tensor();
+      Tensor padding =
+          on_device && padded_ > elements_ ? r.empty({padded_ - elements_}, dtype_, Category::temporary) : Tensor();
       flat = r.empty({padded_}, dtype_, Category::parameter);
     }
     r.label(flat, "ZeRO flat parameters");
@@ -167,7 +175,8 @@ class Zero12 : public Zero {
     for (int i = 0; i < (overlap_ ? 2 : 1); ++i) {
       Tensor bucket = r.empty({bucket_}, dtype_, Category::temporary);
       r.label(bucket, i == 0 ? "ZeRO reduce bucket" : "ZeRO second reduce bucket");
-      r.set_reason(bucket, i == 0 ? "reduce_bucket_size elements, for the backward pass" : "overlap_comm: filled while the first one is reduced");
+      r.set_reason(bucket, i == 0 ? "reduce_bucket_size elements, for the backward pass"
+                                  : "overlap_comm: filled while the first one is reduced");
       buckets_.push_back(std::move(bucket));
     }
   }
@@ -192,14 +201,17 @@ class Zero12 : public Zero {
   void reduce(Run& r) {
     {
       Restore<std::int32_t> stream(r.stream, overlap_ ? reduction_stream : 0);
-      // Slices of neighbours that go to the same rank are one (average_tensor); a list is sent once it exceeds the bucket's size.
+      // Slices of neighbours that go to the same rank are one (average_tensor); a list is sent once it exceeds the
+      // bucket's size.
       std::vector<std::int64_t> slices;
       std::int64_t last = -1;
       for (std::size_t i : waiting_) {
         const Place& p = places_[i];
         for (std::int64_t rank = p.begin / partition_; rank * partition_ < p.end(); ++rank) {
-          if (rank == last) slices.back() += overlap_of(p, rank);
-          else slices.push_back(overlap_of(p, rank));
+          if (rank == last)
+            slices.back() += overlap_of(p, rank);
+          else
+            slices.push_back(overlap_of(p, rank));
           last = rank;
         }
       }
@@ -216,8 +228,10 @@ class Zero12 : public Zero {
       }
       for (std::size_t i : waiting_) {
         const Tensor& p = places_[i].parameter;
-        if (owned(places_[i])) keep_gradient(r, i);
-        else if (stage_ == 2) p->grad.reset();
+        if (owned(places_[i]))
+          keep_gradient(r, i);
+        else if (stage_ == 2)
+          p->grad.reset();
       }
     }
     waiting_.clear();
@@ -274,7 +288,8 @@ class Zero12 : public Zero {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable) {
+std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                          TensorList& trainable) {
   return std::make_unique<Zero12>(run, tape, setup, env, trainable);
 }
 

@@ -1,5 +1,5 @@
-// DeepSpeedZeroOptimizer_Stage3 of DeepSpeed 0.19.8 (deepspeed/runtime/zero/stage3.py, parameter_offload.py): every parameter is a
-// shard of 1/N, and whole only around the modules that use it.
+// DeepSpeedZeroOptimizer_Stage3 of DeepSpeed 0.19.8 (deepspeed/runtime/zero/stage3.py, parameter_offload.py): every
+// parameter is a shard of 1/N, and whole only around the modules that use it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,11 +16,13 @@ namespace memplan {
 namespace {
 
 constexpr std::int32_t reduce_stream = 2;
-constexpr std::int64_t persistence_threshold = 100'000, sub_group_size = 1'000'000'000, norm_buffer = 250'000'000;  // elements
+constexpr std::int64_t persistence_threshold = 100'000, sub_group_size = 1'000'000'000,
+                       norm_buffer = 250'000'000;  // elements
 
 class Zero3 : public Zero {
  public:
-  Zero3(Run& r, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable) : Zero(r, setup), tape_(tape), modules_(tape) {
+  Zero3(Run& r, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable)
+      : Zero(r, setup), tape_(tape), modules_(tape) {
     find_parameters(env);
     weights_.own.resize(modules_.calls.size() + 1);
     weights_.identity.resize(modules_.calls.size() + 1);
@@ -106,7 +108,9 @@ class Zero3 : public Zero {
     r.begin_op("ZeRO-3: gradients of the partition in fp32");
     const Tensor& master = masters_[group_];
     Tensor flat = flattened(r, master->numel(), dtype_, group_sizes_[group_]);
-    master->grad = dtype_ == DType::float32 && flat ? flat : dtype_ == DType::float32 ? gradients_ : r.empty(master->sizes, DType::float32, Category::gradient);
+    master->grad = dtype_ == DType::float32 && flat ? flat
+                   : dtype_ == DType::float32       ? gradients_
+                                                    : r.empty(master->sizes, DType::float32, Category::gradient);
     r.label(master->grad, "ZeRO fp32 gradient partition");
     r.set_category(master->grad, Category::gradient);
   }
@@ -146,7 +150,9 @@ class Zero3 : public Zero {
     for (const Call& call : tape_.calls)
       for_each_value(call, [&](ValueId id) {
         const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
-        if (v.kind != ValueKind::parameter || !env.values[static_cast<std::size_t>(id.index)].is_tensor() || call.scope < 0) return;
+        if (v.kind != ValueKind::parameter || !env.values[static_cast<std::size_t>(id.index)].is_tensor() ||
+            call.scope < 0)
+          return;
         const std::string& path = tape_.scopes[static_cast<std::size_t>(call.scope)].path;
         const auto dot = v.name.rfind('.');
         const std::string owner = dot == std::string::npos ? std::string() : v.name.substr(0, dot);
@@ -202,7 +208,9 @@ class Zero3 : public Zero {
       r.set_reason(shards_, fmt::format("1/{} of every parameter", ranks_));
     }
     for (std::int64_t n : groups) {
-      Tensor converted = dtype_ == DType::float32 || (optimizer_on_host_ && parameters_on_host_) ? Tensor() : r.empty({n}, DType::float32, Category::temporary);
+      Tensor converted = dtype_ == DType::float32 || (optimizer_on_host_ && parameters_on_host_)
+                             ? Tensor()
+                             : r.empty({n}, DType::float32, Category::temporary);
       if (optimizer_on_host_) continue;
       Tensor master = r.empty({n}, DType::float32, Category::optimizer_state);
       master->requires_grad_leaf = true;
@@ -211,7 +219,8 @@ class Zero3 : public Zero {
       masters_.push_back(std::move(master));
     }
     trainable = masters_;
-    if (!optimizer_on_host_) Tensor zeros = r.empty({*std::max_element(groups.begin(), groups.end())}, DType::float32, Category::temporary);
+    if (!optimizer_on_host_)
+      Tensor zeros = r.empty({*std::max_element(groups.begin(), groups.end())}, DType::float32, Category::temporary);
     bucket_buffer_ = r.empty({bucket_}, dtype_, Category::temporary);
     r.label(bucket_buffer_, "ZeRO reduce bucket");
     r.set_reason(bucket_buffer_, "reduce_bucket_size elements, kept for the whole run");
@@ -268,7 +277,8 @@ class Zero3 : public Zero {
       for (std::int64_t rank = 0; rank < ranks_; ++rank)
         for (std::size_t i : waiting_) {
           const ZeroParam& p = weights_.params[i];
-          const std::int64_t missing = p.shard_numel - std::clamp<std::int64_t>(p.numel - rank * p.shard_numel, 0, p.shard_numel);
+          const std::int64_t missing =
+              p.shard_numel - std::clamp<std::int64_t>(p.numel - rank * p.shard_numel, 0, p.shard_numel);
           if (missing > 0) padding.push_back(r.empty({missing}, dtype_, Category::temporary));
           elements += p.shard_numel;
         }
@@ -281,7 +291,8 @@ class Zero3 : public Zero {
         Tensor mine = r.empty({p.shard_numel}, dtype_, Category::temporary);
         for (std::int64_t n = p.shard_numel; n > 0; n -= norm_buffer) norm_of(r, std::min(n, norm_buffer));
         norms_[i] = r.empty({}, DType::float64, Category::temporary);
-        Tensor wide = dtype_ == DType::float32 ? Tensor() : r.empty({p.shard_numel}, DType::float32, Category::temporary);
+        Tensor wide =
+            dtype_ == DType::float32 ? Tensor() : r.empty({p.shard_numel}, DType::float32, Category::temporary);
       }
       p.whole->grad.reset();
     }
@@ -295,7 +306,8 @@ class Zero3 : public Zero {
   ZeroCoordinator weights_;
   std::map<const TensorBody*, std::size_t> index_;
   std::map<std::string, std::vector<std::size_t>> by_owner_;
-  std::map<std::size_t, std::vector<std::pair<std::int32_t, Value>>> outside_;  ///< the caller's own tensors while a module runs on aliases
+  std::map<std::size_t, std::vector<std::pair<std::int32_t, Value>>>
+      outside_;  ///< the caller's own tensors while a module runs on aliases
 
   Tensor shards_, bucket_buffer_, gradients_, found_inf_;
   TensorList masters_, frozen_shards_;
@@ -308,7 +320,8 @@ class Zero3 : public Zero {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable) {
+std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
+                                         TensorList& trainable) {
   return std::make_unique<Zero3>(run, tape, setup, env, trainable);
 }
 

@@ -138,7 +138,8 @@ const std::set<std::size_t>& ZeroCoordinator::to_release(std::size_t m) {
   for (std::size_t i : own[m])
     if (!params[i].persists && params[i].fetched_for <= step_) it->second.insert(i);
   std::int64_t elements = 0;
-  for (auto s = static_cast<std::size_t>(step_); s < order_.size() && elements < max_reuse_distance && !it->second.empty(); ++s)
+  for (auto s = static_cast<std::size_t>(step_);
+       s < order_.size() && elements < max_reuse_distance && !it->second.empty(); ++s)
     for (std::size_t i : own[order_[s]]) {
       it->second.erase(i);
       elements += params[i].numel;

@@ -1,6 +1,6 @@
-// PartitionedParameterCoordinator of DeepSpeed 0.19.8 (deepspeed/runtime/zero/partitioned_param_coordinator.py): which parameters of
-// ZeRO-3 are whole at a time. The order of modules is recorded in the first step; from the second on parameters are fetched
-// ahead, and kept while they are needed again soon.
+// PartitionedParameterCoordinator of DeepSpeed 0.19.8 (deepspeed/runtime/zero/partitioned_param_coordinator.py): which
+// parameters of ZeRO-3 are whole at a time. The order of modules is recorded in the first step; from the second on
+// parameters are fetched ahead, and kept while they are needed again soon.
 #pragma once
 
 #include <deque>
@@ -33,7 +33,8 @@ struct ZeroParam {
 
 class ZeroCoordinator {
  public:
-  /// Set before the first use: parameters in registration order (ds_id), those of each module call, and the first call of the same module.
+  /// Set before the first use: parameters in registration order (ds_id), those of each module call, and the first call
+  /// of the same module.
   std::vector<ZeroParam> params;
   std::vector<std::vector<std::size_t>> own;
   std::vector<std::size_t> identity;

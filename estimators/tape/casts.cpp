@@ -32,7 +32,8 @@ enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, 
 Rule rule_of(std::string_view module_class) {
   if (module_class.ends_with("T5LayerNorm")) return Rule::t5_norm;
   // torch.nn.RMSNorm is one op and casts inside.
-  if (module_class.ends_with("RMSNorm") && module_class.find("torch.nn") == std::string_view::npos) return Rule::rms_norm;
+  if (module_class.ends_with("RMSNorm") && module_class.find("torch.nn") == std::string_view::npos)
+    return Rule::rms_norm;
   if (module_class.ends_with("RotaryEmbedding")) return Rule::rotary;
   if (module_class.ends_with("T5Attention")) return Rule::t5_attention;
   if (module_class.ends_with("torchvision.ops.stochastic_depth.StochasticDepth")) return Rule::stochastic_depth;
@@ -65,18 +66,33 @@ class Pass {
       std::vector<Call> body(std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(i)),
                              std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(end)));
       switch (rule) {
-        case Rule::none: put(std::move(body)); break;
-        case Rule::rms_norm: norm(std::move(body), true); break;
-        case Rule::t5_norm: norm(std::move(body), false); break;
-        case Rule::rotary: rotary(std::move(body)); break;
-        case Rule::t5_attention: softmax(std::move(body)); break;
-        case Rule::t5_wo: to_weight(std::move(body)); break;
-        case Rule::stochastic_depth: noise(std::move(body)); break;
+        case Rule::none:
+          put(std::move(body));
+          break;
+        case Rule::rms_norm:
+          norm(std::move(body), true);
+          break;
+        case Rule::t5_norm:
+          norm(std::move(body), false);
+          break;
+        case Rule::rotary:
+          rotary(std::move(body));
+          break;
+        case Rule::t5_attention:
+          softmax(std::move(body));
+          break;
+        case Rule::t5_wo:
+          to_weight(std::move(body));
+          break;
+        case Rule::stochastic_depth:
+          noise(std::move(body));
+          break;
       }
       i = end;
     }
     rename_later();
-    if (count_ > 0) tape_.recovered.push_back({"aten::to.dtype", "casts of the module's class, absent from an fp32 export", count_});
+    if (count_ > 0)
+      tape_.recovered.push_back({"aten::to.dtype", "casts of the module's class, absent from an fp32 export", count_});
   }
 
  private:
@@ -104,20 +120,23 @@ class Pass {
   void norm(std::vector<Call> body, bool product_in_fp32) {
     ValueId x, wide, returned_like;
     // OLMo 2 multiplies by the weight in fp32 and casts what it returns.
-    const bool cast_at_end = product_in_fp32 && body.back().source.find("(self.weight * hidden_states).to(") != std::string::npos;
+    const bool cast_at_end =
+        product_in_fp32 && body.back().source.find("(self.weight * hidden_states).to(") != std::string::npos;
     for (Call& c : body) {
       if (c.op == "aten::pow.Tensor_Scalar" && !x.valid()) {
         x = value_at(c, 0);
         if (x.valid()) {
           wide = cast(c, x, {DType::float32}, "aten::to.dtype");
           // A line of its own, whose name the product's line binds again.
-          if (product_in_fp32 && !c.source.empty()) tape_.calls.back().source = " hidden_states = hidden_states.to(torch.float32)";
+          if (product_in_fp32 && !c.source.empty())
+            tape_.calls.back().source = " hidden_states = hidden_states.to(torch.float32)";
         }
         replace(c, x, wide);
       } else if (x.valid() && product_in_fp32) {
         replace(c, x, wide);
       }
-      const bool product = c.op == "aten::mul.Tensor" && x.valid() && (is_value(c.args.at(0), wide) || is_value(c.args.at(0), x));
+      const bool product =
+          c.op == "aten::mul.Tensor" && x.valid() && (is_value(c.args.at(0), wide) || is_value(c.args.at(0), x));
       tape_.calls.push_back(c);
       if (!product) continue;
       if (cast_at_end) {
@@ -138,7 +157,9 @@ class Pass {
       renamed_[c.outputs[0].index] = narrow;
       x = ValueId{};
     }
-    if (returned_like.valid()) renamed_[body.back().outputs.at(0).index] = cast(body.back(), body.back().outputs[0], {returned_like}, "aten::type_as");
+    if (returned_like.valid())
+      renamed_[body.back().outputs.at(0).index] =
+          cast(body.back(), body.back().outputs[0], {returned_like}, "aten::type_as");
   }
 
   /// The lines of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:
@@ -147,7 +168,8 @@ class Pass {
     ValueId freqs;
     for (const Call& c : body)
       if (c.op == "aten::cat" && c.source.empty() && !c.args.empty())
-        if (auto* list = std::get_if<Arg::List>(&c.args[0].value); list && list->size() == 2 && std::holds_alternative<ValueId>((*list)[0].value))
+        if (auto* list = std::get_if<Arg::List>(&c.args[0].value);
+            list && list->size() == 2 && std::holds_alternative<ValueId>((*list)[0].value))
           if (is_value((*list)[1], std::get<ValueId>((*list)[0].value))) freqs = std::get<ValueId>((*list)[0].value);
     if (!freqs.valid()) return;
     std::string_view line = " freqs = positions * self.inv_freq";
@@ -162,7 +184,8 @@ class Pass {
   void rotary(std::vector<Call> body) {
     name_rotary_lines(body);
     Scope& scope = tape_.scopes[static_cast<std::size_t>(body.front().scope)];
-    if (scope.source.empty()) scope.source = " position_embeddings = self.rotary_emb(hidden_states, position_ids=position_ids)";
+    if (scope.source.empty())
+      scope.source = " position_embeddings = self.rotary_emb(hidden_states, position_ids=position_ids)";
     // inv_freq.float() on the way in, cos.to(x.dtype) and sin.to(x.dtype) on the way out, autocast off between.
     std::vector<ValueId> results;
     for (Call& c : body) {
@@ -174,7 +197,8 @@ class Pass {
           a.value = cast(c, *v, {DType::float32}, "aten::to.dtype");
         }
       tape_.calls.push_back(c);
-      const bool result = (c.op == "aten::mul.Tensor" || c.op == "aten::cos" || c.op == "aten::sin") && !used_in(body, c);
+      const bool result =
+          (c.op == "aten::mul.Tensor" || c.op == "aten::cos" || c.op == "aten::sin") && !used_in(body, c);
       if (result) results.push_back(c.outputs.at(0));
     }
     Call last = body.back();
@@ -267,21 +291,29 @@ bool has_restored_casts(const Tape& tape, std::int32_t scope) {
 }
 
 void follow_model_dtype(Tape& tape, Precision precision) {
-  const DType dtype = precision == Precision::bf16 ? DType::bfloat16 : precision == Precision::fp16 ? DType::float16 : DType::float32;
+  const DType dtype = precision == Precision::bf16   ? DType::bfloat16
+                      : precision == Precision::fp16 ? DType::float16
+                                                     : DType::float32;
   if (dtype == DType::float32) return;
-  static const std::set<std::string_view> factories{"empty", "zeros", "ones", "full", "rand", "randn", "scalar_tensor", "new_empty", "new_zeros",
-                                                    "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like", "arange", "eye"};
+  static const std::set<std::string_view> factories{
+      "empty",         "zeros",     "ones",      "full",     "rand",     "randn",
+      "scalar_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "empty_like",
+      "zeros_like",    "ones_like", "full_like", "arange",   "eye"};
   std::int64_t count = 0;
   for (Call& call : tape.calls) {
-    if (call.op.rfind("aten::", 0) != 0 || !factories.count(std::string_view(call.op).substr(6, call.op.find('.') - 6))) continue;
-    if (call.source.find("float32") != std::string::npos || call.source.find(".float()") != std::string::npos || call.no_autocast) continue;
+    if (call.op.rfind("aten::", 0) != 0 || !factories.count(std::string_view(call.op).substr(6, call.op.find('.') - 6)))
+      continue;
+    if (call.source.find("float32") != std::string::npos || call.source.find(".float()") != std::string::npos ||
+        call.no_autocast)
+      continue;
     for (auto& [name, arg] : call.kwargs)
       if (name == "dtype" && std::holds_alternative<DType>(arg.value) && std::get<DType>(arg.value) == DType::float32) {
         arg.value = dtype;
         ++count;
       }
   }
-  if (count > 0) tape.recovered.push_back({"dtype of new tensors", "x.dtype, which the export wrote as float32", count});
+  if (count > 0)
+    tape.recovered.push_back({"dtype of new tensors", "x.dtype, which the export wrote as float32", count});
 }
 
 }  // namespace memplan

@@ -10,7 +10,9 @@ namespace memplan {
 
 namespace {
 
-const ValueId* value_at(const Call& call, std::size_t i) { return i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr; }
+const ValueId* id_at(const Call& call, std::size_t i) {
+  return i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
+}
 
 class EvalMode {
  public:
@@ -22,19 +24,25 @@ class EvalMode {
     for (std::size_t i = 0; i < calls.size();) {
       std::size_t end = i + 1;
       while (end < calls.size() && calls[end].scope == calls[i].scope) ++end;
-      const std::string_view module = calls[i].scope >= 0 ? std::string_view(tape_.scopes[static_cast<std::size_t>(calls[i].scope)].module_class) : std::string_view{};
-      const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i), last = calls.begin() + static_cast<std::ptrdiff_t>(end);
+      const std::string_view module =
+          calls[i].scope >= 0 ? std::string_view(tape_.scopes[static_cast<std::size_t>(calls[i].scope)].module_class)
+                              : std::string_view{};
+      const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i),
+                 last = calls.begin() + static_cast<std::ptrdiff_t>(end);
       // F.dropout(inplace=True) of nn.Dropout is written out as the same product in ONNX files.
-      const bool drops = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") || module.starts_with("torch.nn.modules.dropout.");
+      const bool drops = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") ||
+                         module.starts_with("torch.nn.modules.dropout.");
       const bool replaced = drops ? pass_through(first, last)
-                            : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention" ? attention(first, last)
-                                                                                                          : false;
+                            : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention"
+                                ? attention(first, last)
+                                : false;
       if (!replaced) std::move(first, last, std::back_inserter(tape_.calls));
       i = end;
     }
     rename();
     if (skipped_) tape_.recovered.push_back({"identity", "modules that drop in training only", skipped_});
-    if (fast_) tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_});
+    if (fast_)
+      tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_});
   }
 
  private:
@@ -45,8 +53,11 @@ class EvalMode {
     const Call& product = *(last - 1);
     if (product.op != "aten::mul.Tensor" || product.outputs.size() != 1) return false;
     for (std::size_t i = 0; i < 2; ++i) {
-      const ValueId* x = value_at(product, i);
-      if (!x || std::any_of(first, last, [&](const Call& c) { return std::find(c.outputs.begin(), c.outputs.end(), *x) != c.outputs.end(); })) continue;
+      const ValueId* x = id_at(product, i);
+      if (!x || std::any_of(first, last, [&](const Call& c) {
+            return std::find(c.outputs.begin(), c.outputs.end(), *x) != c.outputs.end();
+          }))
+        continue;
       renamed_[product.outputs[0].index] = *x;
       ++skipped_;
       return true;
@@ -61,10 +72,13 @@ class EvalMode {
       if (c->op == "aten::linear") (packed ? out : packed) = &*c;
       if (c->op == "aten::scaled_dot_product_attention") core = &*c;
     }
-    if (swap->op != "aten::transpose.int" || !packed || !out || !core || packed->args.size() < 3 || out->args.size() < 3) return false;
+    if (swap->op != "aten::transpose.int" || !packed || !out || !core || packed->args.size() < 3 ||
+        out->args.size() < 3)
+      return false;
     if (core->args.size() > 3 && !core->args[3].is_none()) return false;
-    const ValueId *weight = value_at(*packed, 1), *q = value_at(*core, 0);
-    if (!weight || !q || !tape_.values[static_cast<std::size_t>(weight->index)].name.ends_with("in_proj_weight")) return false;
+    const ValueId *weight = id_at(*packed, 1), *q = id_at(*core, 0);
+    if (!weight || !q || !tape_.values[static_cast<std::size_t>(weight->index)].name.ends_with("in_proj_weight"))
+      return false;
     std::int64_t heads = 0;
     for (auto c = first; c != last; ++c)
       if (c->outputs.size() == 1 && c->outputs[0] == *q && c->args.size() > 1)

@@ -16,18 +16,19 @@ namespace memplan {
 namespace {
 
 /// Ops that have an in-place form which autograd treats the way the rows of aten/rows/ say.
-constexpr std::array activations{"relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "silu", "mish", "leaky_relu", "elu",
-                                 "celu", "selu", "sigmoid", "tanh", "dropout", "threshold"};
+constexpr std::array activations{"relu", "relu6",   "hardtanh",   "hardswish", "hardsigmoid",
+                                 "silu", "mish",    "leaky_relu", "elu",       "celu",
+                                 "selu", "sigmoid", "tanh",       "dropout",   "threshold"};
 constexpr std::array containers{"torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList",
                                 "torch.nn.modules.container.ModuleDict"};
 
-struct Rule {
+struct InplaceRule {
   std::string root, owner, name, module_class;
 };
 
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> table = [] {
-    std::vector<Rule> out;
+const std::vector<InplaceRule>& rules() {
+  static const std::vector<InplaceRule> table = [] {
+    std::vector<InplaceRule> out;
     const auto json = nlohmann::json::parse(embedded::aten_inplace_modules_json());
     for (const auto& r : json["rules"]) out.push_back({r[0], r[1], r[2], r[3]});
     return out;
@@ -74,7 +75,8 @@ class InplaceModules {
     // The owner is the nearest enclosing module that is not a plain container; a container's own children that are not
     // called through it (ModuleList) have paths that skip it.
     std::int32_t o = s.parent;
-    while (o >= 0 && is_container(tape_.scopes[static_cast<std::size_t>(o)].module_class)) o = tape_.scopes[static_cast<std::size_t>(o)].parent;
+    while (o >= 0 && is_container(tape_.scopes[static_cast<std::size_t>(o)].module_class))
+      o = tape_.scopes[static_cast<std::size_t>(o)].parent;
     if (o < 0) return false;
     const Scope& owner = tape_.scopes[static_cast<std::size_t>(o)];
     std::string_view name = s.path;
@@ -82,8 +84,9 @@ class InplaceModules {
       if (name.size() <= owner.path.size() || name.substr(0, owner.path.size()) != owner.path) return false;
       name.remove_prefix(owner.path.size() + 1);
     }
-    return std::any_of(rules().begin(), rules().end(), [&](const Rule& r) {
-      return (r.root == "*" || r.root == root_) && r.owner == owner.module_class && r.module_class == s.module_class && matches_glob(name, r.name);
+    return std::any_of(rules().begin(), rules().end(), [&](const InplaceRule& r) {
+      return (r.root == "*" || r.root == root_) && r.owner == owner.module_class && r.module_class == s.module_class &&
+             matches_glob(name, r.name);
     });
   }
 
@@ -125,14 +128,17 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
     scaled.op.replace(0, 9, "aten::div_");
     if (i + 3 >= tape.calls.size() || empty.op != "aten::empty_like" || !in_place(empty.scope)) continue;
     Call& product = tape.calls[i + 3];
-    if (product.op != "aten::mul.Tensor" || !reads(product, 1, scaled) || !value_of(empty, 0) || !value_of(product, 0) ||
-        *value_of(product, 0) != *value_of(empty, 0))
+    if (product.op != "aten::mul.Tensor" || !reads(product, 1, scaled) || !value_of(empty, 0) ||
+        !value_of(product, 0) || *value_of(product, 0) != *value_of(empty, 0))
       continue;
-    const double keep = noise.args.size() > 1 && std::holds_alternative<double>(noise.args[1].value) ? std::get<double>(noise.args[1].value) : 0.5;
+    const double keep = noise.args.size() > 1 && std::holds_alternative<double>(noise.args[1].value)
+                            ? std::get<double>(noise.args[1].value)
+                            : 0.5;
     product.op = "aten::dropout_";
     product.args = {product.args[0], Arg{1.0 - keep}, Arg{true}};
     product.kwargs.clear();
-    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i), tape.calls.begin() + static_cast<std::ptrdiff_t>(i) + 3);
+    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
+                     tape.calls.begin() + static_cast<std::ptrdiff_t>(i) + 3);
   }
   return count;
 }
@@ -146,7 +152,8 @@ void recover_inplace(Tape& tape, std::string_view listed) {
     Call& call = tape.calls[i];
     if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
     const auto* self = std::get_if<ValueId>(&call.args[0].value);
-    if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed) continue;
+    if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed)
+      continue;
     const std::string_view base = base_of(call.op);
     const std::string rest = call.op.substr(6 + base.size());
     const bool activation = std::find(activations.begin(), activations.end(), base) != activations.end();
@@ -157,9 +164,14 @@ void recover_inplace(Tape& tape, std::string_view listed) {
     }
     if (!by_module && !by_line && !call.source.empty()) {
       const Statement s = parse_statement(call.source);
-      const char* augmented = s.augmented == '+' ? "add" : s.augmented == '-' ? "sub" : s.augmented == '*' ? "mul" : s.augmented == '/' ? "div" : "";
+      const char* augmented = s.augmented == '+'   ? "add"
+                              : s.augmented == '-' ? "sub"
+                              : s.augmented == '*' ? "mul"
+                              : s.augmented == '/' ? "div"
+                                                   : "";
       // The last call of the line is the assignment's own.
-      const bool last = i + 1 == tape.calls.size() || tape.calls[i + 1].scope != call.scope || tape.calls[i + 1].source != call.source;
+      const bool last = i + 1 == tape.calls.size() || tape.calls[i + 1].scope != call.scope ||
+                        tape.calls[i + 1].source != call.source;
       by_line = (base == augmented && last) || calls_inplace(s.value, base);
     }
     if (!by_module && !by_line) continue;
@@ -167,7 +179,8 @@ void recover_inplace(Tape& tape, std::string_view listed) {
     ++(by_module ? modules : lines);
   }
   const std::int64_t noises = recover_noise(tape, in_place);
-  if (noises) tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises});
+  if (noises)
+    tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises});
   if (modules) tape.recovered.push_back({"in-place activations", "the classes that construct them", modules});
   if (lines) tape.recovered.push_back({"in-place ops", "the lines of Python that made them", lines});
 }

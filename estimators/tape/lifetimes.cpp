@@ -42,7 +42,9 @@ class Frames {
 
   std::int32_t parent(std::int32_t scope) const { return tape_.scopes[static_cast<std::size_t>(scope)].parent; }
   int depth(std::int32_t scope) const { return scope < 0 ? 0 : depth_[static_cast<std::size_t>(scope)]; }
-  std::int32_t end(std::int32_t scope) const { return frame(scope).lines.empty() ? -1 : frame(scope).lines.back().last; }
+  std::int32_t end(std::int32_t scope) const {
+    return frame(scope).lines.empty() ? -1 : frame(scope).lines.back().last;
+  }
 
   std::int32_t common(std::int32_t a, std::int32_t b) const {
     while (depth(a) > depth(b)) a = parent(a);
@@ -51,8 +53,8 @@ class Frames {
     return a;
   }
 
-  /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until the
-  /// module that got it returns.
+  /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until
+  /// the module that got it returns.
   std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
     std::int32_t child = -2;
     for (std::int32_t s = scope; s != top && s >= 0; s = parent(s)) child = s;
@@ -62,7 +64,8 @@ class Frames {
   /// Index of the line of `scope` that contains call `at`.
   std::size_t line_of(std::int32_t scope, std::int32_t at) const {
     const auto& lines = frame(scope).lines;
-    const auto it = std::upper_bound(lines.begin(), lines.end(), at, [](std::int32_t n, const Line& l) { return n < l.first; });
+    const auto it =
+        std::upper_bound(lines.begin(), lines.end(), at, [](std::int32_t n, const Line& l) { return n < l.first; });
     return static_cast<std::size_t>(it - lines.begin()) - 1;
   }
   const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
@@ -104,14 +107,16 @@ class Frames {
     std::vector<Line> lines;
     for (const Line& line : f.lines) {
       const Statement s = parse_statement(line.source);
-      const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
+      const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(),
+                                                              [](const auto& names) { return names.size() == 1; });
       const std::size_t period = !one_name ? 0 : calls_one_module(scope, line, s.value) ? 1 : period_of(scope, line);
       if (period == 0) {
         lines.push_back(line);
         continue;
       }
       const std::vector<Item> items = items_of(scope, line);
-      for (std::size_t i = 0; i < items.size(); i += period) lines.push_back({items[i].first, items[i + period - 1].last, line.source});
+      for (std::size_t i = 0; i < items.size(); i += period)
+        lines.push_back({items[i].first, items[i + period - 1].last, line.source});
     }
     f.lines = std::move(lines);
   }
@@ -130,8 +135,12 @@ class Frames {
       std::int32_t child = -1, s = call.scope;
       for (; s != scope && s >= 0; s = parent(s)) child = s;
       if (s != scope) continue;  // a damaged file may leave a module and come back to the same line of it
-      if (child >= 0 && child == child_before && !items.empty()) items.back().last = at;
-      else items.push_back({at, at, child < 0 ? std::string_view(call.op) : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
+      if (child >= 0 && child == child_before && !items.empty())
+        items.back().last = at;
+      else
+        items.push_back({at, at,
+                         child < 0 ? std::string_view(call.op)
+                                   : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
       child_before = child;
     }
     return items;
@@ -141,7 +150,8 @@ class Frames {
   /// calls one module per turn, whatever their order looks like.
   bool calls_one_module(std::int32_t scope, const Line& line, std::string_view value) const {
     const auto open = value.find('(');
-    if (open == std::string_view::npos || value.find('(', open + 1) != std::string_view::npos || value.back() != ')') return false;
+    if (open == std::string_view::npos || value.find('(', open + 1) != std::string_view::npos || value.back() != ')')
+      return false;
     if (value.substr(0, open).find('.') != std::string_view::npos) return false;
     for (std::int32_t at = line.first; at <= line.last; ++at)
       if (tape_.calls[static_cast<std::size_t>(at)].scope == scope) return false;
@@ -160,11 +170,13 @@ class Frames {
     return 0;
   }
 
-  /// "skips = [self.inc(x)]" followed somewhere by "skips.pop()": the name holds the list, which gives its elements away.
+  /// "skips = [self.inc(x)]" followed somewhere by "skips.pop()": the name holds the list, which gives its elements
+  /// away.
   static bool gives_away(const Frame& f, std::string_view name, std::string_view value) {
     if (value.empty() || value.front() != '[') return false;
     const std::string pop = std::string(name) + ".pop(";
-    return std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) { return l.source.find(pop) != std::string_view::npos; });
+    return std::any_of(f.lines.begin(), f.lines.end(),
+                       [&](const Line& l) { return l.source.find(pop) != std::string_view::npos; });
   }
 
   static void parse(Frame& f) {
@@ -194,7 +206,8 @@ class Frames {
 };
 
 bool is_recurrent(std::string_view op) {
-  return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" || op == "aten::rnn_relu.input";
+  return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" ||
+         op == "aten::rnn_relu.input";
 }
 
 /// Names inside of plain functions are not in the file. Where one holds something large that the function's next op has
@@ -209,12 +222,14 @@ constexpr FunctionName function_names[] = {
     {"shifted_window_attention(", "aten::linear"},
     {"shifted_window_attention(", "aten::mul.Tensor"},
     {"shifted_window_attention(", "aten::softmax.int"},
-    {"F.multi_head_attention_forward(", "aten::contiguous"},  // torch/nn/functional.py: q, k and v, views of one projection
+    {"F.multi_head_attention_forward(",
+     "aten::contiguous"},  // torch/nn/functional.py: q, k and v, views of one projection
 };
 
 bool held_by_function(std::string_view source, std::string_view op) {
-  return std::any_of(std::begin(function_names), std::end(function_names),
-                     [&](const FunctionName& f) { return op == f.op && source.find(f.called) != std::string_view::npos; });
+  return std::any_of(std::begin(function_names), std::end(function_names), [&](const FunctionName& f) {
+    return op == f.op && source.find(f.called) != std::string_view::npos;
+  });
 }
 
 }  // namespace
@@ -242,7 +257,8 @@ void mark_last_uses(Tape& tape) {
     const bool recurrent = call.scope >= 0 && is_recurrent(call.op);
     for (ValueId id : call.outputs)
       if (id.valid())
-        lives[at_index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), recurrent ? frames.parent(call.scope) : call.scope, false};
+        lives[at_index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
+                               recurrent ? frames.parent(call.scope) : call.scope, false};
   }
   for (ValueId id : tape.outputs)
     if (id.valid()) lives[at_index(id)].kept = true;
@@ -251,7 +267,8 @@ void mark_last_uses(Tape& tape) {
   for (Life& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
-    if (owner.parent < 0 || !owner.module_class.starts_with("transformers.") || !owner.module_class.ends_with("Model")) continue;
+    if (owner.parent < 0 || !owner.module_class.starts_with("transformers.") || !owner.module_class.ends_with("Model"))
+      continue;
     std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
     while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
     if (child != l.top && tape.scopes[static_cast<std::size_t>(child)].path.ends_with(".encoder")) l.top = owner.parent;
@@ -259,13 +276,16 @@ void mark_last_uses(Tape& tape) {
   // Where each use settles depends on the final `top`, so a second walk.
   std::vector<std::int32_t> release(tape.values.size(), -1);
   for (std::size_t v = 0; v < lives.size(); ++v)
-    if (lives[v].born >= 0) release[v] = frames.settled(lives[v].top, tape.calls[static_cast<std::size_t>(lives[v].born)].scope, lives[v].born);
+    if (lives[v].born >= 0)
+      release[v] =
+          frames.settled(lives[v].top, tape.calls[static_cast<std::size_t>(lives[v].born)].scope, lives[v].born);
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
     auto use = [&](ValueId id) {
       const Life& l = lives[at_index(id)];
       if (l.born < 0 || l.born == static_cast<std::int32_t>(i)) return;
-      release[at_index(id)] = std::max(release[at_index(id)], frames.settled(l.top, call.scope, static_cast<std::int32_t>(i)));
+      release[at_index(id)] =
+          std::max(release[at_index(id)], frames.settled(l.top, call.scope, static_cast<std::int32_t>(i)));
     };
     for_each_value(call, use);
   }
@@ -279,11 +299,13 @@ void mark_last_uses(Tape& tape) {
     const std::size_t line = frames.line_of(l.top, l.born);
     // A value that its line made and used up was a temporary; the others got the line's names.
     const bool outlives = l.kept || until > frames.line(l.top, line).last;
-    const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) == frames.line(l.top, line).last;
+    const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) ==
+                                        frames.line(l.top, line).last;
     const std::string& op = tape.calls[static_cast<std::size_t>(l.born)].op;
     if (held_by_function(frames.line(l.top, line).source, op)) {
       bool first = true;
-      for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i) first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
+      for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i)
+        first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
       if (first) until = std::max(until, frames.line(l.top, line).last);
     }
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));

@@ -9,7 +9,8 @@ namespace memplan {
 
 namespace {
 
-constexpr std::array builders{"create_causal_mask(", "create_bidirectional_mask(", "_create_attention_masks(", "_update_causal_mask("};
+constexpr std::array builders{"create_causal_mask(", "create_bidirectional_mask(", "_create_attention_masks(",
+                              "_update_causal_mask("};
 
 class Masks {
  public:
@@ -22,15 +23,19 @@ class Masks {
   void run() {
     std::int64_t masks = 0, heads = 0;
     for (Call& call : tape_.calls) {
-      if (call.op != "aten::scaled_dot_product_attention" || !call.source.starts_with("transformers/") || call.args.size() < 4) continue;
+      if (call.op != "aten::scaled_dot_product_attention" || !call.source.starts_with("transformers/") ||
+          call.args.size() < 4)
+        continue;
       const auto* mask = std::get_if<ValueId>(&call.args[3].value);
       if (!mask) continue;
       const auto causal = eager_says(*mask);
       if (!causal) continue;
       call.args[3] = {};
       if (call.args.size() < 5) call.args.push_back({0.0});
-      if (call.args.size() < 6) call.args.push_back({*causal});
-      else call.args[5] = {*causal};
+      if (call.args.size() < 6)
+        call.args.push_back({*causal});
+      else
+        call.args[5] = {*causal};
       ++masks;
       const ValueId k = unrepeated(call.args[1]), v = unrepeated(call.args[2]);
       if (!k.valid() || !v.valid()) continue;
@@ -41,7 +46,8 @@ class Masks {
     }
     if (masks == 0) return;
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
-    tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced", masks});
+    tape_.recovered.push_back(
+        {"attention without a mask", "masks that transformers builds only while it is traced", masks});
     if (heads) tape_.recovered.push_back({"enable_gqa", "repeated key and value heads", heads});
   }
 
@@ -66,7 +72,8 @@ class Masks {
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       if (call.op.starts_with("aten::sym_size")) continue;
       seen.push_back(i);
-      built = built || std::any_of(builders.begin(), builders.end(), [&](const char* b) { return call.source.find(b) != std::string::npos; });
+      built = built || std::any_of(builders.begin(), builders.end(),
+                                   [&](const char* b) { return call.source.find(b) != std::string::npos; });
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
       // A sliding window compares once more; eager code drops that mask only for short sequences.
       if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") return std::nullopt;
@@ -86,8 +93,9 @@ class Masks {
     while (i >= 0 && chain.size() < 8) {
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       const auto* from = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
-      const bool part_of_it = call.op == "aten::reshape" || call.op == "aten::contiguous" || call.op == "aten::expand" ||
-                              call.op == "aten::unsqueeze" || call.op == "memplan::index_slice";
+      const bool part_of_it = call.op == "aten::reshape" || call.op == "aten::contiguous" ||
+                              call.op == "aten::expand" || call.op == "aten::unsqueeze" ||
+                              call.op == "memplan::index_slice";
       if (!from || !part_of_it) break;
       expanded = expanded || call.op == "aten::expand";
       parted = parted || call.op == "aten::unsqueeze";

@@ -39,9 +39,11 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
       any = true;
     }
     if (!any) {
-      const std::string example = tape.parameters.empty() ? "" : tape.values[static_cast<std::size_t>(tape.parameters.front().index)].name;
+      const std::string example =
+          tape.parameters.empty() ? "" : tape.values[static_cast<std::size_t>(tape.parameters.front().index)].name;
       fail(ErrorKind::usage, fmt::format("no parameter matches '{}'", glob), "--freeze " + glob,
-           example.empty() ? "the model has no parameters" : fmt::format("parameters are named like '{}'; '*' matches any run of characters", example));
+           example.empty() ? "the model has no parameters"
+                           : fmt::format("parameters are named like '{}'; '*' matches any run of characters", example));
     }
   }
 }
@@ -62,7 +64,9 @@ void freeze_listed(Tape& tape, std::string_view names) {
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go) {
   std::vector<int> uses(tape.values.size(), 0);
   auto count = [&](const Call& call, int n) {
-    for_each_value(call, [&](ValueId id) { if (id.valid()) uses[static_cast<std::size_t>(id.index)] += n; });
+    for_each_value(call, [&](ValueId id) {
+      if (id.valid()) uses[static_cast<std::size_t>(id.index)] += n;
+    });
   };
   for (const Call& call : tape.calls) count(call, 1);
   for (ValueId id : tape.outputs)
@@ -70,7 +74,9 @@ void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::
   std::vector<bool> dead(tape.calls.size(), false);
   for (std::size_t i = tape.calls.size(); i-- > 0;) {
     const Call& call = tape.calls[i];
-    const bool used = std::any_of(call.outputs.begin(), call.outputs.end(), [&](ValueId id) { return id.valid() && uses[static_cast<std::size_t>(id.index)] > 0; });
+    const bool used = std::any_of(call.outputs.begin(), call.outputs.end(), [&](ValueId id) {
+      return id.valid() && uses[static_cast<std::size_t>(id.index)] > 0;
+    });
     if (used || !may_go(call, i)) continue;
     dead[i] = true;
     count(call, -1);
@@ -83,7 +89,8 @@ void remove_dead_calls(Tape& tape) {
   auto counts_bytes = [](const Call& call) {
     if (call.op.starts_with("aten::sym_") || call.op.starts_with("_operator.")) return false;
     if (call.known_shapes.empty()) return true;
-    return std::any_of(call.known_shapes.begin(), call.known_shapes.end(), [](const auto& s) { return is_floating(s.first); });
+    return std::any_of(call.known_shapes.begin(), call.known_shapes.end(),
+                       [](const auto& s) { return is_floating(s.first); });
   };
   remove_unused_calls(tape, [&](const Call& call, std::size_t) {
     const std::string_view base = std::string_view(call.op).substr(0, call.op.find('.'));

@@ -37,7 +37,8 @@ void enter_inference(Tape& tape, Precision precision);
 /// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
 
-/// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes too.
+/// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes
+/// too.
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);
 
 /// Removes calls on integers, booleans and sizes whose results nobody uses.

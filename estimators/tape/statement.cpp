@@ -25,13 +25,18 @@ std::size_t find_assignment(std::string_view s) {
       if (c == quote) quote = 0;
       continue;
     }
-    if (c == '"' || c == '\'') quote = c;
-    else if (c == '(' || c == '[' || c == '{') ++depth;
-    else if (c == ')' || c == ']' || c == '}') --depth;
-    else if (c == '#') return std::string_view::npos;
+    if (c == '"' || c == '\'')
+      quote = c;
+    else if (c == '(' || c == '[' || c == '{')
+      ++depth;
+    else if (c == ')' || c == ']' || c == '}')
+      --depth;
+    else if (c == '#')
+      return std::string_view::npos;
     else if (c == '=' && depth == 0) {
       if (i + 1 < s.size() && s[i + 1] == '=') return std::string_view::npos;
-      if (i > 0 && (s[i - 1] == '<' || s[i - 1] == '>' || s[i - 1] == '!' || s[i - 1] == ':')) return std::string_view::npos;
+      if (i > 0 && (s[i - 1] == '<' || s[i - 1] == '>' || s[i - 1] == '!' || s[i - 1] == ':'))
+        return std::string_view::npos;
       return i;
     }
   }
@@ -63,7 +68,8 @@ Statement parse_statement(std::string_view source) {
     while (true) {
       const std::size_t comma = left.find(',');
       std::string_view name = trim(left.substr(0, comma), " \t");
-      if (const std::size_t colon = name.find(':'); colon != std::string_view::npos) name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
+      if (const std::size_t colon = name.find(':'); colon != std::string_view::npos)
+        name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
       if (!name.empty() && name.front() == '*') name.remove_prefix(1);
       if (is_name(name)) names.push_back(name);
       if (comma == std::string_view::npos) break;

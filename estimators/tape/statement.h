@@ -11,8 +11,8 @@ namespace memplan {
 struct Statement {
   /// Names (or attributes, "self.x") on the left, one list per `=`: "a = b, c = f()" gives {a}, {b, c}.
   std::vector<std::vector<std::string_view>> targets;
-  char augmented = 0;                     ///< '+', '-', '*', '/' of an augmented assignment
-  std::string_view value;                 ///< the right-hand side, or the whole text
+  char augmented = 0;      ///< '+', '-', '*', '/' of an augmented assignment
+  std::string_view value;  ///< the right-hand side, or the whole text
 };
 
 /// `source` is "file.py:12 text", as in Call::source; the views point into it.

@@ -46,13 +46,13 @@ enum class ValueKind : std::uint8_t {
 struct TapeValue {
   std::string name;  ///< fully qualified for parameters ("transformer.h.0.ln_1.weight"), else the graph's name
   ValueKind kind = ValueKind::computed;
-  DType dtype = DType::float32;          ///< of inputs, parameters, buffers and constants
-  std::vector<std::int64_t> sizes;       ///< likewise
-  bool requires_grad = false;            ///< of parameters: false when frozen
-  ValueId same_storage_as;               ///< tied parameters: the first one of the group
-  std::optional<std::int64_t> number;    ///< a scalar integer input or constant whose value is known
-  bool on_host = false;                  ///< 0-dim constants that PyTorch keeps on the CPU
-  bool keeps_dtype = false;              ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
+  DType dtype = DType::float32;        ///< of inputs, parameters, buffers and constants
+  std::vector<std::int64_t> sizes;     ///< likewise
+  bool requires_grad = false;          ///< of parameters: false when frozen
+  ValueId same_storage_as;             ///< tied parameters: the first one of the group
+  std::optional<std::int64_t> number;  ///< a scalar integer input or constant whose value is known
+  bool on_host = false;                ///< 0-dim constants that PyTorch keeps on the CPU
+  bool keeps_dtype = false;  ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
 };
 
 /// One level of nn.Module nesting around a call: its path ("layer1.0.conv1") and class ("torch.nn.Conv2d").
@@ -69,10 +69,10 @@ struct Call {
   std::vector<Arg> args;
   std::vector<std::pair<std::string, Arg>> kwargs;
   std::vector<ValueId> outputs;
-  std::int32_t scope = -1;     ///< index into Tape::scopes
-  std::string source;          ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
-  bool no_autocast = false;    ///< the module runs it with autocast off
-  bool unknown = false;        ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  std::int32_t scope = -1;   ///< index into Tape::scopes
+  std::string source;        ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
+  bool no_autocast = false;  ///< the module runs it with autocast off
+  bool unknown = false;      ///< the frontend knows no ATen op for it: outputs take `known_shapes`
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
   std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;
   /// Values whose Python name goes out of scope once this call has returned (tape/lifetimes.h).
@@ -81,8 +81,8 @@ struct Call {
 
 /// What a frontend did to get from the file to ATen calls, for the report.
 struct Recovery {
-  std::string op;       ///< "aten::layer_norm"
-  std::string from;     ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
+  std::string op;    ///< "aten::layer_norm"
+  std::string from;  ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
   std::int64_t count = 0;
 };
 
@@ -91,7 +91,8 @@ struct Note {
   std::string text;
 };
 
-/// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of modules.
+/// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of
+/// modules.
 struct CheckpointRegion {
   std::int32_t first = 0, last = 0;  ///< calls, both inside
   std::int32_t scope = -1;
@@ -106,7 +107,8 @@ struct Tape {
   std::vector<ValueId> parameters;  ///< in registration order where the file tells it
   std::vector<ValueId> buffers;
   std::vector<ValueId> outputs;
-  std::vector<CheckpointRegion> checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
+  std::vector<CheckpointRegion>
+      checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
   std::vector<Recovery> recovered;
   std::vector<Note> notes;  ///< assumptions and warnings found on the way
 

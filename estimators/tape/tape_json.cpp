@@ -57,7 +57,8 @@ Arg arg_from_json(const json& j, std::size_t values) {
   if (j.contains("dtype")) return {read_dtype(j["dtype"])};
   if (j.contains("float")) return {j["float"] == "nan" ? NAN : j["float"] == "inf" ? INFINITY : -INFINITY};
   const auto index = j.at("v").get<std::int32_t>();
-  if (index < 0 || static_cast<std::size_t>(index) >= values) fail_input(fmt::format("a tape refers to value {} of {}", index, values));
+  if (index < 0 || static_cast<std::size_t>(index) >= values)
+    fail_input(fmt::format("a tape refers to value {} of {}", index, values));
   return {ValueId{index}};
 }
 
@@ -71,7 +72,8 @@ std::vector<ValueId> ids_from_json(const json& j, std::size_t values) {
   std::vector<ValueId> ids;
   for (const json& item : j) {
     const auto index = item.get<std::int32_t>();
-    if (index < -1 || index >= static_cast<std::int64_t>(values)) fail_input(fmt::format("a tape refers to value {} of {}", index, values));
+    if (index < -1 || index >= static_cast<std::int64_t>(values))
+      fail_input(fmt::format("a tape refers to value {} of {}", index, values));
     ids.push_back({index});
   }
   return ids;
@@ -172,26 +174,31 @@ Tape tape_from_json(const json& root) try {
     if (j.contains("sizes")) v.sizes = j["sizes"].get<std::vector<std::int64_t>>();
     v.requires_grad = j.value("requires_grad", false);
     v.same_storage_as.index = j.value("same_storage_as", -1);
-    if (v.same_storage_as.index >= static_cast<std::int64_t>(n)) fail_input("a tape ties a value to one that it does not have");
+    if (v.same_storage_as.index >= static_cast<std::int64_t>(n))
+      fail_input("a tape ties a value to one that it does not have");
     if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
     v.on_host = j.value("on_host", false);
     v.keeps_dtype = j.value("keeps_dtype", false);
     tape.values.push_back(std::move(v));
   }
   for (const json& j : root.value("scopes", json::array()))
-    tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), j.value("parent", -1), j.value("call", 0), j.value("source", "")});
+    tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), j.value("parent", -1),
+                           j.value("call", 0), j.value("source", "")});
   for (const json& j : root.at("calls")) {
     Call c;
     c.op = j.at("op").get<std::string>();
     for (const json& a : j.at("args")) c.args.push_back(arg_from_json(a, n));
-    for (const json& a : j.value("kwargs", json::array())) c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), n));
+    for (const json& a : j.value("kwargs", json::array()))
+      c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), n));
     c.outputs = ids_from_json(j.at("outputs"), n);
     c.scope = j.value("scope", -1);
-    if (c.scope >= static_cast<std::int64_t>(tape.scopes.size())) fail_input("a call of a tape is in a scope that it does not have");
+    if (c.scope >= static_cast<std::int64_t>(tape.scopes.size()))
+      fail_input("a call of a tape is in a scope that it does not have");
     c.source = j.value("source", "");
     c.unknown = j.value("unknown", false);
     c.no_autocast = j.value("no_autocast", false);
-    for (const json& s : j.value("known_shapes", json::array())) c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
+    for (const json& s : j.value("known_shapes", json::array()))
+      c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
     c.last_uses = ids_from_json(j.value("last_uses", json::array()), n);
     tape.calls.push_back(std::move(c));
   }
@@ -201,12 +208,15 @@ Tape tape_from_json(const json& root) try {
   tape.outputs = ids_from_json(root.at("outputs"), n);
   for (const json& j : root.value("checkpoints", json::array())) {
     const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>(), {}};
-    if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(tape.calls.size())) fail_input("a tape checkpoints calls that it does not have");
+    if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(tape.calls.size()))
+      fail_input("a tape checkpoints calls that it does not have");
     tape.checkpoints.push_back(r);
   }
   for (const json& j : root.value("recovered", json::array()))
-    tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(), j.at("count").get<std::int64_t>()});
-  for (const json& j : root.value("notes", json::array())) tape.notes.push_back({j.at("code").get<std::string>(), j.at("text").get<std::string>()});
+    tape.recovered.push_back(
+        {j.at("op").get<std::string>(), j.at("from").get<std::string>(), j.at("count").get<std::int64_t>()});
+  for (const json& j : root.value("notes", json::array()))
+    tape.notes.push_back({j.at("code").get<std::string>(), j.at("text").get<std::string>()});
   return tape;
 } catch (const json::exception& e) {
   fail_input(fmt::format("a tape's JSON is not as expected: {}", e.what()));
@@ -216,16 +226,20 @@ std::string to_text(const Tape& tape) {
   std::string out;
   for (const TapeValue& v : tape.values)
     if (v.kind != ValueKind::computed)
-      out += fmt::format("{} {} {}{}{}{}\n", kind_names[static_cast<int>(v.kind)], v.name, name_of(v.dtype), fmt::format("[{}]", fmt::join(v.sizes, ", ")),
+      out += fmt::format("{} {} {}{}{}{}\n", kind_names[static_cast<int>(v.kind)], v.name, name_of(v.dtype),
+                         fmt::format("[{}]", fmt::join(v.sizes, ", ")),
                          v.kind == ValueKind::parameter && !v.requires_grad ? " frozen" : "",
-                         v.same_storage_as.valid() ? " tied to " + tape.values[static_cast<std::size_t>(v.same_storage_as.index)].name : "");
+                         v.same_storage_as.valid()
+                             ? " tied to " + tape.values[static_cast<std::size_t>(v.same_storage_as.index)].name
+                             : "");
   for (const Call& c : tape.calls) {
     std::string line;
     for (ValueId id : c.outputs) line += (line.empty() ? "" : ", ") + arg_text(tape, {id});
     line += fmt::format(" = {}(", c.op);
     bool first = true;
     for (const Arg& a : c.args) line += (first ? "" : ", ") + arg_text(tape, a), first = false;
-    for (const auto& [name, a] : c.kwargs) line += fmt::format("{}{}={}", first ? "" : ", ", name, arg_text(tape, a)), first = false;
+    for (const auto& [name, a] : c.kwargs)
+      line += fmt::format("{}{}={}", first ? "" : ", ", name, arg_text(tape, a)), first = false;
     line += ")";
     if (c.unknown) line += " UNKNOWN";
     if (!c.last_uses.empty()) {

@@ -10,7 +10,8 @@ namespace memplan {
 /// Calls `f(ValueId)` for every value in an argument, in order.
 template <class F>
 void for_each_value(const Arg& arg, F&& f) {
-  if (const auto* id = std::get_if<ValueId>(&arg.value)) f(*id);
+  if (const auto* id = std::get_if<ValueId>(&arg.value))
+    f(*id);
   else if (const auto* list = std::get_if<Arg::List>(&arg.value))
     for (const Arg& item : *list) for_each_value(item, f);
 }
@@ -25,7 +26,8 @@ void for_each_value(const Call& call, F&& f) {
 /// Puts the Arg that `f(ValueId)` returns in the place of every value.
 template <class F>
 void replace_values(Arg& arg, F&& f) {
-  if (const auto* id = std::get_if<ValueId>(&arg.value)) arg = f(*id);
+  if (const auto* id = std::get_if<ValueId>(&arg.value))
+    arg = f(*id);
   else if (auto* list = std::get_if<Arg::List>(&arg.value))
     for (Arg& item : *list) replace_values(item, f);
 }

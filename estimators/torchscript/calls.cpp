@@ -19,9 +19,11 @@ constexpr std::size_t most_calls = 500'000;
 
 /// c10/core/ScalarType.h
 constexpr std::pair<std::int64_t, DType> scalar_types[] = {
-    {0, DType::uint8}, {1, DType::int8}, {2, DType::int16}, {3, DType::int32}, {4, DType::int64}, {5, DType::float16}, {6, DType::float32}, {7, DType::float64},
-    {9, DType::complex64}, {10, DType::complex128}, {11, DType::boolean}, {15, DType::bfloat16}, {23, DType::float8_e5m2}, {24, DType::float8_e4m3fn},
-    {27, DType::uint16}, {28, DType::uint32}, {29, DType::uint64}};
+    {0, DType::uint8},        {1, DType::int8},           {2, DType::int16},    {3, DType::int32},
+    {4, DType::int64},        {5, DType::float16},        {6, DType::float32},  {7, DType::float64},
+    {9, DType::complex64},    {10, DType::complex128},    {11, DType::boolean}, {15, DType::bfloat16},
+    {23, DType::float8_e5m2}, {24, DType::float8_e4m3fn}, {27, DType::uint16},  {28, DType::uint32},
+    {29, DType::uint64}};
 
 std::int64_t number_of(DType dtype) {
   for (const auto& [n, d] : scalar_types)
@@ -73,7 +75,8 @@ Calls::Calls(const Script& script, torch_export::Program& program) : script_(scr
   run_->phantom = true;
 }
 
-torch_export::NameId Calls::add_name(std::string text, DType dtype, const std::vector<std::int64_t>& sizes, bool requires_grad) {
+torch_export::NameId Calls::add_name(std::string text, DType dtype, const std::vector<std::int64_t>& sizes,
+                                     bool requires_grad) {
   torch_export::Name name;
   name.text = std::move(text);
   name.tensor = torch_export::TensorMeta{dtype, {}, requires_grad};
@@ -82,7 +85,8 @@ torch_export::NameId Calls::add_name(std::string text, DType dtype, const std::v
   return static_cast<torch_export::NameId>(program_.names.size() - 1);
 }
 
-TensorV Calls::stored(const std::string& name, DType dtype, const std::vector<std::int64_t>& sizes, bool requires_grad) {
+TensorV Calls::stored(const std::string& name, DType dtype, const std::vector<std::int64_t>& sizes,
+                      bool requires_grad) {
   for (std::int64_t s : sizes)
     if (s < 0) fail_input(fmt::format("the tensor '{}' has a negative size", name));
   TensorV out;
@@ -98,7 +102,9 @@ std::optional<V> Calls::about_tensor(std::string_view op, const std::vector<V>& 
   const std::string_view base = op.substr(0, op.find('.'));
   // Questions about the world around the program.
   if (base == "aten::is_grad_enabled") return V(true);
-  if (base == "aten::is_autocast_enabled" || base == "aten::is_autocast_cpu_enabled" || base == "aten::_get_tracing_state" || base == "aten::has_torch_function") return V(false);
+  if (base == "aten::is_autocast_enabled" || base == "aten::is_autocast_cpu_enabled" ||
+      base == "aten::_get_tracing_state" || base == "aten::has_torch_function")
+    return V(false);
   if (base == "aten::cudnn_is_acceptable" || base == "prim::is_cuda") return V(true);
   if (base == "aten::device" || base == "aten::get_device") return V(DeviceV{"cuda"});
   if (base == "prim::type" && !args.empty() && args[0].get<DeviceV>()) return V("cuda");
@@ -112,7 +118,9 @@ std::optional<V> Calls::about_tensor(std::string_view op, const std::vector<V>& 
   };
   const auto at = [&](const Dims& d) -> V {
     const auto i = args.at(1).integer();
-    if (!i || *i < -d.size() || *i >= d.size()) fail_input("the TorchScript program asks for a dimension that a tensor does not have", {}, "other sizes for --input may suit it");
+    if (!i || *i < -d.size() || *i >= d.size())
+      fail_input("the TorchScript program asks for a dimension that a tensor does not have", {},
+                 "other sizes for --input may suit it");
     return d[static_cast<int>(*i < 0 ? *i + d.size() : *i)];
   };
   if (base == "aten::size" || base == "prim::shape") return args.size() > 1 ? at(t.sizes) : numbers(t.sizes);
@@ -130,8 +138,10 @@ std::optional<V> Calls::about_tensor(std::string_view op, const std::vector<V>& 
   if (base == "prim::requires_grad") return V(true);
   if (base.substr(0, 9) == "prim::is_" && base != "prim::isinstance") return V(false);
   // A number out of a tensor.
-  if (!args[0].tensor()->number && (base == "aten::item" || base == "aten::Int" || base == "aten::Float" || base == "aten::Bool" || base == "aten::is_nonzero" ||
-                                    base == "aten::IntImplicit" || base == "aten::FloatImplicit" || base == "aten::ScalarImplicit" || base == "aten::equal" || base == "aten::allclose"))
+  if (!args[0].tensor()->number &&
+      (base == "aten::item" || base == "aten::Int" || base == "aten::Float" || base == "aten::Bool" ||
+       base == "aten::is_nonzero" || base == "aten::IntImplicit" || base == "aten::FloatImplicit" ||
+       base == "aten::ScalarImplicit" || base == "aten::equal" || base == "aten::allclose"))
     return V(UnknownV{std::string(base)});
   return std::nullopt;
 }
@@ -167,7 +177,8 @@ Arg Calls::argument(const V& v, const SchemaArgument* schema, const Node& node) 
     }
     Arg wrong(const std::string& what) const {
       const auto* stack = node.stack < 0 ? nullptr : &c.script_.stacks[static_cast<std::size_t>(node.stack)];
-      fail_input(fmt::format("'{}' works with {}, which only data decide", node.op, what), stack && !stack->paths.empty() ? stack->paths.back() : std::string(),
+      fail_input(fmt::format("'{}' works with {}, which only data decide", node.op, what),
+                 stack && !stack->paths.empty() ? stack->paths.back() : std::string(),
                  "export the model with torch.export.save");
     }
   };
@@ -182,8 +193,10 @@ ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args)
   Call call;
   call.op = onnx_format::op_of_target(node.target);
   for (const auto& in : node.inputs)
-    if (in.kind == torch_export::ArgumentKind::positional) call.args.push_back(in.value);
-    else if (!is_placement(in.name)) call.kwargs.emplace_back(in.name, in.value);
+    if (in.kind == torch_export::ArgumentKind::positional)
+      call.args.push_back(in.value);
+    else if (!is_placement(in.name))
+      call.kwargs.emplace_back(in.name, in.value);
   run_->begin_op(call.op);
   if (call.op.rfind("aten::to.", 0) == 0 || call.op.rfind("aten::type_as", 0) == 0) {
     // Every form of the cast: to an element type, to another tensor's, to a device.
@@ -192,7 +205,8 @@ ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args)
       if (args[i].tensor()) dtype = args[i].tensor()->tensor->dtype;
     for (const auto& in : node.inputs)
       if (const auto* d = std::get_if<DType>(&in.value.value)) dtype = *d;
-    return {dtype == args[0].tensor()->tensor->dtype ? args[0].tensor()->tensor : run_->empty_like(args[0].tensor()->tensor, dtype)};
+    return {dtype == args[0].tensor()->tensor->dtype ? args[0].tensor()->tensor
+                                                     : run_->empty_like(args[0].tensor()->tensor, dtype)};
   }
   onnx_format::rewrite(call, setup_);
   const Row* row = registry().find(call.op);
@@ -213,7 +227,8 @@ V Calls::named(const Value& result, const std::string& op, torch_export::Node& o
   if (result.is_tensor() && result.tensor()) {
     TensorV t;
     const std::int64_t n = counts_[op]++;
-    t.name = add_name(n == 0 ? op : fmt::format("{}_{}", op, n), result.tensor()->dtype, result.tensor()->sizes.vector(), false);
+    t.name = add_name(n == 0 ? op : fmt::format("{}_{}", op, n), result.tensor()->dtype,
+                      result.tensor()->sizes.vector(), false);
     t.tensor = result.tensor();
     tensors_.resize(program_.names.size());
     tensors_.back() = t.tensor;
@@ -229,16 +244,20 @@ V Calls::named(const Value& result, const std::string& op, torch_export::Node& o
 
 std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
   const std::size_t colon = node.op.find("::"), dot = node.op.find('.');
-  const std::string space = node.op.substr(0, colon), base = node.op.substr(colon + 2, dot == std::string::npos ? dot : dot - colon - 2);
+  const std::string space = node.op.substr(0, colon),
+                    base = node.op.substr(colon + 2, dot == std::string::npos ? dot : dot - colon - 2);
   torch_export::Node out;
-  out.target = fmt::format("torch.ops.{}.{}.{}", space, base, dot == std::string::npos ? "default" : node.op.substr(dot + 1));
+  out.target =
+      fmt::format("torch.ops.{}.{}.{}", space, base, dot == std::string::npos ? "default" : node.op.substr(dot + 1));
   if (node.stack >= 0) {
     const Stack& s = script_.stacks[static_cast<std::size_t>(node.stack)];
     out.paths = s.paths, out.classes = s.classes, out.lines = s.lines;
   }
   const auto schema = script_.schemas.find(node.op);
   const auto* named_args = schema == script_.schemas.end() ? nullptr : &schema->second;
-  const auto argument_at = [&](std::size_t i) { return named_args && i < named_args->size() ? &(*named_args)[i] : nullptr; };
+  const auto argument_at = [&](std::size_t i) {
+    return named_args && i < named_args->size() ? &(*named_args)[i] : nullptr;
+  };
   // torch.export leaves out what the schema says anyway; behind the last given one, only names can follow.
   std::size_t positional = 0;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -254,14 +273,16 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
       out.inputs.push_back({a->name, {std::string("cuda")}, torch_export::ArgumentKind::positional});
       continue;
     }
-    out.inputs.push_back({a ? a->name : fmt::format("arg{}", i), argument(args[i], a, node), keyword ? torch_export::ArgumentKind::keyword : torch_export::ArgumentKind::positional});
+    out.inputs.push_back({a ? a->name : fmt::format("arg{}", i), argument(args[i], a, node),
+                          keyword ? torch_export::ArgumentKind::keyword : torch_export::ArgumentKind::positional});
   }
   ValueList results;
   try {
     results = run(out, args);
   } catch (const Failure& failure) {
     Error e = failure.error();
-    e.where = fmt::format("{}{}{}", node.op, out.paths.empty() || out.paths.back().empty() ? "" : " in ", out.paths.empty() ? "" : out.paths.back());
+    e.where = fmt::format("{}{}{}", node.op, out.paths.empty() || out.paths.back().empty() ? "" : " in ",
+                          out.paths.empty() ? "" : out.paths.back());
     if (e.hint.empty()) e.hint = "the sizes given with --input may not be the model's";
     throw Failure(std::move(e));
   }
@@ -269,7 +290,9 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
   if (results.empty() && !node.outputs.empty()) {
     // An op without a row: as large as its first tensor, and the estimate names it.
     const auto first = std::find_if(args.begin(), args.end(), [](const V& v) { return v.tensor() != nullptr; });
-    if (first == args.end()) fail_input(fmt::format("the TorchScript program uses '{}', which memplan does not follow", node.op), out.paths.empty() ? "" : out.paths.back(), "export the model with torch.export.save");
+    if (first == args.end())
+      fail_input(fmt::format("the TorchScript program uses '{}', which memplan does not follow", node.op),
+                 out.paths.empty() ? "" : out.paths.back(), "export the model with torch.export.save");
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const Tensor like = run_->empty_like(first->tensor()->tensor);
       values.push_back(named(Value(like), base, out));
@@ -280,7 +303,9 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
     for (const Value& r : results) values.push_back(named(r, base, out));
   }
   auto& nodes = program_.graphs.front().nodes;
-  if (nodes.size() >= most_calls) fail_input("the TorchScript program makes more calls in more steps than memplan follows", {}, "export the model with torch.export.save");
+  if (nodes.size() >= most_calls)
+    fail_input("the TorchScript program makes more calls in more steps than memplan follows", {},
+               "export the model with torch.export.save");
   nodes.push_back(std::move(out));
   return values;
 }

@@ -37,7 +37,8 @@ class Calls {
   Value on_paper(const Arg& arg) const;
   V named(const Value& result, const std::string& op, torch_export::Node& out);
   ValueList run(const torch_export::Node& node, const std::vector<V>& args);
-  torch_export::NameId add_name(std::string text, DType dtype, const std::vector<std::int64_t>& sizes, bool requires_grad);
+  torch_export::NameId add_name(std::string text, DType dtype, const std::vector<std::int64_t>& sizes,
+                                bool requires_grad);
 
   const Script& script_;
   torch_export::Program& program_;

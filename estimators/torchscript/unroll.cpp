@@ -1,5 +1,5 @@
-// unroll_script of pipeline.h: runs a TorchScript program on paper with the sizes of its inputs and writes down its ATen
-// calls as torch.export would have. Numbers, lists and conditions become what they are for these sizes.
+// unroll_script of pipeline.h: runs a TorchScript program on paper with the sizes of its inputs and writes down its
+// ATen calls as torch.export would have. Numbers, lists and conditions become what they are for these sizes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,11 @@ std::string_view without_overload(std::string_view op) { return op.substr(0, op.
 class Unrolling {
  public:
   Unrolling(const Script& script, const onnx_format::Symbols& symbols, const Graph& given, const TrainingSetup& setup)
-      : script_(script), setup_(setup), program_(std::make_shared<torch_export::Program>()), calls_(script, *program_), values_(static_cast<std::size_t>(script.values)) {
+      : script_(script),
+        setup_(setup),
+        program_(std::make_shared<torch_export::Program>()),
+        calls_(script, *program_),
+        values_(static_cast<std::size_t>(script.values)) {
     program_->torch_version = script.torch_version;
     program_->graphs.emplace_back();
     make_stored();
@@ -38,7 +42,9 @@ class Unrolling {
     try {
       nodes(script_.body);
     } catch (const Raised& r) {
-      fail_input(fmt::format("the TorchScript program raises an exception for these inputs: {}", r.message.empty() ? "(no text)" : r.message), {}, "other sizes for --input may suit it");
+      fail_input(fmt::format("the TorchScript program raises an exception for these inputs: {}",
+                             r.message.empty() ? "(no text)" : r.message),
+                 {}, "other sizes for --input may suit it");
     }
     for (ValueNo out : script_.body.outputs) output(at(out));
   }
@@ -53,7 +59,8 @@ class Unrolling {
       if (t.kind == TensorKind::constant) continue;  // only those that the program uses
       stored(t);
       for (const std::string& name : t.also)
-        if (t.kind == TensorKind::parameter) notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name)});
+        if (t.kind == TensorKind::parameter)
+          notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name)});
     }
     constants_.resize(script_.tensors.size(), V());
     std::size_t i = 0;
@@ -64,7 +71,9 @@ class Unrolling {
   V stored(const ScriptTensor& t) {
     using torch_export::InputKind;
     torch_export::InputSpec spec;
-    spec.kind = t.kind == TensorKind::parameter ? InputKind::parameter : t.kind == TensorKind::buffer ? InputKind::buffer : InputKind::constant;
+    spec.kind = t.kind == TensorKind::parameter ? InputKind::parameter
+                : t.kind == TensorKind::buffer  ? InputKind::buffer
+                                                : InputKind::constant;
     spec.target = t.name.empty() ? fmt::format("constant_{}", program_->inputs.size()) : t.name;
     TensorV made = calls_.stored(spec.target, t.dtype, t.sizes, t.requires_grad);
     spec.name = made.name;
@@ -77,13 +86,16 @@ class Unrolling {
 
   void make_inputs(const onnx_format::Symbols& symbols, const Graph& given) {
     for (const ScriptInput& in : script_.inputs) {
-      const auto v = std::find_if(given.values.begin(), given.values.end(), [&](const GraphValue& g) { return g.name == in.name; });
+      const auto v = std::find_if(given.values.begin(), given.values.end(),
+                                  [&](const GraphValue& g) { return g.name == in.name; });
       if (v == given.values.end()) {
         at(in.id) = in.standard ? literal(*in.standard) : V();
         continue;
       }
       const auto sizes = onnx_format::evaluate(*v, symbols);
-      if (!sizes) fail_input(fmt::format("a size of the input '{}' is not known", in.name), in.name, "bind its dimensions with --dim");
+      if (!sizes)
+        fail_input(fmt::format("a size of the input '{}' is not known", in.name), in.name,
+                   "bind its dimensions with --dim");
       torch_export::InputSpec spec;
       TensorV made = calls_.stored(in.name, *v->dtype, *sizes, false);
       spec.name = made.name;
@@ -101,14 +113,17 @@ class Unrolling {
       V operator()(double d) const { return d; }
       V operator()(const std::string& s) const { return s; }
       V operator()(const Literal::TensorNo& t) const {
-        if (t.index < 0 || static_cast<std::size_t>(t.index) >= u.constants_.size()) fail_input("the program names a tensor that the file does not have");
+        if (t.index < 0 || static_cast<std::size_t>(t.index) >= u.constants_.size())
+          fail_input("the program names a tensor that the file does not have");
         V& known = u.constants_[static_cast<std::size_t>(t.index)];
         if (known.is_none()) known = u.stored(u.script_.tensors[static_cast<std::size_t>(t.index)]);
         return known;
       }
       V operator()(const Literal::Training& t) const { return t.saved && u.setup_.mode == Mode::training; }
       V operator()(const Literal::Device& d) const { return DeviceV{d.name}; }
-      V operator()(const Literal::Object& o) const { return ObjectV{o.class_name, std::make_shared<std::map<std::string, V>>()}; }
+      V operator()(const Literal::Object& o) const {
+        return ObjectV{o.class_name, std::make_shared<std::map<std::string, V>>()};
+      }
       V operator()(const Literal::List& list) const {
         std::vector<V> items;
         for (const Literal& item : list.items) items.push_back(u.literal(item));
@@ -140,7 +155,9 @@ class Unrolling {
 
   void nodes(const Block& block) {
     for (const Node& node : block.nodes) {
-      if (++steps_ > most_steps) fail_input("the TorchScript program runs more steps than memplan follows", {}, "export the model with torch.export.save");
+      if (++steps_ > most_steps)
+        fail_input("the TorchScript program runs more steps than memplan follows", {},
+                   "export the model with torch.export.save");
       one(node);
     }
   }
@@ -171,7 +188,8 @@ class Unrolling {
       if (auto result = python_op(without_overload(node.op), args)) return bind(node, std::move(*result));
       if (node.op.rfind("prim::", 0) == 0 && node.op != "prim::abs") {
         if (node.outputs.empty()) return;
-        fail_input(fmt::format("the TorchScript program uses '{}', which memplan does not follow", node.op), place(node), "export the model with torch.export.save");
+        fail_input(fmt::format("the TorchScript program uses '{}', which memplan does not follow", node.op),
+                   place(node), "export the model with torch.export.save");
       }
       bind_all(node, calls_.call(node, args));
     }
@@ -181,12 +199,14 @@ class Unrolling {
     if (!node.outputs.empty()) at(node.outputs[0]) = std::move(v);
   }
   void bind_all(const Node& node, std::vector<V> results) {
-    for (std::size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) at(node.outputs[i]) = std::move(results[i]);
+    for (std::size_t i = 0; i < node.outputs.size() && i < results.size(); ++i)
+      at(node.outputs[i]) = std::move(results[i]);
   }
 
   /// Lists, tuples, objects and casts. False for other ops.
   bool structure(const Node& node, std::vector<V>& args) {
-    const std::string_view op = std::string_view(node.op).substr(0, 6) == "prim::" ? std::string_view(node.op).substr(6) : std::string_view();
+    const std::string_view op =
+        std::string_view(node.op).substr(0, 6) == "prim::" ? std::string_view(node.op).substr(6) : std::string_view();
     if (op.empty()) {
       if (node.op != "aten::_unwrap_optional") return false;
       bind(node, args.at(0));
@@ -203,7 +223,9 @@ class Unrolling {
       const auto* tuple = args[0].get<TupleV>();
       if (!list && !tuple) fail_input(fmt::format("'{}' gets something else than a list", node.op), place(node));
       const std::vector<V> items = list ? **list : tuple->items;
-      if (items.size() < node.outputs.size()) fail_input(fmt::format("'{}' wants {} values of a list of {}", node.op, node.outputs.size(), items.size()), place(node), "other sizes for --input may suit it");
+      if (items.size() < node.outputs.size())
+        fail_input(fmt::format("'{}' wants {} values of a list of {}", node.op, node.outputs.size(), items.size()),
+                   place(node), "other sizes for --input may suit it");
       bind_all(node, items);
     } else if (op == "TupleIndex" || op == "TupleSlice") {
       auto part = python_op(op == "TupleIndex" ? "aten::__getitem__" : "aten::slice", args);
@@ -214,7 +236,8 @@ class Unrolling {
     } else if (op == "Uninitialized") {
       bind(node, UnknownV{"a value that is not set"});
     } else if (op == "isinstance") {
-      bind(node, std::any_of(node.types.begin(), node.types.end(), [&](const std::string& t) { return is_a(args.at(0), t); }));
+      bind(node, std::any_of(node.types.begin(), node.types.end(),
+                             [&](const std::string& t) { return is_a(args.at(0), t); }));
     } else if (op == "CreateObject") {
       bind(node, ObjectV{"", std::make_shared<std::map<std::string, V>>()});
     } else if (op == "SetAttr") {
@@ -222,7 +245,9 @@ class Unrolling {
     } else if (op == "GetAttr") {
       const auto* o = args.at(0).get<ObjectV>();
       const auto it = o ? o->attributes->find(node.name) : decltype(o->attributes->end()){};
-      if (!o || it == o->attributes->end()) fail_input(fmt::format("the attribute '{}' of an object is known only when the program runs", node.name), place(node), "export the model with torch.export.save");
+      if (!o || it == o->attributes->end())
+        fail_input(fmt::format("the attribute '{}' of an object is known only when the program runs", node.name),
+                   place(node), "export the model with torch.export.save");
       bind(node, it->second);
     } else if (op == "Enter" || op == "Exit" || op == "Print") {
       bind(node, V());
@@ -250,7 +275,8 @@ class Unrolling {
   }
 
   static bool raises(const Block& block) {
-    return std::any_of(block.nodes.begin(), block.nodes.end(), [](const Node& n) { return n.op == "prim::RaiseException"; });
+    return std::any_of(block.nodes.begin(), block.nodes.end(),
+                       [](const Node& n) { return n.op == "prim::RaiseException"; });
   }
   static std::size_t length(const Block& block) {
     std::size_t n = 0;
@@ -271,7 +297,8 @@ class Unrolling {
         taken = first ? 1 : 0;
       } else {
         taken = length(node.blocks[1]) > length(node.blocks[0]) ? 1 : 0;
-        note("MP014", fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)));
+        note("MP014",
+             fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)));
       }
     }
     nodes(node.blocks[taken]);
@@ -289,7 +316,8 @@ class Unrolling {
     auto goes_on = at(node.inputs[1]).truth();
     std::vector<V> carried;
     for (std::size_t i = 2; i < node.inputs.size(); ++i) carried.push_back(at(node.inputs[i]));
-    if (!most || !goes_on) note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)));
+    if (!most || !goes_on)
+      note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)));
     const std::int64_t turns = most.value_or(1);
     for (std::int64_t turn = 0; turn < turns && goes_on.value_or(turn == 0); ++turn) {
       at(block.inputs.at(0)) = turn;
@@ -302,7 +330,8 @@ class Unrolling {
   }
 
   void note(std::string code, std::string text) {
-    if (std::none_of(notes_.begin(), notes_.end(), [&](const Note& n) { return n.text == text; })) notes_.push_back({std::move(code), std::move(text)});
+    if (std::none_of(notes_.begin(), notes_.end(), [&](const Note& n) { return n.text == text; }))
+      notes_.push_back({std::move(code), std::move(text)});
   }
 
   const Script& script_;
@@ -318,8 +347,10 @@ class Unrolling {
 
 }  // namespace torchscript
 
-Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims, const TrainingSetup& setup) {
-  return catching([&] { return torchscript::Unrolling(*model.exported->script, dims, model.graphs.front(), setup).take(); });
+Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims,
+                               const TrainingSetup& setup) {
+  return catching(
+      [&] { return torchscript::Unrolling(*model.exported->script, dims, model.graphs.front(), setup).take(); });
 }
 
 }  // namespace memplan

@@ -41,7 +41,9 @@ struct UnknownV {
 };
 
 struct V {
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, TensorV, ListV, TupleV, DictV, DeviceV, ObjectV, UnknownV> v;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, TensorV, ListV, TupleV, DictV, DeviceV, ObjectV,
+               UnknownV>
+      v;
 
   V() = default;
   template <class T>
@@ -49,7 +51,9 @@ struct V {
   V(const char* text) : v(std::string(text)) {}
 
   template <class T>
-  const T* get() const { return std::get_if<T>(&v); }
+  const T* get() const {
+    return std::get_if<T>(&v);
+  }
   bool is_none() const { return v.index() == 0; }
   const TensorV* tensor() const { return get<TensorV>(); }
   /// A Python number, or a constant tensor that holds one.

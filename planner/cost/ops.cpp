@@ -8,7 +8,9 @@ namespace memplan {
 
 namespace {
 
-bool any_of(std::string_view op, std::initializer_list<std::string_view> names) { return std::find(names.begin(), names.end(), op) != names.end(); }
+bool any_of(std::string_view op, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), op) != names.end();
+}
 
 bool begins(std::string_view op, std::string_view prefix) { return op.substr(0, prefix.size()) == prefix; }
 
@@ -30,13 +32,15 @@ Flops matrix_product(const OpCall& c, std::size_t a, std::size_t b) {
 
 Flops linear(const OpCall& c) {
   if (c.inputs.size() < 2 || c.inputs[1].sizes.empty()) return {};
-  return product(c, 2.0 * static_cast<double>(c.inputs[0].elements()) * static_cast<double>(c.inputs[1].sizes[0]), {0, 1});
+  return product(c, 2.0 * static_cast<double>(c.inputs[0].elements()) * static_cast<double>(c.inputs[1].sizes[0]),
+                 {0, 1});
 }
 
 Flops convolution(const OpCall& c, bool transposed) {
   if (c.inputs.size() < 2 || c.inputs[1].sizes.empty() || c.outputs.empty()) return {};
   // Every element of the output (of the input, where transposed) meets the weights of one output (input) channel.
-  const double per_element = static_cast<double>(c.inputs[1].elements()) / static_cast<double>(std::max<std::int64_t>(1, c.inputs[1].sizes[0]));
+  const double per_element = static_cast<double>(c.inputs[1].elements()) /
+                             static_cast<double>(std::max<std::int64_t>(1, c.inputs[1].sizes[0]));
   const double elements = static_cast<double>((transposed ? c.inputs[0] : c.outputs[0]).elements());
   return product(c, 2.0 * elements * per_element, {0, 1});
 }
@@ -45,8 +49,8 @@ double size_at(const Operand& t, std::size_t from_end) {
   return t.sizes.size() < from_end ? 1.0 : static_cast<double>(t.sizes[t.sizes.size() - from_end]);
 }
 
-/// query [.., heads, s, d], key and value [.., kv heads, n, d]: two products forward; backward four, and the scores once
-/// more where they were not kept.
+/// query [.., heads, s, d], key and value [.., kv heads, n, d]: two products forward; backward four, and the scores
+/// once more where they were not kept.
 Flops attention(const OpCall& c) {
   if (c.inputs.size() < 3) return {};
   const Operand &q = c.inputs[0], &v = c.inputs[2];
@@ -72,7 +76,8 @@ Flops einsum(const OpCall& c) {
     }
     // An ellipsis stands for dimensions that the letters do not name; they multiply as well.
     if (letter == '.') continue;
-    if (operand < c.inputs.size() && dim < c.inputs[operand].sizes.size()) size[letter] = static_cast<double>(c.inputs[operand].sizes[dim]);
+    if (operand < c.inputs.size() && dim < c.inputs[operand].sizes.size())
+      size[letter] = static_cast<double>(c.inputs[operand].sizes[dim]);
     ++dim;
   }
   if (c.inputs.size() < 2 || size.empty()) return {};
@@ -106,8 +111,8 @@ Flops tensordot(const OpCall& c) {
 
 /// Reads only what it returns.
 bool is_gather(std::string_view op) {
-  return begins(op, "aten::embedding") || begins(op, "aten::index_select") || begins(op, "aten::gather") || begins(op, "aten::index.") ||
-         begins(op, "memplan::index");
+  return begins(op, "aten::embedding") || begins(op, "aten::index_select") || begins(op, "aten::gather") ||
+         begins(op, "aten::index.") || begins(op, "memplan::index");
 }
 
 }  // namespace
@@ -123,15 +128,18 @@ double Operand::bytes() const { return static_cast<double>(bytes_of(dtype, eleme
 Flops flops_of(const OpCall& c) {
   const std::string_view op = c.op;
   if (op == "aten::linear" || op == "transformer_engine::linear") return linear(c);
-  if ((op == "memplan::column_linear" || op == "transformer_engine::column_linear") && !c.outputs.empty() && c.inputs.size() > 1)
+  if ((op == "memplan::column_linear" || op == "transformer_engine::column_linear") && !c.outputs.empty() &&
+      c.inputs.size() > 1)
     return product(c, 2.0 * static_cast<double>(c.outputs[0].elements()) * last(c.inputs[0]), {0, 1});
   if (any_of(op, {"aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::dot"})) return matrix_product(c, 0, 1);
   if (any_of(op, {"aten::addmm", "aten::baddbmm", "aten::addmv"})) return matrix_product(c, 1, 2);
   if (op == "aten::addbmm" && c.inputs.size() == 3)
     return product(c, 2.0 * static_cast<double>(c.inputs[1].elements()) * last(c.inputs[2]), {1, 2});
-  if (any_of(op, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution", "aten::_convolution", "aten::cudnn_convolution"}))
+  if (any_of(op, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution", "aten::_convolution",
+                  "aten::cudnn_convolution"}))
     return convolution(c, c.transposed);
-  if (begins(op, "aten::conv1d") || begins(op, "aten::conv2d") || begins(op, "aten::conv3d")) return convolution(c, false);
+  if (begins(op, "aten::conv1d") || begins(op, "aten::conv2d") || begins(op, "aten::conv3d"))
+    return convolution(c, false);
   if (begins(op, "aten::conv_transpose")) return convolution(c, true);
   if (op == "aten::scaled_dot_product_attention") return attention(c);
   if (op == "aten::einsum") return einsum(c);
@@ -157,7 +165,8 @@ Traffic traffic_of(const OpCall& c) {
   t.forward = in + out;
   if (c.op == "aten::scaled_dot_product_attention" && c.scores_in_memory && c.inputs.size() >= 3) {
     const Operand &q = c.inputs[0], &k = c.inputs[1];
-    const double scores = static_cast<double>(q.elements()) / std::max(1.0, size_at(q, 1)) * size_at(k, 2) * q.bytes() / static_cast<double>(std::max<std::int64_t>(1, q.elements()));
+    const double scores = static_cast<double>(q.elements()) / std::max(1.0, size_at(q, 1)) * size_at(k, 2) * q.bytes() /
+                          static_cast<double>(std::max<std::int64_t>(1, q.elements()));
     t.forward += 4 * scores;  // written by the product, read and written by the softmax, read by the second product
     t.backward += wanted > 0 ? 8 * scores : 0;
   }

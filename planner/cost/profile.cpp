@@ -27,7 +27,8 @@ class Counter : public CallObserver {
  public:
   Counter(const Tape& tape, const TrainingSetup& setup) : tape_(tape), setup_(setup), works_(tape.calls.size()) {}
 
-  void before(Run& run, std::size_t call, const std::vector<Value>& args, const std::vector<std::pair<std::string, Value>>& kwargs) override {
+  void before(Run& run, std::size_t call, const std::vector<Value>& args,
+              const std::vector<std::pair<std::string, Value>>& kwargs) override {
     if (run.recomputing) {
       works_[call].again += 1;
       return;
@@ -53,7 +54,8 @@ class Counter : public CallObserver {
     if (run.recomputing) return;
     CallWork& work = works_[call];
     work.call = static_cast<std::int32_t>(call);
-    if (!results.empty() && results[0].is_tensor() && results[0].tensor()) work.out_bytes = static_cast<double>(results[0].tensor()->bytes().count);
+    if (!results.empty() && results[0].is_tensor() && results[0].tensor())
+      work.out_bytes = static_cast<double>(results[0].tensor()->bytes().count);
     bool view = true;
     for (const Value& v : results) look_for_views(v, view);
     const std::string_view name = base_name(call_.op);
@@ -98,7 +100,8 @@ class Counter : public CallObserver {
   }
 
   void name_argument(std::size_t i, const Value& v) {
-    if (call_.op == "aten::einsum" && std::holds_alternative<std::string>(v.v)) equation_ = std::get<std::string>(v.v), call_.equation = equation_;
+    if (call_.op == "aten::einsum" && std::holds_alternative<std::string>(v.v))
+      equation_ = std::get<std::string>(v.v), call_.equation = equation_;
     if (!row_ || i >= row_->arguments.size() || row_->arguments[i] != "transposed") return;
     if (std::holds_alternative<bool>(v.v)) call_.transposed = std::get<bool>(v.v);
   }
@@ -133,14 +136,15 @@ CallWork loss_work(const Schedule& s) {
   CallWork work;
   work.kernel = true;
   for (const Allocation& a : s.allocations)
-    if (a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].phase == Phase::loss) work.forward_bytes += 2.0 * static_cast<double>(a.size.count);
+    if (a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].phase == Phase::loss)
+      work.forward_bytes += 2.0 * static_cast<double>(a.size.count);
   work.backward_bytes = work.forward_bytes;
   return work;
 }
 
 bool is_other(const Allocation& a) {
-  return a.category != Category::workspace && a.category != Category::parameter && a.category != Category::buffer && a.category != Category::gradient &&
-         a.category != Category::optimizer_state;
+  return a.category != Category::workspace && a.category != Category::parameter && a.category != Category::buffer &&
+         a.category != Category::gradient && a.category != Category::optimizer_state;
 }
 
 /// Profile::turn
@@ -151,7 +155,8 @@ std::vector<double> turn_of(const Schedule& s) {
   bool turned = false;
   for (std::size_t i = 0; i < s.events.size(); ++i) {
     while (op + 1 < s.ops.size() && s.ops[op + 1].first_event <= static_cast<std::int32_t>(i)) ++op;
-    if (!turned && op < s.ops.size() && s.ops[op].phase == Phase::loss) turned = true, turn.push_back(static_cast<double>(now));
+    if (!turned && op < s.ops.size() && s.ops[op].phase == Phase::loss)
+      turned = true, turn.push_back(static_cast<double>(now));
     const Event& e = s.events[i];
     if (e.kind == Event::Kind::empty_cache) continue;
     const Allocation& a = s.allocations[static_cast<std::size_t>(e.allocation)];

@@ -21,11 +21,16 @@ double on_line(const double (&at)[2], const std::int64_t (&batch)[2], std::int64
 double rate_of(Unit unit, const DeviceRates& r) {
   // Cards without units for a type convert it: the plain units do the work.
   switch (unit) {
-    case Unit::fp32: return r.fp32;
-    case Unit::tf32: return r.tf32 > 0 ? r.tf32 : r.fp32;
-    case Unit::half: return r.half > 0 ? r.half : r.fp32;
-    case Unit::bf16: return r.bf16 > 0 ? r.bf16 : r.fp32;
-    case Unit::fp8: return r.fp8 > 0 ? r.fp8 : rate_of(Unit::bf16, r);
+    case Unit::fp32:
+      return r.fp32;
+    case Unit::tf32:
+      return r.tf32 > 0 ? r.tf32 : r.fp32;
+    case Unit::half:
+      return r.half > 0 ? r.half : r.fp32;
+    case Unit::bf16:
+      return r.bf16 > 0 ? r.bf16 : r.fp32;
+    case Unit::fp8:
+      return r.fp8 > 0 ? r.fp8 : rate_of(Unit::bf16, r);
   }
   return r.fp32;
 }
@@ -38,38 +43,53 @@ double kernel_time(double flops, double bytes, Unit unit, const DeviceRates& r, 
   return seconds;
 }
 
-/// How often an optimizer reads or writes one element of the parameter's size, and its kernels per tensor where it walks
-/// them one by one. Counted in torch/optim/*.py of PyTorch 2.11: every foreach call passes over its operands once.
+/// How often an optimizer reads or writes one element of the parameter's size, and its kernels per tensor where it
+/// walks them one by one. Counted in torch/optim/*.py of PyTorch 2.11: every foreach call passes over its operands
+/// once.
 struct Passes {
   double foreach = 0, fused = 0, kernels = 0;
 };
 
 Passes passes_of(const OptimizerSetup& o) {
   switch (o.kind) {
-    case OptimizerKind::none: return {0, 0, 0};
+    case OptimizerKind::none:
+      return {0, 0, 0};
     // p.add_(g): 3; with momentum buf.mul_ 2, buf.add_ 3 before; weight decay 3 more.
-    case OptimizerKind::sgd: return {(o.momentum > 0 ? 8.0 : 3.0) + (o.weight_decay > 0 ? 3.0 : 0.0), o.momentum > 0 ? 5.0 : 3.0, o.momentum > 0 ? 3.0 : 1.0};
-    // m.lerp_ 3, v.mul_ 2, v.addcmul_ 3, sqrt 2, div_ 2, add_ 2, p.addcdiv_ 4; AdamW's p.mul_ 2. Fused: p, g, m, v in, p, m, v out.
-    case OptimizerKind::adam: return {18.0 + (o.weight_decay > 0 ? 3.0 : 0.0) + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 7};
-    case OptimizerKind::adamw: return {20.0 + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 8};
-    case OptimizerKind::adagrad: return {13, 5, 4};
-    case OptimizerKind::rmsprop: return {13.0 + (o.momentum > 0 ? 5.0 : 0.0), 13.0 + (o.momentum > 0 ? 5.0 : 0.0), 5};
-    case OptimizerKind::adafactor: return {16, 16, 14};
-    case OptimizerKind::lion: return {12, 12, 5};
+    case OptimizerKind::sgd:
+      return {(o.momentum > 0 ? 8.0 : 3.0) + (o.weight_decay > 0 ? 3.0 : 0.0), o.momentum > 0 ? 5.0 : 3.0,
+              o.momentum > 0 ? 3.0 : 1.0};
+    // m.lerp_ 3, v.mul_ 2, v.addcmul_ 3, sqrt 2, div_ 2, add_ 2, p.addcdiv_ 4; AdamW's p.mul_ 2. Fused: p, g, m, v in,
+    // p, m, v out.
+    case OptimizerKind::adam:
+      return {18.0 + (o.weight_decay > 0 ? 3.0 : 0.0) + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 7};
+    case OptimizerKind::adamw:
+      return {20.0 + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 8};
+    case OptimizerKind::adagrad:
+      return {13, 5, 4};
+    case OptimizerKind::rmsprop:
+      return {13.0 + (o.momentum > 0 ? 5.0 : 0.0), 13.0 + (o.momentum > 0 ? 5.0 : 0.0), 5};
+    case OptimizerKind::adafactor:
+      return {16, 16, 14};
+    case OptimizerKind::lion:
+      return {12, 12, 5};
     // One kernel: p and g in, p out, and two states of one byte (of four) in and out.
-    case OptimizerKind::adamw8bit: return {4, 4, 1};
-    default: return {20, 20, 8};
+    case OptimizerKind::adamw8bit:
+      return {4, 4, 1};
+    default:
+      return {20, 20, 8};
   }
 }
 
 }  // namespace
 
 std::vector<std::string> sentences(const TimeAssumptions& a) {
-  return {fmt::format("step times are modelled, not measured: per op the slowest of arithmetic at {:.0f} % of the card's published peak, memory traffic at {:.0f} % "
+  return {fmt::format("step times are modelled, not measured: per op the slowest of arithmetic at {:.0f} % of the "
+                      "card's published peak, memory traffic at {:.0f} % "
                       "of its bandwidth, and {:.0f} us to issue a kernel",
                       a.matrix * 100, a.memory * 100, a.issue * 1e6),
-          fmt::format("links between GPUs reach {:.0f} % of their published rate; {} GPUs share a node, and each has {:.0f} GB/s to other nodes", a.link * 100, a.per_node,
-                      a.network / 1e9)};
+          fmt::format("links between GPUs reach {:.0f} % of their published rate; {} GPUs share a node, and each has "
+                      "{:.0f} GB/s to other nodes",
+                      a.link * 100, a.per_node, a.network / 1e9)};
 }
 
 WorkLine work_line(const Profile& a, std::int64_t batch_a, const Profile& b, std::int64_t batch_b) {
@@ -90,14 +110,20 @@ WorkLine work_line(const Profile& a, std::int64_t batch_a, const Profile& b, std
                   y.forward_flops, y.backward_flops, y.forward_bytes,  y.backward_bytes, x.again};
     const auto [it, fresh] = seen.emplace(key, line.items.size());
     if (fresh)
-      line.items.push_back({x.unit, 0, x.again, {x.forward_flops, y.forward_flops}, {x.backward_flops, y.backward_flops},
-                            {x.forward_bytes, y.forward_bytes}, {x.backward_bytes, y.backward_bytes}});
+      line.items.push_back({x.unit,
+                            0,
+                            x.again,
+                            {x.forward_flops, y.forward_flops},
+                            {x.backward_flops, y.backward_flops},
+                            {x.forward_bytes, y.forward_bytes},
+                            {x.backward_bytes, y.backward_bytes}});
     line.items[it->second].count += 1;
   }
   return line;
 }
 
-StepTime micro_batch_time(const WorkLine& work, std::int64_t batch, const Share& share, const DeviceRates& rates, const TimeAssumptions& a) {
+StepTime micro_batch_time(const WorkLine& work, std::int64_t batch, const Share& share, const DeviceRates& rates,
+                          const TimeAssumptions& a) {
   StepTime t;
   for (const WorkItem& w : work.items) {
     const double ff = on_line(w.forward_flops, work.batch, batch), fb = on_line(w.forward_bytes, work.batch, batch);
@@ -107,24 +133,32 @@ StepTime micro_batch_time(const WorkLine& work, std::int64_t batch, const Share&
     t.forward += forward;
     t.again += forward * w.again;
     // Gradients of two operands come from two products: the issue time counts for each.
-    if (bf > 0 || bb > 0) t.backward += std::max(kernel_time(bf * part, bb * part, w.unit, rates, a), ff > 0 && bf > ff ? 2 * a.issue : 0.0) * w.count;
+    if (bf > 0 || bb > 0)
+      t.backward +=
+          std::max(kernel_time(bf * part, bb * part, w.unit, rates, a), ff > 0 && bf > ff ? 2 * a.issue : 0.0) *
+          w.count;
   }
   return t;
 }
 
-double optimizer_time(const OptimizerSetup& o, std::int64_t elements, std::int64_t tensors, int element_bytes, const DeviceRates& rates, const TimeAssumptions& a) {
+double optimizer_time(const OptimizerSetup& o, std::int64_t elements, std::int64_t tensors, int element_bytes,
+                      const DeviceRates& rates, const TimeAssumptions& a) {
   const Passes passes = passes_of(o);
-  const bool by_tensor = o.impl == OptimizerImpl::loop || o.kind == OptimizerKind::lion || o.kind == OptimizerKind::adamw8bit;
+  const bool by_tensor =
+      o.impl == OptimizerImpl::loop || o.kind == OptimizerKind::lion || o.kind == OptimizerKind::adamw8bit;
   const double each = o.impl == OptimizerImpl::fused ? passes.fused : passes.foreach;
-  double seconds = rates.memory > 0 ? each * static_cast<double>(elements) * element_bytes / (rates.memory * a.memory) : 0;
+  double seconds =
+      rates.memory > 0 ? each * static_cast<double>(elements) * element_bytes / (rates.memory * a.memory) : 0;
   if (by_tensor) seconds = std::max(seconds, passes.kernels * static_cast<double>(tensors) * a.issue);
   return seconds;
 }
 
-double gradient_time(const TrainingSetup& s, std::int64_t micro_batches, std::int64_t elements, int element_bytes, const DeviceRates& rates, const TimeAssumptions& a) {
-  double passes = 3.0 * static_cast<double>(std::max<std::int64_t>(0, micro_batches - 1));  // the sum is read and written, the new one read
-  if (s.clip_grad_norm) passes += 3;                                                        // read for the norm, scaled in place
-  if (s.precision == Precision::amp_fp16) passes += 2;                                      // unscaled in place
+double gradient_time(const TrainingSetup& s, std::int64_t micro_batches, std::int64_t elements, int element_bytes,
+                     const DeviceRates& rates, const TimeAssumptions& a) {
+  double passes = 3.0 * static_cast<double>(std::max<std::int64_t>(
+                            0, micro_batches - 1));     // the sum is read and written, the new one read
+  if (s.clip_grad_norm) passes += 3;                    // read for the norm, scaled in place
+  if (s.precision == Precision::amp_fp16) passes += 2;  // unscaled in place
   if (s.zero_grad == ZeroGrad::begin_keep) passes += 1;
   return rates.memory > 0 ? passes * static_cast<double>(elements) * element_bytes / (rates.memory * a.memory) : 0;
 }

@@ -40,8 +40,10 @@ void run(benchmark::State& state, const AllocatorSetup& setup) {
     CachingAllocator allocator(setup, DeviceMemory(Bytes::gib(1 << 20), Bytes(0)));
     blocks.clear();
     for (const std::int64_t event : events) {
-      if (event > 0) blocks.push_back(allocator.malloc(event, 0));
-      else allocator.free(blocks[static_cast<std::size_t>(-1 - event)]);
+      if (event > 0)
+        blocks.push_back(allocator.malloc(event, 0));
+      else
+        allocator.free(blocks[static_cast<std::size_t>(-1 - event)]);
     }
     benchmark::DoNotOptimize(allocator.stats().all.reserved_bytes.peak);
   }

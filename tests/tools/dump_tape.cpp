@@ -29,9 +29,12 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string arg = argv[i];
     const std::size_t equals = arg.find('=');
-    if (arg == "--json") json = true;
-    else if (arg == "--inference") setup.mode = Mode::inference;
-    else if (equals != std::string::npos) setup.dims[arg.substr(0, equals)] = std::atoll(arg.c_str() + equals + 1);
+    if (arg == "--json")
+      json = true;
+    else if (arg == "--inference")
+      setup.mode = Mode::inference;
+    else if (equals != std::string::npos)
+      setup.dims[arg.substr(0, equals)] = std::atoll(arg.c_str() + equals + 1);
   }
   const auto model = load_model(argv[1]);
   if (!model.ok()) return failed(model.error());

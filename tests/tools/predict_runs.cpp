@@ -1,7 +1,8 @@
-// Reads runs of the reference program, one JSON object per line ({"path": "data/models/mlp.onnx", "gpu": "h100", "batch": 8,
-// "precision": "amp-bf16", "optimizer": "sgd-momentum", …}, the words of tests/accuracy/reference_program.py), and answers
-// each with one line of JSON: what memplan says of its steps, or {"error": …}. Models stay loaded between runs. With
-// "events": true the answer is the whole stream: [size, allocation, "phase op scope label"], size negative for a free.
+// Reads runs of the reference program, one JSON object per line ({"path": "data/models/mlp.onnx", "gpu": "h100",
+// "batch": 8, "precision": "amp-bf16", "optimizer": "sgd-momentum", …}, the words of
+// tests/accuracy/reference_program.py), and answers each with one line of JSON: what memplan says of its steps, or
+// {"error": …}. Models stay loaded between runs. With "events": true the answer is the whole stream: [size, allocation,
+// "phase op scope label"], size negative for a free.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -19,7 +20,8 @@ using nlohmann::json;
 
 namespace {
 
-/// The figures of these cards that size scratch memory (NVIDIA's data sheets); the accuracy runs do not reach their limits.
+/// The figures of these cards that size scratch memory (NVIDIA's data sheets); the accuracy runs do not reach their
+/// limits.
 Device device_named(const std::string& name) {
   Device d;
   d.key = name;
@@ -36,8 +38,10 @@ Device device_named(const std::string& name) {
 }
 
 Precision precision_named(const std::string& name) {
-  static const std::map<std::string, Precision> all = {{"fp32", Precision::fp32},         {"bf16", Precision::bf16},
-                                                       {"fp16", Precision::fp16},         {"amp-bf16", Precision::amp_bf16},
+  static const std::map<std::string, Precision> all = {{"fp32", Precision::fp32},
+                                                       {"bf16", Precision::bf16},
+                                                       {"fp16", Precision::fp16},
+                                                       {"amp-bf16", Precision::amp_bf16},
                                                        {"amp-fp16", Precision::amp_fp16}};
   if (auto it = all.find(name); it != all.end()) return it->second;
   fail(ErrorKind::usage, "no such precision: " + name);
@@ -45,9 +49,12 @@ Precision precision_named(const std::string& name) {
 
 OptimizerSetup optimizer_named(const std::string& name, const std::string& impl) {
   static const std::map<std::string, OptimizerKind> all = {
-      {"none", OptimizerKind::none},   {"sgd", OptimizerKind::sgd},         {"sgd-momentum", OptimizerKind::sgd},
-      {"adam", OptimizerKind::adam},   {"adamw", OptimizerKind::adamw},     {"adamw-amsgrad", OptimizerKind::adamw},
-      {"lion", OptimizerKind::lion}, {"muon", OptimizerKind::muon}, {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adafactor", OptimizerKind::adafactor}};
+      {"none", OptimizerKind::none},          {"sgd", OptimizerKind::sgd},
+      {"sgd-momentum", OptimizerKind::sgd},   {"adam", OptimizerKind::adam},
+      {"adamw", OptimizerKind::adamw},        {"adamw-amsgrad", OptimizerKind::adamw},
+      {"lion", OptimizerKind::lion},          {"muon", OptimizerKind::muon},
+      {"adagrad", OptimizerKind::adagrad},    {"rmsprop", OptimizerKind::rmsprop},
+      {"adafactor", OptimizerKind::adafactor}};
   const auto it = all.find(name);
   if (it == all.end()) fail(ErrorKind::usage, "no such optimizer: " + name);
   OptimizerSetup o;
@@ -55,7 +62,10 @@ OptimizerSetup optimizer_named(const std::string& name, const std::string& impl)
   o.momentum = name == "sgd-momentum" ? 0.9 : 0.0;
   o.amsgrad = name == "adamw-amsgrad";
   o.weight_decay = o.kind == OptimizerKind::adamw || o.kind == OptimizerKind::muon ? 0.01 : 0.0;
-  o.impl = impl == "fused" ? OptimizerImpl::fused : impl == "loop" ? OptimizerImpl::loop : impl == "foreach" ? OptimizerImpl::foreach : OptimizerImpl::automatic;
+  o.impl = impl == "fused"     ? OptimizerImpl::fused
+           : impl == "loop"    ? OptimizerImpl::loop
+           : impl == "foreach" ? OptimizerImpl::foreach
+                               : OptimizerImpl::automatic;
   return o;
 }
 
@@ -68,7 +78,8 @@ std::vector<std::string> words_of(const std::string& text) {
 
 std::map<std::string, std::string> pairs_of(const std::string& text) {
   std::map<std::string, std::string> pairs;
-  for (const std::string& word : words_of(text)) pairs[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  for (const std::string& word : words_of(text))
+    pairs[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   return pairs;
 }
 
@@ -88,7 +99,10 @@ KvCacheSetup kv_cache_of(const std::string& text) {
   cache.length = std::stoll(pairs["length"]);
   if (pairs.count("sequences")) cache.sequences = std::stoll(pairs["sequences"]);
   if (pairs.count("block")) cache.block = std::stoll(pairs["block"]);
-  if (pairs.count("dtype")) cache.dtype = pairs["dtype"] == "fp8" ? DType::float8_e4m3fn : pairs["dtype"] == "bf16" ? DType::bfloat16 : DType::float32;
+  if (pairs.count("dtype"))
+    cache.dtype = pairs["dtype"] == "fp8"    ? DType::float8_e4m3fn
+                  : pairs["dtype"] == "bf16" ? DType::bfloat16
+                                             : DType::float32;
   return cache;
 }
 
@@ -99,7 +113,8 @@ std::optional<DType> floating_named(const json& run, const char* key) {
 }
 
 void set_schedule(ParallelSetup& p, const std::string& text) {
-  static const std::map<std::string, PipelineSchedule> all = {{"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b},
+  static const std::map<std::string, PipelineSchedule> all = {{"gpipe", PipelineSchedule::gpipe},
+                                                              {"1f1b", PipelineSchedule::one_f_one_b},
                                                               {"interleaved", PipelineSchedule::interleaved},
                                                               {"zero-bubble", PipelineSchedule::zero_bubble},
                                                               {"zbv", PipelineSchedule::zbv}};
@@ -115,10 +130,12 @@ ParallelSetup parallel_of(const json& run) {
   const std::string strategy = run.value("strategy", "");
   if (strategy.empty()) return p;
   p.gpus = run.value("ranks", 8);
-  static const std::map<std::string, Sharding> all = {{"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}, {"pp", Sharding::none}};
+  static const std::map<std::string, Sharding> all = {
+      {"ddp", Sharding::none}, {"fsdp", Sharding::fsdp}, {"tp", Sharding::none}, {"pp", Sharding::none}};
   static const Sharding stages[] = {Sharding::zero1, Sharding::zero2, Sharding::zero3};
   p.sharding = strategy == "zero" ? stages[run.at("zero").get<std::size_t>() - 1] : all.at(strategy);
-  if (run.contains("overlap_comm") && run["overlap_comm"].is_number()) p.overlap_communication = run["overlap_comm"].get<int>() != 0;
+  if (run.contains("overlap_comm") && run["overlap_comm"].is_number())
+    p.overlap_communication = run["overlap_comm"].get<int>() != 0;
   if (run.contains("bucket_elements") && run["bucket_elements"].is_number()) p.reduce_bucket = run["bucket_elements"];
   p.gradient_as_bucket_view = run.value("bucket_view", false);
   if (run.contains("bucket_cap") && run["bucket_cap"].is_number()) p.bucket_cap_mib = run["bucket_cap"];
@@ -142,11 +159,14 @@ TrainingSetup setup_of(const json& run) {
   if (run.contains("seq") && run["seq"].is_number()) s.sequence = run["seq"].get<std::int64_t>();
   s.mode = run.value("mode", "train") == "inference" ? Mode::inference : Mode::training;
   s.precision = precision_named(run.value("precision", "fp32"));
-  if (s.mode == Mode::training) s.optimizer = optimizer_named(run.value("optimizer", "adamw"), run.value("impl", "default"));
+  if (s.mode == Mode::training)
+    s.optimizer = optimizer_named(run.value("optimizer", "adamw"), run.value("impl", "default"));
   s.accumulate = run.value("accumulate", 1);
   s.clip_grad_norm = run.value("clip", false);
   const std::string zero = run.value("zero_grad", "begin");
-  s.zero_grad = zero == "end" ? ZeroGrad::end_set_none : zero == "never" ? ZeroGrad::begin_keep : ZeroGrad::begin_set_none;
+  s.zero_grad = zero == "end"     ? ZeroGrad::end_set_none
+                : zero == "never" ? ZeroGrad::begin_keep
+                                  : ZeroGrad::begin_set_none;
   s.allocator.expandable_segments = run.value("alloc_conf", "").find("expandable_segments:True") != std::string::npos;
   s.steps = run.value("repeat", 3);
   s.checkpoint = words_of(run.value("checkpoint", ""));
@@ -155,7 +175,10 @@ TrainingSetup setup_of(const json& run) {
     s.checkpoint_budget = Bytes(run["checkpoint_optimal"].get<std::int64_t>());
   }
   s.checkpoint_save = words_of(run.value("checkpoint_save", ""));
-  for (const std::string& word : words_of(run.value("offload", ""))) (word == "activations" ? s.offload.activations : word == "optimizer" ? s.offload.optimizer : s.offload.parameters) = true;
+  for (const std::string& word : words_of(run.value("offload", "")))
+    (word == "activations" ? s.offload.activations
+     : word == "optimizer" ? s.offload.optimizer
+                           : s.offload.parameters) = true;
   if (run.contains("lora")) s.lora = lora_of(run["lora"].get<std::string>());
   if (run.contains("kv_cache")) s.kv_cache = kv_cache_of(run["kv_cache"].get<std::string>());
   s.channels_last = run.value("channels_last", false);
@@ -169,7 +192,9 @@ json peaks_of(const Estimate& e) {
   json steps = json::array();
   for (const StepSummary& s : e.steps) {
     if (s.step == 0) continue;  // the set-up
-    steps.push_back({{"requested", s.peak.requested.count}, {"allocated", s.peak.allocated.count}, {"reserved", s.peak.reserved.count},
+    steps.push_back({{"requested", s.peak.requested.count},
+                     {"allocated", s.peak.allocated.count},
+                     {"reserved", s.peak.reserved.count},
                      {"after", {{"requested", s.requested_after.count}, {"allocated", s.allocated_after.count}}}});
   }
   return steps;
@@ -217,9 +242,13 @@ int main() {
       if (setup.parallel.pipeline > 1) {
         // One rank, not the heaviest.
         const Tape tape = take(lower(*model, setup));
-        const Schedule schedule = run_pipeline_steps(tape, setup, device, run.value("rank", 0), pipeline_shapes(tape, setup, device));
-        if (run.value("events", false)) answer["events"] = events_of(schedule, tape);
-        else answer["steps"] = peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup.allocator, device)), setup, device)));
+        const Schedule schedule =
+            run_pipeline_steps(tape, setup, device, run.value("rank", 0), pipeline_shapes(tape, setup, device));
+        if (run.value("events", false))
+          answer["events"] = events_of(schedule, tape);
+        else
+          answer["steps"] =
+              peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup.allocator, device)), setup, device)));
       } else if (run.value("events", false)) {
         const Tape tape = take(lower(*model, setup));
         answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);

@@ -1,6 +1,7 @@
 // Prints what memplan says a model's steps ask the allocator for: one event per line ("+4096 forward aten::relu
 // layer1.0"), or with --peaks one JSON line of requested peaks. For comparison with recordings of PyTorch.
-//   trace_model MODEL [--peaks] [batch=8] [seq=128] [precision=amp-bf16] [optimizer=sgd] [momentum=0.9] [mode=inference] [sm=80]
+//   trace_model MODEL [--peaks] [batch=8] [seq=128] [precision=amp-bf16] [optimizer=sgd] [momentum=0.9]
+//   [mode=inference] [sm=80]
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -16,8 +17,10 @@ int main(int argc, char** argv) {
   bool peaks = false;
   for (int i = 2; i < argc; ++i) {
     const std::string a = argv[i];
-    if (a == "--peaks") peaks = true;
-    else flags[a.substr(0, a.find('='))] = a.substr(a.find('=') + 1);
+    if (a == "--peaks")
+      peaks = true;
+    else
+      flags[a.substr(0, a.find('='))] = a.substr(a.find('=') + 1);
   }
   if (argc < 2) return 2;
   TrainingSetup s;
@@ -28,7 +31,10 @@ int main(int argc, char** argv) {
   if (flags["precision"] == "amp-fp16") s.precision = Precision::amp_fp16;
   if (flags["precision"] == "bf16") s.precision = Precision::bf16;
   if (flags["optimizer"] == "sgd") s.optimizer = {OptimizerKind::sgd, OptimizerImpl::automatic, 0.0, false, 0.0, false};
-  for (auto [name, kind] : {std::pair{"adafactor", OptimizerKind::adafactor}, {"adagrad", OptimizerKind::adagrad}, {"rmsprop", OptimizerKind::rmsprop}, {"adam", OptimizerKind::adam}})
+  for (auto [name, kind] : {std::pair{"adafactor", OptimizerKind::adafactor},
+                            {"adagrad", OptimizerKind::adagrad},
+                            {"rmsprop", OptimizerKind::rmsprop},
+                            {"adam", OptimizerKind::adam}})
     if (flags["optimizer"] == name) {
       s.optimizer.kind = kind;
       s.optimizer.weight_decay = 0;
@@ -57,7 +63,8 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> step_peaks, after;
   std::size_t events = schedule->events.size();
   for (std::size_t i = 0; i <= events; ++i) {
-    if ((step < schedule->step_begins.size() && i == static_cast<std::size_t>(schedule->step_begins[step])) || i == events) {
+    if ((step < schedule->step_begins.size() && i == static_cast<std::size_t>(schedule->step_begins[step])) ||
+        i == events) {
       if (step > 0) step_peaks.push_back(peak), after.push_back(current);
       peak = current;
       ++step;
@@ -72,12 +79,15 @@ int main(int argc, char** argv) {
     peak = std::max(peak, current);
     if (peaks) continue;
     const OpRecord& o = schedule->ops[op];
-    fmt::print("{}{} #{} {} {} {} {}\n", alloc ? '+' : '-', a.size.count, e.allocation, name_of(o.phase), schedule->names[o.name],
-               o.scope >= 0 ? tape->scopes[o.scope].path : std::string("."), a.label >= 0 ? schedule->names[a.label] : std::string());
+    fmt::print("{}{} #{} {} {} {} {}\n", alloc ? '+' : '-', a.size.count, e.allocation, name_of(o.phase),
+               schedule->names[o.name], o.scope >= 0 ? tape->scopes[o.scope].path : std::string("."),
+               a.label >= 0 ? schedule->names[a.label] : std::string());
   }
   if (peaks) {
-    fmt::print("{{\"peaks\":[{}],\"after\":[{}],\"events\":{},\"widened\":[", fmt::join(step_peaks, ","), fmt::join(after, ","), events);
-    for (std::size_t i = 0; i < schedule->widenings.size(); ++i) fmt::print("{}\"{} x{}\"", i ? "," : "", schedule->widenings[i].op, schedule->widenings[i].count);
+    fmt::print("{{\"peaks\":[{}],\"after\":[{}],\"events\":{},\"widened\":[", fmt::join(step_peaks, ","),
+               fmt::join(after, ","), events);
+    for (std::size_t i = 0; i < schedule->widenings.size(); ++i)
+      fmt::print("{}\"{} x{}\"", i ? "," : "", schedule->widenings[i].op, schedule->widenings[i].count);
     fmt::print("]}}\n");
   }
 }

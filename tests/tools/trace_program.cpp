@@ -1,5 +1,6 @@
 // Runs small programs (the format of tests/op_oracle) on paper and prints their allocations and frees as JSON, with
-// what autograd keeps, so that they can be compared event by event with PyTorch's.   trace_program PROGRAMS.json  ->  one JSON line each
+// what autograd keeps, so that they can be compared event by event with PyTorch's.   trace_program PROGRAMS.json  ->
+// one JSON line each
 #include <fmt/format.h>
 
 #include <fstream>
@@ -56,7 +57,8 @@ json kept_by(const ValueList& results, const std::vector<std::pair<std::string, 
     if (!t) continue;
     std::string where = "made by the op";
     for (std::size_t i = 0; i < results.size(); ++i)
-      if (results[i].is_tensor() && results[i].tensor() && results[i].tensor()->storage.get() == t->storage.get()) where = "outputs." + std::to_string(i);
+      if (results[i].is_tensor() && results[i].tensor() && results[i].tensor()->storage.get() == t->storage.get())
+        where = "outputs." + std::to_string(i);
     for (const auto& [place, storage] : arguments)
       if (storage == t->storage.get()) where = place;
     kept.push_back(where);
@@ -123,8 +125,9 @@ int main(int argc, char** argv) {
           program.names[v["name"]] = run.host(sizes, dtype);
           continue;
         }
-        Tensor t = v.contains("strides") ? run.empty_strided(sizes, Dims(v["strides"].get<std::vector<std::int64_t>>()), dtype)
-                                         : run.empty(sizes, dtype);
+        Tensor t = v.contains("strides")
+                       ? run.empty_strided(sizes, Dims(v["strides"].get<std::vector<std::int64_t>>()), dtype)
+                       : run.empty(sizes, dtype);
         t->requires_grad_leaf = v.value("requires_grad", false);
         program.names[v["name"]] = t;
       }
@@ -160,7 +163,8 @@ int main(int argc, char** argv) {
           if (!o.is_null() && program.names.find(o)) {
             const Value& v = program.names[o];
             if (v.is_tensor() && v.tensor())
-              layouts.push_back({o, v.tensor()->sizes.vector(), v.tensor()->strides.vector(), name_of(v.tensor()->dtype)});
+              layouts.push_back(
+                  {o, v.tensor()->sizes.vector(), v.tensor()->strides.vector(), name_of(v.tensor()->dtype)});
           }
         // Names of intermediates die after their last use.
         for (std::size_t n = 0; n < program.names.entries.size();) {
@@ -174,8 +178,10 @@ int main(int argc, char** argv) {
           }
           if (p.contains("backward"))
             for (const json& b : p["backward"]) later = later || b == name;
-          if (input || later) ++n;
-          else program.names.erase(name);
+          if (input || later)
+            ++n;
+          else
+            program.names.erase(name);
         }
       }
       run.autocast = false;

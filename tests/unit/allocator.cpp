@@ -1,7 +1,7 @@
 // The model of PyTorch's caching allocator against cases worked out by hand from its rules.
-#include "estimators/allocator/caching_allocator.h"
-
 #include <doctest/doctest.h>
+
+#include "estimators/allocator/caching_allocator.h"
 
 using namespace memplan;
 
@@ -15,7 +15,8 @@ CachingAllocator allocator_with(const AllocatorSetup& setup, std::int64_t capaci
 }
 
 /// allocated_bytes, reserved_bytes, inactive_split_bytes, segments
-void check_state(const CachingAllocator& a, std::int64_t allocated, std::int64_t reserved, std::int64_t split, std::int64_t segments) {
+void check_state(const CachingAllocator& a, std::int64_t allocated, std::int64_t reserved, std::int64_t split,
+                 std::int64_t segments) {
   CHECK(a.stats().all.allocated_bytes.current == allocated);
   CHECK(a.stats().all.reserved_bytes.current == reserved);
   CHECK(a.stats().all.inactive_split_bytes.current == split);
@@ -68,7 +69,7 @@ TEST_CASE("requests are rounded to 512 bytes, or to a fraction of a power of two
   AllocatorSetup setup;
   setup.roundup_power2_divisions.assign(16, 4);
   rules = rules_of(setup);
-  CHECK(round_request(2048, rules) == 2048);        // not above 512 times the divisions: 512-byte steps
+  CHECK(round_request(2048, rules) == 2048);                // not above 512 times the divisions: 512-byte steps
   CHECK(round_request(1200 * 1024, rules) == 1280 * 1024);  // PyTorch's own example: 1200 with 4 divisions gives 1280
   CHECK(round_request(1024 * 1024, rules) == 1024 * 1024);
   setup.roundup_power2_divisions[0] = 1;  // requests below 2 MiB: off

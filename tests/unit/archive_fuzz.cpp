@@ -57,8 +57,10 @@ void try_file(const std::string& path, const std::string& what, Reached& reached
       CHECK_MESSAGE(tape.error().kind != ErrorKind::internal, what << ": " << tape.error().what);
     } else {
       const auto steps = run_steps(*tape, setup, Device{});
-      if (steps.ok()) ++reached.replayed;
-      else CHECK_MESSAGE(steps.error().kind != ErrorKind::internal, what << ": " << steps.error().what);
+      if (steps.ok())
+        ++reached.replayed;
+      else
+        CHECK_MESSAGE(steps.error().kind != ErrorKind::internal, what << ": " << steps.error().what);
     }
   }
   CHECK_MESSAGE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), what);
@@ -80,22 +82,41 @@ void change(json& document, std::mt19937_64& random) {
   json& place = anywhere(document, random);
   json copy;
   switch (random() % 10) {
-    case 0: place = nullptr; break;
-    case 1: place = -1; break;
-    case 2: place = INT64_MAX; break;
-    case 3: place = UINT64_MAX; break;
-    case 4: place = ""; break;
-    case 5: place = json::array(); break;
-    case 6: place = json::object(); break;
-    case 7: place = 1e308; break;
+    case 0:
+      place = nullptr;
+      break;
+    case 1:
+      place = -1;
+      break;
+    case 2:
+      place = INT64_MAX;
+      break;
+    case 3:
+      place = UINT64_MAX;
+      break;
+    case 4:
+      place = "";
+      break;
+    case 5:
+      place = json::array();
+      break;
+    case 6:
+      place = json::object();
+      break;
+    case 7:
+      place = 1e308;
+      break;
     case 8:
       copy = anywhere(document, random);
       anywhere(document, random) = std::move(copy);
       break;
     default:
-      if (place.is_array() && !place.empty()) place.erase(random() % place.size());
-      else if (place.is_number_integer()) place = static_cast<std::int64_t>(random() % 7) - 2;
-      else place = "x";
+      if (place.is_array() && !place.empty())
+        place.erase(random() % place.size());
+      else if (place.is_number_integer())
+        place = static_cast<std::int64_t>(random() % 7) - 2;
+      else
+        place = "x";
   }
 }
 
@@ -147,11 +168,15 @@ TEST_CASE("archives with damaged members or a damaged directory end in an error 
 TEST_CASE("damaged files of weights are refused, quickly") {
   std::mt19937_64 random(20241119);
   Reached reached;
-  const std::string header = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[256,4],"data_offsets":[0,4096]},"b":{"dtype":"BF16","shape":[],"data_offsets":[4096,4098]}})";
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[256,4],"data_offsets":[0,4096]},"b":{"dtype":"BF16","shape":[],"data_offsets":[4096,4098]}})";
   std::string tensors(8, '\0');
   tensors[0] = static_cast<char>(header.size());
   tensors += header + std::string(4098, '\0');
-  const ScratchArchive saved({{"w/data.pkl", std::string("\x80\x02}q\x00.", 6)}, {"w/version", "3\n"}, {"w/data/0", std::string(2048, 'x')}, {"w/data/1", std::string(1024, 'x')}});
+  const ScratchArchive saved({{"w/data.pkl", std::string("\x80\x02}q\x00.", 6)},
+                              {"w/version", "3\n"},
+                              {"w/data/0", std::string(2048, 'x')},
+                              {"w/data/1", std::string(1024, 'x')}});
   const std::string zip = bytes_of(saved.path());
   for (int round = 0; round < 4 * rounds(60); ++round) {
     const ScratchFile a(damaged(tensors, random)), b(damaged(zip, random));

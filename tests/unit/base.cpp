@@ -11,9 +11,7 @@ TEST_CASE("sizes print in binary units") {
   CHECK(to_human(Bytes::gib(3) + Bytes::mib(512)) == "3.50 GiB");
 }
 
-TEST_CASE("a product that overflows fails instead of wrapping") {
-  CHECK_THROWS_AS(Bytes(INT64_MAX / 2) * 3, Failure);
-}
+TEST_CASE("a product that overflows fails instead of wrapping") { CHECK_THROWS_AS(Bytes(INT64_MAX / 2) * 3, Failure); }
 
 TEST_CASE("sub-byte types are packed and rounded up") {
   CHECK(bytes_of(DType::int4, 3) == Bytes(2));

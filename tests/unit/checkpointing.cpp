@@ -1,3 +1,5 @@
+#include "estimators/strategies/checkpointing.h"
+
 #include <doctest/doctest.h>
 
 #include <map>
@@ -6,7 +8,6 @@
 #include "estimators/autograd/interpreter.h"
 #include "estimators/pipeline.h"
 #include "estimators/step/steps.h"
-#include "estimators/strategies/checkpointing.h"
 #include "estimators/strategies/nested_checkpointing.h"
 #include "estimators/tape/lifetimes.h"
 #include "tape_builder.h"
@@ -89,11 +90,13 @@ TEST_CASE("checkpointing every block adds memory by one tensor per further block
 }
 
 TEST_CASE("Revolve's figures: repetitions and steps that run once more") {
-  // Griewank and Walther, ACM TOMS 26(1), 2000: the smallest r with binom(n + r, n) >= l, t = r l - binom(n + r, n + 1).
+  // Griewank and Walther, ACM TOMS 26(1), 2000: the smallest r with binom(n + r, n) >= l, t = r l - binom(n + r, n +
+  // 1).
   struct Published {
     std::int64_t steps, states, repetitions, advances;
   };
-  for (const Published& p : {Published{32, 3, 4, 93}, {32, 5, 3, 68}, {32, 8, 2, 54}, {80, 5, 4, 236}, {80, 9, 3, 174}, {128, 11, 3, 293}}) {
+  for (const Published& p :
+       {Published{32, 3, 4, 93}, {32, 5, 3, 68}, {32, 8, 2, 54}, {80, 5, 4, 236}, {80, 9, 3, 174}, {128, 11, 3, 293}}) {
     const RevolveCost cost = revolve_cost(p.steps, p.states);
     CHECK(cost.repetitions == p.repetitions);
     CHECK(cost.advances == p.advances);
@@ -103,7 +106,8 @@ TEST_CASE("Revolve's figures: repetitions and steps that run once more") {
   for (std::int64_t l = 1; l <= 24; ++l)
     for (std::int64_t n = 1; n <= 8; ++n) {
       std::int64_t best = l == 1 ? 0 : l * (l - 1) / 2;
-      for (std::int64_t m = 1; n > 1 && m < l; ++m) best = std::min(best, m + least.at({l - m, n - 1}) + least.at({m, n}));
+      for (std::int64_t m = 1; n > 1 && m < l; ++m)
+        best = std::min(best, m + least.at({l - m, n - 1}) + least.at({m, n}));
       least[{l, n}] = best;
       CHECK(revolve_cost(l, n).advances == best);
     }
@@ -114,7 +118,10 @@ namespace {
 /// How often each block's first call runs in one step, also while stretches run again.
 struct BlockRuns : CallObserver {
   std::map<std::size_t, std::int64_t> runs;
-  void before(Run&, std::size_t call, const std::vector<Value>&, const std::vector<std::pair<std::string, Value>>&) override { ++runs[call]; }
+  void before(Run&, std::size_t call, const std::vector<Value>&,
+              const std::vector<std::pair<std::string, Value>>&) override {
+    ++runs[call];
+  }
   void after(Run&, std::size_t, const ValueList&) override {}
 };
 
@@ -125,7 +132,8 @@ std::int64_t tensors(std::int64_t count) { return (count + bytes / 2) / bytes; }
 
 TEST_CASE("nested stretches run as often as Revolve says, and store as many inputs") {
   std::map<std::int64_t, std::int64_t> peaks;
-  for (const auto& [steps, states, advances] : {std::tuple{32, 3, 93}, {32, 5, 68}, {32, 8, 54}, {80, 5, 236}, {80, 9, 174}, {128, 11, 293}}) {
+  for (const auto& [steps, states, advances] :
+       {std::tuple{32, 3, 93}, {32, 5, 68}, {32, 8, 54}, {80, 5, 236}, {80, 9, 174}, {128, 11, 293}}) {
     Tape tape = blocks(steps);
     tape.checkpoints = revolve_stretches(lists_of_blocks(tape).front(), states, false);
     CHECK(nests(tape));
@@ -144,8 +152,8 @@ TEST_CASE("nested stretches run as often as Revolve says, and store as many inpu
     CHECK(runs_of(2) - runs_of(1) == steps + advances);
     if (steps == 32) peaks[states] = requested_peak(tape);
   }
-  // The first input is the batch, which lives anyway; the others are one tensor each. More are stored at the same place of the
-  // backward pass, or earlier in it, where gradients of the small weights are not there yet.
+  // The first input is the batch, which lives anyway; the others are one tensor each. More are stored at the same place
+  // of the backward pass, or earlier in it, where gradients of the small weights are not there yet.
   CHECK(tensors(peaks.at(5) - peaks.at(3)) == 2);
   CHECK(tensors(peaks.at(8) - peaks.at(5)) == 3);
 }
@@ -153,7 +161,8 @@ TEST_CASE("nested stretches run as often as Revolve says, and store as many inpu
 TEST_CASE("stretches inside of stretches are named in words, and read again from them") {
   Tape tape = blocks(7);
   checkpoint_modules(tape, {"groups:3/blocks"});
-  CHECK(checkpoint_words(tape) == std::vector<std::string>{"(blocks.0)+(blocks.1)+(blocks.2)", "(blocks.3)+(blocks.4)+(blocks.5)", "blocks.6"});
+  CHECK(checkpoint_words(tape) ==
+        std::vector<std::string>{"(blocks.0)+(blocks.1)+(blocks.2)", "(blocks.3)+(blocks.4)+(blocks.5)", "blocks.6"});
   const auto marked = tape.checkpoints;
   checkpoint_modules(tape, {"(blocks.0)+(blocks.1)+(blocks.2)", "(blocks.3)+(blocks.4)+(blocks.5)", "blocks.6"});
   REQUIRE(tape.checkpoints.size() == marked.size());
@@ -165,7 +174,8 @@ TEST_CASE("stretches inside of stretches are named in words, and read again from
   CHECK(checkpoint_words(tape).front() == "((blocks.0)+(blocks.1))+((blocks.2)+(blocks.3))");
   checkpoint_modules(tape, {"((blocks.0)+blocks.1)+blocks.2"});
   CHECK(checkpoint_words(tape) == std::vector<std::string>{"((blocks.0)+blocks.1)+blocks.2"});
-  for (const char* wrong : {"groups:2/groups:2", "groups:2/groups:3", "groups:4/every:2", "(blocks.0)+(blocks.2)", "(blocks.0", "blocks.0)+blocks.1", "()+blocks.0"})
+  for (const char* wrong : {"groups:2/groups:2", "groups:2/groups:3", "groups:4/every:2", "(blocks.0)+(blocks.2)",
+                            "(blocks.0", "blocks.0)+blocks.1", "()+blocks.0"})
     CHECK_THROWS_AS(checkpoint_modules(tape, {wrong}), Failure);
   checkpoint_modules(tape, {"blocks"});
   CHECK_FALSE(nests(tape));
@@ -175,6 +185,7 @@ TEST_CASE("blocks inside of checkpointed groups keep the groups' inputs and one 
   Tape flat = blocks(16), nested = blocks(16);
   checkpoint_modules(flat, {"blocks"});
   checkpoint_modules(nested, {"groups:4/blocks"});
-  // 16 inputs against 4 of groups and 4 of the blocks of one, whose first is the group's; the batch is one of them in both.
+  // 16 inputs against 4 of groups and 4 of the blocks of one, whose first is the group's; the batch is one of them in
+  // both.
   CHECK(tensors(requested_peak(flat) - requested_peak(nested)) == 16 - 7);
 }

@@ -1,4 +1,6 @@
 // A child that is asked once: what comes back, what stops it, and that it does not outlive its parent.
+#include "estimators/companion/companion.h"
+
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -9,13 +11,13 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
-#include "estimators/companion/companion.h"
 
 using namespace memplan;
 using End = ProcessResult::End;
 
 namespace {
-ProcessResult shell(const std::string& script, const std::string& input = {}, ProcessLimits limits = {std::chrono::seconds(20), std::size_t{1} << 26}) {
+ProcessResult shell(const std::string& script, const std::string& input = {},
+                    ProcessLimits limits = {std::chrono::seconds(20), std::size_t{1} << 26}) {
   return run_process({"/bin/sh", "-c", script}, input, {{"MEMPLAN_TEST_WORD", "hello"}}, limits);
 }
 }  // namespace
@@ -59,7 +61,8 @@ TEST_CASE("a child is killed with its parent, even by SIGKILL") {
   if (parent == 0) {
     // The grandchild tells its id through the pipe and would live for a minute.
     close(ends[0]);
-    run_process({"/bin/sh", "-c", "echo $$ >&" + std::to_string(ends[1]) + "; exec sleep 60"}, {}, {}, {std::chrono::seconds(60), 1000});
+    run_process({"/bin/sh", "-c", "echo $$ >&" + std::to_string(ends[1]) + "; exec sleep 60"}, {}, {},
+                {std::chrono::seconds(60), 1000});
     _exit(0);
   }
   close(ends[1]);
@@ -92,7 +95,8 @@ TEST_CASE("answers of a companion: a reply, an error in words, and nonsense") {
   const int fd = mkstemp(script);
   REQUIRE(fd >= 0);
   const std::string text =
-      "#!/bin/sh\ncase $1 in\ngood) echo '{\"reply\": {\"x\": 1}}';;\nbad) echo '{\"error\": {\"kind\": \"input\", \"what\": \"w\", \"where\": \"p\", \"hint\": \"h\"}}'; exit 1;;\n"
+      "#!/bin/sh\ncase $1 in\ngood) echo '{\"reply\": {\"x\": 1}}';;\nbad) echo '{\"error\": {\"kind\": \"input\", "
+      "\"what\": \"w\", \"where\": \"p\", \"hint\": \"h\"}}'; exit 1;;\n"
       "*) echo nonsense; exit 3;;\nesac\n";
   REQUIRE(write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   fchmod(fd, 0700);

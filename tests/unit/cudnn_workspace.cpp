@@ -1,13 +1,14 @@
-#include <doctest/doctest.h>
-
 #include "estimators/aten/cudnn_workspace.h"
+
+#include <doctest/doctest.h>
 
 using namespace memplan;
 
 namespace {
 
 /// ResNet's convolutions: square, padded to keep the size or halve it.
-ConvProblem square(std::int64_t n, std::int64_t c, std::int64_t hw, std::int64_t k, std::int64_t r, std::int64_t stride) {
+ConvProblem square(std::int64_t n, std::int64_t c, std::int64_t hw, std::int64_t k, std::int64_t r,
+                   std::int64_t stride) {
   const std::int64_t pad = r / 2, out = (hw + 2 * pad - r) / stride + 1;
   ConvProblem p;
   p.input = {n, c, hw, hw};
@@ -50,7 +51,8 @@ TEST_CASE("a convolution that the table lacks gets a scaled figure and says so")
   const ConvWorkspace near = conv_workspace(wider, ConvPass::forward, 90);
   CHECK_FALSE(near.exact);
   CHECK_FALSE(near.why.empty());
-  const double ratio = static_cast<double>(near.bytes.count) / static_cast<double>(conv_workspace(known, ConvPass::forward, 90).bytes.count);
+  const double ratio = static_cast<double>(near.bytes.count) /
+                       static_cast<double>(conv_workspace(known, ConvPass::forward, 90).bytes.count);
   CHECK(ratio == doctest::Approx(57.0 * 57 / (56 * 56)).epsilon(0.01));
 }
 

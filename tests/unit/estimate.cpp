@@ -154,9 +154,9 @@ TEST_CASE("the verdict follows from the range, the device and the margin") {
   };
   CHECK(judge(e, device).margin == Bytes::gib(2));
   CHECK(verdict(30000, 30000, 30000) == Verdict::fits);
-  CHECK(verdict(38912, 38912, 38912) == Verdict::fits);    // exactly the margin stays free
+  CHECK(verdict(38912, 38912, 38912) == Verdict::fits);  // exactly the margin stays free
   CHECK(verdict(38913, 38913, 38913) == Verdict::tight);
-  CHECK(verdict(40960, 40960, 40960) == Verdict::tight);   // exactly the device
+  CHECK(verdict(40960, 40960, 40960) == Verdict::tight);  // exactly the device
   CHECK(verdict(40961, 40961, 40961) == Verdict::no_fit);
   CHECK(verdict(30000, 30000, 45000) == Verdict::unknown);
   CHECK(verdict(41000, 41000, 45000) == Verdict::no_fit);

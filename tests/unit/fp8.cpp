@@ -1,9 +1,10 @@
 // Linears in 8 bits, against what Transformer Engine's source says of each tensor.
+#include "estimators/strategies/fp8.h"
+
 #include <doctest/doctest.h>
 
 #include "estimators/frontends/lower.h"
 #include "estimators/pipeline.h"
-#include "estimators/strategies/fp8.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"
@@ -48,7 +49,8 @@ std::int64_t copies(const Tape& tape, const TrainingSetup& setup, const Device& 
 
 double kept_per_block(const TrainingSetup& setup, const Device& device) {
   double kept[2];
-  for (int i = 0; i < 2; ++i) kept[i] = value(profile(value(tape_of_rank(blocks(2 + i), setup)), setup, device)).turn.front();
+  for (int i = 0; i < 2; ++i)
+    kept[i] = value(profile(value(tape_of_rank(blocks(2 + i), setup)), setup, device)).turn.front();
   return kept[1] - kept[0];
 }
 
@@ -62,13 +64,14 @@ std::string refusal(const Tape& tape, const TrainingSetup& setup, const Device& 
 }  // namespace
 
 TEST_CASE("copies of the weights in 8 bits lie beside those of 16, two of them where products have one layout") {
-  // Eight layers; the last one stays as it is. Each of the others has the histories of 3 tensors forward and 2 backward, 1024 figures each,
-  // their scales, and the inverse of the weight's scale.
+  // Eight layers; the last one stays as it is. Each of the others has the histories of 3 tensors forward and 2
+  // backward, 1024 figures each, their scales, and the inverse of the weight's scale.
   constexpr std::int64_t layers = 7, meta = (1024 + 1) * 5 * 4 + 4;
   const Tape tape = blocks(4);
   CHECK(copies(tape, eight(), card("b200")) == layers * (meta + weights));
   // The first layer's input wants no gradient, so nothing reads its weight the other way.
-  for (const char* name : {"h100-80gb", "l40s"}) CHECK(copies(tape, eight(), card(name)) == layers * (meta + weights) + (layers - 1) * weights);
+  for (const char* name : {"h100-80gb", "l40s"})
+    CHECK(copies(tape, eight(), card(name)) == layers * (meta + weights) + (layers - 1) * weights);
   TrainingSetup forward = eight();
   forward.mode = Mode::inference;
   CHECK(copies(tape, forward, card("h100-80gb")) == layers * (meta + weights));
@@ -89,9 +92,11 @@ TEST_CASE("a model that is mostly weights needs more in 8 bits than in 16") {
   const double parameters = 16.0 * 2048 * 2048;
   const auto peak = [&](Fp8 how, const char* name) {
     const TrainingSetup setup = eight(how);
-    return static_cast<double>(value(estimate_tape(value(tape_of_rank(tape, setup)), setup, card(name))).peak.requested.count);
+    return static_cast<double>(
+        value(estimate_tape(value(tape_of_rank(tape, setup)), setup, card(name))).peak.requested.count);
   };
-  const double hopper = peak(Fp8::cached, "h100-80gb") - peak(Fp8::none, "h100-80gb"), blackwell = peak(Fp8::cached, "b200") - peak(Fp8::none, "b200");
+  const double hopper = peak(Fp8::cached, "h100-80gb") - peak(Fp8::none, "h100-80gb"),
+               blackwell = peak(Fp8::cached, "b200") - peak(Fp8::none, "b200");
   // 15 of 16 layers, 14 of them twice; Transformer Engine's workspace of 32 MiB beside PyTorch's.
   CHECK(hopper > 2 * 14.0 / 16 * parameters);
   CHECK(hopper < 2 * parameters + (40 << 20));

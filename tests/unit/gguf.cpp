@@ -1,8 +1,9 @@
+#include "estimators/frontends/gguf.h"
+
 #include <doctest/doctest.h>
 
 #include "estimators/base/error.h"
 #include "estimators/frontends/detect.h"
-#include "estimators/frontends/gguf.h"
 #include "scratch_archive.h"
 
 using namespace memplan;
@@ -35,7 +36,9 @@ struct Gguf {
     ++tensor_count;
     return *this;
   }
-  std::string bytes() const { return "GGUF" + little(version, 4) + little(tensor_count, 8) + little(pair_count, 8) + pairs + tensors; }
+  std::string bytes() const {
+    return "GGUF" + little(version, 4) + little(tensor_count, 8) + little(pair_count, 8) + pairs + tensors;
+  }
 };
 
 std::string error_of(const std::string& bytes) {
@@ -53,10 +56,12 @@ std::string error_of(const std::string& bytes) {
 TEST_CASE("bits per weight of GGUF's formats") {
   // Of the block structures: for q4_K, 256 weights of 4 bits, 8 scales and 8 minima of 6 bits, two fp16 factors.
   const std::pair<const char*, double> bits[] = {
-      {"f32", 32},      {"f16", 16},        {"bf16", 16},       {"q4_0", 4.5},       {"q4_1", 5.0},      {"q5_0", 5.5},       {"q5_1", 6.0},
-      {"q8_0", 8.5},    {"q2_K", 2.625},    {"q3_K", 3.4375},   {"q4_K", 4.5},       {"q5_K", 5.5},      {"q6_K", 6.5625},    {"iq1_s", 1.5625},
-      {"iq1_m", 1.75},  {"iq2_xxs", 2.0625}, {"iq2_xs", 2.3125}, {"iq2_s", 2.5625},   {"iq3_xxs", 3.0625}, {"iq3_s", 3.4375},   {"iq4_nl", 4.5},
-      {"iq4_xs", 4.25}, {"tq1_0", 1.6875},  {"tq2_0", 2.0625},  {"mxfp4", 4.25},     {"nvfp4", 4.5}};
+      {"f32", 32},         {"f16", 16},        {"bf16", 16},      {"q4_0", 4.5},       {"q4_1", 5.0},
+      {"q5_0", 5.5},       {"q5_1", 6.0},      {"q8_0", 8.5},     {"q2_K", 2.625},     {"q3_K", 3.4375},
+      {"q4_K", 4.5},       {"q5_K", 5.5},      {"q6_K", 6.5625},  {"iq1_s", 1.5625},   {"iq1_m", 1.75},
+      {"iq2_xxs", 2.0625}, {"iq2_xs", 2.3125}, {"iq2_s", 2.5625}, {"iq3_xxs", 3.0625}, {"iq3_s", 3.4375},
+      {"iq4_nl", 4.5},     {"iq4_xs", 4.25},   {"tq1_0", 1.6875}, {"tq2_0", 2.0625},   {"mxfp4", 4.25},
+      {"nvfp4", 4.5}};
   for (const auto& [name, expected] : bits) {
     CAPTURE(name);
     const GgufType* type = gguf_type(std::string(name));
@@ -95,13 +100,17 @@ TEST_CASE("damaged GGUF headers and unknown formats are errors, never zero bytes
   CHECK(error_of(Gguf{}.tensor("a", {33}, 2).bytes()).find("no whole blocks of 32") != std::string::npos);
   CHECK(error_of(Gguf{}.tensor("a", {1ull << 40, 1ull << 40}, 0).bytes()).find("more elements") != std::string::npos);
   CHECK(error_of(Gguf{}.pair("a", 77, "").bytes()).find("unknown kind (77)") != std::string::npos);
-  CHECK(error_of(Gguf{}.pair("a", 9, little(9, 4) + little(1, 8)).bytes()).find("unknown kind (9)") != std::string::npos);
+  CHECK(error_of(Gguf{}.pair("a", 9, little(9, 4) + little(1, 8)).bytes()).find("unknown kind (9)") !=
+        std::string::npos);
   CHECK(error_of("GGUF" + little(9, 4) + little(0, 16)).find("version 9") != std::string::npos);
   const std::string whole = Gguf{}.pair("k", 8, text("v")).tensor("a", {256, 8}, 12).bytes();
   for (std::size_t n = 8; n < whole.size(); ++n) {
     CAPTURE(n);
     CHECK(error_of(whole.substr(0, n)).find("ends within its header") != std::string::npos);
   }
-  CHECK(error_of("GGUF" + little(3, 4) + little(1, 8) + little(0, 8) + little(~0ull, 8)).find("ends within its header") != std::string::npos);
-  CHECK(error_of("GGUF" + little(3, 4) + little(~0ull, 8) + little(~0ull, 8)).find("ends within its header") != std::string::npos);
+  CHECK(
+      error_of("GGUF" + little(3, 4) + little(1, 8) + little(0, 8) + little(~0ull, 8)).find("ends within its header") !=
+      std::string::npos);
+  CHECK(error_of("GGUF" + little(3, 4) + little(~0ull, 8) + little(~0ull, 8)).find("ends within its header") !=
+        std::string::npos);
 }

@@ -1,7 +1,7 @@
 // What a server has left for keys and values, against figures that vLLM printed.
-#include <doctest/doctest.h>
-
 #include "planner/kv_room.h"
+
+#include <doctest/doctest.h>
 
 using namespace memplan;
 
@@ -14,10 +14,13 @@ double in_gib(Bytes b) { return static_cast<double>(b.count) / 0x1p30; }
 }  // namespace
 
 TEST_CASE("the budget of keys and values is that of vLLM's log (vllm-project/vllm#11251)") {
-  // "total_gpu_memory (15.77GiB) x gpu_memory_utilization (0.90) = 14.20GiB; model weights take 7.51GiB; non_torch_memory takes
-  // 0.39GiB; PyTorch activation peak memory takes 2.53GiB; the rest of the memory reserved for KV Cache is 3.76GiB."
+  // "total_gpu_memory (15.77GiB) x gpu_memory_utilization (0.90) = 14.20GiB; model weights take 7.51GiB;
+  // non_torch_memory takes 0.39GiB; PyTorch activation peak memory takes 2.53GiB; the rest of the memory reserved for
+  // KV Cache is 3.76GiB."
   Estimate forward;
-  forward.parts = {{name_of(Category::parameter), gib(7.0), "exact"}, {name_of(Category::buffer), gib(0.51), "exact"}, {"activations", gib(2.53), "exact"}};
+  forward.parts = {{name_of(Category::parameter), gib(7.0), "exact"},
+                   {name_of(Category::buffer), gib(0.51), "exact"},
+                   {"activations", gib(2.53), "exact"}};
   forward.peak.allocated = gib(7.51 + 2.53);
   forward.peak.reserved = gib(11);  // what the allocator keeps is given back before the cache is made
   forward.peak.process = gib(11 + 0.39);
@@ -31,7 +34,7 @@ TEST_CASE("the budget of keys and values is that of vLLM's log (vllm-project/vll
 }
 
 TEST_CASE("tokens in a budget are whole pages (vllm-project/vllm#33263: Qwen3-1.7B, 18.78 GiB, 175,856 tokens)") {
-  const Bytes per_token(28 * 8 * (128 + 128) * 2);  // layers, key/value heads, key and value, bf16: 112 KiB
+  const Bytes per_token(28 * 8 * (128 + 128) * 2);        // layers, key/value heads, key and value, bf16: 112 KiB
   CHECK(tokens_in(gib(18.78), per_token, 16) == 175808);  // the quotient is 175,823.7, that is 10,988.98 pages
   // The log rounds to 0.01 GiB.
   CHECK(tokens_in(gib(18.775), per_token, 16) <= 175856);

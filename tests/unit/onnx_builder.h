@@ -24,7 +24,8 @@ class Builder {
   ::onnx::GraphProto& graph() { return *model.mutable_graph(); }
 
   /// Sizes; a negative one is the open dimension "batch".
-  Builder& input(const std::string& name, std::initializer_list<std::int64_t> sizes, int type = ::onnx::TensorProto::FLOAT) {
+  Builder& input(const std::string& name, std::initializer_list<std::int64_t> sizes,
+                 int type = ::onnx::TensorProto::FLOAT) {
     return value(*graph().add_input(), name, sizes, type);
   }
   Builder& output(const std::string& name) {
@@ -32,7 +33,8 @@ class Builder {
     return *this;
   }
   /// A weight whose contents are elsewhere.
-  Builder& weight(const std::string& name, std::initializer_list<std::int64_t> sizes, int type = ::onnx::TensorProto::FLOAT) {
+  Builder& weight(const std::string& name, std::initializer_list<std::int64_t> sizes,
+                  int type = ::onnx::TensorProto::FLOAT) {
     auto* t = graph().add_initializer();
     t->set_name(name);
     t->set_data_type(type);
@@ -55,11 +57,12 @@ class Builder {
     return *this;
   }
 
-  ::onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs, const std::string& name = {}) {
+  ::onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs,
+                          const std::vector<std::string>& outputs, const std::string& name = {}) {
     return fill(*graph().add_node(), op, inputs, outputs, name);
   }
-  static ::onnx::NodeProto& fill(::onnx::NodeProto& n, const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-                                 const std::string& name = {}) {
+  static ::onnx::NodeProto& fill(::onnx::NodeProto& n, const std::string& op, const std::vector<std::string>& inputs,
+                                 const std::vector<std::string>& outputs, const std::string& name = {}) {
     n.set_op_type(op);
     n.set_name(name);
     for (const auto& i : inputs) n.add_input(i);
@@ -104,15 +107,18 @@ class Builder {
   ::onnx::ModelProto model;
 
  private:
-  Builder& value(::onnx::ValueInfoProto& v, const std::string& name, std::initializer_list<std::int64_t> sizes, int type) {
+  Builder& value(::onnx::ValueInfoProto& v, const std::string& name, std::initializer_list<std::int64_t> sizes,
+                 int type) {
     v.set_name(name);
     auto* t = v.mutable_type()->mutable_tensor_type();
     t->set_elem_type(type);
     t->mutable_shape();
     for (std::int64_t s : sizes) {
       auto* d = t->mutable_shape()->add_dim();
-      if (s < 0) d->set_dim_param("batch");
-      else d->set_dim_value(s);
+      if (s < 0)
+        d->set_dim_param("batch");
+      else
+        d->set_dim_value(s);
     }
     return *this;
   }
@@ -132,7 +138,8 @@ inline std::vector<std::string> ops_of(const Tape& tape) {
 }
 
 inline const TapeValue& value_of(const Tape& tape, const std::string& name) {
-  const auto it = std::find_if(tape.values.begin(), tape.values.end(), [&](const TapeValue& v) { return v.name == name; });
+  const auto it =
+      std::find_if(tape.values.begin(), tape.values.end(), [&](const TapeValue& v) { return v.name == name; });
   static const TapeValue none;
   return it == tape.values.end() ? none : *it;
 }

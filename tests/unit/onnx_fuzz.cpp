@@ -43,11 +43,16 @@ TEST_CASE("damaged files end in an error or a tape, quickly") {
       if (model.ok()) {
         ++loaded;
         const auto tape = lower(*model, setup);
-        if (tape.ok()) ++lowered;
-        else CHECK_MESSAGE(tape.error().kind != ErrorKind::internal, name << " round " << round << ": " << tape.error().what);
+        if (tape.ok())
+          ++lowered;
+        else
+          CHECK_MESSAGE(tape.error().kind != ErrorKind::internal,
+                        name << " round " << round << ": " << tape.error().what);
         if (tape.ok()) {
           const auto steps = run_steps(*tape, setup, Device{});
-          if (!steps.ok()) CHECK_MESSAGE(steps.error().kind != ErrorKind::internal, name << " round " << round << ": " << steps.error().what);
+          if (!steps.ok())
+            CHECK_MESSAGE(steps.error().kind != ErrorKind::internal,
+                          name << " round " << round << ": " << steps.error().what);
         }
       } else {
         CHECK_MESSAGE(model.error().kind == ErrorKind::input, name << " round " << round << ": " << model.error().what);

@@ -1,4 +1,5 @@
-// Files that carry nothing but ONNX ops: shapes are followed, numbers fold, every node gives the call that PyTorch runs.
+// Files that carry nothing but ONNX ops: shapes are followed, numbers fold, every node gives the call that PyTorch
+// runs.
 #include <doctest/doctest.h>
 
 #include "onnx_builder.h"
@@ -10,7 +11,10 @@ using Ops = std::vector<std::string>;
 TEST_CASE("arithmetic on sizes folds once the dimensions are bound") {
   // x.view(x.size(0), -1) as torch.onnx.export(dynamo=False) writes it.
   Builder b;
-  b.input("x", {-1, 3, 8, 8}).integers("zero", {0}, true).integers("axes", std::initializer_list<std::int64_t>{0}).integers("minus", {-1});
+  b.input("x", {-1, 3, 8, 8})
+      .integers("zero", {0}, true)
+      .integers("axes", std::initializer_list<std::int64_t>{0})
+      .integers("minus", {-1});
   b.node("Shape", {"x"}, {"shape"});
   Builder::attribute(b.node("Gather", {"shape", "zero"}, {"n"}), "axis", std::int64_t{0});
   b.node("Unsqueeze", {"n", "axes"}, {"n1"});
@@ -30,7 +34,8 @@ TEST_CASE("a convolution net: parameters, buffers and calls") {
   auto& conv = b.node("Conv", {"x", "conv.weight"}, {"c"}, "/conv/Conv");
   Builder::attribute(conv, "pads", {1, 1, 1, 1});
   Builder::attribute(conv, "strides", {2, 2});
-  b.node("BatchNormalization", {"c", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, {"n"}, "/bn/BatchNormalization");
+  b.node("BatchNormalization", {"c", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, {"n"},
+         "/bn/BatchNormalization");
   b.node("Relu", {"n"}, {"r"}, "/relu/Relu");
   b.node("GlobalAveragePool", {"r"}, {"p"}, "/pool/GlobalAveragePool");
   b.node("Flatten", {"p"}, {"f"}, "/Flatten");
@@ -39,7 +44,8 @@ TEST_CASE("a convolution net: parameters, buffers and calls") {
   b.output("y");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
-  CHECK(ops_of(*tape) == Ops{"aten::conv2d", "aten::batch_norm", "aten::relu", "aten::mean.dim", "aten::reshape", "aten::linear"});
+  CHECK(ops_of(*tape) ==
+        Ops{"aten::conv2d", "aten::batch_norm", "aten::relu", "aten::mean.dim", "aten::reshape", "aten::linear"});
   CHECK(numbers(tape->calls[0], 3) == std::vector<std::int64_t>{2, 2});
   CHECK(numbers(tape->calls[4], 1) == std::vector<std::int64_t>{4, 8});
   CHECK(tape->parameters.size() == 5);
@@ -67,7 +73,8 @@ TEST_CASE("batch norms that an export in evaluation mode folded away are counted
   CHECK(ops_of(*tape) == Ops{"aten::conv2d", "aten::batch_norm"});
   CHECK(value_of(*tape, "block.conv.weight").kind == ValueKind::parameter);
   CHECK(tape->parameters.size() == 3);
-  CHECK(std::any_of(tape->notes.begin(), tape->notes.end(), [](const Note& n) { return n.text.find("folded") != std::string::npos; }));
+  CHECK(std::any_of(tape->notes.begin(), tape->notes.end(),
+                    [](const Note& n) { return n.text.find("folded") != std::string::npos; }));
 }
 
 TEST_CASE("an op without a row stays, by name") {

@@ -67,7 +67,8 @@ TEST_CASE("attention as torch.onnx writes it is one call") {
 TEST_CASE("attention that a module writes out stays written out") {
   const auto tape = attention(false, true, 0.1f).tape(with_batch(2));
   REQUIRE(tape.ok());
-  CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::matmul", "aten::mul.Tensor", "aten::softmax.int", "aten::dropout", "aten::matmul"});
+  CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::matmul", "aten::mul.Tensor", "aten::softmax.int",
+                             "aten::dropout", "aten::matmul"});
 }
 
 TEST_CASE("layer norm before opset 17") {
@@ -151,20 +152,30 @@ TEST_CASE("cross entropy in a training file") {
 
 TEST_CASE("an LSTM of two layers is one call on the parameters themselves") {
   Builder b;
-  b.input("x", {7, -1, 16}).integers("axis0", {0}).integers("axis1", {1}).integers("from", {0}).integers("mid", {32}).integers("end", {128});
+  b.input("x", {7, -1, 16})
+      .integers("axis0", {0})
+      .integers("axis1", {1})
+      .integers("from", {0})
+      .integers("mid", {32})
+      .integers("end", {128});
   for (int l = 0; l < 2; ++l) {
     const std::string n = std::to_string(l);
-    b.weight("lstm.weight_ih_l" + n, {128, l == 0 ? 16 : 32}).weight("lstm.weight_hh_l" + n, {128, 32}).weight("lstm.bias_ih_l" + n, {128}).weight("lstm.bias_hh_l" + n, {128});
+    b.weight("lstm.weight_ih_l" + n, {128, l == 0 ? 16 : 32})
+        .weight("lstm.weight_hh_l" + n, {128, 32})
+        .weight("lstm.bias_ih_l" + n, {128})
+        .weight("lstm.bias_hh_l" + n, {128});
     for (const std::string part : {"weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l"}) {
       b.node("Slice", {"lstm." + part + n, "from", "mid", "axis0"}, {part + n + "a"});
       b.node("Slice", {"lstm." + part + n, "mid", "end", "axis0"}, {part + n + "b"});
       Builder::attribute(b.node("Concat", {part + n + "b", part + n + "a"}, {part + n + "c"}), "axis", std::int64_t{0});
     }
-    Builder::attribute(b.node("Concat", {"bias_ih_l" + n + "c", "bias_hh_l" + n + "c"}, {"bias" + n}), "axis", std::int64_t{0});
+    Builder::attribute(b.node("Concat", {"bias_ih_l" + n + "c", "bias_hh_l" + n + "c"}, {"bias" + n}), "axis",
+                       std::int64_t{0});
     b.node("Unsqueeze", {"weight_ih_l" + n + "c", "axis0"}, {"w" + n});
     b.node("Unsqueeze", {"weight_hh_l" + n + "c", "axis0"}, {"r" + n});
     b.node("Unsqueeze", {"bias" + n, "axis0"}, {"b" + n});
-    Builder::attribute(b.node("LSTM", {l == 0 ? "x" : "s0", "w" + n, "r" + n, "b" + n}, {"y" + n}, "/lstm/LSTM_" + n), "hidden_size", std::int64_t{32});
+    Builder::attribute(b.node("LSTM", {l == 0 ? "x" : "s0", "w" + n, "r" + n, "b" + n}, {"y" + n}, "/lstm/LSTM_" + n),
+                       "hidden_size", std::int64_t{32});
     b.node("Squeeze", {"y" + n, "axis1"}, {"s" + n}, "/lstm/Squeeze_" + n);
   }
   b.output("s1");

@@ -25,11 +25,15 @@ ParallelSetup spread(std::int64_t data, Sharding sharding) {
 
 using testing::take;
 
-std::int64_t requested(const Tape& tape, const TrainingSetup& setup) { return take(estimate_tape(tape, setup, Device{})).peak.requested.count; }
+std::int64_t requested(const Tape& tape, const TrainingSetup& setup) {
+  return take(estimate_tape(tape, setup, Device{})).peak.requested.count;
+}
 
 }  // namespace
 
-TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parameter, 4 + 12 / d in float16 and 8 + 8 / d in fp32 (its documentation)") {
+TEST_CASE(
+    "Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parameter, 4 + 12 / d in float16 and 8 + 8 / d in "
+    "fp32 (its documentation)") {
   const Tape tape = testing::two_layer_tape(4, 1, 4096);
   const double parameters = 8.0 * 4096 * 4096;
   TrainingSetup setup;
@@ -44,10 +48,12 @@ TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parame
     CAPTURE(ranks);
     CHECK(per_parameter(Precision::bf16, Sharding::megatron_dist, ranks) == doctest::Approx(bytes).epsilon(1e-4));
     CHECK(per_parameter(Precision::bf16, Sharding::megatron, ranks) == doctest::Approx(18).epsilon(1e-4));
-    CHECK(per_parameter(Precision::fp32, Sharding::megatron_dist, ranks) == doctest::Approx(8 + 8.0 / ranks).epsilon(1e-4));
+    CHECK(per_parameter(Precision::fp32, Sharding::megatron_dist, ranks) ==
+          doctest::Approx(8 + 8.0 / ranks).epsilon(1e-4));
     CHECK(per_parameter(Precision::fp32, Sharding::megatron, ranks) == doctest::Approx(16).epsilon(1e-4));
     // The table's 4 + 16 / d and 20 count fp32 copies of the gradients, which are made when the optimizer steps.
-    CHECK(per_parameter(Precision::fp16, Sharding::megatron_dist, ranks) == doctest::Approx(4 + 12.0 / ranks).epsilon(1e-4));
+    CHECK(per_parameter(Precision::fp16, Sharding::megatron_dist, ranks) ==
+          doctest::Approx(4 + 12.0 / ranks).epsilon(1e-4));
     CHECK(per_parameter(Precision::fp16, Sharding::megatron, ranks) == doctest::Approx(16).epsilon(1e-4));
   }
   setup.precision = Precision::fp16;
@@ -58,14 +64,17 @@ TEST_CASE("Megatron-LM's distributed optimizer holds 6 + 12 / d bytes per parame
   }
 }
 
-TEST_CASE("Megatron-LM's gradients of a micro-batch lie beside the buffer one at a time; more micro-batches take nothing") {
+TEST_CASE(
+    "Megatron-LM's gradients of a micro-batch lie beside the buffer one at a time; more micro-batches take nothing") {
   const Tape tape = testing::two_layer_tape(16, 1, 2048);
   TrainingSetup setup;
   setup.precision = Precision::bf16;
   setup.loss = Loss::sum;
   setup.parallel = spread(64, Sharding::megatron_dist);
   const double parameters = 32.0 * 2048 * 2048, matrix = 2.0 * 2048 * 2048;
-  const auto peak = [&](Phase phase) { return static_cast<double>(requested_peak(take(run_steps(tape, setup, Device{})), phase).count); };
+  const auto peak = [&](Phase phase) {
+    return static_cast<double>(requested_peak(take(run_steps(tape, setup, Device{})), phase).count);
+  };
   const double states = (6 + 12.0 / 64) * parameters, once = peak(Phase::backward);
   CHECK(once > states + matrix);
   CHECK(once < states + 3 * matrix);
@@ -139,7 +148,8 @@ TEST_CASE("micro-batches in flight: interleaved with 8 ranks and 3 chunks") {
 }
 
 TEST_CASE("every micro-batch goes forward and backward once through each chunk, forward first") {
-  for (auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved, PipelineSchedule::zero_bubble, PipelineSchedule::zbv}) {
+  for (auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+                        PipelineSchedule::zero_bubble, PipelineSchedule::zbv}) {
     ParallelSetup p;
     p.pipeline = 4;
     p.micro_batches = 8;
@@ -160,7 +170,8 @@ TEST_CASE("every micro-batch goes forward and backward once through each chunk, 
 }
 
 /// "0F1": forward of micro-batch 1 through the rank's first chunk; I and W are the two parts of the backward pass.
-std::string order_of(PipelineSchedule schedule, std::int64_t ranks, std::int64_t chunks, std::int64_t micro_batches, std::int64_t rank) {
+std::string order_of(PipelineSchedule schedule, std::int64_t ranks, std::int64_t chunks, std::int64_t micro_batches,
+                     std::int64_t rank) {
   ParallelSetup p;
   p.pipeline = ranks;
   p.virtual_stages = chunks;
@@ -168,18 +179,24 @@ std::string order_of(PipelineSchedule schedule, std::int64_t ranks, std::int64_t
   p.micro_batches = micro_batches;
   std::string text;
   for (const Action& a : actions_of(resolve(p), rank))
-    text += (text.empty() ? "" : " ") + std::to_string(a.chunk) + (a.forward ? "F" : a.part == BackwardPart::inputs ? "I" : "W") + std::to_string(a.micro_batch);
+    text += (text.empty() ? "" : " ") + std::to_string(a.chunk) +
+            (a.forward                        ? "F"
+             : a.part == BackwardPart::inputs ? "I"
+                                              : "W") +
+            std::to_string(a.micro_batch);
   return text;
 }
 
 TEST_CASE("zero-bubble schedules run in PyTorch's order (pipeline_order of the schedules' objects, torch 2.11)") {
   CHECK(order_of(PipelineSchedule::zero_bubble, 4, 1, 8, 0).substr(0, 27) == "0F0 0F1 0F2 0F3 0I0 0W0 0F4");
-  CHECK(order_of(PipelineSchedule::zero_bubble, 4, 1, 6, 1) == "0F0 0F1 0F2 0I0 0F3 0I1 0W0 0F4 0I2 0W1 0F5 0I3 0W2 0I4 0W3 0I5 0W4 0W5");
+  CHECK(order_of(PipelineSchedule::zero_bubble, 4, 1, 6, 1) ==
+        "0F0 0F1 0F2 0I0 0F3 0I1 0W0 0F4 0I2 0W1 0F5 0I3 0W2 0I4 0W3 0I5 0W4 0W5");
   CHECK(order_of(PipelineSchedule::zero_bubble, 2, 2, 4, 1) ==
         "0F0 0F1 1F0 1I0 1F1 1I1 1W0 0F2 0I0 1W1 0F3 0I1 0W0 1F2 1I2 0W1 1F3 1I3 1W2 0I2 1W3 0I3 0W2 0W3");
   CHECK(order_of(PipelineSchedule::zbv, 2, 2, 4, 1) ==
         "0F0 1F0 0F1 1F1 1I0 1W0 0F2 0I0 0W0 1F2 1I1 1W1 0F3 0I1 0W1 1F3 1I2 1W2 0I2 1I3 0I3 0W2 1W3 0W3");
-  CHECK(order_of(PipelineSchedule::zbv, 4, 2, 3, 2) == "0F0 0F1 0F2 1F0 1F1 1F2 1I0 1W0 1I1 1W1 0I0 0W0 1I2 1W2 0I1 0W1 0I2 0W2");
+  CHECK(order_of(PipelineSchedule::zbv, 4, 2, 3, 2) ==
+        "0F0 0F1 0F2 1F0 1F1 1F2 1I0 1W0 1I1 1W1 0I0 0W0 1I2 1W2 0I1 0W1 0I2 0W2");
 }
 
 TEST_CASE("stages of the user's lengths") {
@@ -189,7 +206,8 @@ TEST_CASE("stages of the user's lengths") {
   p.split = {1, 4, 2};
   const auto stages = cut_stages(tape, resolve(p));
   const Tape one = testing::two_layer_tape(1, 4, 16);
-  for (std::size_t i = 0; i < 3; ++i) CHECK(stages[i].tape.parameters.size() == static_cast<std::size_t>(p.split[i]) * one.parameters.size());
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(stages[i].tape.parameters.size() == static_cast<std::size_t>(p.split[i]) * one.parameters.size());
   p.split = {1, 4, 3};
   CHECK_THROWS_AS(cut_stages(tape, resolve(p)), Failure);
 }
@@ -243,7 +261,11 @@ TEST_CASE("stages exchange what FSDP's dtype makes, not what the shards are in")
   setup.parallel.pipeline = 2;
   setup.parallel.data = 2;
   setup.parallel.sharding = Sharding::fsdp;
-  const auto sent = [&] { return pipeline_shapes(tape, setup, Device{}).shapes.at(cut_stages(tape, resolve(setup.parallel))[0].sent.at(0)).dtype; };
+  const auto sent = [&] {
+    return pipeline_shapes(tape, setup, Device{})
+        .shapes.at(cut_stages(tape, resolve(setup.parallel))[0].sent.at(0))
+        .dtype;
+  };
   CHECK(sent() == DType::float32);
   setup.parallel.param_dtype = DType::bfloat16;
   CHECK(sent() == DType::bfloat16);
@@ -255,12 +277,15 @@ TEST_CASE("estimates at the same time are those made one after another") {
   std::int64_t alone[8], together[8];
   for (int i = 0; i < 8; ++i) {
     setups[i].loss = Loss::sum;
-    if (i % 2 == 1) setups[i].parallel.pipeline = 2 + i / 2;
-    else setups[i].accumulate = 1 + i / 2;
+    if (i % 2 == 1)
+      setups[i].parallel.pipeline = 2 + i / 2;
+    else
+      setups[i].accumulate = 1 + i / 2;
     setups[i].parallel = resolve(setups[i].parallel);
     alone[i] = requested(tape, setups[i]);
   }
-  in_parallel(8, [&](std::size_t i) { together[i] = take(estimate_tape(tape, setups[i], Device{})).peak.requested.count; });
+  in_parallel(
+      8, [&](std::size_t i) { together[i] = take(estimate_tape(tape, setups[i], Device{})).peak.requested.count; });
   for (int i = 0; i < 8; ++i) CHECK(together[i] == alone[i]);
 }
 

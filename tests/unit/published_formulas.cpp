@@ -25,7 +25,8 @@ Arg list(std::vector<std::int64_t> numbers) {
   return {out};
 }
 
-/// Blocks of GPT as Korthikanti et al. count them (arXiv 2205.05198, section 4): 16-bit, dropout, GELU, unfused attention.
+/// Blocks of GPT as Korthikanti et al. count them (arXiv 2205.05198, section 4): 16-bit, dropout, GELU, unfused
+/// attention.
 class Gpt : public testing::TapeBuilder {
  public:
   Gpt(const Shape& s, int count) : s_(s) {
@@ -42,7 +43,8 @@ class Gpt : public testing::TapeBuilder {
 
   /// The logits, by a layer of its own.
   void head() {
-    x = call("aten::linear", {{norm("norm", x, 0)}, {weight("head.weight", {s_.rows * s_.ranks, s_.hidden})}}, scope("head", "torch.nn.modules.linear.Linear", 0));
+    x = call("aten::linear", {{norm("norm", x, 0)}, {weight("head.weight", {s_.rows * s_.ranks, s_.hidden})}},
+             scope("head", "torch.nn.modules.linear.Linear", 0));
     tape.outputs = {x};
     mark_last_uses(tape);
   }
@@ -98,11 +100,12 @@ class Gpt : public testing::TapeBuilder {
   const Shape s_;
 };
 
-/// Blocks of Llama 3 8B as in its published configuration: 32 heads of 128, 8 key/value heads, features 14,336; RMSNorm as one
-/// op, rotary tables that all blocks share, silu(gate) * up in eager mode.
+/// Blocks of Llama 3 8B as in its published configuration: 32 heads of 128, 8 key/value heads, features 14,336; RMSNorm
+/// as one op, rotary tables that all blocks share, silu(gate) * up in eager mode.
 class Llama : public testing::TapeBuilder {
  public:
-  static constexpr std::int64_t hidden = 4096, heads = 32, kv_heads = 8, dim = 128, features = 14336, batch = 1, sequence = 1024;
+  static constexpr std::int64_t hidden = 4096, heads = 32, kv_heads = 8, dim = 128, features = 14336, batch = 1,
+                                sequence = 1024;
 
   explicit Llama(int count) {
     const auto root = scope("", "Model", -1);
@@ -131,7 +134,8 @@ class Llama : public testing::TapeBuilder {
   }
 
   ValueId linear_of(const std::string& path, ValueId in, std::int64_t out, std::int64_t into, std::int32_t parent) {
-    return call("aten::linear", {{in}, {weight(path + ".weight", {out, into})}}, scope(path, "torch.nn.modules.linear.Linear", parent));
+    return call("aten::linear", {{in}, {weight(path + ".weight", {out, into})}},
+                scope(path, "torch.nn.modules.linear.Linear", parent));
   }
 
   ValueId split_heads(ValueId in, std::int32_t at) {
@@ -143,24 +147,31 @@ class Llama : public testing::TapeBuilder {
   ValueId rotated(ValueId in, std::int32_t at) {
     const ValueId low = call("aten::slice.Tensor", {{in}, {std::int64_t{3}}, {std::int64_t{0}}, {dim / 2}}, at);
     const ValueId high = call("aten::slice.Tensor", {{in}, {std::int64_t{3}}, {dim / 2}, {dim}}, at);
-    const ValueId half = call("aten::cat", {{Arg::List{{call("aten::neg", {{high}}, at)}, {low}}}, {std::int64_t{-1}}}, at);
-    return call("aten::add.Tensor", {{call("aten::mul.Tensor", {{in}, {cos_}}, at)}, {call("aten::mul.Tensor", {{half}, {sin_}}, at)}}, at);
+    const ValueId half =
+        call("aten::cat", {{Arg::List{{call("aten::neg", {{high}}, at)}, {low}}}, {std::int64_t{-1}}}, at);
+    return call("aten::add.Tensor",
+                {{call("aten::mul.Tensor", {{in}, {cos_}}, at)}, {call("aten::mul.Tensor", {{half}, {sin_}}, at)}}, at);
   }
 
   void block(const std::string& path, std::int32_t root) {
-    const auto at = scope(path, "LlamaDecoderLayer", root), attention = scope(path + ".self_attn", "LlamaAttention", at), mlp = scope(path + ".mlp", "LlamaMLP", at);
+    const auto at = scope(path, "LlamaDecoderLayer", root),
+               attention = scope(path + ".self_attn", "LlamaAttention", at), mlp = scope(path + ".mlp", "LlamaMLP", at);
     const std::string a = path + ".self_attn", m = path + ".mlp";
     const ValueId normed = norm(path + ".input_layernorm", x, at);
-    const ValueId q = rotated(split_heads(linear_of(a + ".q_proj", normed, heads * dim, hidden, attention), attention), attention);
-    const ValueId k = rotated(split_heads(linear_of(a + ".k_proj", normed, kv_heads * dim, hidden, attention), attention), attention);
+    const ValueId q =
+        rotated(split_heads(linear_of(a + ".q_proj", normed, heads * dim, hidden, attention), attention), attention);
+    const ValueId k =
+        rotated(split_heads(linear_of(a + ".k_proj", normed, kv_heads * dim, hidden, attention), attention), attention);
     const ValueId v = split_heads(linear_of(a + ".v_proj", normed, kv_heads * dim, hidden, attention), attention);
-    const ValueId mixed = call("aten::scaled_dot_product_attention", {{q}, {k}, {v}, {}, {0.0}, {true}, {}, {true}}, attention);
+    const ValueId mixed =
+        call("aten::scaled_dot_product_attention", {{q}, {k}, {v}, {}, {0.0}, {true}, {}, {true}}, attention);
     const ValueId back = call("aten::transpose.int", {{mixed}, {std::int64_t{1}}, {std::int64_t{2}}}, attention);
     const ValueId joined = call("aten::reshape", {{back}, list({batch, sequence, -1})}, attention);
     x = call("aten::add.Tensor", {{x}, {linear_of(a + ".o_proj", joined, hidden, heads * dim, attention)}}, at);
     const ValueId again = norm(path + ".post_attention_layernorm", x, at);
     const ValueId gate = call("aten::silu", {{linear_of(m + ".gate_proj", again, features, hidden, mlp)}}, mlp);
-    const ValueId product = call("aten::mul.Tensor", {{gate}, {linear_of(m + ".up_proj", again, features, hidden, mlp)}}, mlp);
+    const ValueId product =
+        call("aten::mul.Tensor", {{gate}, {linear_of(m + ".up_proj", again, features, hidden, mlp)}}, mlp);
     x = call("aten::add.Tensor", {{x}, {linear_of(m + ".down_proj", product, hidden, features, mlp)}}, at);
   }
 
@@ -203,45 +214,59 @@ double layers_in_flight(const Shape& shape) {
   p.virtual_stages = shape.virtual_stages;
   p.schedule = shape.virtual_stages > 1 ? PipelineSchedule::interleaved : PipelineSchedule::one_f_one_b;
   p.micro_batches = 4 * shape.pipeline;
-  return static_cast<double>(most_in_flight(actions_of(resolve(p), 0)) * shape.layers / (shape.pipeline * shape.virtual_stages));
+  return static_cast<double>(most_in_flight(actions_of(resolve(p), 0)) * shape.layers /
+                             (shape.pipeline * shape.virtual_stages));
 }
 
-constexpr Shape m22b{64, 6144, 48, 4, 1, 1}, m175b{96, 12288, 96, 1, 8, 3}, m530b{128, 20480, 105, 1, 35, 3}, m1t{160, 25600, 128, 1, 64, 1};
+constexpr Shape m22b{64, 6144, 48, 4, 1, 1}, m175b{96, 12288, 96, 1, 8, 3}, m530b{128, 20480, 105, 1, 35, 3},
+    m1t{160, 25600, 128, 1, 64, 1};
 
 }  // namespace
 
-TEST_CASE("activations of GPT under tensor parallelism are those of Korthikanti et al. (arXiv 2205.05198, figures 1 and 7)") {
+TEST_CASE(
+    "activations of GPT under tensor parallelism are those of Korthikanti et al. (arXiv 2205.05198, figures 1 and 7)") {
   struct Row {
     Shape shape;
     double tensor, selective, full;  // GiB
   };
-  for (const Row& row : {Row{m22b, 59.25, 29.25, 4.5}, Row{m175b, 66.84375, 37.7812, 5.8125}, Row{m530b, 114.0234, 70.5859, 10.8594}, Row{m1t, 131.25, 81.25, 12.5}}) {
+  for (const Row& row : {Row{m22b, 59.25, 29.25, 4.5}, Row{m175b, 66.84375, 37.7812, 5.8125},
+                         Row{m530b, 114.0234, 70.5859, 10.8594}, Row{m1t, 131.25, 81.25, 12.5}}) {
     CAPTURE(row.shape.hidden);
     const double layers = layers_in_flight(row.shape) / 0x1p30;
-    // Mean and reciprocal deviation of a norm, two fp32 per token and norm, are not in the formulas: below 1e-3 of them.
-    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {})) * layers == doctest::Approx(row.tensor).epsilon(1e-3));
-    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {"*.core"})) * layers == doctest::Approx(row.selective).epsilon(1e-3));
-    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {"blocks"})) * layers == doctest::Approx(row.full).epsilon(1e-3));
+    // Mean and reciprocal deviation of a norm, two fp32 per token and norm, are not in the formulas: below 1e-3 of
+    // them.
+    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {})) * layers ==
+          doctest::Approx(row.tensor).epsilon(1e-3));
+    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {"*.core"})) * layers ==
+          doctest::Approx(row.selective).epsilon(1e-3));
+    CHECK(kept_per_block(row.shape, ranks_of(row.shape, false, {"blocks"})) * layers ==
+          doctest::Approx(row.full).epsilon(1e-3));
   }
 }
 
 TEST_CASE("with sequence parallelism DTensor keeps the gathered inputs of cut layers, which Megatron gathers again") {
-  // Megatron: 34 / t + 5 a s / (h t) bytes per s b h. Inputs of q, k, v (one tensor) and of fc1 stay whole in PyTorch: 2 x 2 (1 - 1 / t) more.
+  // Megatron: 34 / t + 5 a s / (h t) bytes per s b h. Inputs of q, k, v (one tensor) and of fc1 stay whole in PyTorch:
+  // 2 x 2 (1 - 1 / t) more.
   for (const Shape& shape : {m22b, m175b, m530b, m1t}) {
     CAPTURE(shape.hidden);
-    const double sbh = static_cast<double>(shape.sequence * shape.batch * shape.hidden), t = static_cast<double>(shape.ranks);
+    const double sbh = static_cast<double>(shape.sequence * shape.batch * shape.hidden),
+                 t = static_cast<double>(shape.ranks);
     const double scores = 5.0 * static_cast<double>(shape.heads * shape.sequence) / static_cast<double>(shape.hidden);
-    CHECK(kept_per_block(shape, ranks_of(shape, true, {})) == doctest::Approx(sbh * ((34 + scores) / t + 4 * (1 - 1 / t))).epsilon(1e-3));
+    CHECK(kept_per_block(shape, ranks_of(shape, true, {})) ==
+          doctest::Approx(sbh * ((34 + scores) / t + 4 * (1 - 1 / t))).epsilon(1e-3));
   }
 }
 
-TEST_CASE("Megatron-LM's layers gather their inputs again: activations and states of GPT are those of Korthikanti et al. in every column") {
+TEST_CASE(
+    "Megatron-LM's layers gather their inputs again: activations and states of GPT are those of Korthikanti et al. in "
+    "every column") {
   struct Row {
     Shape shape;
     double states, tensor, sequence, selective, both;  // GiB
   };
-  for (const Row& row : {Row{m22b, 45.5625, 59.25, 39.5625, 29.25, 9.5625}, Row{m175b, 45.5625, 66.84375, 41.4141, 37.7812, 12.3516},
-                         Row{m530b, 31.6406, 114.0234, 66.5137, 70.5859, 23.0762}, Row{m1t, 32.9590, 131.25, 76.5625, 81.25, 26.5625}}) {
+  for (const Row& row :
+       {Row{m22b, 45.5625, 59.25, 39.5625, 29.25, 9.5625}, Row{m175b, 45.5625, 66.84375, 41.4141, 37.7812, 12.3516},
+        Row{m530b, 31.6406, 114.0234, 66.5137, 70.5859, 23.0762}, Row{m1t, 32.9590, 131.25, 76.5625, 81.25, 26.5625}}) {
     CAPTURE(row.shape.hidden);
     const double layers = layers_in_flight(row.shape) / 0x1p30;
     const auto kept = [&](bool sequence, std::vector<std::string> checkpoint) {
@@ -253,8 +278,8 @@ TEST_CASE("Megatron-LM's layers gather their inputs again: activations and state
     CHECK(kept(true, {}) == doctest::Approx(row.sequence).epsilon(1e-3));
     CHECK(kept(false, {"*.core"}) == doctest::Approx(row.selective).epsilon(1e-3));
     CHECK(kept(true, {"*.core"}) == doctest::Approx(row.both).epsilon(1e-3));
-    // 18 bytes per parameter: bf16 weights, fp32 gradients, weights and moments. The table counts 12 h^2 parameters per layer, without
-    // biases and norms: at most 13 h of them.
+    // 18 bytes per parameter: bf16 weights, fp32 gradients, weights and moments. The table counts 12 h^2 parameters per
+    // layer, without biases and norms: at most 13 h of them.
     TrainingSetup setup = ranks_of(row.shape, true, {});
     setup.parallel.sharding = Sharding::megatron;
     setup.steps = 2;
@@ -265,7 +290,8 @@ TEST_CASE("Megatron-LM's layers gather their inputs again: activations and state
   }
 }
 
-TEST_CASE("Megatron-LM's loss keeps the softmax of a rank's part of the vocabulary in fp32, and no rank has whole logits") {
+TEST_CASE(
+    "Megatron-LM's loss keeps the softmax of a rank's part of the vocabulary in fp32, and no rank has whole logits") {
   Shape shape{8, 256, 2, 3, 1, 1};
   shape.sequence = 128;
   shape.rows = 997;
@@ -278,7 +304,8 @@ TEST_CASE("Megatron-LM's loss keeps the softmax of a rank's part of the vocabula
     model.head();
     const Schedule s = take(run_steps(take(tape_of_rank(model.tape, setup)), setup, Device{}));
     std::int64_t n = 0;
-    for (const Allocation& a : s.allocations) n += a.size.count == bytes && a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].step == 2;
+    for (const Allocation& a : s.allocations)
+      n += a.size.count == bytes && a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].step == 2;
     return n;
   };
   // Logits and their gradient in bf16, the softmax, which becomes the gradient, in fp32. Nothing else has these sizes.
@@ -293,12 +320,16 @@ TEST_CASE("a block of GPT on one GPU keeps 34 + 5 a s / h bytes per s b h") {
   CHECK(kept_per_block(m22b, half()) == doctest::Approx(sbh * (34 + scores)).epsilon(1e-4));
 }
 
-TEST_CASE("a block of Llama 3 8B keeps 2 (4 h + 2 a d + 2 k d + 4 f) bytes per token in bf16 and a log-sum-exp of 4 a: 167,936 + 128") {
+TEST_CASE(
+    "a block of Llama 3 8B keeps 2 (4 h + 2 a d + 2 k d + 4 f) bytes per token in bf16 and a log-sum-exp of 4 a: "
+    "167,936 + 128") {
   TrainingSetup setup = half();
   setup.attention = AttentionBackend::flash;
-  const double kept = take(profile(Llama(3).tape, setup, Device{})).turn.front() - take(profile(Llama(2).tape, setup, Device{})).turn.front();
-  // Not in the formula: the reciprocal deviation of two norms, fp32 per token, and what _scaled_dot_product_flash_attention returns
-  // besides: the state of the random numbers (two integers of 8 bytes) and an unused one.
+  const double kept = take(profile(Llama(3).tape, setup, Device{})).turn.front() -
+                      take(profile(Llama(2).tape, setup, Device{})).turn.front();
+  // Not in the formula: the reciprocal deviation of two norms, fp32 per token, and what
+  // _scaled_dot_product_flash_attention returns besides: the state of the random numbers (two integers of 8 bytes) and
+  // an unused one.
   CHECK(kept == Llama::sequence * (167936 + 128 + 2 * 4) + 3 * 8);
 }
 
@@ -311,7 +342,8 @@ TEST_CASE("a model with fewer blocks is the model that was built with fewer bloc
   for (int count : {2, 5}) {
     const auto fewer = with_blocks(eight, count);
     REQUIRE(fewer);
-    const Counters a = take(estimate_tape(*fewer, half(), Device{})).peak, b = take(estimate_tape(Gpt(shape, count).tape, half(), Device{})).peak;
+    const Counters a = take(estimate_tape(*fewer, half(), Device{})).peak,
+                   b = take(estimate_tape(Gpt(shape, count).tape, half(), Device{})).peak;
     CHECK(a.requested == b.requested);
     CHECK(a.allocated == b.allocated);
     CHECK(a.reserved == b.reserved);

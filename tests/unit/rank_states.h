@@ -17,7 +17,10 @@ T take(Result<T> result) {
   return std::move(result.value());
 }
 
-inline bool is_state(const Allocation& a) { return a.category == Category::parameter || a.category == Category::gradient || a.category == Category::optimizer_state; }
+inline bool is_state(const Allocation& a) {
+  return a.category == Category::parameter || a.category == Category::gradient ||
+         a.category == Category::optimizer_state;
+}
 
 /// Bytes of the allocations that `counts` takes, at event `at`.
 template <class Predicate>

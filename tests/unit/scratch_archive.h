@@ -60,7 +60,8 @@ class ScratchArchive : public ScratchFile {
     int error = 0;
     zip_t* zip = zip_open(path().c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
     if (!zip) throw std::runtime_error("no scratch archive");
-    for (const auto& [name, data] : members) zip_file_add(zip, name.c_str(), zip_source_buffer(zip, data.data(), data.size(), 0), ZIP_FL_ENC_UTF_8);
+    for (const auto& [name, data] : members)
+      zip_file_add(zip, name.c_str(), zip_source_buffer(zip, data.data(), data.size(), 0), ZIP_FL_ENC_UTF_8);
     if (zip_close(zip) != 0) throw std::runtime_error("scratch archive not written");
   }
 };

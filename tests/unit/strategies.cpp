@@ -134,7 +134,8 @@ TEST_CASE("a plan stays under its budget, and no set of modules that does so cos
       if (set >> r & 1) chosen.checkpoints.push_back(whole[r]);
     runs.push_back({allocated_peak(chosen, setup), recompute_seconds(chosen, *seconds)});
   }
-  const std::int64_t least = std::min_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.peak < b.peak; })->peak;
+  const std::int64_t least =
+      std::min_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.peak < b.peak; })->peak;
   REQUIRE(least < plain);
   for (int part = 0; part <= 4; ++part) {
     const std::int64_t budget = least + (plain - least) * part / 4;
@@ -168,7 +169,8 @@ TEST_CASE("neighbours run as one stretch, every other block alone") {
   CHECK(tape.checkpoints[0].others.size() == 3);
   CHECK(tape.checkpoints[1].others.size() == 1);
   CHECK(tape.checkpoints[0].last + 1 == tape.checkpoints[1].first);
-  for (const char* wrong : {"every:7", "every:0", "groups:9", "every:x"}) CHECK_THROWS_AS(checkpoint_modules(tape, {wrong}), Failure);
+  for (const char* wrong : {"every:7", "every:0", "groups:9", "every:x"})
+    CHECK_THROWS_AS(checkpoint_modules(tape, {wrong}), Failure);
 }
 
 TEST_CASE("keeping what matrix products return saves their recomputation and costs their bytes") {
@@ -184,7 +186,8 @@ TEST_CASE("keeping what matrix products return saves their recomputation and cos
   CHECK_FALSE(run_steps(tape, kept, device()).ok());
 }
 
-TEST_CASE("adapters: QLoRA needs less than LoRA, LoRA less than full training, and both grow with what they are given") {
+TEST_CASE(
+    "adapters: QLoRA needs less than LoRA, LoRA less than full training, and both grow with what they are given") {
   auto peak = [](int count, std::int64_t rows, std::int64_t rank, bool lora, bool quantized) {
     Tape tape = blocks(count, rows, 1024);
     LoraSetup setup;
@@ -194,7 +197,8 @@ TEST_CASE("adapters: QLoRA needs less than LoRA, LoRA less than full training, a
     mark_last_uses(tape);
     return allocated_peak(tape, summed());
   };
-  const std::int64_t full = peak(4, 64, 8, false, false), lora = peak(4, 64, 8, true, false), qlora = peak(4, 64, 8, true, true);
+  const std::int64_t full = peak(4, 64, 8, false, false), lora = peak(4, 64, 8, true, false),
+                     qlora = peak(4, 64, 8, true, true);
   CHECK(lora < full);
   CHECK(qlora < lora);
   CHECK(peak(4, 128, 8, true, true) > qlora);
@@ -248,9 +252,11 @@ TEST_CASE("bytes of a token in the cache of keys and values") {
     std::int64_t heads, dim, bytes;
   };
   // Published shapes; 2 * layers * kv heads * head dimension * 2 bytes.
-  for (const Model& m : {Model{32, 32, 128, 512 << 10} /* Llama-2-7B */, Model{32, 8, 128, 131072} /* Llama-3-8B */, Model{80, 8, 128, 320 << 10} /* 70B */,
-                         Model{126, 8, 128, 504 << 10} /* 405B */, Model{28, 8, 128, 112 << 10} /* Qwen3-1.7B */}) {
-    const std::vector<KvLayer> layers(static_cast<std::size_t>(m.layers), KvLayer{m.heads, m.dim, m.dim, DType::bfloat16, {}});
+  for (const Model& m : {Model{32, 32, 128, 512 << 10} /* Llama-2-7B */, Model{32, 8, 128, 131072} /* Llama-3-8B */,
+                         Model{80, 8, 128, 320 << 10} /* 70B */, Model{126, 8, 128, 504 << 10} /* 405B */,
+                         Model{28, 8, 128, 112 << 10} /* Qwen3-1.7B */}) {
+    const std::vector<KvLayer> layers(static_cast<std::size_t>(m.layers),
+                                      KvLayer{m.heads, m.dim, m.dim, DType::bfloat16, {}});
     KvCacheSetup one;
     one.length = 1;
     CHECK(kv_cache_bytes(layers, one).count == m.bytes);

@@ -10,7 +10,7 @@ using namespace memplan;
 namespace {
 
 /// A tape written call by call; values are told by name.
-struct Builder {
+struct Passes {
   Tape tape;
   std::int32_t scope(const char* path, const char* module_class, std::int32_t parent, const char* source = "") {
     Scope s;
@@ -65,7 +65,7 @@ TEST_CASE("a line of Python is taken apart into its targets") {
 
 TEST_CASE("a name holds its tensor until it is bound again, a temporary goes with its last use") {
   // def forward(self, x): y = relu(x + x); y = exp(y); return y * y
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const ValueId x = b.value("x", ValueKind::user_input);
   const ValueId sum = b.call("aten::add.Tensor", {{x}, {x}}, root, "m.py:1 y = relu(x + x)", "sum");
@@ -82,7 +82,7 @@ TEST_CASE("a name holds its tensor until it is bound again, a temporary goes wit
 
 TEST_CASE("an argument lives until the module that got it returns") {
   // block: h = self.a(x); return self.b(h)   with b: t = exp(x); u = t * 2; return u + 1
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const auto block = b.scope("b", "B", root, "m.py:2 return self.b(h)");
   const ValueId x = b.value("x", ValueKind::user_input);
@@ -99,7 +99,7 @@ TEST_CASE("an argument lives until the module that got it returns") {
 
 TEST_CASE("a loop binds its name anew in every turn") {
   // out = zeros; for e in experts: out = out + gate * e   (two ops per turn, three turns)
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const ValueId gate = b.value("gate", ValueKind::user_input);
   const ValueId zeros = b.call("aten::zeros_like", {{gate}}, root, "m.py:1 out = torch.zeros_like(x)", "zeros");
@@ -117,7 +117,7 @@ TEST_CASE("a loop binds its name anew in every turn") {
 }
 
 TEST_CASE("the results of a line go to its targets in order") {
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const auto attention = b.scope("a", "A", root, "m.py:1 x, _ = self.a(x)");
   const ValueId in = b.value("in", ValueKind::user_input);
@@ -130,7 +130,7 @@ TEST_CASE("the results of a line go to its targets in order") {
 }
 
 TEST_CASE("in-place ops come back from the line, from the class and from the file") {
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "torchvision.models.resnet.ResNet", -1);
   const auto block = b.scope("layer1.0", "torchvision.models.resnet.BasicBlock", root);
   const auto relu = b.scope("layer1.0.relu", "torch.nn.modules.activation.ReLU", block);
@@ -151,7 +151,7 @@ TEST_CASE("in-place ops come back from the line, from the class and from the fil
 }
 
 TEST_CASE("an input of the model is never changed in place") {
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const ValueId in = b.value("in", ValueKind::user_input);
   b.tape.outputs = {b.call("aten::add.Tensor", {{in}, {in}}, root, "m.py:1 x += x", "sum")};
@@ -161,7 +161,7 @@ TEST_CASE("an input of the model is never changed in place") {
 
 TEST_CASE("a mask that only tracing builds goes; one that an input tells stays") {
   for (const bool from_input : {false, true}) {
-    Builder b;
+    Passes b;
     const auto root = b.scope("model", "M", -1);
     const char* line = "transformers/x.py:1 causal_mask = create_causal_mask(";
     const ValueId q = b.value("q", ValueKind::user_input);
@@ -169,7 +169,8 @@ TEST_CASE("a mask that only tracing builds goes; one that an input tells stays")
     const ValueId positions = b.call("aten::arange", {{std::int64_t{4}}}, root, line, "positions");
     ValueId mask = b.call("aten::le.Tensor", {{positions}, {positions}}, root, line, "mask");
     if (from_input) mask = b.call("aten::bitwise_and.Tensor", {{mask}, {padding}}, root, line, "both");
-    const ValueId out = b.call("aten::scaled_dot_product_attention", {{q}, {q}, {q}, {mask}}, root, "transformers/x.py:2 a = f(", "out");
+    const ValueId out = b.call("aten::scaled_dot_product_attention", {{q}, {q}, {q}, {mask}}, root,
+                               "transformers/x.py:2 a = f(", "out");
     b.tape.outputs = {out};
     recover_causal_masks(b.tape);
     const Call& attention = b.tape.calls.back();
@@ -180,7 +181,7 @@ TEST_CASE("a mask that only tracing builds goes; one that an input tells stays")
 }
 
 TEST_CASE("dropped paths pass their input through in inference") {
-  Builder b;
+  Passes b;
   const auto root = b.scope("", "M", -1);
   const auto drop = b.scope("sd", "torchvision.ops.stochastic_depth.StochasticDepth", root);
   const ValueId in = b.value("in", ValueKind::user_input);

@@ -16,26 +16,42 @@ using nlohmann::json;
 namespace {
 
 json number(int n) { return {{"as_int", n}}; }
-json symbol(const char* name) { return {{"as_expr", {{"expr_str", fmt::format("Symbol('{}', positive=True, integer=True)", name)}, {"hint", nullptr}}}}; }
+json symbol(const char* name) {
+  return {
+      {"as_expr", {{"expr_str", fmt::format("Symbol('{}', positive=True, integer=True)", name)}, {"hint", nullptr}}}};
+}
 json tensor(const char* name) { return {{"as_tensor", {{"name", name}}}}; }
 
 json meta(json sizes, bool requires_grad = false, int dtype = 7) {
-  return {{"dtype", dtype}, {"sizes", std::move(sizes)}, {"requires_grad", requires_grad}, {"device", {{"type", "cpu"}, {"index", nullptr}}},
-          {"strides", json::array()}, {"storage_offset", number(0)}, {"layout", 7}};
+  return {{"dtype", dtype},
+          {"sizes", std::move(sizes)},
+          {"requires_grad", requires_grad},
+          {"device", {{"type", "cpu"}, {"index", nullptr}}},
+          {"strides", json::array()},
+          {"storage_offset", number(0)},
+          {"layout", 7}};
 }
 
 json node(const char* target, json inputs, json outputs, const char* path = "") {
   json named = json::array();
   for (json& in : inputs) named.push_back({{"name", "input"}, {"arg", in}, {"kind", 1}});
-  return {{"target", target}, {"inputs", named}, {"outputs", std::move(outputs)},
-          {"metadata", {{"nn_module_stack", *path ? fmt::format("L__self__,,m.Net;L__self___{0},{0},torch.nn.modules.linear.Linear", path) : "L__self__,,m.Net"},
-                        {"stack_trace", *path ? "File \"/x/u/net.py\", line 3, in forward\n    y = self.a(x)\n  File \"site-packages/torch/nn/modules/linear.py\", line 9, in forward\n    return F.linear(input)"
-                                              : "File \"/x/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
+  return {{"target", target},
+          {"inputs", named},
+          {"outputs", std::move(outputs)},
+          {"metadata",
+           {{"nn_module_stack",
+             *path ? fmt::format("L__self__,,m.Net;L__self___{0},{0},torch.nn.modules.linear.Linear", path)
+                   : "L__self__,,m.Net"},
+            {"stack_trace",
+             *path ? "File \"/x/u/net.py\", line 3, in forward\n    y = self.a(x)\n  File "
+                     "\"site-packages/torch/nn/modules/linear.py\", line 9, in forward\n    return F.linear(input)"
+                   : "File \"/x/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
 }
 
 json graph(json inputs, json outputs, json nodes, json values) {
-  return {{"inputs", std::move(inputs)}, {"outputs", std::move(outputs)}, {"nodes", std::move(nodes)}, {"tensor_values", std::move(values)},
-          {"sym_int_values", json::object()}, {"sym_bool_values", json::object()}, {"is_single_tensor_return", false}};
+  return {{"inputs", std::move(inputs)},        {"outputs", std::move(outputs)},    {"nodes", std::move(nodes)},
+          {"tensor_values", std::move(values)}, {"sym_int_values", json::object()}, {"sym_bool_values", json::object()},
+          {"is_single_tensor_return", false}};
 }
 
 /// y = linear(x [s0, 4], w [3, 4]); returns relu_(y).
@@ -44,15 +60,25 @@ json program() {
   json g = graph({tensor("p_w"), tensor("x")}, {tensor("relu_")},
                  {node("torch.ops.aten.linear.default", {tensor("x"), tensor("p_w")}, {tensor("linear")}, "a"),
                   node("torch.ops.aten.relu_.default", {tensor("linear")}, {tensor("relu_")})},
-                 {{"p_w", meta({number(3), number(4)}, true)}, {"x", meta({symbol("s0"), number(4)})}, {"linear", meta(sizes)}, {"relu_", meta(sizes)}});
-  json signature = {{"input_specs", {{{"parameter", {{"arg", {{"name", "p_w"}}}, {"parameter_name", "a.weight"}}}}, {{"user_input", {{"arg", tensor("x")}}}}}},
+                 {{"p_w", meta({number(3), number(4)}, true)},
+                  {"x", meta({symbol("s0"), number(4)})},
+                  {"linear", meta(sizes)},
+                  {"relu_", meta(sizes)}});
+  json signature = {{"input_specs",
+                     {{{"parameter", {{"arg", {{"name", "p_w"}}}, {"parameter_name", "a.weight"}}}},
+                      {{"user_input", {{"arg", tensor("x")}}}}}},
                     {"output_specs", {{{"user_output", {{"arg", tensor("relu_")}}}}}}};
   return {{"graph_module", {{"graph", g}, {"signature", signature}, {"module_call_graph", json::array()}}},
-          {"opset_version", {{"aten", 10}}}, {"range_constraints", {{"s0", {{"min_val", 2}, {"max_val", 64}}}}},
-          {"schema_version", {{"major", 8}, {"minor", 17}}}, {"verifiers", {"TRAINING"}}, {"torch_version", "2.11.0"}};
+          {"opset_version", {{"aten", 10}}},
+          {"range_constraints", {{"s0", {{"min_val", 2}, {"max_val", 64}}}}},
+          {"schema_version", {{"major", 8}, {"minor", 17}}},
+          {"verifiers", {"TRAINING"}},
+          {"torch_version", "2.11.0"}};
 }
 
-Members archive(const json& p) { return {{"net/archive_format", "pt2"}, {"net/archive_version", "0"}, {"net/models/model.json", p.dump()}}; }
+Members archive(const json& p) {
+  return {{"net/archive_format", "pt2"}, {"net/archive_version", "0"}, {"net/models/model.json", p.dump()}};
+}
 
 Tape tape_of(const Members& members, const TrainingSetup& setup = {}) {
   const ScratchArchive file(members);
@@ -104,7 +130,9 @@ TEST_CASE("the layout before torch 2.8, whose inputs do not say whether they are
   for (json& n : p["graph_module"]["graph"]["nodes"])
     for (json& in : n["inputs"]) in.erase("kind");
   p["graph_module"]["graph"]["nodes"][0]["inputs"][1]["name"] = "weight";
-  const Tape t = tape_of({{"version", "8.2"}, {"serialized_exported_program.json", p.dump()}, {"serialized_state_dict.pt", "never read"}}, batch(2));
+  const Tape t = tape_of(
+      {{"version", "8.2"}, {"serialized_exported_program.json", p.dump()}, {"serialized_state_dict.pt", "never read"}},
+      batch(2));
   REQUIRE(t.calls.size() == 2);
   CHECK(t.calls[0].args.size() == 2);
 }
@@ -133,12 +161,14 @@ TEST_CASE("unknown minor versions are read, unknown major ones refused") {
 TEST_CASE("parameters stored as one tensor are tied") {
   json p = program();
   json& module = p["graph_module"];
-  module["signature"]["input_specs"].push_back({{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
+  module["signature"]["input_specs"].push_back(
+      {{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
   module["graph"]["tensor_values"]["p_v"] = meta({number(3), number(4)}, true);
   Members members = archive(p);
   CHECK(tape_of(members, batch(2)).parameters.size() == 2);
   const json one = {{"path_name", "weight_0"}};
-  members["net/data/weights/model_weights_config.json"] = json{{"config", {{"a.weight", one}, {"b.weight", one}}}}.dump();
+  members["net/data/weights/model_weights_config.json"] =
+      json{{"config", {{"a.weight", one}, {"b.weight", one}}}}.dump();
   CHECK(tape_of(members, batch(2)).parameters.size() == 1);
   members["net/data/weights/weight_0"] = "48 bytes of one weight, which both names stand for";
   CHECK(tape_of(members, batch(2)).parameters.size() == 1);
@@ -151,8 +181,13 @@ TEST_CASE("regions without gradients are inlined on detached values") {
   json p = program();
   json& g = p["graph_module"]["graph"];
   const json sizes = {symbol("s0"), number(3)};
-  const json inner = graph({tensor("a")}, {tensor("neg")}, {node("torch.ops.aten.neg.default", {tensor("a")}, {tensor("neg")})}, {{"a", meta(sizes)}, {"neg", meta(sizes)}});
-  json wrap = node("torch.ops.higher_order.wrap_with_set_grad_enabled", {json{{"as_bool", false}}, json{{"as_graph", {{"name", "sub"}, {"graph", inner}}}}, tensor("linear")}, {tensor("hop")});
+  const json inner =
+      graph({tensor("a")}, {tensor("neg")}, {node("torch.ops.aten.neg.default", {tensor("a")}, {tensor("neg")})},
+            {{"a", meta(sizes)}, {"neg", meta(sizes)}});
+  json wrap =
+      node("torch.ops.higher_order.wrap_with_set_grad_enabled",
+           {json{{"as_bool", false}}, json{{"as_graph", {{"name", "sub"}, {"graph", inner}}}}, tensor("linear")},
+           {tensor("hop")});
   g["nodes"][1] = wrap;
   g["tensor_values"]["hop"] = meta(sizes);
   g["outputs"] = {tensor("hop")};
@@ -169,7 +204,8 @@ TEST_CASE("regions without gradients are inlined on detached values") {
     REQUIRE(loop.calls.size() == 2);
     CHECK(loop.calls[1].unknown);
     CHECK(loop.calls[1].known_shapes.at(0).second == std::vector<std::int64_t>{2, 3});
-    CHECK(std::any_of(loop.notes.begin(), loop.notes.end(), [](const Note& n) { return n.text.find("'scan'") != std::string::npos; }));
+    CHECK(std::any_of(loop.notes.begin(), loop.notes.end(),
+                      [](const Note& n) { return n.text.find("'scan'") != std::string::npos; }));
   }
 }
 
@@ -178,11 +214,13 @@ TEST_CASE("functional graphs change buffers in place again") {
   p["verifiers"] = {"ATEN"};
   json& module = p["graph_module"];
   json& g = module["graph"];
-  module["signature"]["input_specs"].push_back({{"buffer", {{"arg", {{"name", "b_n"}}}, {"buffer_name", "n"}, {"persistent", true}}}});
+  module["signature"]["input_specs"].push_back(
+      {{"buffer", {{"arg", {{"name", "b_n"}}}, {"buffer_name", "n"}, {"persistent", true}}}});
   g["tensor_values"]["b_n"] = meta(json::array(), false, 5);
   g["tensor_values"]["add"] = meta(json::array(), false, 5);
   g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("b_n"), json{{"as_int", 1}}}, {tensor("add")}));
-  module["signature"]["output_specs"].push_back({{"buffer_mutation", {{"arg", {{"name", "add"}}}, {"buffer_name", "n"}}}});
+  module["signature"]["output_specs"].push_back(
+      {{"buffer_mutation", {{"arg", {{"name", "add"}}}, {"buffer_name", "n"}}}});
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE_FALSE(t.calls.empty());
   CHECK(std::any_of(t.calls.begin(), t.calls.end(), [](const Call& c) { return c.op == "aten::add_.Tensor"; }));
@@ -204,14 +242,21 @@ TEST_CASE("sizes in sympy's notation") {
 
 TEST_CASE("damaged and hostile archives are refused") {
   const std::string good = program().dump();
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", good.substr(0, good.size() / 2)}}), "JSON"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", good.substr(0, good.size() / 2)}}),
+             "JSON"));
   CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", "{}"}}), "JSON"));
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(100'000, '[')}}), "nested deeper"));
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(65 << 20, ' ')}}), "bytes long"));
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", "[" + std::string(11'000'000, ',') + "]"}}), "ten million"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(100'000, '[')}}),
+             "nested deeper"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", std::string(65 << 20, ' ')}}),
+             "bytes long"));
+  CHECK(says(
+      error_of({{"net/archive_format", "pt2"}, {"net/models/model.json", "[" + std::string(11'000'000, ',') + "]"}}),
+      "ten million"));
   CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/data/aotinductor/model/a.so", "x"}}), "no graph"));
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/a.json", good}, {"net/models/b.json", good}}), "several models"));
-  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"../../etc/x", "x"}, {"net/models/model.json", good}}), "outside"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"net/models/a.json", good}, {"net/models/b.json", good}}),
+             "several models"));
+  CHECK(says(error_of({{"net/archive_format", "pt2"}, {"../../etc/x", "x"}, {"net/models/model.json", good}}),
+             "outside"));
   CHECK(says(error_of({{"net/archive_format", "pt2"}, {"/etc/x", "x"}, {"net/models/model.json", good}}), "outside"));
   json p = program();
   p["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = {number(-4), number(4)};
@@ -234,13 +279,16 @@ TEST_CASE("a truncated archive is refused") {
 }
 
 TEST_CASE("files of weights say how many bytes they hold and that a graph is missing") {
-  const Error saved = error_of({{"w/data.pkl", "cposix\nsystem\n(S'false'\ntR."}, {"w/data/0", std::string(2048, 'x')}, {"w/data/1", std::string(1024, 'x')}});
+  const Error saved = error_of({{"w/data.pkl", "cposix\nsystem\n(S'false'\ntR."},
+                                {"w/data/0", std::string(2048, 'x')},
+                                {"w/data/1", std::string(1024, 'x')}});
   CHECK(saved.kind == ErrorKind::input);
   CHECK(says(saved, "3.00 KiB of parameters in 2 tensors"));
   CHECK(says(saved, "12.0 KiB"));
   CHECK(says(error_of({{"readme.txt", "hello"}}), "not one that PyTorch wrote"));
   // What unpacks to much is only counted, and nothing leads out of the archive.
-  CHECK(says(error_of({{"w/data.pkl", "x"}, {"w/data/0", std::string(300 << 20, '\0')}}), "300.0 MiB of parameters in 1 tensors"));
+  CHECK(says(error_of({{"w/data.pkl", "x"}, {"w/data/0", std::string(300 << 20, '\0')}}),
+             "300.0 MiB of parameters in 1 tensors"));
   CHECK(says(error_of({{"w/data.pkl", "x"}, {"w/data/../../../etc/x", "x"}}), "outside"));
 
   auto plain = [](const std::string& bytes) {
@@ -249,7 +297,8 @@ TEST_CASE("files of weights say how many bytes they hold and that a graph is mis
     REQUIRE_FALSE(model.ok());
     return model.error();
   };
-  const std::string header = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[256,4],"data_offsets":[0,4096]},"b":{"dtype":"BF16","shape":[],"data_offsets":[4096,4098]}})";
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[256,4],"data_offsets":[0,4096]},"b":{"dtype":"BF16","shape":[],"data_offsets":[4096,4098]}})";
   auto length = [](std::uint64_t n) {
     std::string out;
     for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(n >> (8 * i) & 255));
@@ -261,7 +310,8 @@ TEST_CASE("files of weights say how many bytes they hold and that a graph is mis
   const auto safetensors = [&](const std::string& text) { return plain(length(text.size()) + text); };
   CHECK(says(safetensors("{\"a\":" + std::string(100'000, '[')), "nested deeper"));
   CHECK(says(safetensors("{\"a\":[" + std::string(11'000'000, ',') + "]}"), "ten million"));
-  CHECK(says(safetensors(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,1]}})"), "more elements"));
+  CHECK(says(safetensors(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,1]}})"),
+             "more elements"));
   CHECK(says(safetensors(R"({"a":{"dtype":"F32","shape":[-4],"data_offsets":[0,1]}})"), "no number"));
   CHECK(says(safetensors(R"({"a":{"dtype":"os.system","shape":[4],"data_offsets":[0,1]}})"), "element type"));
   CHECK(says(safetensors(R"({"a":7,"b":{}})"), "does not describe"));

@@ -16,15 +16,30 @@ using nlohmann::json;
 namespace {
 
 json constant(int out, json value) { return {{"op", "prim::Constant"}, {"out", {out}}, {"value", std::move(value)}}; }
-json node(const char* op, json in, json out) { return {{"op", op}, {"in", std::move(in)}, {"out", std::move(out)}, {"at", 0}}; }
-json block(json in, json nodes, json out) { return {{"in", std::move(in)}, {"nodes", std::move(nodes)}, {"out", std::move(out)}}; }
+json op_node(const char* op, json in, json out) {
+  return {{"op", op}, {"in", std::move(in)}, {"out", std::move(out)}, {"at", 0}};
+}
+json block(json in, json nodes, json out) {
+  return {{"in", std::move(in)}, {"nodes", std::move(nodes)}, {"out", std::move(out)}};
+}
 
 /// forward(x): `nodes` may use 0 (x), 1 (weight [4, 4]) and make 10; returns 10.
 json reply(json nodes) {
   nodes.insert(nodes.begin(), constant(1, {{"t", 0}}));
-  return {{"torch", "2.11"}, {"bytes_read", 0}, {"inputs", {{{"id", 0}, {"name", "x"}, {"type", "Tensor"}}}}, {"nodes", nodes}, {"outputs", {10}},
-          {"stacks", {{{"paths", {""}}, {"classes", {"m.Net"}}, {"lines", json::array()}}}}, {"schemas", json::object()},
-          {"tensors", {{{"name", "w"}, {"kind", "parameter"}, {"dtype", "Float"}, {"sizes", {4, 4}}, {"grad", true}, {"number", nullptr}}}}};
+  return {{"torch", "2.11"},
+          {"bytes_read", 0},
+          {"inputs", {{{"id", 0}, {"name", "x"}, {"type", "Tensor"}}}},
+          {"nodes", nodes},
+          {"outputs", {10}},
+          {"stacks", {{{"paths", {""}}, {"classes", {"m.Net"}}, {"lines", json::array()}}}},
+          {"schemas", json::object()},
+          {"tensors",
+           {{{"name", "w"},
+             {"kind", "parameter"},
+             {"dtype", "Float"},
+             {"sizes", {4, 4}},
+             {"grad", true},
+             {"number", nullptr}}}}};
 }
 
 Model model_of(json nodes) {
@@ -69,33 +84,44 @@ using Ops = std::vector<std::string>;
 
 TEST_CASE("conditions on sizes are decided") {
   // if x.size(0) > 2: relu(x) else: tanh(x)
-  json choice = node("prim::If", {4}, {10});
-  choice["blocks"] = {block(json::array(), {node("aten::relu", {0}, {5})}, {5}), block(json::array(), {node("aten::tanh", {0}, {6})}, {6})};
-  const json nodes = {constant(2, 0), node("aten::size.int", {0, 2}, {3}), constant(7, 2), node("aten::gt.int", {3, 7}, {4}), choice};
+  json choice = op_node("prim::If", {4}, {10});
+  choice["blocks"] = {block(json::array(), {op_node("aten::relu", {0}, {5})}, {5}),
+                      block(json::array(), {op_node("aten::tanh", {0}, {6})}, {6})};
+  const json nodes = {constant(2, 0), op_node("aten::size.int", {0, 2}, {3}), constant(7, 2),
+                      op_node("aten::gt.int", {3, 7}, {4}), choice};
   CHECK(ops(nodes, 3) == Ops{"aten::relu"});
   CHECK(ops(nodes, 2) == Ops{"aten::tanh"});
 }
 
 TEST_CASE("loops are written out and lists carried through") {
   // parts = []; for i in range(x.size(0)): parts.append(relu(x)); cat(parts)
-  json loop = node("prim::Loop", {3, 4}, json::array());
-  loop["blocks"] = {block({5}, {node("aten::relu", {0}, {6}), node("aten::append.t", {8, 6}, {9})}, {4})};
-  const json nodes = {constant(2, 0), node("aten::size.int", {0, 2}, {3}), constant(4, true), node("prim::ListConstruct", json::array(), {8}), loop, node("aten::cat", {8, 2}, {10})};
+  json loop = op_node("prim::Loop", {3, 4}, json::array());
+  loop["blocks"] = {block({5}, {op_node("aten::relu", {0}, {6}), op_node("aten::append.t", {8, 6}, {9})}, {4})};
+  const json nodes = {constant(2, 0),
+                      op_node("aten::size.int", {0, 2}, {3}),
+                      constant(4, true),
+                      op_node("prim::ListConstruct", json::array(), {8}),
+                      loop,
+                      op_node("aten::cat", {8, 2}, {10})};
   CHECK(ops(nodes, 2) == Ops{"aten::relu", "aten::relu", "aten::cat"});
   CHECK(ops(nodes, 4).size() == 5);
 }
 
 TEST_CASE("a branch that raises is not taken where the condition is unknown") {
-  json check = node("prim::If", {4}, json::array());
-  check["blocks"] = {block(json::array(), {node("prim::RaiseException", {5, 5}, json::array())}, json::array()), block(json::array(), json::array(), json::array())};
-  const json nodes = {constant(5, "no"), node("aten::sum", {0}, {3}), node("aten::Bool.Tensor", {3}, {4}), check, node("aten::relu", {0}, {10})};
+  json check = op_node("prim::If", {4}, json::array());
+  check["blocks"] = {block(json::array(), {op_node("prim::RaiseException", {5, 5}, json::array())}, json::array()),
+                     block(json::array(), json::array(), json::array())};
+  const json nodes = {constant(5, "no"), op_node("aten::sum", {0}, {3}), op_node("aten::Bool.Tensor", {3}, {4}), check,
+                      op_node("aten::relu", {0}, {10})};
   CHECK(ops(nodes) == Ops{"aten::sum", "aten::relu"});
-  CHECK(error({constant(5, "too small"), node("prim::RaiseException", {5, 5}, json::array())}).find("too small") != std::string::npos);
+  CHECK(error({constant(5, "too small"), op_node("prim::RaiseException", {5, 5}, json::array())}).find("too small") !=
+        std::string::npos);
 }
 
 TEST_CASE("Module.training follows the setup") {
-  json choice = node("prim::If", {2}, {10});
-  choice["blocks"] = {block(json::array(), {node("aten::relu", {0}, {5})}, {5}), block(json::array(), {node("aten::tanh", {0}, {6})}, {6})};
+  json choice = op_node("prim::If", {2}, {10});
+  choice["blocks"] = {block(json::array(), {op_node("aten::relu", {0}, {5})}, {5}),
+                      block(json::array(), {op_node("aten::tanh", {0}, {6})}, {6})};
   const json nodes = {constant(2, {{"training", true}}), choice};
   CHECK(ops(nodes) == Ops{"aten::relu"});
   CHECK(ops(nodes, 3, Mode::inference) == Ops{"aten::tanh"});
@@ -105,18 +131,22 @@ TEST_CASE("Module.training follows the setup") {
 }
 
 TEST_CASE("what is not followed is named") {
-  CHECK(error({node("prim::fork", {0}, {10})}).find("prim::fork") != std::string::npos);
-  CHECK(error({node("aten::Int.Tensor", {0}, {2}), node("prim::ListConstruct", {2}, {3}), node("aten::zeros", {3}, {10})}).find("only data decide") != std::string::npos);
-  json endless = node("prim::Loop", {3, 4}, json::array());
-  endless["blocks"] = {block({5}, json::array({node("aten::dim", {0}, {6})}), {4})};
-  CHECK(error({constant(3, std::int64_t{1} << 62), constant(4, true), endless, node("aten::relu", {0}, {10})}).find("more steps") != std::string::npos);
+  CHECK(error({op_node("prim::fork", {0}, {10})}).find("prim::fork") != std::string::npos);
+  CHECK(
+      error({op_node("aten::Int.Tensor", {0}, {2}), op_node("prim::ListConstruct", {2}, {3}), op_node("aten::zeros", {3}, {10})})
+          .find("only data decide") != std::string::npos);
+  json endless = op_node("prim::Loop", {3, 4}, json::array());
+  endless["blocks"] = {block({5}, json::array({op_node("aten::dim", {0}, {6})}), {4})};
+  CHECK(error({constant(3, std::int64_t{1} << 62), constant(4, true), endless, op_node("aten::relu", {0}, {10})})
+            .find("more steps") != std::string::npos);
 }
 
 TEST_CASE("replies of another form are defects, not crashes") {
-  for (const json& wrong : {json::object(), json{{"torch", 1}}, json::array()}) CHECK_THROWS_AS(parse_script(wrong), Failure);
+  for (const json& wrong : {json::object(), json{{"torch", 1}}, json::array()})
+    CHECK_THROWS_AS(parse_script(wrong), Failure);
   json deep = constant(1, 1);
   for (int i = 0; i < 5000; ++i) {
-    json outer = node("prim::If", {1}, json::array());
+    json outer = op_node("prim::If", {1}, json::array());
     outer["blocks"] = {block(json::array(), json::array({std::move(deep)}), json::array())};
     deep = std::move(outer);
   }
@@ -124,7 +154,9 @@ TEST_CASE("replies of another form are defects, not crashes") {
 }
 
 TEST_CASE("Python's numbers") {
-  const auto number = [](std::string_view op, std::vector<V> args) { return python_op(op, args)->integer().value_or(-999); };
+  const auto number = [](std::string_view op, std::vector<V> args) {
+    return python_op(op, args)->integer().value_or(-999);
+  };
   CHECK(number("aten::floordiv", {std::int64_t{-7}, std::int64_t{2}}) == -4);
   CHECK(number("aten::remainder", {std::int64_t{-7}, std::int64_t{3}}) == 2);
   CHECK(number("aten::__range_length", {std::int64_t{1}, std::int64_t{10}, std::int64_t{4}}) == 3);

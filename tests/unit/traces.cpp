@@ -50,13 +50,20 @@ AllocatorSetup setup_of(std::string conf) {
   std::string item;
   while (std::getline(in, item, ',')) {
     const std::string key = item.substr(0, item.find(':')), value = item.substr(item.find(':') + 1);
-    if (key == "expandable_segments") setup.expandable_segments = value == "True";
-    else if (key == "max_split_size_mb") setup.max_split_size = Bytes::mib(integer(value));
-    else if (key == "max_non_split_rounding_mb") setup.max_non_split_rounding = Bytes::mib(integer(value));
-    else if (key == "roundup_power2_divisions") setup.roundup_power2_divisions.assign(16, integer(value));
-    else if (key == "garbage_collection_threshold") setup.garbage_collection_threshold = std::stod(value);
-    else if (key == "per_process_memory_fraction") setup.memory_fraction = std::stod(value);
-    else FAIL("unknown key ", key);
+    if (key == "expandable_segments")
+      setup.expandable_segments = value == "True";
+    else if (key == "max_split_size_mb")
+      setup.max_split_size = Bytes::mib(integer(value));
+    else if (key == "max_non_split_rounding_mb")
+      setup.max_non_split_rounding = Bytes::mib(integer(value));
+    else if (key == "roundup_power2_divisions")
+      setup.roundup_power2_divisions.assign(16, integer(value));
+    else if (key == "garbage_collection_threshold")
+      setup.garbage_collection_threshold = std::stod(value);
+    else if (key == "per_process_memory_fraction")
+      setup.memory_fraction = std::stod(value);
+    else
+      FAIL("unknown key ", key);
   }
   return setup;
 }
@@ -68,9 +75,9 @@ struct Checkpoint {
 
 std::string text_of(const Checkpoint& c) {
   std::ostringstream out;
-  out << "requested " << c.requested << " allocated " << c.allocated << " active " << c.active << " reserved " << c.reserved << " segments "
-      << c.segments << " pieces " << c.pieces << " of " << c.piece_bytes << " retries " << c.retries << " failures " << c.failures
-      << " addresses " << c.addresses;
+  out << "requested " << c.requested << " allocated " << c.allocated << " active " << c.active << " reserved "
+      << c.reserved << " segments " << c.segments << " pieces " << c.pieces << " of " << c.piece_bytes << " retries "
+      << c.retries << " failures " << c.failures << " addresses " << c.addresses;
   return out.str();
 }
 
@@ -97,7 +104,8 @@ class Replayed {
       stream = static_cast<std::int32_t>(integer(word.substr(at + 1)));
       word = word.substr(0, at);
     }
-    const std::int64_t bytes = word[0] == '=' ? integer(word.substr(1)) : sizes.at(static_cast<std::size_t>(integer(word)));
+    const std::int64_t bytes =
+        word[0] == '=' ? integer(word.substr(1)) : sizes.at(static_cast<std::size_t>(integer(word)));
     const BlockId block = allocator_.malloc(bytes, stream);
     if (block != no_block) {
       if (blocks_.empty()) first_ = allocator_.address(block);
@@ -114,8 +122,15 @@ class Replayed {
         const auto distance = static_cast<std::int64_t>(allocator_.address(blocks_[n]) - first_) / 512;
         sum += static_cast<std::uint64_t>(n + 1) * static_cast<std::uint64_t>(distance);
       }
-    return {s.all.requested_bytes.current, s.all.allocated_bytes.current, s.all.active_bytes.current, s.all.reserved_bytes.current,
-            s.all.segment.current, s.all.inactive_split.current, s.all.inactive_split_bytes.current, s.num_alloc_retries, s.num_ooms,
+    return {s.all.requested_bytes.current,
+            s.all.allocated_bytes.current,
+            s.all.active_bytes.current,
+            s.all.reserved_bytes.current,
+            s.all.segment.current,
+            s.all.inactive_split.current,
+            s.all.inactive_split_bytes.current,
+            s.num_alloc_retries,
+            s.num_ooms,
             static_cast<std::int64_t>(sum & ((1ull << 40) - 1))};
   }
 
@@ -149,11 +164,12 @@ int agreeing_checkpoints(const std::filesystem::path& path) {
       replayed.emplace(CachingAllocator(setup_of(conf), DeviceMemory(Bytes(total), Bytes(0))));
     } else if (word == "at") {
       Checkpoint want{};
-      words >> want.requested >> want.allocated >> want.active >> want.reserved >> want.segments >> want.pieces >> want.piece_bytes >>
-          want.retries >> want.failures >> want.addresses;
+      words >> want.requested >> want.allocated >> want.active >> want.reserved >> want.segments >> want.pieces >>
+          want.piece_bytes >> want.retries >> want.failures >> want.addresses;
       const Checkpoint have = replayed->now();
       if (!(have == want)) {
-        FAIL_CHECK(path.filename().string(), " line ", number, "\n PyTorch: ", text_of(want), "\n memplan: ", text_of(have));
+        FAIL_CHECK(path.filename().string(), " line ", number, "\n PyTorch: ", text_of(want),
+                   "\n memplan: ", text_of(have));
         return checkpoints;
       }
       ++checkpoints;
@@ -162,7 +178,8 @@ int agreeing_checkpoints(const std::filesystem::path& path) {
       do {
         ++position;
         if (!replayed->step(word, sizes)) {
-          FAIL_CHECK(path.filename().string(), " line ", number, " word ", position, " '", word, "': one of the two ran out of memory");
+          FAIL_CHECK(path.filename().string(), " line ", number, " word ", position, " '", word,
+                     "': one of the two ran out of memory");
           return checkpoints;
         }
       } while (words >> word);
@@ -175,7 +192,8 @@ int agreeing_checkpoints(const std::filesystem::path& path) {
 
 TEST_CASE("PyTorch's allocator and ours agree on recorded programs, addresses included") {
   int traces = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(MEMPLAN_SOURCE_DIR) / "data" / "traces")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(MEMPLAN_SOURCE_DIR) / "data" / "traces")) {
     if (entry.path().extension() != ".txt") continue;
     ++traces;
     CAPTURE(entry.path().filename().string());

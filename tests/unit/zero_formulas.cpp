@@ -1,5 +1,5 @@
-// DeepSpeed's ZeRO against published figures: the paper's bytes per stage, the buckets of its configuration, and its own
-// estimator of model states.
+// DeepSpeed's ZeRO against published figures: the paper's bytes per stage, the buckets of its configuration, and its
+// own estimator of model states.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -61,19 +61,24 @@ bool labelled(const Schedule& s, const Allocation& a, std::string_view text) {
 }  // namespace
 
 TEST_CASE("ZeRO's stages hold the bytes of the paper (arXiv 1910.02054, figure 1: 7.5 B parameters, 64 ranks)") {
-  // 2 x 32 squares, 7.5e9 parameters within three parts in ten thousand: a rank's partition is one of them, or 16. (DeepSpeed keeps
-  // gradients of parameters that a partition cuts through whole, which the paper does not count.)
+  // 2 x 32 squares, 7.5e9 parameters within three parts in ten thousand: a rank's partition is one of them, or 16.
+  // (DeepSpeed keeps gradients of parameters that a partition cuts through whole, which the paper does not count.)
   const Tape tape = testing::two_layer_tape(32, 1, 10824);
-  const std::pair<Sharding, double> expected[] = {{Sharding::zero1, 31.41e9}, {Sharding::zero2, 16.64e9}, {Sharding::zero3, 1.875e9}};
+  const std::pair<Sharding, double> expected[] = {
+      {Sharding::zero1, 31.41e9}, {Sharding::zero2, 16.64e9}, {Sharding::zero3, 1.875e9}};
   for (const auto& [stage, bytes] : expected) {
     CAPTURE(name_of(stage));
     const Schedule s = schedule(tape, zero(64, stage));
-    // Stage 1 has all gradients until they are reduced, which it does when the backward pass is over; the others keep a share.
-    const char* at = stage == Sharding::zero1 ? "ZeRO: reduce_gradients" : stage == Sharding::zero2 ? "ZeRO: gradients of the partition in fp32" : "ZeRO-3: norm of the gradients";
+    // Stage 1 has all gradients until they are reduced, which it does when the backward pass is over; the others keep a
+    // share.
+    const char* at = stage == Sharding::zero1   ? "ZeRO: reduce_gradients"
+                     : stage == Sharding::zero2 ? "ZeRO: gradients of the partition in fp32"
+                                                : "ZeRO-3: norm of the gradients";
     CHECK(live(s, before(s, at), is_state) == doctest::Approx(bytes).epsilon(0.001));
   }
   const Schedule s = schedule(tape, zero(4, Sharding::zero2));
-  CHECK(live(s, before(s, "ZeRO: gradients of the partition in fp32"), is_state) == doctest::Approx(41.25e9).epsilon(0.001));
+  CHECK(live(s, before(s, "ZeRO: gradients of the partition in fp32"), is_state) ==
+        doctest::Approx(41.25e9).epsilon(0.001));
 }
 
 TEST_CASE("DeepSpeed's reduce buckets are 5e8 elements: 1.0 GB in 16 bits, 2.0 GB where communication overlaps") {
@@ -95,7 +100,9 @@ TEST_CASE("ZeRO-3 fetches weights ahead up to 1e9 elements: 2.0 GB in 16 bits be
   const std::int64_t width = 4096;
   const Tape tape = testing::two_layer_tape(60, 1, width);  // 2.0e9 parameters
   const Schedule s = schedule(tape, zero(64, Sharding::zero3));
-  const double gathered = most(s, 2, Phase::forward, [&](const Allocation& a) { return a.category == Category::parameter && !labelled(s, a, "shards"); });
+  const double gathered = most(s, 2, Phase::forward, [&](const Allocation& a) {
+    return a.category == Category::parameter && !labelled(s, a, "shards");
+  });
   // A parameter is fetched while less than the limit is there, so the last one may pass it.
   const double one = 2.0 * static_cast<double>(width * width);
   CHECK(gathered <= 2.0e9 + one);
@@ -103,8 +110,8 @@ TEST_CASE("ZeRO-3 fetches weights ahead up to 1e9 elements: 2.0 GB in 16 bits be
 }
 
 TEST_CASE("DeepSpeed's estimator of ZeRO-3 (2851M parameters, largest layer 32M, 8 GPUs): 6.09, 0.78 and 0.12 GiB") {
-  // The figures, by the formulas of stage3.py (estimate_zero3_model_states_mem_needs): 4 bytes per element of the largest layer,
-  // and 18, 2 or 0 bytes per parameter and rank.
+  // The figures, by the formulas of stage3.py (estimate_zero3_model_states_mem_needs): 4 bytes per element of the
+  // largest layer, and 18, 2 or 0 bytes per parameter and rank.
   const double million = 1e6, gib = 0x1p30;
   CHECK((4 * 32 * million + 18 * 2851 * million / 8) / gib == doctest::Approx(6.09).epsilon(0.001));
   CHECK((4 * 32 * million + 2 * 2851 * million / 8) / gib == doctest::Approx(0.78).epsilon(0.005));
@@ -119,11 +126,12 @@ TEST_CASE("DeepSpeed's estimator of ZeRO-3 (2851M parameters, largest layer 32M,
   TrainingSetup setup = zero(8, Sharding::zero3);
 
   Schedule s = schedule(tape, setup);
-  // 18 bytes: 16-bit weights, fp32 weights, two moments and fp32 gradients. The engine's 20 are those and the 16-bit gradients that
-  // the fp32 ones are made from, which stay (grad_partitions_flat_buffer).
+  // 18 bytes: 16-bit weights, fp32 weights, two moments and fp32 gradients. The engine's 20 are those and the 16-bit
+  // gradients that the fp32 ones are made from, which stay (grad_partitions_flat_buffer).
   CHECK(live(s, before(s, "optimizer.step"), is_state) == doctest::Approx(20 * share).epsilon(0.001));
-  // 4 bytes per element of the largest layer: its gathered weights and their gradient in 16 bits. That is the first step, in which the
-  // order of modules is not known yet; later ones fetch ahead, which the estimator leaves out, as it does buckets and activations.
+  // 4 bytes per element of the largest layer: its gathered weights and their gradient in 16 bits. That is the first
+  // step, in which the order of modules is not known yet; later ones fetch ahead, which the estimator leaves out, as it
+  // does buckets and activations.
   const auto passing = [&](const Allocation& a) {
     return (a.category == Category::parameter || a.category == Category::gradient) && a.size.count == 2 * width * width;
   };
@@ -155,7 +163,8 @@ TEST_CASE("ZeRO's partitions pad to a multiple of two elements per rank") {
   // 3 x 7 x 7 squares are 294 elements; 16 ranks take 320.
   const Tape tape = testing::two_layer_tape(3, 1, 7);
   const Schedule s = schedule(tape, zero(16, Sharding::zero2));
-  const auto flat = std::find_if(s.allocations.begin(), s.allocations.end(), [&](const Allocation& a) { return labelled(s, a, "flat parameters"); });
+  const auto flat = std::find_if(s.allocations.begin(), s.allocations.end(),
+                                 [&](const Allocation& a) { return labelled(s, a, "flat parameters"); });
   REQUIRE(flat != s.allocations.end());
   CHECK(flat->size.count == 2 * 320);
 }

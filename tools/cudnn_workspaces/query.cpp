@@ -51,7 +51,8 @@ class Pool {
   std::vector<Descriptor> all_;
 };
 
-void set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* value) {
+void set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+         const void* value) {
   if (cudnnBackendSetAttribute(d, name, type, count, value) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("set");
 }
 void finalize(Descriptor d) {
@@ -86,12 +87,15 @@ Descriptor device(int sm) {
         "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"deviceVer\":%d,\"cudaDeviceId\":0,"
         "\"driverVer\":13000,\"totalGlobalMem\":%llu,\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
         "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%ld,\"reservedSharedMemoryPerBlock\":1024,"
-        "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,\"pciDeviceId\":0,"
-        "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,\"l2CacheSize\":%d,"
+        "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,"
+        "\"pciDeviceId\":0,"
+        "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,"
+        "\"l2CacheSize\":%d,"
         "\"deviceName\":\"%s\"}",
         sm * 10, s.total, s.multiprocessors, s.shared_memory, s.blocks, s.threads, s.l2, s.name);
     Descriptor d = nullptr;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("device");
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d) != CUDNN_STATUS_SUCCESS)
+      throw std::runtime_error("device");
     set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, length, json);
     finalize(d);
     return known[sm] = d;
@@ -110,8 +114,10 @@ Descriptor tensor(Pool& pool, std::int64_t uid, const std::array<std::int64_t, 4
   const auto type = static_cast<cudnnDataType_t>(dtype);
   const std::int64_t alignment = 64;  // PyTorch's blocks are aligned to 512; it tells cuDNN at most 64
   std::array<std::int64_t, 4> strides{};
-  if (nhwc) strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
-  else strides = {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
+  if (nhwc)
+    strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
+  else
+    strides = {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
   set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
   set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data());
   set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
@@ -129,13 +135,16 @@ struct PassNames {
 constexpr PassNames passes[3] = {
     {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
     {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
     {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
 };
 
 /// Workspace of the first configuration that `mode` proposes; -1 where it proposes none.
@@ -159,7 +168,8 @@ std::int64_t workspace_of(const Problem& p) try {
   const std::int64_t P = (H + 2 * ph - dh * (R - 1) - 1) / sh + 1, Q = (W + 2 * pw - dw * (S - 1) - 1) / sw + 1;
   Pool pool;
   Descriptor dev = device(p.sm);
-  Descriptor x = tensor(pool, 'x', {p.n, C, H, W}, p.dtype, p.nhwc), y = tensor(pool, 'y', {p.n, K, P, Q}, p.dtype, p.nhwc),
+  Descriptor x = tensor(pool, 'x', {p.n, C, H, W}, p.dtype, p.nhwc),
+             y = tensor(pool, 'y', {p.n, K, P, Q}, p.dtype, p.nhwc),
              w = tensor(pool, 'w', {K, C / groups, R, S}, p.dtype, p.nhwc);
   Descriptor conv = pool.make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   const std::int64_t two = 2, padding[2] = {ph, pw}, stride[2] = {sh, sw}, dilation[2] = {dh, dw};

@@ -35,7 +35,9 @@ Tensor neg(Run& r, const Tensor& x) {
 
 namespace {
 /// mul_tensor_backward: one product, cast back where promotion made the gradient wider.
-Tensor mul_back(Run& r, const Tensor& g, const Tensor& other) { return pointwise(r, {g, other}, result_type({g, other})); }
+Tensor mul_back(Run& r, const Tensor& g, const Tensor& other) {
+  return pointwise(r, {g, other}, result_type({g, other}));
+}
 }  // namespace
 
 Tensor mul(Run& r, const Tensor& a, const Tensor& b) {
@@ -106,7 +108,8 @@ ValueList run_rbinary(Run& r, Args& a) {
   return {f(r, operand(r, a, 1), operand(r, a, 0))};
 }
 
-void add_binary(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel, const char* derivatives) {
+void add_binary(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
+                const char* derivatives) {
   for (const char* n : names) {
     Row& row = t.add(n, schema, kernel);
     row.operands = 2;
@@ -118,12 +121,17 @@ void add_binary(Registry& t, std::initializer_list<const char*> names, const cha
 
 void register_arithmetic(Registry& t) {
   const char* alpha = "self, other, alpha=1";
-  const char *sum = "self: grad | other: maybe_multiply(grad, alpha)", *difference = "self: grad | other: maybe_multiply(-grad, alpha)";
-  const char *product = "self: grad * other | other: grad * self", *quotient = "self: grad / other | other: -grad * ((self / other) / other)";
+  const char *sum = "self: grad | other: maybe_multiply(grad, alpha)",
+             *difference = "self: grad | other: maybe_multiply(-grad, alpha)";
+  const char *product = "self: grad * other | other: grad * self",
+             *quotient = "self: grad / other | other: -grad * ((self / other) / other)";
   add_binary(t, {"aten::add.Tensor", "aten::add.Scalar", "aten::add"}, alpha, run_binary<op::add>, sum);
-  add_binary(t, {"aten::sub.Tensor", "aten::sub.Scalar", "aten::sub", "aten::subtract.Tensor"}, alpha, run_binary<op::sub>, difference);
-  add_binary(t, {"aten::mul.Tensor", "aten::mul.Scalar", "aten::mul", "aten::multiply.Tensor"}, "self, other", run_binary<op::mul>, product);
-  add_binary(t, {"aten::div.Tensor", "aten::div.Scalar", "aten::div", "aten::true_divide.Tensor"}, "self, other", run_binary<op::div>, quotient);
+  add_binary(t, {"aten::sub.Tensor", "aten::sub.Scalar", "aten::sub", "aten::subtract.Tensor"}, alpha,
+             run_binary<op::sub>, difference);
+  add_binary(t, {"aten::mul.Tensor", "aten::mul.Scalar", "aten::mul", "aten::multiply.Tensor"}, "self, other",
+             run_binary<op::mul>, product);
+  add_binary(t, {"aten::div.Tensor", "aten::div.Scalar", "aten::div", "aten::true_divide.Tensor"}, "self, other",
+             run_binary<op::div>, quotient);
   for (const char* n : {"aten::rsub.Scalar", "aten::rsub.Tensor"}) t.add(n, alpha, run_rbinary<op::sub>);
   add_binary(t, {"aten::add_.Tensor", "aten::add_.Scalar"}, alpha, run_elementwise_, sum);
   add_binary(t, {"aten::sub_.Tensor", "aten::sub_.Scalar"}, alpha, run_elementwise_, difference);

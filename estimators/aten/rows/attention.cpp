@@ -33,12 +33,15 @@ Backend choose(Run& r, const Attention& a) {
   const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1;
   const bool same_dim = a.k->size(-1) == dim && a.v->size(-1) == dim;
   const bool mask_grad = a.mask && r.needs_grad(a.mask);
-  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask && !(a.causal && a.q->size(2) != a.k->size(2));
+  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask &&
+                     !(a.causal && a.q->size(2) != a.k->size(2));
   const std::int64_t align = half(d) ? 8 : 4;
-  const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) && (sm >= 80 || d != DType::bfloat16) &&
-                         dim % align == 0 && a.v->size(-1) % align == 0 && !(a.gqa && heads != kv_heads);
-  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) && a.v->size(-1) % 8 == 0 && a.v->size(-1) <= (sm == 90 ? 256 : 128) &&
-                     !mask_grad && a.k->size(2) != 1;
+  const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) &&
+                         (sm >= 80 || d != DType::bfloat16) && dim % align == 0 && a.v->size(-1) % align == 0 &&
+                         !(a.gqa && heads != kv_heads);
+  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) &&
+                     a.v->size(-1) % 8 == 0 && a.v->size(-1) <= (sm == 90 ? 256 : 128) && !mask_grad &&
+                     a.k->size(2) != 1;
   const bool cudnn_first = sm == 90 || sm == 100;
   if (cudnn_first && cudnn) return Backend::cudnn;
   if (flash) return Backend::flash;
@@ -75,7 +78,8 @@ std::int64_t backward_bytes(int sm, bool is_half, std::int64_t s, std::int64_t n
 }
 
 Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is padded
-  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], dv = a.v->sizes[3];
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3],
+                     dv = a.v->sizes[3];
   Tensor bias = a.mask;
   if (bias && bias->sizes.back() % 8 != 0) {
     // pad_bias: the last dimension is padded to a multiple of 8 and sliced again.
@@ -98,7 +102,9 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
   const int sm = r.device.sm();
   Node* node = r.record({a.q, a.k, a.v, a.mask}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const DType dt = nd.inputs[0].dtype;
-    auto bshd = [&](std::int64_t len, std::int64_t heads, std::int64_t dim) { return op::transpose(r, r.empty({b, len, heads, dim}, dt), 1, 2); };
+    auto bshd = [&](std::int64_t len, std::int64_t heads, std::int64_t dim) {
+      return op::transpose(r, r.empty({b, len, heads, dim}, dt), 1, 2);
+    };
     Tensor grad;  // the kernel reads [B, S, H, D]
     if (!is_contiguous(*op::transpose(r, g[0], 1, 2))) grad = r.empty({b, s, h, dv}, dt);
     Tensor dq = bshd(s, h, d), dk = bshd(n, h, d), dvalue = bshd(n, h, dv);
@@ -148,7 +154,8 @@ Tensor like_query(Run& r, const Tensor& q, std::int64_t dv) {
 }
 
 Tensor cudnn(Run& r, const Attention& a) {
-  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3],
+                     kv = a.k->sizes[1];
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
   TensorList made = r.dispatched("aten::_scaled_dot_product_cudnn_attention", [&] {
     Tensor seed = r.empty({}, DType::int64), offset = r.empty({}, DType::int64);
@@ -197,7 +204,8 @@ std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t 
 }
 
 Tensor flash(Run& r, const Attention& a) {
-  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3], kv = a.k->sizes[1];
+  const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3],
+                     kv = a.k->sizes[1];
   const std::int64_t rounded = up(d, d <= 128 ? 32 : 64);
   TensorList made = r.dispatched("aten::_scaled_dot_product_flash_attention", [&] {
     Tensor out = r.empty_like(a.q);
@@ -207,7 +215,8 @@ Tensor flash(Run& r, const Attention& a) {
       Tensor lse_parts, out_parts;
       if (a.p == 0) {
         const std::int64_t block = d <= 64 ? 256 : d <= 128 ? 128 : 64;
-        const std::int64_t splits = flash_splits(b * h * ((s + 63) / 64), r.device.multiprocessors * 2, (n + block - 1) / block);
+        const std::int64_t splits =
+            flash_splits(b * h * ((s + 63) / 64), r.device.multiprocessors * 2, (n + block - 1) / block);
         if (splits > 1) {
           lse_parts = r.empty({splits, b, h, s}, DType::float32);
           out_parts = r.empty({splits, b, h, s, rounded}, DType::float32);
@@ -322,33 +331,39 @@ Tensor math(Run& r, Attention a) {
 }
 
 ValueList run_sdpa(Run& r, Args& args) {
-  Attention a{args.tensor(0), args.tensor(1), args.tensor(2), args.optional_tensor(3), args.number(4), args.boolean(5), args.boolean(7)};
+  Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
+              args.number(4), args.boolean(5), args.boolean(7)};
   if (a.q->rank() < 2) fail_input("attention needs tensors of at least two dimensions");
   const Backend backend = choose(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
     a.mask = op::expand(r, a.mask, {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
   switch (backend) {
-    case Backend::cudnn: return {cudnn(r, a)};
+    case Backend::cudnn:
+      return {cudnn(r, a)};
     case Backend::flash: {
       // pad_last_dim: the head dimension is padded to a multiple of 8, and the output sliced.
       const std::int64_t dim = a.q->sizes[3], more = up(dim, 8) - dim;
       if (more == 0) return {flash(r, a)};
       for (Tensor* t : {&a.q, &a.k, &a.v})
-        *t = call_op(r, *registry().find("aten::constant_pad_nd"), {*t, Value(ValueList{0, Value(more)})}, {})[0].tensor();
+        *t = call_op(r, *registry().find("aten::constant_pad_nd"), {*t, Value(ValueList{0, Value(more)})}, {})[0]
+                 .tensor();
       return {op::slice(r, flash(r, a), 3, 0, dim)};
     }
-    case Backend::efficient: return {efficient(r, std::move(a))};
-    default: return {math(r, a)};
+    case Backend::efficient:
+      return {efficient(r, std::move(a))};
+    default:
+      return {math(r, a)};
   }
 }
 
-/// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection, attention on
-/// views of it, output projection.
+/// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection,
+/// attention on views of it, output projection.
 ValueList run_native_mha(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const std::int64_t heads = a.integer(5), width = x->size(-1);
-  if (x->rank() != 3 || heads <= 0 || width % heads != 0) fail_input("multi-head attention: the heads do not fit the width");
+  if (x->rank() != 3 || heads <= 0 || width % heads != 0)
+    fail_input("multi-head attention: the heads do not fit the width");
   Tensor packed = op::linear(r, x, a.tensor(1), a.optional_tensor(2));
   Tensor context;
   {
@@ -360,10 +375,17 @@ ValueList run_native_mha(Run& r, Args& a) {
     }
     Tensor out;
     switch (choose(r, s)) {
-      case Backend::cudnn: out = cudnn(r, s); break;
-      case Backend::flash: out = flash(r, s); break;
-      case Backend::efficient: out = efficient(r, s); break;
-      default: out = math(r, s);
+      case Backend::cudnn:
+        out = cudnn(r, s);
+        break;
+      case Backend::flash:
+        out = flash(r, s);
+        break;
+      case Backend::efficient:
+        out = efficient(r, s);
+        break;
+      default:
+        out = math(r, s);
     }
     context = op::reshape(r, op::transpose(r, out, 1, 2), {x->sizes[0], x->sizes[1], width});
   }
@@ -376,9 +398,12 @@ ValueList run_native_mha(Run& r, Args& a) {
 }  // namespace
 
 void register_attention(Registry& t) {
-  t.add("aten::_safe_softmax", "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
-  t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head", run_native_mha);
-  t.add("aten::scaled_dot_product_attention", "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
+  t.add("aten::_safe_softmax", "self, dim, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
+  t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head",
+        run_native_mha);
+  t.add("aten::scaled_dot_product_attention",
+        "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
 }
 
 }  // namespace memplan

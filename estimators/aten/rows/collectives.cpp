@@ -87,7 +87,8 @@ Tensor vocab_cross_entropy(Run& r, const Tensor& logits, const Tensor& target) {
     loss = r.empty(tokens, DType::float32);
   }
   Node* node = r.record({logits}, {loss}, [flat](Run& r, Node& n, TensorList&) {
-    Tensor positions = r.empty(flat, DType::int64), wide = r.empty(flat, DType::float32), update = r.empty(flat, DType::float32);
+    Tensor positions = r.empty(flat, DType::int64), wide = r.empty(flat, DType::float32),
+           update = r.empty(flat, DType::float32);
     wide.reset();
     Tensor taken = r.empty(flat, DType::float32);
     return TensorList{n.saved[0]};  // the softmax becomes the gradient in place
@@ -108,7 +109,9 @@ void register_collectives(Registry& t) {
     Tensor y = r.detach(x);
     y->is_view = x->is_view;
     const bool in_place = a.boolean(1);
-    r.record({x}, {y}, [in_place](Run& r, Node&, TensorList& g) { return TensorList{in_place ? op::contiguous(r, g[0]) : result_like(r, g[0])}; });
+    r.record({x}, {y}, [in_place](Run& r, Node&, TensorList& g) {
+      return TensorList{in_place ? op::contiguous(r, g[0]) : result_like(r, g[0])};
+    });
     return {y};
   });
   t.add("memplan::all_reduce", "self, in_place=False", [](Run& r, Args& a) -> ValueList {
@@ -159,7 +162,8 @@ void register_collectives(Registry& t) {
     {
       // _MaskPartial._mask_tensor (torch/distributed/tensor/_ops/_embedding_ops.py).
       Restore<bool> no_grad(r.grad_mode, false);
-      Tensor below = r.empty(ids->sizes, DType::boolean), above = r.empty(ids->sizes, DType::boolean), mask = r.empty(ids->sizes, DType::boolean);
+      Tensor below = r.empty(ids->sizes, DType::boolean), above = r.empty(ids->sizes, DType::boolean),
+             mask = r.empty(ids->sizes, DType::boolean);
       below.reset();
       above.reset();
       Tensor copy = op::clone(r, ids), local = r.empty_like(ids);
@@ -167,18 +171,22 @@ void register_collectives(Registry& t) {
       y = r.empty(sizes, weight->dtype);
     }
     const std::int64_t rows = a.integer(2);
-    r.save(r.record({weight}, {y}, [rows](Run& r, Node& n, TensorList& g) {
-      // DTensor's embedding_dense_backward has the whole vocabulary as num_weights: the gradient is whole on every rank.
-      Dims whole = n.inputs[0].sizes;
-      whole[0] = rows;
-      Tensor grad = r.empty(whole, g[0]->dtype);
-      grad->sizes = n.inputs[0].sizes;
-      return TensorList{grad};
-    }), ids);
+    r.save(r.record({weight}, {y},
+                    [rows](Run& r, Node& n, TensorList& g) {
+                      // DTensor's embedding_dense_backward has the whole vocabulary as num_weights: the gradient is
+                      // whole on every rank.
+                      Dims whole = n.inputs[0].sizes;
+                      whole[0] = rows;
+                      Tensor grad = r.empty(whole, g[0]->dtype);
+                      grad->sizes = n.inputs[0].sizes;
+                      return TensorList{grad};
+                    }),
+           ids);
     return {y};
   });
   t.add("memplan::column_linear", "self, weight, bias, dim, ranks, transposed", run_column_linear);
-  t.add("memplan::vocab_cross_entropy", "logits, target", [](Run& r, Args& a) -> ValueList { return {vocab_cross_entropy(r, a.tensor(0), a.tensor(1))}; });
+  t.add("memplan::vocab_cross_entropy", "logits, target",
+        [](Run& r, Args& a) -> ValueList { return {vocab_cross_entropy(r, a.tensor(0), a.tensor(1))}; });
   t.add("memplan::exchange", "self", [](Run& r, Args& a) -> ValueList {
     const Tensor x = a.tensor(0);
     Tensor y = result_like(r, x);

@@ -46,14 +46,16 @@ bool cudnn_depthwise(const Tensor& x, const Tensor& w, const Geometry& g) {
 
 /// PyTorch's own kernels for depthwise convolutions take no workspace; channels_last ones always go to cuDNN.
 bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool channels_last) {
-  const bool depthwise = !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0;
+  const bool depthwise =
+      !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0;
   return depthwise && !channels_last && !cudnn_depthwise(x, w, g);
 }
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
   const ConvWorkspace found = conv_workspace(problem, pass, r.device.sm());
   // In NCHW the engines copy input and output into a workspace of their layout: these bytes bound what is usually off.
-  if (!found.exact) r.widen(op, found.why, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+  if (!found.exact)
+    r.widen(op, found.why, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
   Tensor w = r.scratch(found.bytes, Category::workspace);
 }
 
@@ -85,7 +87,12 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   if (one_d) {
     // A 1-D convolution is viewed as a 2-D one with a height of 1.
     Tensor y = convolution(r, op::unsqueeze(r, x, 2), op::unsqueeze(r, w, 2), bias,
-                           {{1, g.stride[0]}, {0, g.padding[0]}, {1, g.dilation[0]}, {0, g.output_padding.empty() ? 0 : g.output_padding[0]}, g.groups, g.transposed});
+                           {{1, g.stride[0]},
+                            {0, g.padding[0]},
+                            {1, g.dilation[0]},
+                            {0, g.output_padding.empty() ? 0 : g.output_padding[0]},
+                            g.groups,
+                            g.transposed});
     return op::squeeze(r, y, 2);
   }
   const bool channels_last = suggests_channels_last(*x) || suggests_channels_last(*w);
@@ -95,51 +102,57 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   Tensor y = r.dispatched("aten::convolution", [&] {
     Restore<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, x, format);
-    Tensor y = channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
+    Tensor y =
+        channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
     Tensor dense_w = op::contiguous(r, w, format);
-    if (!depthwise) workspace(r, problem_of(x, w, sizes, g, channels_last), g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
+    if (!depthwise)
+      workspace(r, problem_of(x, w, sizes, g, channels_last),
+                g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
     return TensorList{y};
   })[0];
-  Node* node = r.record({x, w, bias}, {y}, [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
-    const Tensor &x = n.saved[0], &w = n.saved[1];
-    TensorList out(3);
-    const ConvProblem problem = problem_of(x, w, ysizes, g, channels_last);
-    auto like = [&](const Tensor& t) {
-      return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype) : r.empty(t->sizes, t->dtype);
-    };
-    if (depthwise) {
-      // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
-      Tensor grad = op::contiguous(r, grads[0], format);
-      if (n.wants(1)) {
-        Tensor dense = op::contiguous(r, x, format);
-        out[1] = like(w);
-      }
-      if (n.wants(0)) {
-        Tensor dense_w = op::contiguous(r, w, format);
-        out[0] = like(x);
-      }
-    } else {
-      // convolution_backward makes the input dense where the weight's gradient needs it, cudnn_convolution_backward
-      // then the gradient; both live until the call returns.
-      Tensor dense = n.wants(1) ? op::contiguous(r, x, format) : Tensor();
-      Tensor grad = op::contiguous(r, grads[0], format);
-      if (n.wants(0)) {
-        out[0] = like(x);
-        Tensor dense_w = op::contiguous(r, w, format);
-        workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient, "aten::convolution_backward");
-      }
-      if (n.wants(1)) {
-        out[1] = like(w);
-        workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
-      }
-    }
-    if (n.wants(2)) {
-      Dims dims{0};
-      for (int i = 2; i < grads[0]->rank(); ++i) dims.push_back(i);
-      out[2] = op::sum(r, grads[0], dims, false);
-    }
-    return out;
-  });
+  Node* node = r.record({x, w, bias}, {y},
+                        [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
+                          const Tensor &x = n.saved[0], &w = n.saved[1];
+                          TensorList out(3);
+                          const ConvProblem problem = problem_of(x, w, ysizes, g, channels_last);
+                          auto like = [&](const Tensor& t) {
+                            return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype)
+                                                 : r.empty(t->sizes, t->dtype);
+                          };
+                          if (depthwise) {
+                            // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
+                            Tensor grad = op::contiguous(r, grads[0], format);
+                            if (n.wants(1)) {
+                              Tensor dense = op::contiguous(r, x, format);
+                              out[1] = like(w);
+                            }
+                            if (n.wants(0)) {
+                              Tensor dense_w = op::contiguous(r, w, format);
+                              out[0] = like(x);
+                            }
+                          } else {
+                            // convolution_backward makes the input dense where the weight's gradient needs it,
+                            // cudnn_convolution_backward then the gradient; both live until the call returns.
+                            Tensor dense = n.wants(1) ? op::contiguous(r, x, format) : Tensor();
+                            Tensor grad = op::contiguous(r, grads[0], format);
+                            if (n.wants(0)) {
+                              out[0] = like(x);
+                              Tensor dense_w = op::contiguous(r, w, format);
+                              workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient,
+                                        "aten::convolution_backward");
+                            }
+                            if (n.wants(1)) {
+                              out[1] = like(w);
+                              workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
+                            }
+                          }
+                          if (n.wants(2)) {
+                            Dims dims{0};
+                            for (int i = 2; i < grads[0]->rank(); ++i) dims.push_back(i);
+                            out[2] = op::sum(r, grads[0], dims, false);
+                          }
+                          return out;
+                        });
   r.save(node, x);
   r.save(node, w);
   return y;
@@ -204,11 +217,17 @@ void register_convolution(Registry& t) {
   for (const char* n : {"aten::conv2d", "aten::conv2d.padding"}) t.add(n, schema, run_conv<2>);
   for (const char* n : {"aten::conv3d", "aten::conv3d.padding"}) t.add(n, schema, run_conv<3>, Fidelity::modelled);
   const char* transposed = "input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1";
-  for (const char* n : {"aten::conv_transpose1d", "aten::conv_transpose1d.default"}) t.add(n, transposed, run_conv_transpose<1>);
-  for (const char* n : {"aten::conv_transpose2d.input", "aten::conv_transpose2d"}) t.add(n, transposed, run_conv_transpose<2>);
-  for (const char* n : {"aten::conv_transpose3d.input", "aten::conv_transpose3d"}) t.add(n, transposed, run_conv_transpose<3>, Fidelity::modelled);
+  for (const char* n : {"aten::conv_transpose1d", "aten::conv_transpose1d.default"})
+    t.add(n, transposed, run_conv_transpose<1>);
+  for (const char* n : {"aten::conv_transpose2d.input", "aten::conv_transpose2d"})
+    t.add(n, transposed, run_conv_transpose<2>);
+  for (const char* n : {"aten::conv_transpose3d.input", "aten::conv_transpose3d"})
+    t.add(n, transposed, run_conv_transpose<3>, Fidelity::modelled);
   for (const char* n : {"aten::convolution", "aten::_convolution"})
-    t.add(n, "input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark=None, deterministic=None, cudnn_enabled=None, allow_tf32=None", run_convolution);
+    t.add(n,
+          "input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark=None, "
+          "deterministic=None, cudnn_enabled=None, allow_tf32=None",
+          run_convolution);
 }
 
 }  // namespace memplan

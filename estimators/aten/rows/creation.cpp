@@ -14,9 +14,12 @@ namespace {
 Tensor empty_in(Run& r, const Tensor& t, Format format) {
   if (t->on_host) return r.host(t->sizes, t->dtype);
   switch (format) {
-    case Format::preserve: return r.empty_like(t);
-    case Format::contiguous: return r.empty(t->sizes, t->dtype);
-    case Format::channels_last: return r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype);
+    case Format::preserve:
+      return r.empty_like(t);
+    case Format::contiguous:
+      return r.empty(t->sizes, t->dtype);
+    case Format::channels_last:
+      return r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype);
   }
   return {};
 }
@@ -54,12 +57,16 @@ ValueList make(Run& r, const Dims& sizes, DType dtype) { return {r.empty(sizes, 
 
 /// arange(n) and its overloads: an empty result, filled by a kernel. Length as in RangeFactories.cpp.
 ValueList arange(Run& r, const Value& start, const Value& end, const Value& step, const Value& dtype) {
-  const double a = to_double(start, "aten::arange"), b = to_double(end, "aten::arange"), s = to_double(step, "aten::arange");
+  const double a = to_double(start, "aten::arange"), b = to_double(end, "aten::arange"),
+               s = to_double(step, "aten::arange");
   if (s == 0) fail_input("aten::arange has a step of zero", "aten::arange");
   const auto n = static_cast<std::int64_t>(std::max(0.0, std::ceil((b - a) / s)));
   DType d = DType::int64;
-  if (auto* given = std::get_if<DType>(&dtype.v)) d = *given;
-  else if (std::holds_alternative<double>(start.v) || std::holds_alternative<double>(end.v) || std::holds_alternative<double>(step.v)) d = DType::float32;
+  if (auto* given = std::get_if<DType>(&dtype.v))
+    d = *given;
+  else if (std::holds_alternative<double>(start.v) || std::holds_alternative<double>(end.v) ||
+           std::holds_alternative<double>(step.v))
+    d = DType::float32;
   return {r.empty({n}, d)};
 }
 
@@ -74,31 +81,43 @@ op::Format format_of(const Args& a, std::size_t i, op::Format fallback) {
 }  // namespace
 
 void register_creation(Registry& t) {
-  for (const char* name : {"aten::empty.memory_format", "aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn"})
+  for (const char* name :
+       {"aten::empty.memory_format", "aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn"})
     t.add(name, "size, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(1, DType::float32)); });
   for (const char* name : {"aten::full"})
-    t.add(name, "size, fill_value, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(2, scalar_dtype(a[1]))); });
-  for (const char* name : {"aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::rand_like", "aten::randn_like"})
+    t.add(name, "size, fill_value, dtype=None",
+          [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(2, scalar_dtype(a[1]))); });
+  for (const char* name :
+       {"aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::rand_like", "aten::randn_like"})
     t.add(name, "self, dtype=None", [](Run& r, Args& a) -> ValueList {
       Tensor x = a.tensor(0);
       return {r.empty_like(x, a.dtype_or(1, x->dtype))};
     });
   for (const char* name : {"aten::randint_like"})
     t.add(name, "self, a=None, b=None", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
-  t.add("aten::empty_strided", "size, stride, dtype=None", [](Run& r, Args& a) -> ValueList { return {r.empty_strided(a.dims(0), a.dims(1), a.dtype_or(2, DType::float32))}; });
+  t.add("aten::empty_strided", "size, stride, dtype=None", [](Run& r, Args& a) -> ValueList {
+    return {r.empty_strided(a.dims(0), a.dims(1), a.dtype_or(2, DType::float32))};
+  });
   t.add("aten::full_like", "self, fill_value, dtype=None", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     return {r.empty_like(x, a.dtype_or(2, x->dtype))};
   });
   for (const char* name : {"aten::new_empty", "aten::new_zeros", "aten::new_ones"})
-    t.add(name, "self, size, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(1), a.dtype_or(2, a.tensor(0)->dtype)); });
-  t.add("aten::new_full", "self, size, fill_value, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(1), a.dtype_or(3, a.tensor(0)->dtype)); });
-  t.add("aten::scalar_tensor", "s, dtype=None", [](Run& r, Args& a) { return make(r, {}, a.dtype_or(1, scalar_dtype(a[0]))); });
-  t.add("aten::eye", "n, dtype=None", [](Run& r, Args& a) { return make(r, {a.integer(0), a.integer(0)}, a.dtype_or(1, DType::float32)); });
-  t.add("aten::linspace", "start, end, steps, dtype=None", [](Run& r, Args& a) { return make(r, {a.integer(2)}, a.dtype_or(3, DType::float32)); });
+    t.add(name, "self, size, dtype=None",
+          [](Run& r, Args& a) { return make(r, a.dims(1), a.dtype_or(2, a.tensor(0)->dtype)); });
+  t.add("aten::new_full", "self, size, fill_value, dtype=None",
+        [](Run& r, Args& a) { return make(r, a.dims(1), a.dtype_or(3, a.tensor(0)->dtype)); });
+  t.add("aten::scalar_tensor", "s, dtype=None",
+        [](Run& r, Args& a) { return make(r, {}, a.dtype_or(1, scalar_dtype(a[0]))); });
+  t.add("aten::eye", "n, dtype=None", [](Run& r, Args& a) {
+    return make(r, {a.integer(0), a.integer(0)}, a.dtype_or(1, DType::float32));
+  });
+  t.add("aten::linspace", "start, end, steps, dtype=None",
+        [](Run& r, Args& a) { return make(r, {a.integer(2)}, a.dtype_or(3, DType::float32)); });
   t.add("aten::arange", "end, dtype=None", [](Run& r, Args& a) { return arange(r, 0, a[0], 1, a[1]); });
   t.add("aten::arange.start", "start, end, dtype=None", [](Run& r, Args& a) { return arange(r, a[0], a[1], 1, a[2]); });
-  t.add("aten::arange.start_step", "start, end, step=1, dtype=None", [](Run& r, Args& a) { return arange(r, a[0], a[1], a[2], a[3]); });
+  t.add("aten::arange.start_step", "start, end, step=1, dtype=None",
+        [](Run& r, Args& a) { return arange(r, a[0], a[1], a[2], a[3]); });
   for (const char* name : {"aten::fill.Scalar", "aten::fill.Tensor"})
     t.add(name, "self, value", [](Run& r, Args& a) -> ValueList {
       Tensor x = a.tensor(0), y = r.empty_like(x);
@@ -108,7 +127,8 @@ void register_creation(Registry& t) {
   t.add("aten::clone", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::clone(r, a.tensor(0), format_of(a, 1, op::Format::preserve))};
   });
-  for (const char* name : {"aten::bernoulli_.float", "aten::exponential_", "aten::log_normal_", "aten::geometric_", "aten::cauchy_"})
+  for (const char* name :
+       {"aten::bernoulli_.float", "aten::exponential_", "aten::log_normal_", "aten::geometric_", "aten::cauchy_"})
     t.add(name, "self, p=0.5", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
   t.add("aten::bernoulli.p", "self, p", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
   t.add("aten::bernoulli", "self", [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0))}; });
@@ -129,10 +149,16 @@ void register_creation(Registry& t) {
   // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
   t.add("memplan::to_default_dtype", "self", [](Run& r, Args& a) -> ValueList {
     const Precision p = r.setup.precision;
-    return {op::to(r, a.tensor(0), p == Precision::bf16 ? DType::bfloat16 : p == Precision::fp16 ? DType::float16 : DType::float32)};
+    return {op::to(r, a.tensor(0),
+                   p == Precision::bf16   ? DType::bfloat16
+                   : p == Precision::fp16 ? DType::float16
+                                          : DType::float32)};
   });
-  t.add("aten::type_as", "self, other", [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
-  for (auto [name, dtype] : {std::pair{"aten::float", DType::float32}, {"aten::half", DType::float16}, {"aten::bfloat16", DType::bfloat16}}) {
+  t.add("aten::type_as", "self, other",
+        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
+  for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},
+                             {"aten::half", DType::float16},
+                             {"aten::bfloat16", DType::bfloat16}}) {
     // The dtype is in the name, so a row needs it as default of a hidden argument.
     Row& row = t.add(name, "self, dtype=None", to);
     row.defaults[1] = Value(dtype);

@@ -103,9 +103,10 @@ constexpr Unary unaries[] = {
     {"erf", "1.1283791670955126 * exp(-(self.pow(2))) * grad"},
     {"erfc", "-1.1283791670955126 * exp(-(self.pow(2))) * grad"},
     {"erfinv", "0.886226925452758 * exp(self.erfinv().pow(2)) * grad"},
-    {"sinc", "self_pi = self * 3.141592653589793; self_squared_pi = self * self * 3.141592653589793; "
-             "out = grad * ((self_pi * self_pi.cos() - self_pi.sin()) / self_squared_pi); "
-             "where(self_squared_pi == 0.0, scalar_like(grad), out)"},
+    {"sinc",
+     "self_pi = self * 3.141592653589793; self_squared_pi = self * self * 3.141592653589793; "
+     "out = grad * ((self_pi * self_pi.cos() - self_pi.sin()) / self_squared_pi); "
+     "where(self_squared_pi == 0.0, scalar_like(grad), out)"},
     {"nan_to_num", "grad * isfinite(self)", same},
     {"lgamma", "grad * digamma(self)"},
     {"digamma", "grad * kernel(self)"},  // polygamma(1, self)
@@ -121,28 +122,45 @@ constexpr Unary unaries[] = {
     {"frac", "grad", same},
 };
 
-struct Binary {
+struct BinaryFormula {
   const char* name;
   const char* derivatives;
   ResultType result = ResultType::same;
 };
 
-constexpr Binary binaries[] = {
-    {"maximum", "self: where(self == other, grad / 2, grad).masked_fill_(self < other, 0) | other: where(self == other, grad / 2, grad).masked_fill_(self > other, 0)"},
-    {"minimum", "self: where(self == other, grad / 2, grad).masked_fill_(self > other, 0) | other: where(self == other, grad / 2, grad).masked_fill_(self < other, 0)"},
-    {"fmax", "self: grad.masked_fill((self >= other).logical_or_(other.isnan()).logical_not_(), 0) | other: grad.masked_fill((self >= other).logical_or_(other.isnan()), 0)"},
-    {"fmin", "self: grad.masked_fill((self <= other).logical_or_(other.isnan()).logical_not_(), 0) | other: grad.masked_fill((self <= other).logical_or_(other.isnan()), 0)"},
-    {"atan2", "self, other: denom = self * self + other * other; recip = denom.reciprocal().masked_fill_(denom == 0, 0); {grad * other * recip, grad * -self * recip}", ResultType::floating},
+constexpr BinaryFormula binaries[] = {
+    {"maximum",
+     "self: where(self == other, grad / 2, grad).masked_fill_(self < other, 0) | other: where(self == other, grad / 2, "
+     "grad).masked_fill_(self > other, 0)"},
+    {"minimum",
+     "self: where(self == other, grad / 2, grad).masked_fill_(self > other, 0) | other: where(self == other, grad / 2, "
+     "grad).masked_fill_(self < other, 0)"},
+    {"fmax",
+     "self: grad.masked_fill((self >= other).logical_or_(other.isnan()).logical_not_(), 0) | other: "
+     "grad.masked_fill((self >= other).logical_or_(other.isnan()), 0)"},
+    {"fmin",
+     "self: grad.masked_fill((self <= other).logical_or_(other.isnan()).logical_not_(), 0) | other: "
+     "grad.masked_fill((self <= other).logical_or_(other.isnan()), 0)"},
+    {"atan2",
+     "self, other: denom = self * self + other * other; recip = denom.reciprocal().masked_fill_(denom == 0, 0); {grad "
+     "* other * recip, grad * -self * recip}",
+     ResultType::floating},
     {"hypot", "self: grad * self / result | other: grad * other / result", ResultType::floating},
     {"logaddexp", "self: grad / (1 + exp(other - self)) | other: grad / (1 + exp(self - other))", ResultType::floating},
-    {"logaddexp2", "self: grad / (1 + power_of_two(other - self)) | other: grad / (1 + power_of_two(self - other))", ResultType::floating},
-    {"xlogy.Tensor", "self: xlogy(grad, other).masked_fill((self == 0.0) & (other <= 0.0), 0.0) | other: grad * self / other", ResultType::floating},
-    {"copysign.Tensor", "self: ratio = result / self; ratio.masked_fill_(self == 0, 0); grad * ratio | other: zeros_of(other_meta)", ResultType::floating},
+    {"logaddexp2", "self: grad / (1 + power_of_two(other - self)) | other: grad / (1 + power_of_two(self - other))",
+     ResultType::floating},
+    {"xlogy.Tensor",
+     "self: xlogy(grad, other).masked_fill((self == 0.0) & (other <= 0.0), 0.0) | other: grad * self / other",
+     ResultType::floating},
+    {"copysign.Tensor",
+     "self: ratio = result / self; ratio.masked_fill_(self == 0, 0); grad * ratio | other: zeros_of(other_meta)",
+     ResultType::floating},
     {"remainder.Tensor", "self: grad | other: -grad * kernel(self, other)"},
     {"fmod.Tensor", "self: grad | other: -grad * kernel(self, other)"},
     {"pow.Tensor_Tensor",
      "self: where(exponent == 0.0, scalar_like(grad), grad * (exponent * self.pow(exponent - 1))) | "
-     "exponent: cond = logical_and(self == 0, exponent >= 0); grad * where(cond, scalar_like(grad), result * to_type_of(self, result).log())"},
+     "exponent: cond = logical_and(self == 0, exponent >= 0); grad * where(cond, scalar_like(grad), result * "
+     "to_type_of(self, result).log())"},
 };
 
 /// isinf compares |x| with a number, isfinite also x with itself; both in plain ops.
@@ -196,7 +214,8 @@ void add_boolean(Registry& t, const std::string& name, int operands) {
 ValueList run_pow_base(Run& r, Args& a) {
   const Row& row = *registry().find(a.op());
   Tensor x = a.tensor(1);
-  Tensor y = op::pointwise(r, {op::number(r, std::holds_alternative<double>(a[0].v)), x}, op::result_type({op::number(r, true), x}));
+  Tensor y = op::pointwise(r, {op::number(r, std::holds_alternative<double>(a[0].v)), x},
+                           op::result_type({op::number(r, true), x}));
   { Tensor base = r.empty({}, DType::float64); }
   row.derivatives.record(r, {{"exponent", x}}, {y}, constants_of(row, a));
   return {y};
@@ -239,8 +258,10 @@ void register_elementwise(Registry& t) {
     t.add(std::string("aten::relu6") + suffix, "self", [](Run& r, Args& a) -> ValueList {
       return call_op(r, *registry().find(a.op().back() == '_' ? "aten::hardtanh_" : "aten::hardtanh"), {a[0]}, {});
     });
-  for (const Binary& b : binaries) {
-    Row& row = t.add(std::string("aten::") + b.name, std::string_view(b.name).substr(0, 3) == "pow" ? "self, exponent" : "self, other", run_elementwise);
+  for (const BinaryFormula& b : binaries) {
+    Row& row =
+        t.add(std::string("aten::") + b.name,
+              std::string_view(b.name).substr(0, 3) == "pow" ? "self, exponent" : "self, other", run_elementwise);
     row.operands = 2;
     row.result = b.result;
     row.derivatives = Derivatives(b.derivatives);
@@ -250,7 +271,8 @@ void register_elementwise(Registry& t) {
     row.operands = 2;
     row.derivatives = t.find(name)->derivatives;
   }
-  for (auto [alias, name] : {std::pair{"aten::remainder", "aten::remainder.Tensor"}, {"aten::fmod", "aten::fmod.Tensor"}}) {
+  for (auto [alias, name] :
+       {std::pair{"aten::remainder", "aten::remainder.Tensor"}, {"aten::fmod", "aten::fmod.Tensor"}}) {
     Row& row = t.add(alias, "self, other", run_elementwise);
     row.operands = 2;
     row.derivatives = t.find(name)->derivatives;
@@ -274,25 +296,32 @@ void register_elementwise(Registry& t) {
   for (const char* base : {"eq", "ne", "lt", "le", "gt", "ge"})
     for (const char* overload : {".Tensor", ".Scalar", ""}) add_boolean(t, std::string("aten::") + base + overload, 2);
   for (const char* n : {"aten::logical_and", "aten::logical_or", "aten::logical_xor"}) add_boolean(t, n, 2);
-  for (const char* n : {"aten::logical_not", "aten::isnan", "aten::signbit", "aten::isneginf", "aten::isposinf"}) add_boolean(t, n, 1);
+  for (const char* n : {"aten::logical_not", "aten::isnan", "aten::signbit", "aten::isneginf", "aten::isposinf"})
+    add_boolean(t, n, 1);
   t.add("aten::isinf", "self", run_isinf);
   t.add("aten::isfinite", "self", run_isfinite);
-  for (const char* base : {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__and__", "__or__", "__xor__",
-                           "floor_divide", "gcd", "lcm", "heaviside", "nextafter"})
-    for (const char* overload : {".Tensor", ".Scalar", ""}) t.add(std::string("aten::") + base + overload, "self, other", run_elementwise).operands = 2;
+  for (const char* base : {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+                           "__and__", "__or__", "__xor__", "floor_divide", "gcd", "lcm", "heaviside", "nextafter"})
+    for (const char* overload : {".Tensor", ".Scalar", ""})
+      t.add(std::string("aten::") + base + overload, "self, other", run_elementwise).operands = 2;
   t.add("aten::bitwise_not", "self", run_elementwise);
   const char* power = "self: exponent == 0.0 ? zeros_like(self) : grad * (exponent * self.pow(exponent - 1))";
-  for (auto [name, schema, kernel] : {std::tuple{"aten::pow.Tensor_Scalar", "self, exponent", &run_elementwise}, {"aten::square", "self, exponent=2", &run_elementwise},
-                                      {"aten::pow_.Scalar", "self, exponent", &run_elementwise_}, {"aten::square_", "self, exponent=2", &run_elementwise_}}) {
+  for (auto [name, schema, kernel] : {std::tuple{"aten::pow.Tensor_Scalar", "self, exponent", &run_elementwise},
+                                      {"aten::square", "self, exponent=2", &run_elementwise},
+                                      {"aten::pow_.Scalar", "self, exponent", &run_elementwise_},
+                                      {"aten::square_", "self, exponent=2", &run_elementwise_}}) {
     Row& row = t.add(name, schema, kernel);
     row.operands = 2;
     row.derivatives = Derivatives(power);
   }
-  t.add("aten::pow.Scalar", "self, exponent", run_pow_base).derivatives = Derivatives("exponent: keep(exponent); grad * (result * kernel_number(self))");
+  t.add("aten::pow.Scalar", "self, exponent", run_pow_base).derivatives =
+      Derivatives("exponent: keep(exponent); grad * (result * kernel_number(self))");
   t.add("aten::positive", "self", run_positive);
   t.add("aten::isclose", "self, other, rtol=1e-5, atol=1e-8, equal_nan=False", run_isclose);
-  t.add("aten::log_sigmoid", "self", run_log_sigmoid).derivatives = Derivatives("self: log_sigmoid_backward(grad, self)");
-  t.add("aten::rrelu", "self, lower=0.125, upper=0.3333, training=False", run_rrelu).derivatives = Derivatives("self: rrelu_with_noise_backward(grad, self, noise)");
+  t.add("aten::log_sigmoid", "self", run_log_sigmoid).derivatives =
+      Derivatives("self: log_sigmoid_backward(grad, self)");
+  t.add("aten::rrelu", "self, lower=0.125, upper=0.3333, training=False", run_rrelu).derivatives =
+      Derivatives("self: rrelu_with_noise_backward(grad, self, noise)");
 }
 
 }  // namespace memplan

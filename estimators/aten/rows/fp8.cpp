@@ -1,6 +1,6 @@
-// te.Linear of NVIDIA's Transformer Engine with delayed scaling (transformer_engine/pytorch/module/linear.py, csrc/quantizer.cpp).
-// One tensor in 8 bits is its data and, where the device multiplies in one layout only (compute capability 8.9 and 9.0, "TN"), a
-// transposed copy for each product that reads it the other way.
+// te.Linear of NVIDIA's Transformer Engine with delayed scaling (transformer_engine/pytorch/module/linear.py,
+// csrc/quantizer.cpp). One tensor in 8 bits is its data and, where the device multiplies in one layout only (compute
+// capability 8.9 and 9.0, "TN"), a transposed copy for each product that reads it the other way.
 #include "estimators/aten/fp8.h"
 
 #include <fmt/format.h>
@@ -37,8 +37,8 @@ Tensor kept(Run& r, Tensor t, const Tensor& weight, const char* what) {
   return t;
 }
 
-/// fp8_meta of the module and the cached copies of its weight (_fp8_workspaces, as with is_first_microbatch): input, weight
-/// and output forward, gradients of output and input backward.
+/// fp8_meta of the module and the cached copies of its weight (_fp8_workspaces, as with is_first_microbatch): input,
+/// weight and output forward, gradients of output and input backward.
 void prepare(Run& r, const Tensor& weight, bool transposed) {
   TensorList& own = r.kept_by_modules[weight.get()];
   if (own.empty()) {
@@ -50,7 +50,8 @@ void prepare(Run& r, const Tensor& weight, bool transposed) {
     if (weight->dtype != byte) own.push_back(kept(r, r.empty(weight->sizes, byte), weight, ".fp8"));
   }
   const std::size_t without = weight->dtype == byte ? 5 : 6;
-  if (transposed && needs_transposed(r) && own.size() == without) own.push_back(kept(r, r.empty(weight->sizes, byte), weight, ".fp8_transposed"));
+  if (transposed && needs_transposed(r) && own.size() == without)
+    own.push_back(kept(r, r.empty(weight->sizes, byte), weight, ".fp8_transposed"));
 }
 
 /// get_cublas_workspace: one for the process.
@@ -63,16 +64,21 @@ void take_workspace(Run& r) {
 
 void check(const Run& r, const Tensor& x) {
   if (r.device.sm() < 89)
-    fail(ErrorKind::usage, fmt::format("{} has no units for 8 bits (compute capability {}.{}; 8.9 is needed)", r.device.key, r.device.sm_major, r.device.sm_minor), "--precision fp8",
-         "use --precision bf16, or a card of the Ada, Hopper or Blackwell generation");
+    fail(ErrorKind::usage,
+         fmt::format("{} has no units for 8 bits (compute capability {}.{}; 8.9 is needed)", r.device.key,
+                     r.device.sm_major, r.device.sm_minor),
+         "--precision fp8", "use --precision bf16, or a card of the Ada, Hopper or Blackwell generation");
   const std::int64_t rows = x->numel() / std::max<std::int64_t>(1, x->sizes.back());
   if (rows % 8 != 0)
-    fail(ErrorKind::usage, fmt::format("Transformer Engine multiplies multiples of 8 tokens in 8 bits; here are {}", rows), "--precision fp8", "choose --batch and --seq so that their product is one");
+    fail(ErrorKind::usage,
+         fmt::format("Transformer Engine multiplies multiples of 8 tokens in 8 bits; here are {}", rows),
+         "--precision fp8", "choose --batch and --seq so that their product is one");
 }
 
-/// `gathered`: under Megatron-LM's sequence parallelism the ranks' parts of x are gathered in 8 bits, forward and again backward; what is
-/// kept is this rank's part. 1 for other layers.
-ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor& bias, int dim, std::int64_t gathered) {
+/// `gathered`: under Megatron-LM's sequence parallelism the ranks' parts of x are gathered in 8 bits, forward and again
+/// backward; what is kept is this rank's part. 1 for other layers.
+ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor& bias, int dim,
+                 std::int64_t gathered) {
   const Tensor x = op::contiguous(r, given);
   check(r, x);
   const DType dtype = x->dtype;
@@ -128,12 +134,18 @@ ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor
 }  // namespace
 
 void register_fp8(Registry& t) {
-  t.add("transformer_engine::linear", "input, weight, bias=None",
-        [](Run& r, Args& a) -> ValueList { return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), 0, 1); }, Fidelity::modelled);
-  t.add("transformer_engine::column_linear", "self, weight, bias, dim, ranks, transposed", [](Run& r, Args& a) -> ValueList {
-    const std::int64_t dim = a.integer(3);
-    return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), static_cast<int>(dim < 0 ? dim + a.tensor(0)->rank() : dim), a.integer(4));
-  }, Fidelity::modelled);
+  t.add(
+      "transformer_engine::linear", "input, weight, bias=None",
+      [](Run& r, Args& a) -> ValueList { return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), 0, 1); },
+      Fidelity::modelled);
+  t.add(
+      "transformer_engine::column_linear", "self, weight, bias, dim, ranks, transposed",
+      [](Run& r, Args& a) -> ValueList {
+        const std::int64_t dim = a.integer(3);
+        return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2),
+                      static_cast<int>(dim < 0 ? dim + a.tensor(0)->rank() : dim), a.integer(4));
+      },
+      Fidelity::modelled);
 }
 
 }  // namespace memplan

@@ -22,7 +22,9 @@ Tensor cat(Run& r, const TensorList& given, int dim) {
     all_host = all_host && parts[i]->on_host;
   }
   const DType dtype = result_type(parts);
-  Tensor y = all_host ? r.host(sizes, dtype) : all_last ? r.empty_strided(sizes, channels_last_strides(sizes), dtype) : r.empty(sizes, dtype);
+  Tensor y = all_host   ? r.host(sizes, dtype)
+             : all_last ? r.empty_strided(sizes, channels_last_strides(sizes), dtype)
+                        : r.empty(sizes, dtype);
   r.record(parts, {y}, [d](Run& r, Node& n, TensorList& g) {
     // cat_tensors_backward: narrow views of the gradient.
     TensorList out(n.next.size());
@@ -59,8 +61,8 @@ Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::in
   Tensor total = r.empty({}, DType::int64);
   const std::int64_t partial = n / 10 + segments;
   Tensor partial_offset = r.empty({partial}, DType::int64);
-  // Few long segments, thirty indices to each and fewer than four to a multiprocessor, are added up in place (16-bit ones in
-  // fp32 beside it); seen in PyTorch 2.11 on cards of 58, 108 and 132 multiprocessors.
+  // Few long segments, thirty indices to each and fewer than four to a multiprocessor, are added up in place (16-bit
+  // ones in fp32 beside it); seen in PyTorch 2.11 on cards of 58, 108 and 132 multiprocessors.
   if (segments <= n / 30 && segments < 4 * r.device.multiprocessors) {
     Tensor owner = r.empty({partial}, DType::int64);
     if (bytes_of(dtype, 1) < Bytes(4)) Tensor wide = r.empty({rows, width}, DType::float32);
@@ -109,7 +111,8 @@ namespace {
 
 /// Gathers whose backward scatters into a zeroed tensor of the input's size.
 void record_scatter_back(Run& r, const Tensor& x, const Tensor& y, const Tensor& index, bool save_input) {
-  Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+  Node* node = r.record(
+      {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
   if (save_input) r.save(node, x);
   if (index) r.save(node, index);
 }
@@ -157,7 +160,9 @@ ValueList run_index(Run& r, Args& a) {
   for (int i = first; i <= last; ++i) adjacent = adjacent && i >= 0 && indices[i];
   Dims sizes;
   std::int64_t indexed = 1;
-  auto put_shape = [&] { for (auto n : shape) sizes.push_back(n); };
+  auto put_shape = [&] {
+    for (auto n : shape) sizes.push_back(n);
+  };
   if (!adjacent) put_shape();
   for (int i = 0; i < x->rank(); ++i) {
     const bool is_indexed = i < static_cast<int>(indices.size()) && indices[i];
@@ -179,7 +184,8 @@ ValueList run_index(Run& r, Args& a) {
     if (i && !alike && !host && !(i->sizes == shape && is_contiguous(*i))) copies.push_back(r.empty(shape, i->dtype));
   Tensor y = host ? r.host(sizes, x->dtype) : r.empty(sizes, x->dtype);
   while (!copies.empty()) copies.pop_back();
-  const int count = static_cast<int>(std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
+  const int count = static_cast<int>(
+      std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
   Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, indexed](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
     op::sort_linear_indices(r, n, count, indexed, g[0]);
@@ -235,7 +241,8 @@ ValueList run_one_hot(Run& r, Args& a) {
 /// How many entries are set is known only on the device: counted as if all were.
 ValueList run_nonzero(Run& r, Args& a) {
   Tensor x = a.tensor(0);
-  r.widen("aten::nonzero", "counted as if every element were set", bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank()))));
+  r.widen("aten::nonzero", "counted as if every element were set",
+          bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank()))));
   Tensor count = r.empty({}, DType::int32);
   return {r.empty({x->numel(), std::max(1, x->rank())}, DType::int64)};
 }
@@ -260,15 +267,19 @@ void register_indexing(Registry& t) {
   t.add("aten::take", "self, index", run_take);
   t.add("aten::index_select", "self, dim, index", run_index_select);
   for (const char* n : {"aten::index.Tensor", "aten::_unsafe_index.Tensor"}) t.add(n, "self, indices", run_index);
-  t.add("aten::embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False", [](Run& r, Args& a) -> ValueList {
-    return {op::embedding(r, a.tensor(0), a.tensor(1))};
-  });
+  t.add("aten::embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False",
+        [](Run& r, Args& a) -> ValueList { return {op::embedding(r, a.tensor(0), a.tensor(1))}; });
   for (const char* n : {"aten::embedding_bag", "aten::_embedding_bag"})
-    t.add(n, "weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False", run_embedding_bag);
+    t.add(n,
+          "weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, "
+          "include_last_offset=False",
+          run_embedding_bag);
   t.add("aten::nonzero", "self", run_nonzero, Fidelity::modelled);
   t.add("aten::one_hot", "self, num_classes=-1", run_one_hot);
-  t.add("aten::bucketize.Tensor", "self, boundaries", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(0)->sizes, DType::int64)}; });
-  t.add("aten::searchsorted.Tensor", "sorted_sequence, self", [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(1)->sizes, DType::int64)}; });
+  t.add("aten::bucketize.Tensor", "self, boundaries",
+        [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(0)->sizes, DType::int64)}; });
+  t.add("aten::searchsorted.Tensor", "sorted_sequence, self",
+        [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(1)->sizes, DType::int64)}; });
   t.add("aten::isin.Tensor_Tensor", "elements, test_elements", run_isin);
 }
 

@@ -79,9 +79,12 @@ DType promoted(const List& inputs) {
   auto join = [](std::optional<DType>& s, DType d) { s = s ? promote(*s, d) : d; };
   for (const Tensor& t : inputs) {
     if (!t) continue;
-    if (t->wrapped_number) join(wrapped, t->dtype);
-    else if (t->rank() == 0) join(zero, t->dtype);
-    else join(dim, t->dtype);
+    if (t->wrapped_number)
+      join(wrapped, t->dtype);
+    else if (t->rank() == 0)
+      join(zero, t->dtype);
+    else
+      join(dim, t->dtype);
   }
   auto category = [](DType d) { return is_complex(d) ? 3 : is_floating(d) ? 2 : d == DType::boolean ? 0 : 1; };
   auto combine = [&](std::optional<DType> high, std::optional<DType> low) {

@@ -31,7 +31,9 @@ Tensor nll_loss(Run& r, Tensor x, const Tensor& target, const Tensor& weight, st
   return y;
 }
 
-Tensor call(Run& r, const char* name, ValueList args) { return call_op(r, *registry().find(name), std::move(args), {})[0].tensor(); }
+Tensor call(Run& r, const char* name, ValueList args) {
+  return call_op(r, *registry().find(name), std::move(args), {})[0].tensor();
+}
 
 Tensor reduce(Run& r, const Tensor& full, std::int64_t reduction) {
   if (reduction == none) return full;
@@ -39,7 +41,8 @@ Tensor reduce(Run& r, const Tensor& full, std::int64_t reduction) {
 }
 
 /// cross_entropy_loss_prob_target without smoothing.
-Tensor probability_loss(Run& r, const Tensor& log_p, const Tensor& target, const Tensor& weight, std::int64_t reduction, int class_dim) {
+Tensor probability_loss(Run& r, const Tensor& log_p, const Tensor& target, const Tensor& weight, std::int64_t reduction,
+                        int class_dim) {
   Tensor product = op::mul(r, log_p, target);
   Tensor weighted = weight ? op::mul(r, product, weight) : product;
   if (!weight) product.reset();
@@ -50,9 +53,12 @@ Tensor probability_loss(Run& r, const Tensor& log_p, const Tensor& target, const
 }
 
 /// cross_entropy_loss_label_smoothing: the loss plus the mean of the log-probabilities of targets not ignored.
-Tensor smoothed_loss(Run& r, const Tensor& log_p, const Tensor& target, const Tensor& weight, std::int64_t reduction, int class_dim) {
+Tensor smoothed_loss(Run& r, const Tensor& log_p, const Tensor& target, const Tensor& weight, std::int64_t reduction,
+                     int class_dim) {
   // sum is on autocast's list of ops that give fp32.
-  const auto wide = r.autocast && (log_p->dtype == DType::float16 || log_p->dtype == DType::bfloat16) ? std::optional(DType::float32) : std::nullopt;
+  const auto wide = r.autocast && (log_p->dtype == DType::float16 || log_p->dtype == DType::bfloat16)
+                        ? std::optional(DType::float32)
+                        : std::nullopt;
   Tensor nll = nll_loss(r, log_p, target, weight, reduction);
   Tensor smooth;
   {
@@ -188,7 +194,8 @@ ValueList run_bce_logits(Run& r, Args& a) {
     }
     loss.reset();
   }
-  registry().find(a.op())->derivatives.record(r, {{"self", x}, {"target", target}, {"weight", weight}, {"pos_weight", pos_weight}}, {y});
+  registry().find(a.op())->derivatives.record(
+      r, {{"self", x}, {"target", target}, {"weight", weight}, {"pos_weight", pos_weight}}, {y});
   return {y};
 }
 
@@ -289,7 +296,9 @@ ValueList run_pairwise_distance(Run& r, Args& a) {
 }
 
 ValueList run_triplet(Run& r, Args& a) {
-  auto distance = [&](const Tensor& u, const Tensor& v) { return call(r, "aten::pairwise_distance", {u, v, a[4], a[5], false}); };
+  auto distance = [&](const Tensor& u, const Tensor& v) {
+    return call(r, "aten::pairwise_distance", {u, v, a[4], a[5], false});
+  };
   Tensor anchor = a.tensor(0), positive = a.tensor(1), negative = a.tensor(2);
   Tensor near = distance(anchor, positive), far = distance(anchor, negative);
   if (a.boolean(6)) {
@@ -361,14 +370,20 @@ ValueList run_prelu(Run& r, Args& a) {
 }  // namespace
 
 void register_losses(Registry& t) {
-  t.add("aten::cross_entropy_loss", "self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0", run_cross_entropy);
-  for (const char* n : {"aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss2d"}) t.add(n, "self, target, weight=None, reduction=1, ignore_index=-100", run_nll);
-  for (const char* n : {"aten::mse_loss", "aten::smooth_l1_loss"}) t.add(n, "self, target, reduction=1, delta=None", run_pair_loss);
+  t.add("aten::cross_entropy_loss", "self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0",
+        run_cross_entropy);
+  for (const char* n : {"aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss2d"})
+    t.add(n, "self, target, weight=None, reduction=1, ignore_index=-100", run_nll);
+  for (const char* n : {"aten::mse_loss", "aten::smooth_l1_loss"})
+    t.add(n, "self, target, reduction=1, delta=None", run_pair_loss);
   t.add("aten::huber_loss", "self, target, reduction=1, delta=1.0", run_huber).derivatives =
       Derivatives("self: huber_loss_backward(grad, self, target) | target: huber_loss_backward(grad, target, self)");
   t.add("aten::l1_loss", "self, target, reduction=1", run_l1);
-  t.add("aten::binary_cross_entropy_with_logits", "self, target, weight=None, pos_weight=None, reduction=1", run_bce_logits).derivatives = Derivatives(
-      "self: t = defined(pos_weight) ? pos_weight * target : none; g = defined(pos_weight) ? (t + 1).mul_(self.sigmoid()) : kernel(self, target, weight); g | "
+  t.add("aten::binary_cross_entropy_with_logits", "self, target, weight=None, pos_weight=None, reduction=1",
+        run_bce_logits)
+      .derivatives = Derivatives(
+      "self: t = defined(pos_weight) ? pos_weight * target : none; g = defined(pos_weight) ? (t + "
+      "1).mul_(self.sigmoid()) : kernel(self, target, weight); g | "
       "target: kernel(self.sigmoid(), target)");
   t.add("aten::binary_cross_entropy", "self, target, weight=None, reduction=1", run_in_own_storage).derivatives =
       Derivatives("self: binary_cross_entropy_backward(self, target, weight)");
@@ -379,7 +394,8 @@ void register_losses(Registry& t) {
   t.add("aten::hinge_embedding_loss", "self, target, margin=1.0, reduction=1", run_hinge);
   t.add("aten::cosine_embedding_loss", "input1, input2, target, margin=0.0, reduction=1", run_cosine_embedding);
   t.add("aten::margin_ranking_loss", "input1, input2, target, margin=0.0, reduction=1", run_margin_ranking);
-  t.add("aten::triplet_margin_loss", "anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction=1", run_triplet);
+  t.add("aten::triplet_margin_loss", "anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction=1",
+        run_triplet);
   t.add("aten::pairwise_distance", "x1, x2, p=2, eps=1e-6, keepdim=False", run_pairwise_distance);
   t.add("aten::cosine_similarity", "x1, x2, dim=1, eps=1e-8", run_cosine_similarity);
   t.add("aten::glu", "self, dim=-1", run_glu);

@@ -23,7 +23,8 @@ Tensor prepared(Run& r, const Tensor& t) {
 }
 
 void check_product(std::int64_t a, std::int64_t b) {
-  if (a != b) fail_input("the inner dimensions of a matrix product differ", {}, "the model may fix a dimension that you changed");
+  if (a != b)
+    fail_input("the inner dimensions of a matrix product differ", {}, "the model may fix a dimension that you changed");
 }
 
 bool column_major(const Dims& sizes, const Dims& strides) { return strides[0] == 1 && strides[1] == sizes[0]; }
@@ -41,19 +42,28 @@ Tensor mat2_grad(Run& r, const Tensor& g, const Tensor& mat1, const Dims& sizes,
 /// Node of mm and addmm; `first` is the position of mat1 among the inputs (1 for addmm, whose input 0 is the bias).
 void record_mm(Run& r, const TensorList& inputs, const Tensor& y, int first) {
   const Tensor &a = inputs[first], &b = inputs[first + 1];
-  Node* node = r.record(inputs, {y}, [first, sa = a->sizes, ta = a->strides, sb = b->sizes, tb = b->strides](Run& r, Node& n, TensorList& g) {
-    TensorList out(first + 2);
-    const bool want_a = n.wants(first), want_b = n.wants(first + 1);
-    // saved: mat2 if mat1 wants a gradient, mat1 if mat2 wants one, and formulas run, both in alphabetical order of
-    // PyTorch's names: mat1, mat2, self for addmm; mat2, self for mm.
-    const Tensor &kept_b = first == 1 ? n.saved.back() : n.saved.front(), &kept_a = first == 1 ? n.saved.front() : n.saved.back();
-    auto grad_a = [&] { if (want_a) out[first] = mat1_grad(r, g[0], kept_b, sa, ta); };
-    auto grad_b = [&] { if (want_b) out[first + 1] = mat2_grad(r, g[0], kept_a, sb, tb); };
-    if (first == 1) grad_a(), grad_b();
-    else grad_b(), grad_a();
-    if (first == 1 && n.wants(0)) out[0] = g[0];
-    return out;
-  });
+  Node* node =
+      r.record(inputs, {y},
+               [first, sa = a->sizes, ta = a->strides, sb = b->sizes, tb = b->strides](Run& r, Node& n, TensorList& g) {
+                 TensorList out(first + 2);
+                 const bool want_a = n.wants(first), want_b = n.wants(first + 1);
+                 // saved: mat2 if mat1 wants a gradient, mat1 if mat2 wants one, and formulas run, both in alphabetical
+                 // order of PyTorch's names: mat1, mat2, self for addmm; mat2, self for mm.
+                 const Tensor &kept_b = first == 1 ? n.saved.back() : n.saved.front(),
+                              &kept_a = first == 1 ? n.saved.front() : n.saved.back();
+                 auto grad_a = [&] {
+                   if (want_a) out[first] = mat1_grad(r, g[0], kept_b, sa, ta);
+                 };
+                 auto grad_b = [&] {
+                   if (want_b) out[first + 1] = mat2_grad(r, g[0], kept_a, sb, tb);
+                 };
+                 if (first == 1)
+                   grad_a(), grad_b();
+                 else
+                   grad_b(), grad_a();
+                 if (first == 1 && n.wants(0)) out[0] = g[0];
+                 return out;
+               });
   if (!node) return;
   if (first == 1 && node->wants(first + 1)) r.save(node, a);
   if (node->wants(first)) r.save(node, b);
@@ -82,8 +92,10 @@ Tensor addmm(Run& r, const Tensor& bias, const Tensor& a, const Tensor& b) {
   Tensor y = r.dispatched("aten::addmm", [&] {
     Tensor y = r.empty({a->sizes[0], b->sizes[1]}, a->dtype);
     Tensor pa = prepared(r, a), pb = prepared(r, b);
-    if (lt) r.use_cublas_lt();
-    else r.use_cublas();
+    if (lt)
+      r.use_cublas_lt();
+    else
+      r.use_cublas();
     return TensorList{y};
   })[0];
   record_mm(r, {bias, a, b}, y, 1);
@@ -216,7 +228,9 @@ Tensor linear_of_zero3(Run& r, const Tensor& x, const Tensor& w, const Tensor& b
   Node* node = r.record(TensorList{x, w, bias}, TensorList{y}, [](Run& r, Node& n, TensorList& g) {
     TensorList out(3);
     const Tensor input = n.saved[0], weight = n.saved[1], &grad = g[0];
-    const auto rows = [&](const Tensor& v) { return v->rank() > 2 ? reshape(r, v, {v->numel() / v->sizes.back(), v->sizes.back()}) : v; };
+    const auto rows = [&](const Tensor& v) {
+      return v->rank() > 2 ? reshape(r, v, {v->numel() / v->sizes.back(), v->sizes.back()}) : v;
+    };
     if (n.wants(0)) out[0] = matmul(r, grad, weight);
     if (n.wants(1)) out[1] = matmul(r, t(r, rows(grad)), rows(input));
     if (n.wants(2)) {
@@ -282,15 +296,15 @@ ValueList run_baddbmm(Run& r, Args& a) {
 void register_matmul(Registry& t) {
   t.add("aten::mm", "self, mat2", [](Run& r, Args& a) -> ValueList { return {op::mm(r, a.tensor(0), a.tensor(1))}; });
   t.add("aten::bmm", "self, mat2", [](Run& r, Args& a) -> ValueList { return {op::bmm(r, a.tensor(0), a.tensor(1))}; });
-  t.add("aten::addmm", "self, mat1, mat2, beta=1, alpha=1", [](Run& r, Args& a) -> ValueList {
-    return {op::addmm(r, a.tensor(0), a.tensor(1), a.tensor(2))};
-  });
+  t.add("aten::addmm", "self, mat1, mat2, beta=1, alpha=1",
+        [](Run& r, Args& a) -> ValueList { return {op::addmm(r, a.tensor(0), a.tensor(1), a.tensor(2))}; });
   t.add("aten::baddbmm", "self, batch1, batch2, beta=1, alpha=1", run_baddbmm);
-  t.add("aten::matmul", "self, other", [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; });
-  t.add("aten::linear", "input, weight, bias=None", [](Run& r, Args& a) -> ValueList {
-    return {op::linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2))};
-  });
-  t.add("aten::mv", "self, vec", [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; });
+  t.add("aten::matmul", "self, other",
+        [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; });
+  t.add("aten::linear", "input, weight, bias=None",
+        [](Run& r, Args& a) -> ValueList { return {op::linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2))}; });
+  t.add("aten::mv", "self, vec",
+        [](Run& r, Args& a) -> ValueList { return {op::matmul(r, a.tensor(0), a.tensor(1))}; });
 }
 
 }  // namespace memplan

@@ -11,8 +11,9 @@ bool is_half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 
 /// _select_batch_norm_backend: cuDNN for at least 3-D inputs that are not bf16, with both affine parameters.
 bool cudnn_takes(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& mean, bool training) {
-  return x->dtype != DType::bfloat16 && w && b && w->dtype != DType::bfloat16 && (x->dtype != DType::float16 || w->dtype == DType::float32) &&
-         x->rank() >= 3 && (training || mean) && x->sizes[0] <= (training ? 880801 : 65535) && x->numel() < (std::int64_t{1} << 31);
+  return x->dtype != DType::bfloat16 && w && b && w->dtype != DType::bfloat16 &&
+         (x->dtype != DType::float16 || w->dtype == DType::float32) && x->rank() >= 3 && (training || mean) &&
+         x->sizes[0] <= (training ? 880801 : 65535) && x->numel() < (std::int64_t{1} << 31);
 }
 
 /// Statistics in the accumulate type: fp32 for half inputs.
@@ -37,13 +38,15 @@ void stage(Run& r, const Tensor& x, std::int64_t c, int values) {
   if (rows == 0) return;
   std::int64_t width = 1;
   while (width * 2 <= c && width < 32) width *= 2;
-  Tensor staging = r.empty({values * c * rows}, stats_dtype(x->dtype)), semaphores = r.empty({(c + width - 1) / width}, DType::int32);
+  Tensor staging = r.empty({values * c * rows}, stats_dtype(x->dtype)),
+         semaphores = r.empty({(c + width - 1) / width}, DType::int32);
   semaphores.reset();
 }
 
 /// batch_norm_backward_cuda for channels_last: sums first, then the elements. In evaluation cuDNN's forward has left
 /// no statistics, so 1 / std is made again, and the gradient comes out contiguous.
-void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bool training, bool saved_stats, TensorList& out) {
+void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bool training, bool saved_stats,
+                            TensorList& out) {
   const DType acc = stats_dtype(x->dtype);
   Tensor invstd = saved_stats ? Tensor() : r.empty({c}, acc);
   Tensor sum_dy = r.empty({c}, acc), sum_dy_xmu = r.empty({c}, acc);
@@ -58,7 +61,8 @@ void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bo
 
 bool channels_last(const Tensor& x) { return x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x); }
 
-ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor& b, const Tensor& mean, const Tensor& var, bool training) {
+ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor& b, const Tensor& mean,
+                     const Tensor& var, bool training) {
   const std::int64_t c = input->size(1);
   const bool cudnn = cudnn_takes(input, w, b, mean, training);
   // _batch_norm_impl_index: cuDNN gets input.contiguous(input.suggest_memory_format()).
@@ -70,38 +74,42 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
   Tensor m = save ? r.empty({c}, stats) : Tensor();
   Tensor s = save ? r.empty({c}, stats) : Tensor();
   if (training && !cudnn && channels_last(x)) stage(r, x, c, 4);
-  Node* node = r.record({x, w, b}, {y}, [c, cudnn, training, save, w_dtype = w ? w->dtype : DType::float32](Run& r, Node& n, TensorList& g) {
-    TensorList out(3);
-    const Tensor& x = n.saved[0];
-    const DType acc = stats_dtype(x->dtype);
-    if (!training && !n.wants(1) && !n.wants(2)) {
-      // batch_norm_elementwise_backward_eval
-      Tensor grad = op::contiguous(r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
-      Tensor invstd = save ? Tensor() : r.empty({c}, acc);
-      out[0] = r.empty_like(x);
-      return out;
-    }
-    if ((!training || !cudnn) && channels_last(x)) {
-      Tensor grad = op::contiguous(r, g[0], op::Format::channels_last);
-      backward_channels_last(r, n, x, c, training, save, out);
-      return out;
-    }
-    // The native kernel for 2-D inputs and channels_last reduces first, then computes the elements.
-    const bool reduce_first = !cudnn && x->rank() == 2;
-    Tensor grad = op::contiguous(r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
-    if (reduce_first) {
-      Tensor sum_dy = r.empty({c}, stats_dtype(x->dtype)), sum_dy_xmu = r.empty({c}, stats_dtype(x->dtype));
-      if (n.wants(1)) out[1] = r.empty({c}, w_dtype);
-      if (n.wants(2)) out[2] = r.empty({c}, w_dtype);
-      out[0] = r.empty_like(x);
-      sum_dy_xmu.reset();
-      return out;
-    }
-    out[0] = r.empty_like(x);
-    if (n.wants(1) || cudnn) out[1] = r.empty({c}, w_dtype);
-    if (n.wants(2) || cudnn) out[2] = r.empty({c}, w_dtype);
-    return out;
-  });
+  Node* node = r.record(
+      {x, w, b}, {y},
+      [c, cudnn, training, save, w_dtype = w ? w->dtype : DType::float32](Run& r, Node& n, TensorList& g) {
+        TensorList out(3);
+        const Tensor& x = n.saved[0];
+        const DType acc = stats_dtype(x->dtype);
+        if (!training && !n.wants(1) && !n.wants(2)) {
+          // batch_norm_elementwise_backward_eval
+          Tensor grad = op::contiguous(
+              r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
+          Tensor invstd = save ? Tensor() : r.empty({c}, acc);
+          out[0] = r.empty_like(x);
+          return out;
+        }
+        if ((!training || !cudnn) && channels_last(x)) {
+          Tensor grad = op::contiguous(r, g[0], op::Format::channels_last);
+          backward_channels_last(r, n, x, c, training, save, out);
+          return out;
+        }
+        // The native kernel for 2-D inputs and channels_last reduces first, then computes the elements.
+        const bool reduce_first = !cudnn && x->rank() == 2;
+        Tensor grad = op::contiguous(
+            r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
+        if (reduce_first) {
+          Tensor sum_dy = r.empty({c}, stats_dtype(x->dtype)), sum_dy_xmu = r.empty({c}, stats_dtype(x->dtype));
+          if (n.wants(1)) out[1] = r.empty({c}, w_dtype);
+          if (n.wants(2)) out[2] = r.empty({c}, w_dtype);
+          out[0] = r.empty_like(x);
+          sum_dy_xmu.reset();
+          return out;
+        }
+        out[0] = r.empty_like(x);
+        if (n.wants(1) || cudnn) out[1] = r.empty({c}, w_dtype);
+        if (n.wants(2) || cudnn) out[2] = r.empty({c}, w_dtype);
+        return out;
+      });
   r.save(node, x);
   r.save(node, w);
   r.save(node, mean);
@@ -112,15 +120,18 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
 }
 
 ValueList run_batch_norm(Run& r, Args& a) {
-  return {batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3), a.optional_tensor(4), a.boolean(5))[0]};
+  return {batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3),
+                     a.optional_tensor(4), a.boolean(5))[0]};
 }
 
 ValueList run_native_batch_norm(Run& r, Args& a) {
-  return batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3), a.optional_tensor(4), a.boolean(5));
+  return batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3),
+                    a.optional_tensor(4), a.boolean(5));
 }
 
 ValueList run_batch_norm_no_training(Run& r, Args& a) {
-  return batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3), a.optional_tensor(4), false);
+  return batch_norm(r, a.tensor(0), a.optional_tensor(1), a.optional_tensor(2), a.optional_tensor(3),
+                    a.optional_tensor(4), false);
 }
 
 ValueList layer_norm(Run& r, const Tensor& given, const Dims& shape, const Tensor& w, const Tensor& b) {
@@ -173,7 +184,9 @@ ValueList run_native_layer_norm(Run& r, Args& a) {
 Tensor composite_rms_norm(Run& r, const Tensor& x, const Dims& shape, const Tensor& w) {
   Dims dims;
   for (int i = x->rank() - shape.size(); i < x->rank(); ++i) dims.push_back(i);
-  auto call = [&](const char* name, ValueList args) { return call_op(r, *registry().find(name), std::move(args), {})[0].tensor(); };
+  auto call = [&](const char* name, ValueList args) {
+    return call_op(r, *registry().find(name), std::move(args), {})[0].tensor();
+  };
   Tensor wide = is_half(x->dtype) ? op::to(r, x, DType::float32) : x;
   Tensor scale;
   {
@@ -271,16 +284,23 @@ ValueList run_instance_norm(Run& r, Args& a) {
 }  // namespace
 
 void register_normalization(Registry& t) {
-  t.add("aten::batch_norm", "input, weight, bias, running_mean, running_var, training, momentum=0.1, eps=1e-5, cudnn_enabled=True", run_batch_norm);
-  for (const char* n : {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional", "aten::cudnn_batch_norm"})
+  t.add("aten::batch_norm",
+        "input, weight, bias, running_mean, running_var, training, momentum=0.1, eps=1e-5, cudnn_enabled=True",
+        run_batch_norm);
+  for (const char* n : {"aten::native_batch_norm", "aten::_native_batch_norm_legit",
+                        "aten::_native_batch_norm_legit_functional", "aten::cudnn_batch_norm"})
     t.add(n, "input, weight, bias, running_mean, running_var, training, momentum=0.1, eps=1e-5", run_native_batch_norm);
   for (const char* n : {"aten::_native_batch_norm_legit_no_training"})
     t.add(n, "input, weight, bias, running_mean, running_var, momentum=0.1, eps=1e-5", run_batch_norm_no_training);
-  t.add("aten::layer_norm", "input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True", run_layer_norm);
+  t.add("aten::layer_norm", "input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True",
+        run_layer_norm);
   t.add("aten::native_layer_norm", "input, normalized_shape, weight=None, bias=None, eps=1e-5", run_native_layer_norm);
   t.add("aten::group_norm", "input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True", run_group_norm);
-  t.add("aten::instance_norm", "input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled", run_instance_norm);
-  for (const char* n : {"aten::rms_norm", "aten::_fused_rms_norm"}) t.add(n, "input, normalized_shape, weight=None, eps=None", run_rms_norm);
+  t.add("aten::instance_norm",
+        "input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled",
+        run_instance_norm);
+  for (const char* n : {"aten::rms_norm", "aten::_fused_rms_norm"})
+    t.add(n, "input, normalized_shape, weight=None, eps=None", run_rms_norm);
 }
 
 }  // namespace memplan

@@ -32,9 +32,11 @@ Tensor output_like(Run& r, const Tensor& x, const Dims& sizes, DType dtype) {
 
 /// Records a pooling whose backward is one kernel that writes the input's gradient.
 void record_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices, bool save_input) {
-  Node* node = r.record({x}, {y}, [from = x->sizes, strides = x->strides, dense = is_non_overlapping_and_dense(*x)](Run& r, Node&, TensorList& g) {
-    return TensorList{dense ? r.empty_strided(from, strides, g[0]->dtype) : r.empty(from, g[0]->dtype)};
-  });
+  Node* node = r.record(
+      {x}, {y},
+      [from = x->sizes, strides = x->strides, dense = is_non_overlapping_and_dense(*x)](Run& r, Node&, TensorList& g) {
+        return TensorList{dense ? r.empty_strided(from, strides, g[0]->dtype) : r.empty(from, g[0]->dtype)};
+      });
   if (save_input) r.save(node, x);
   if (indices) r.save_output(node, indices);
 }
@@ -76,7 +78,8 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
     // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
     Tensor y = op::mean(r, x, last, true);
     if (n == 2 && x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x))
-      r.rebase(y, r.record({y}, {}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
+      r.rebase(y, r.record({y}, {},
+                           [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
     return {y};
   }
   Tensor y = output_like(r, x, sizes, x->dtype);
@@ -107,7 +110,8 @@ ValueList run_upsample(Run& r, Args& a) {
     const Value& v = a[scales];
     if (!v.is_list()) fail_input("an upsampling has neither size nor scale");
     for (int i = 0; i < n; ++i)
-      sizes[2 + i] = static_cast<std::int64_t>(std::floor(static_cast<double>(x->sizes[2 + i]) * to_double(v.list().at(i), a.op())));
+      sizes[2 + i] = static_cast<std::int64_t>(
+          std::floor(static_cast<double>(x->sizes[2 + i]) * to_double(v.list().at(i), a.op())));
   }
   Tensor y = output_like(r, x, sizes, x->dtype);
   record_pool(r, x, y, {}, false);
@@ -132,25 +136,37 @@ ValueList run_shuffle(Run& r, Args& a) {
 
 void register_pooling(Registry& t) {
   const char* max_schema = "self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False";
-  for (const char* n : {"aten::max_pool1d", "aten::max_pool1d_with_indices"}) t.add(n, max_schema, run_max_pool<1>, Fidelity::modelled);
+  for (const char* n : {"aten::max_pool1d", "aten::max_pool1d_with_indices"})
+    t.add(n, max_schema, run_max_pool<1>, Fidelity::modelled);
   for (const char* n : {"aten::max_pool2d", "aten::max_pool2d_with_indices"}) t.add(n, max_schema, run_max_pool<2>);
-  for (const char* n : {"aten::max_pool3d", "aten::max_pool3d_with_indices"}) t.add(n, max_schema, run_max_pool<3>, Fidelity::modelled);
-  const char* avg_schema = "self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None";
+  for (const char* n : {"aten::max_pool3d", "aten::max_pool3d_with_indices"})
+    t.add(n, max_schema, run_max_pool<3>, Fidelity::modelled);
+  const char* avg_schema =
+      "self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None";
   t.add("aten::avg_pool1d", avg_schema, run_avg_pool<1>, Fidelity::modelled);
   t.add("aten::avg_pool2d", avg_schema, run_avg_pool<2>);
   t.add("aten::avg_pool3d", avg_schema, run_avg_pool<3>, Fidelity::modelled);
   t.add("aten::adaptive_avg_pool1d", "self, output_size", run_adaptive_avg<1>, Fidelity::modelled);
-  for (const char* n : {"aten::adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d"}) t.add(n, "self, output_size", run_adaptive_avg<2>);
-  for (const char* n : {"aten::adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d"}) t.add(n, "self, output_size", run_adaptive_avg<3>, Fidelity::modelled);
+  for (const char* n : {"aten::adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d"})
+    t.add(n, "self, output_size", run_adaptive_avg<2>);
+  for (const char* n : {"aten::adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d"})
+    t.add(n, "self, output_size", run_adaptive_avg<3>, Fidelity::modelled);
   t.add("aten::adaptive_max_pool1d", "self, output_size", run_adaptive_max<1>);
   t.add("aten::adaptive_max_pool2d", "self, output_size", run_adaptive_max<2>);
   t.add("aten::adaptive_max_pool3d", "self, output_size", run_adaptive_max<3>);
-  for (const char* n : {"aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec", "aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec"})
+  for (const char* n : {"aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec",
+                        "aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec",
+                        "aten::_upsample_nearest_exact3d.vec"})
     t.add(n, "input, output_size, scale_factors", run_upsample);
-  for (const char* n : {"aten::upsample_bilinear2d.vec", "aten::upsample_bicubic2d.vec", "aten::upsample_linear1d.vec", "aten::upsample_trilinear3d.vec", "aten::_upsample_bilinear2d_aa.vec", "aten::_upsample_bicubic2d_aa.vec"})
+  for (const char* n :
+       {"aten::upsample_bilinear2d.vec", "aten::upsample_bicubic2d.vec", "aten::upsample_linear1d.vec",
+        "aten::upsample_trilinear3d.vec", "aten::_upsample_bilinear2d_aa.vec", "aten::_upsample_bicubic2d_aa.vec"})
     t.add(n, "input, output_size, align_corners, scale_factors", run_upsample);
-  for (const char* n : {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d"}) t.add(n, "input, output_size, scales_h=None, scales_w=None", run_upsample);
-  for (const char* n : {"aten::upsample_bilinear2d", "aten::upsample_bicubic2d", "aten::upsample_linear1d", "aten::upsample_trilinear3d"}) t.add(n, "input, output_size, align_corners, scales_h=None, scales_w=None", run_upsample);
+  for (const char* n : {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d"})
+    t.add(n, "input, output_size, scales_h=None, scales_w=None", run_upsample);
+  for (const char* n : {"aten::upsample_bilinear2d", "aten::upsample_bicubic2d", "aten::upsample_linear1d",
+                        "aten::upsample_trilinear3d"})
+    t.add(n, "input, output_size, align_corners, scales_h=None, scales_w=None", run_upsample);
   // Indices say where each element goes; the output is as large as asked for.
   t.add("aten::max_unpool2d", "self, indices, output_size", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
@@ -158,7 +174,8 @@ void register_pooling(Registry& t) {
     const Dims out = a.dims_n(2, 2);
     for (int i = 0; i < 2; ++i) sizes[x->rank() - 2 + i] = out[i];
     Tensor y = r.empty(sizes, x->dtype);
-    Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+    Node* node = r.record(
+        {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
     r.save(node, a.tensor(1));
     return {y};
   });

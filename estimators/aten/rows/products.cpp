@@ -45,7 +45,8 @@ Tensor sum_product(Run& r, const Tensor& left, const Tensor& right, const std::v
       for (auto x : p) d.push_back(x);
     return d;
   };
-  const Dims lorder = joined({lro, lo, sums, ro}), rorder = joined({lro, sums, ro, lo}), oorder = joined({lro, lo, sums, ro});
+  const Dims lorder = joined({lro, lo, sums, ro}), rorder = joined({lro, sums, ro, lo}),
+             oorder = joined({lro, lo, sums, ro});
   Tensor l = reshape(r, permute(r, left, lorder), {lro_size, lo_size, sum_size});
   Tensor t = reshape(r, permute(r, right, rorder), {lro_size, sum_size, ro_size});
   Dims out_sizes;
@@ -69,24 +70,29 @@ Tensor einsum(Run& r, const std::string& given, TensorList operands) {
   const auto arrow = equation.find("->");
   std::vector<std::string> inputs(1);
   for (char c : equation.substr(0, arrow)) {
-    if (c == ',') inputs.emplace_back();
-    else inputs.back() += c;
+    if (c == ',')
+      inputs.emplace_back();
+    else
+      inputs.back() += c;
   }
   std::map<char, int> uses;
   for (const std::string& s : inputs)
     for (char c : s) ++uses[c];
   std::string output;
-  if (arrow != std::string::npos) output = equation.substr(arrow + 2);
+  if (arrow != std::string::npos)
+    output = equation.substr(arrow + 2);
   else
     for (auto [c, n] : uses)
       if (n == 1) output += c;
   std::string labels = output;
   for (auto [c, n] : uses)
     if (labels.find(c) == std::string::npos) labels += c;
-  if (equation.find('.') != std::string::npos || inputs.size() != operands.size()) fail_input("an einsum equation of this form is not known: " + given, "aten::einsum");
+  if (equation.find('.') != std::string::npos || inputs.size() != operands.size())
+    fail_input("an einsum equation of this form is not known: " + given, "aten::einsum");
   for (std::size_t k = 0; k < operands.size(); ++k) {
     std::string have = inputs[k];
-    if (static_cast<int>(have.size()) != operands[k]->rank()) fail_input("an einsum equation does not fit its operands: " + given, "aten::einsum");
+    if (static_cast<int>(have.size()) != operands[k]->rank())
+      fail_input("an einsum equation does not fit its operands: " + given, "aten::einsum");
     Tensor t = operands[k];
     for (char c : labels)
       if (have.find(c) == std::string::npos) {
@@ -159,7 +165,8 @@ ValueList run_tensordot(Run& r, Args& a) {
   }
   Dims order = dy;
   for (auto d : kept_y) order.push_back(d);
-  Tensor left = op::reshape(r, op::permute(r, x, kept_x), {rows, inner}), right = op::reshape(r, op::permute(r, y, order), {inner, cols});
+  Tensor left = op::reshape(r, op::permute(r, x, kept_x), {rows, inner}),
+         right = op::reshape(r, op::permute(r, y, order), {inner, cols});
   return {op::view(r, op::mm(r, left, right), sizes)};
 }
 
@@ -207,21 +214,29 @@ ValueList run_cdist(Run& r, Args& a) {
 }  // namespace
 
 void register_products(Registry& t) {
-  t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList { return {op::dot(r, a.tensor(0), a.tensor(1))}; }).derivatives =
-      Derivatives("self: grad * tensor | tensor: grad * self");
-  t.add("aten::addmv", "self, mat, vec, beta=1, alpha=1", [](Run& r, Args& a) -> ValueList { return gemm(r, a, {a.tensor(1)->sizes[0]}); }).derivatives =
-      Derivatives("self: grad | mat: outer(grad, vec) | vec: mv(t(mat), grad)");
-  t.add("aten::addbmm", "self, batch1, batch2, beta=1, alpha=1", [](Run& r, Args& a) -> ValueList {
-    return gemm(r, a, {a.tensor(1)->sizes[1], a.tensor(2)->sizes[2]});
-  }).derivatives = Derivatives("self: grad | batch1: batched_like(grad, batch1).bmm(batch2.transpose(1, 2)) | batch2: batch1.transpose(1, 2).bmm(batched_like(grad, batch1))");
-  for (const char* n : {"aten::outer", "aten::ger"}) t.add(n, "self, vec2", [](Run& r, Args& a) -> ValueList {
-    return {op::mul(r, op::unsqueeze(r, a.tensor(0), 1), a.tensor(1))};
-  });
+  t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList {
+     return {op::dot(r, a.tensor(0), a.tensor(1))};
+   }).derivatives = Derivatives("self: grad * tensor | tensor: grad * self");
+  t.add("aten::addmv", "self, mat, vec, beta=1, alpha=1", [](Run& r, Args& a) -> ValueList {
+     return gemm(r, a, {a.tensor(1)->sizes[0]});
+   }).derivatives = Derivatives("self: grad | mat: outer(grad, vec) | vec: mv(t(mat), grad)");
+  t.add("aten::addbmm", "self, batch1, batch2, beta=1, alpha=1",
+        [](Run& r, Args& a) -> ValueList {
+          return gemm(r, a, {a.tensor(1)->sizes[1], a.tensor(2)->sizes[2]});
+        })
+      .derivatives = Derivatives(
+      "self: grad | batch1: batched_like(grad, batch1).bmm(batch2.transpose(1, 2)) | batch2: batch1.transpose(1, "
+      "2).bmm(batched_like(grad, batch1))");
+  for (const char* n : {"aten::outer", "aten::ger"})
+    t.add(n, "self, vec2",
+          [](Run& r, Args& a) -> ValueList { return {op::mul(r, op::unsqueeze(r, a.tensor(0), 1), a.tensor(1))}; });
   t.add("aten::tensordot", "self, other, dims_self, dims_other", run_tensordot);
-  t.add("aten::cdist", "x1, x2, p=2, compute_mode=None", run_cdist, Fidelity::modelled).derivatives =
-      Derivatives("x1, x2: ratio = grad / result; ratio.masked_fill_(result == 0, 0); "
-                  "{x1 * ratio.sum({-1}, true_) - ratio.matmul(x2), x2 * ratio.sum({-2}).unsqueeze(-1) - ratio.transpose(-2, -1).matmul(x1)}");
-  t.add("aten::einsum", "equation, tensors, path=None", [](Run& r, Args& a) -> ValueList { return {op::einsum(r, a.string_or(0, ""), a.tensors(1))}; });
+  t.add("aten::cdist", "x1, x2, p=2, compute_mode=None", run_cdist, Fidelity::modelled).derivatives = Derivatives(
+      "x1, x2: ratio = grad / result; ratio.masked_fill_(result == 0, 0); "
+      "{x1 * ratio.sum({-1}, true_) - ratio.matmul(x2), x2 * ratio.sum({-2}).unsqueeze(-1) - ratio.transpose(-2, "
+      "-1).matmul(x1)}");
+  t.add("aten::einsum", "equation, tensors, path=None",
+        [](Run& r, Args& a) -> ValueList { return {op::einsum(r, a.string_or(0, ""), a.tensors(1))}; });
 }
 
 }  // namespace memplan

@@ -10,7 +10,8 @@ Tensor zeros(Run& r, const Dims& sizes, DType dtype) { return r.empty(sizes, dty
 
 /// A view whose gradient is written into zeros of the input's size.
 Tensor part_of(Run& r, const Tensor& x, const Tensor& y) {
-  r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{zeros(r, from, g[0]->dtype)}; });
+  r.record({x}, {y},
+           [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{zeros(r, from, g[0]->dtype)}; });
   return y;
 }
 
@@ -117,10 +118,12 @@ ValueList run_pad(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const Dims pads = a.dims(1);
   Dims sizes = x->sizes;
-  for (int i = 0; i * 2 + 1 < pads.size(); ++i) sizes[x->rank() - 1 - i] = checked_add(sizes[x->rank() - 1 - i], pads[2 * i] + pads[2 * i + 1]);
+  for (int i = 0; i * 2 + 1 < pads.size(); ++i)
+    sizes[x->rank() - 1 - i] = checked_add(sizes[x->rank() - 1 - i], pads[2 * i] + pads[2 * i + 1]);
   const std::string mode = a.string_or(2, "constant");
   Tensor y = r.empty(sizes, x->dtype);
-  Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+  Node* node = r.record(
+      {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
   if (mode != "constant" && a.op() == "aten::pad") r.save(node, x);
   return {y};
 }
@@ -129,8 +132,10 @@ Tensor diagonal(Run& r, const Tensor& x, std::int64_t offset, int d1, int d2) {
   d1 = op::wrap_dim(d1, x->rank());
   d2 = op::wrap_dim(d2, x->rank());
   Dims sizes = x->sizes, strides = x->strides;
-  const std::int64_t n = offset >= 0 ? std::min(x->sizes[d1], x->sizes[d2] - offset) : std::min(x->sizes[d1] + offset, x->sizes[d2]);
-  const std::int64_t start = offset >= 0 ? offset * x->strides[d2] : -offset * x->strides[d1], step = x->strides[d1] + x->strides[d2];
+  const std::int64_t n =
+      offset >= 0 ? std::min(x->sizes[d1], x->sizes[d2] - offset) : std::min(x->sizes[d1] + offset, x->sizes[d2]);
+  const std::int64_t start = offset >= 0 ? offset * x->strides[d2] : -offset * x->strides[d1],
+                     step = x->strides[d1] + x->strides[d2];
   sizes.erase(std::max(d1, d2));
   strides.erase(std::max(d1, d2));
   sizes.erase(std::min(d1, d2));
@@ -173,11 +178,12 @@ ValueList run_unfold(Run& r, Args& a) {
   sizes.push_back(size);
   strides.push_back(x->strides[d]);
   Tensor y = r.alias(x, sizes, strides, x->offset);
-  r.record({x}, {y}, [from = x->sizes, covered = std::min(n, (sizes[d] - 1) * step + size)](Run& r, Node&, TensorList& g) {
-    Tensor grad = zeros(r, from, g[0]->dtype);
-    { Tensor index = r.empty({covered}, DType::int64); }
-    return TensorList{grad};
-  });
+  r.record({x}, {y},
+           [from = x->sizes, covered = std::min(n, (sizes[d] - 1) * step + size)](Run& r, Node&, TensorList& g) {
+             Tensor grad = zeros(r, from, g[0]->dtype);
+             { Tensor index = r.empty({covered}, DType::int64); }
+             return TensorList{grad};
+           });
   return {y};
 }
 
@@ -231,7 +237,8 @@ ValueList run_tensor_split(Run& r, Args& a) {
 }
 
 Tensor clone_preserving_strides(Run& r, const Tensor& x) {
-  // at::native::clone_preserve_strides: of a view the whole storage is copied, and the copy seen through the same strides.
+  // at::native::clone_preserve_strides: of a view the whole storage is copied, and the copy seen through the same
+  // strides.
   const std::int64_t whole = x->storage ? x->storage->bytes / bytes_of(x->dtype, 1).count : 0;
   if (x->on_host || !x->is_view || whole <= x->numel()) return r.empty_like(x);
   Tensor full = r.empty({whole}, x->dtype);
@@ -251,12 +258,19 @@ ValueList run_part_scatter(Run& r, Args& a) {
       Tensor nothing = zeros(r, n.inputs[1].sizes, g[0]->dtype);
       out[0] = op::clone(r, g[0]);
     }
-    auto number = [](const Value& v, std::int64_t fallback) { return v.is_none() ? fallback : to_int(v, "aten::slice_scatter"); };
+    auto number = [](const Value& v, std::int64_t fallback) {
+      return v.is_none() ? fallback : to_int(v, "aten::slice_scatter");
+    };
     if (n.wants(1)) {
-      if (op == "aten::slice_scatter") out[1] = op::slice(r, g[0], static_cast<int>(number(v2, 0)), number(v3, 0), number(v4, INT64_MAX), number(v5, 1));
-      else if (op == "aten::select_scatter") out[1] = op::select(r, g[0], static_cast<int>(number(v2, 0)), number(v3, 0));
-      else if (op == "aten::diagonal_scatter") out[1] = diagonal(r, g[0], number(v2, 0), static_cast<int>(number(v3, 0)), static_cast<int>(number(v4, 1)));
-      else out[1] = r.empty(n.inputs[1].sizes, g[0]->dtype);
+      if (op == "aten::slice_scatter")
+        out[1] =
+            op::slice(r, g[0], static_cast<int>(number(v2, 0)), number(v3, 0), number(v4, INT64_MAX), number(v5, 1));
+      else if (op == "aten::select_scatter")
+        out[1] = op::select(r, g[0], static_cast<int>(number(v2, 0)), number(v3, 0));
+      else if (op == "aten::diagonal_scatter")
+        out[1] = diagonal(r, g[0], number(v2, 0), static_cast<int>(number(v3, 0)), static_cast<int>(number(v4, 1)));
+      else
+        out[1] = r.empty(n.inputs[1].sizes, g[0]->dtype);
     }
     return out;
   });
@@ -267,7 +281,9 @@ ValueList run_part_scatter(Run& r, Args& a) {
 
 void register_rearrange(Registry& t) {
   t.add("aten::roll", "self, shifts, dims=[]", run_roll);
-  for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::channel_shuffle", "aten::native_channel_shuffle", "aten::fliplr", "aten::flipud"}) t.add(n, "self, a=None, b=None", run_copy_like);
+  for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::channel_shuffle",
+                        "aten::native_channel_shuffle", "aten::fliplr", "aten::flipud"})
+    t.add(n, "self, a=None, b=None", run_copy_like);
   t.add("aten::rot90", "self, k=1, dims=[]", run_rot90);
   t.add("aten::repeat", "self, repeats", run_repeat);
   t.add("aten::tile", "self, dims", run_tile);
@@ -276,15 +292,19 @@ void register_rearrange(Registry& t) {
   for (const char* n : {"aten::hstack", "aten::vstack"}) t.add(n, "tensors", run_join);
   t.add("aten::constant_pad_nd", "self, pad, value=0", run_pad);
   t.add("aten::pad", "self, pad, mode=None, value=None", run_pad);
-  for (const char* n : {"aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d", "aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d"})
+  for (const char* n : {"aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d",
+                        "aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d"})
     t.add(n, "self, padding", run_pad);
   t.add("aten::diagonal", "self, offset=0, dim1=0, dim2=1", run_diagonal);
-  t.add("aten::diag_embed", "self, offset=0, dim1=-2, dim2=-1", [](Run& r, Args& a) -> ValueList { return {diag_embed(r, a.tensor(0), a.integer(1))}; });
+  t.add("aten::diag_embed", "self, offset=0, dim1=-2, dim2=-1",
+        [](Run& r, Args& a) -> ValueList { return {diag_embed(r, a.tensor(0), a.integer(1))}; });
   t.add("aten::diag", "self, diagonal=0", run_diag);
   t.add("aten::unfold", "self, dimension, size, step", run_unfold);
-  t.add("aten::broadcast_to", "self, size", [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.dims(1))}; });
+  t.add("aten::broadcast_to", "self, size",
+        [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.dims(1))}; });
   for (const char* n : {"aten::meshgrid", "aten::meshgrid.indexing"}) t.add(n, "tensors, indexing=None", run_meshgrid);
-  for (const char* n : {"aten::tensor_split.sections", "aten::tensor_split.indices"}) t.add(n, "self, sections, dim=0", run_tensor_split);
+  for (const char* n : {"aten::tensor_split.sections", "aten::tensor_split.indices"})
+    t.add(n, "self, sections, dim=0", run_tensor_split);
   t.add("aten::slice_scatter", "self, src, dim=0, start=None, end=None, step=1", run_part_scatter);
   t.add("aten::select_scatter", "self, src, dim, index, unused=None, unused2=None", run_part_scatter);
   t.add("aten::diagonal_scatter", "self, src, offset=0, dim1=0, dim2=1, unused=None", run_part_scatter);

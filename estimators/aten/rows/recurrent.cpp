@@ -48,7 +48,8 @@ TensorList reflatten(Run& r, const Rnn& n, const TensorList& weights, DType dtyp
   for (const Tensor& w : weights) sizes.push_back(w->sizes);
   TensorList views = pieces_of(r, flat, sizes);
   for (std::size_t i = 0; i < views.size(); ++i)
-    r.record({weights[i]}, {views[i]}, [from = weights[i]->dtype](Run& r, Node&, TensorList& g) { return TensorList{op::to(r, g[0], from)}; });
+    r.record({weights[i]}, {views[i]},
+             [from = weights[i]->dtype](Run& r, Node&, TensorList& g) { return TensorList{op::to(r, g[0], from)}; });
   return views;
 }
 
@@ -62,7 +63,8 @@ Tensor units(Run& r, const Rnn& n, const Tensor& x, std::int64_t per_unit, Categ
 Tensor turned(Run& r, const Rnn& n, const Tensor& x) { return n.batch_first ? op::transpose(r, x, 0, 1) : x; }
 
 /// _cudnn_rnn: returns output, hy, cy (null but for LSTM).
-TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& weights, Tensor flat, const Tensor& hx, const Tensor& cx) {
+TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& weights, Tensor flat, const Tensor& hx,
+                     const Tensor& cx) {
   const DType d = x->dtype;
   Tensor y, hy, cy, reserve;
   {
@@ -82,44 +84,47 @@ TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& we
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.push_back(hx);
   inputs.push_back(cx);
-  Node* node = r.record(inputs, {y, hy, cy}, [n, count = weights.size(), elements = flat_elements(n, weights), hs = hx->sizes, cs = cx ? cx->sizes : Dims{}](Run& r, Node& node, TensorList& g) {
-    // saved: cx?, hx, input, output, reserve, flat weights
-    const std::size_t at = n.lstm ? 1 : 0;
-    const Tensor x = turned(r, n, node.saved[at + 1]), y = node.saved[at + 2];
-    const DType d = x->dtype;
-    const int weights = static_cast<int>(count);
-    TensorList out(count + 3);
-    {
-      Tensor grad = g[0] ? g[0] : r.empty(y->sizes, d);
-      Tensor grad_h = g[1] ? g[1] : r.empty(hs, d);
-      Tensor grad_c = n.lstm ? (g.size() > 2 && g[2] ? g[2] : r.empty(cs, d)) : Tensor();
-      {
-        Tensor dense = op::contiguous(r, x);
-        Tensor dense_grad = op::contiguous(r, turned(r, n, grad));
-        out[0] = turned(r, n, r.empty(x->sizes, d));
-        out[weights + 1] = r.empty(hs, d);
-        if (n.lstm) out[weights + 2] = r.empty(cs, d);
-        Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
-        workspace.reset();
-      }
-      bool any = false;
-      for (int i = 1; i <= weights; ++i) any = any || node.wants(i);
-      if (any) {
-        Tensor dense = op::contiguous(r, x);
-        std::vector<Dims> sizes;
-        for (int i = 1; i <= weights; ++i) sizes.push_back(node.inputs[i].sizes);
-        Tensor flat = r.empty({elements}, d);
-        Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
-        TensorList views = pieces_of(r, flat, sizes);
-        // Without biases the views do not match the layer's own list, and are copied.
-        for (int i = 1; i <= weights; ++i) out[i] = n.bias ? views[i - 1] : r.empty(sizes[i - 1], d);
-        views.clear();
-        workspace.reset();
-        flat.reset();
-      }
-    }
-    return out;
-  });
+  Node* node = r.record(inputs, {y, hy, cy},
+                        [n, count = weights.size(), elements = flat_elements(n, weights), hs = hx->sizes,
+                         cs = cx ? cx->sizes : Dims{}](Run& r, Node& node, TensorList& g) {
+                          // saved: cx?, hx, input, output, reserve, flat weights
+                          const std::size_t at = n.lstm ? 1 : 0;
+                          const Tensor x = turned(r, n, node.saved[at + 1]), y = node.saved[at + 2];
+                          const DType d = x->dtype;
+                          const int weights = static_cast<int>(count);
+                          TensorList out(count + 3);
+                          {
+                            Tensor grad = g[0] ? g[0] : r.empty(y->sizes, d);
+                            Tensor grad_h = g[1] ? g[1] : r.empty(hs, d);
+                            Tensor grad_c = n.lstm ? (g.size() > 2 && g[2] ? g[2] : r.empty(cs, d)) : Tensor();
+                            {
+                              Tensor dense = op::contiguous(r, x);
+                              Tensor dense_grad = op::contiguous(r, turned(r, n, grad));
+                              out[0] = turned(r, n, r.empty(x->sizes, d));
+                              out[weights + 1] = r.empty(hs, d);
+                              if (n.lstm) out[weights + 2] = r.empty(cs, d);
+                              Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
+                              workspace.reset();
+                            }
+                            bool any = false;
+                            for (int i = 1; i <= weights; ++i) any = any || node.wants(i);
+                            if (any) {
+                              Tensor dense = op::contiguous(r, x);
+                              std::vector<Dims> sizes;
+                              for (int i = 1; i <= weights; ++i) sizes.push_back(node.inputs[i].sizes);
+                              Tensor flat = r.empty({elements}, d);
+                              Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
+                              TensorList views = pieces_of(r, flat, sizes);
+                              // Without biases the views do not match the layer's own list, and are copied.
+                              for (int i = 1; i <= weights; ++i)
+                                out[i] = n.bias ? views[i - 1] : r.empty(sizes[i - 1], d);
+                              views.clear();
+                              workspace.reset();
+                              flat.reset();
+                            }
+                          }
+                          return out;
+                        });
   r.save(node, cx);
   r.save(node, hx);
   r.save(node, x);
@@ -142,7 +147,8 @@ ValueList run_rnn(Run& r, Args& a) {
   const TensorList states = a[1].is_list() ? a.tensors(1) : TensorList{a.tensor(1)};
   Tensor hx = states.at(0), cx = n.lstm ? states.at(1) : Tensor();
   TensorList weights = a.tensors(2);
-  if (weights.empty() || x->rank() != 3) fail_input("a recurrent layer needs weights and an input of three dimensions", std::string(a.op()));
+  if (weights.empty() || x->rank() != 3)
+    fail_input("a recurrent layer needs weights and an input of three dimensions", std::string(a.op()));
   if (n.train && a.number(5) > 0) r.use_cudnn_dropout();
   n.hidden = weights[0]->sizes[0] / n.gates;
   Tensor flat = flat_buffer(r, n, weights);
@@ -172,18 +178,20 @@ ValueList run_fused_cell(Run& r, Args& a) {
   Tensor workspace = r.empty({batch, (lstm ? 4 : 5) * hidden}, x->dtype);
   Tensor hy = r.empty(hx->sizes, x->dtype), cy = lstm ? r.empty(cx->sizes, x->dtype) : Tensor();
   const Dims gate_sizes = from_input->sizes;
-  TensorList inputs = lstm ? TensorList{from_input, from_hidden, cx, bi, bh} : TensorList{from_input, from_hidden, hx, bi, bh};
-  Node* node = r.record(inputs, lstm ? TensorList{hy, cy} : TensorList{hy}, [lstm, gate_sizes, hs = hx->sizes, d = x->dtype](Run& r, Node& n, TensorList&) {
-    TensorList out(5);
-    out[0] = r.empty(gate_sizes, d);
-    if (!lstm) out[1] = r.empty(gate_sizes, d);
-    out[2] = r.empty(hs, d);
-    if (lstm) out[1] = out[0];
-    const bool biased = n.wants(3) || n.wants(4);
-    if (biased) out[3] = op::sum(r, out[0], {0}, false);
-    if (biased) out[4] = lstm ? out[3] : op::sum(r, out[1], {0}, false);
-    return out;
-  });
+  TensorList inputs =
+      lstm ? TensorList{from_input, from_hidden, cx, bi, bh} : TensorList{from_input, from_hidden, hx, bi, bh};
+  Node* node = r.record(inputs, lstm ? TensorList{hy, cy} : TensorList{hy},
+                        [lstm, gate_sizes, hs = hx->sizes, d = x->dtype](Run& r, Node& n, TensorList&) {
+                          TensorList out(5);
+                          out[0] = r.empty(gate_sizes, d);
+                          if (!lstm) out[1] = r.empty(gate_sizes, d);
+                          out[2] = r.empty(hs, d);
+                          if (lstm) out[1] = out[0];
+                          const bool biased = n.wants(3) || n.wants(4);
+                          if (biased) out[3] = op::sum(r, out[0], {0}, false);
+                          if (biased) out[4] = lstm ? out[3] : op::sum(r, out[1], {0}, false);
+                          return out;
+                        });
   r.save(node, from_hidden);
   r.save(node, from_input);
   if (lstm) r.save(node, cx);
@@ -207,8 +215,10 @@ ValueList run_plain_cell(Run& r, Args& a) {
 void register_recurrent(Registry& t) {
   for (const char* n : {"aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"})
     t.add(n, "input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first", run_rnn);
-  for (const char* n : {"aten::lstm_cell", "aten::gru_cell"}) t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_fused_cell);
-  for (const char* n : {"aten::rnn_tanh_cell", "aten::rnn_relu_cell"}) t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_plain_cell);
+  for (const char* n : {"aten::lstm_cell", "aten::gru_cell"})
+    t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_fused_cell);
+  for (const char* n : {"aten::rnn_tanh_cell", "aten::rnn_relu_cell"})
+    t.add(n, "input, hx, w_ih, w_hh, b_ih=None, b_hh=None", run_plain_cell);
 }
 
 }  // namespace memplan

@@ -98,7 +98,9 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
       dim0 /= input_vec;
     } else if (!fastest) {
       vec = 4;
-      auto fit = [&](std::int64_t n) { while (n % vec != 0) vec /= 2; };
+      auto fit = [&](std::int64_t n) {
+        while (n % vec != 0) vec /= 2;
+      };
       fit(in->offset);
       fit(c[reduce_dims].size);
       for (int j = 0; j < ndim; ++j)
@@ -114,16 +116,22 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
   bw = std::min(p0, max_threads / bh);
   std::int64_t step_in = 1, step_out = 1;
   const bool block_x = ndim == 0 || fastest;
-  if (block_x) step_in *= bw;
-  else step_out *= bw;
+  if (block_x)
+    step_in *= bw;
+  else
+    step_out *= bw;
   auto per_thread = [&] { return div_up(inputs, step_in); };
   const bool warps = per_thread() >= std::min<std::int64_t>(bh * 16, 256);
-  if (warps) step_in *= bh;
-  else step_out *= bh;
-  const std::int64_t target = static_cast<std::int64_t>(r.device.multiprocessors) * (r.device.threads_per_multiprocessor / (bw * bh));
+  if (warps)
+    step_in *= bh;
+  else
+    step_out *= bh;
+  const std::int64_t target =
+      static_cast<std::int64_t>(r.device.multiprocessors) * (r.device.threads_per_multiprocessor / (bw * bh));
   const std::int64_t grid = div_up(outputs / vec, step_out);
   if (!warps || per_thread() < 256 || grid > target) return;
-  const std::int64_t ctas = std::max(std::min(div_up(target, grid), div_up(per_thread(), 16)), div_up(per_thread(), 256));
+  const std::int64_t ctas =
+      std::max(std::min(div_up(target, grid), div_up(per_thread(), 16)), div_up(per_thread(), 256));
   if (ctas <= 1) return;
   std::int64_t bytes = acc_bytes * outputs * ctas;
   if (!block_x) bytes *= bw * vec;
@@ -136,8 +144,10 @@ namespace {
 Dims reduced_sizes(const Tensor& x, const Dims& dims, bool keepdim) {
   Dims sizes;
   for (int d = 0; d < x->rank(); ++d) {
-    if (!contains(dims, d)) sizes.push_back(x->sizes[d]);
-    else if (keepdim) sizes.push_back(1);
+    if (!contains(dims, d))
+      sizes.push_back(x->sizes[d]);
+    else if (keepdim)
+      sizes.push_back(1);
   }
   return sizes;
 }
@@ -155,7 +165,8 @@ Tensor expand_back(Run& r, Tensor g, const Dims& from, const Dims& dims, bool ke
 /// `acc_bytes` of a partial result: sums of half types are kept in fp32, extremes in the type itself.
 Tensor reduced(Run& r, const Tensor& x, const Dims& dims, bool keepdim, DType dtype, int acc_bytes = 0) {
   // The output of a reduction keeps the order of the remaining dimensions of its input.
-  Tensor y = x->on_host ? r.host(reduced_sizes(x, dims, keepdim), dtype) : r.empty(reduced_sizes(x, dims, keepdim), dtype);
+  Tensor y =
+      x->on_host ? r.host(reduced_sizes(x, dims, keepdim), dtype) : r.empty(reduced_sizes(x, dims, keepdim), dtype);
   // The kernel reads half types into a float result; any other input of another type is converted first.
   const bool fused = (x->dtype == DType::float16 || x->dtype == DType::bfloat16) && dtype == DType::float32;
   Tensor converted = x->on_host || x->dtype == dtype || fused ? Tensor() : r.empty_like(x, dtype);
@@ -268,7 +279,8 @@ ValueList variance(Run& r, Args& a) {
   Tensor y = r.empty(op::reduced_sizes(x, dims, keep), x->dtype);
   Tensor m = pair ? r.empty(op::reduced_sizes(x, dims, keep), x->dtype) : Tensor();
   op::reduction_scratch(r, x, y, dims, 16);
-  row_of(a).derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y}, reduction_constants(x, dims, keep));
+  row_of(a).derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y},
+                               reduction_constants(x, dims, keep));
   if (pair) return {y, m};
   return {y};
 }
@@ -302,7 +314,8 @@ ValueList run_scan(Run& r, Args& a) {
 ValueList run_cumulative_extreme(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   Tensor y = r.empty(x->sizes, x->dtype), index = r.empty(x->sizes, DType::int64);
-  Node* node = r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; });
+  Node* node =
+      r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; });
   r.save(node, x);
   r.save_output(node, index);
   return {y, index};
@@ -315,54 +328,74 @@ ValueList run_count_nonzero(Run& r, Args& a) {
   return {op::reduced(r, mask, dims_of(x, a, 1), false, DType::int64)};
 }
 
-constexpr const char* amax_formula = "self: scale_grad_by_count(restore_reduced_dims(grad, dim, keepdim, rank), restore_reduced_dims(result, dim, keepdim, rank) == self, dim)";
-constexpr const char* extreme_formula = "self: scale_grad_by_count(grad, self.isnan().logical_and_(result.isnan()).logical_or_(self == result), dim)";
-constexpr const char* prod_formula = "self: zero_mask = self == 0; zero_mask_count = zero_mask.sum(dim, true_); sum(zero_mask_count); restore_reduced_dims(grad, dim, keepdim, rank) * (restore_reduced_dims(result, dim, keepdim, rank) / self)";
-constexpr const char* var_formula = "self: (scale * restore_reduced_dims(grad, dim, keepdim, rank)) * (self - self.mean(dim, true_))";
+constexpr const char* amax_formula =
+    "self: scale_grad_by_count(restore_reduced_dims(grad, dim, keepdim, rank), restore_reduced_dims(result, dim, "
+    "keepdim, rank) == self, dim)";
+constexpr const char* extreme_formula =
+    "self: scale_grad_by_count(grad, self.isnan().logical_and_(result.isnan()).logical_or_(self == result), dim)";
+constexpr const char* prod_formula =
+    "self: zero_mask = self == 0; zero_mask_count = zero_mask.sum(dim, true_); sum(zero_mask_count); "
+    "restore_reduced_dims(grad, dim, keepdim, rank) * (restore_reduced_dims(result, dim, keepdim, rank) / self)";
+constexpr const char* var_formula =
+    "self: (scale * restore_reduced_dims(grad, dim, keepdim, rank)) * (self - self.mean(dim, true_))";
 constexpr const char* std_formula =
-    "self: grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0); (scale * restore_reduced_dims(grad_var, dim, keepdim, rank)) * (self - self.mean(dim, true_))";
+    "self: grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0); (scale * restore_reduced_dims(grad_var, dim, "
+    "keepdim, rank)) * (self - self.mean(dim, true_))";
 constexpr const char* var_mean_formula =
-    "self: gvar = defined(grad0) ? (scale * restore_reduced_dims(grad0, dim, keepdim, rank)) * (self - self.mean(dim, true_)) : none; "
+    "self: gvar = defined(grad0) ? (scale * restore_reduced_dims(grad0, dim, keepdim, rank)) * (self - self.mean(dim, "
+    "true_)) : none; "
     "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
     "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
 constexpr const char* std_mean_formula =
     "self: gstd = defined(grad0) ? (grad0 / (result0 * 2)).masked_fill_(result0 == 0, 0) : none; "
-    "gvar = defined(grad0) ? (scale * restore_reduced_dims(gstd, dim, keepdim, rank)) * (self - self.mean(dim, true_)) : none; "
+    "gvar = defined(grad0) ? (scale * restore_reduced_dims(gstd, dim, keepdim, rank)) * (self - self.mean(dim, true_)) "
+    ": none; "
     "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
     "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
 /// norm_backward by the order of the norm: 1, 2, and others from 2 up.
 constexpr const char* norm_formula =
-    "self: g = restore_reduced_dims(grad, dim, keepdim, rank); norm = restore_reduced_dims(result, dim, keepdim, rank); "
-    "scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? g / norm.pow(p - 1) : none; p > 2 ? share.masked_fill_(norm == 0, 0) : 0; "
+    "self: g = restore_reduced_dims(grad, dim, keepdim, rank); norm = restore_reduced_dims(result, dim, keepdim, "
+    "rank); "
+    "scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? g / norm.pow(p - 1) : none; p > 2 ? "
+    "share.masked_fill_(norm == 0, 0) : 0; "
     "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
 
-void add_derived(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel, const char* derivatives) {
+void add_derived(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
+                 const char* derivatives) {
   for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
 }
 
 }  // namespace
 
 void register_reductions(Registry& t) {
-  t.add("aten::sum", "self, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+  t.add("aten::sum", "self, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
   t.add("aten::sum.dim_IntList", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
     return {op::sum(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
   });
-  t.add("aten::mean", "self, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::mean(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+  t.add("aten::mean", "self, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {op::mean(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
   t.add("aten::mean.dim", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
     return {op::mean(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
   });
   add_derived(t, {"aten::amax", "aten::amin"}, "self, dim=[], keepdim=False", reduce_value, amax_formula);
   add_derived(t, {"aten::max", "aten::min", "aten::median"}, "self", reduce_value, extreme_formula);
   add_derived(t, {"aten::prod.dim_int"}, "self, dim, keepdim=False, dtype=None", reduce_value, prod_formula);
-  t.add("aten::prod", "self, dtype=None", [](Run& r, Args& a) -> ValueList {
-    Args b("aten::prod", {a[0]});
-    return reduce_value(r, b);
-  }, Fidelity::modelled).derivatives = Derivatives("self: grad * (result / self)");
+  t.add(
+       "aten::prod", "self, dtype=None",
+       [](Run& r, Args& a) -> ValueList {
+         Args b("aten::prod", {a[0]});
+         return reduce_value(r, b);
+       },
+       Fidelity::modelled)
+      .derivatives = Derivatives("self: grad * (result / self)");
   add_derived(t, {"aten::nansum"}, "self, dim=None, keepdim=False, dtype=None", reduce_value,
               "self: restore_reduced_dims(grad, dim, keepdim, rank).expand_like(self) * self.isnan().logical_not()");
   add_derived(t, {"aten::logsumexp"}, "self, dim, keepdim=False", run_logsumexp,
-              "self: restore_reduced_dims(grad, dim, keepdim, rank) * (self - restore_reduced_dims(result, dim, keepdim, rank)).exp()");
-  const char *correction = "self, dim=None, correction=None, keepdim=False", *unbiased = "self, dim, unbiased=True, keepdim=False";
+              "self: restore_reduced_dims(grad, dim, keepdim, rank) * (self - restore_reduced_dims(result, dim, "
+              "keepdim, rank)).exp()");
+  const char *correction = "self, dim=None, correction=None, keepdim=False",
+             *unbiased = "self, dim, unbiased=True, keepdim=False";
   add_derived(t, {"aten::var.correction"}, correction, variance, var_formula);
   add_derived(t, {"aten::std.correction"}, correction, variance, std_formula);
   add_derived(t, {"aten::var.dim"}, unbiased, variance, var_formula);
@@ -373,11 +406,14 @@ void register_reductions(Registry& t) {
   add_derived(t, {"aten::std_mean.correction"}, correction, variance, std_mean_formula);
   add_derived(t, {"aten::var_mean"}, "self, unbiased=True", variance, var_mean_formula);
   add_derived(t, {"aten::std_mean"}, "self, unbiased=True", variance, std_mean_formula);
-  add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm, norm_formula);
+  add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm,
+              norm_formula);
   add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
   add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
-  add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan, "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
-  add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan, "self: (result * grad).flip(dim).cumsum(dim).flip(dim) / self");
+  add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan,
+              "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
+  add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan,
+              "self: (result * grad).flip(dim).cumsum(dim).flip(dim) / self");
   for (const char* n : {"aten::cummax", "aten::cummin"}) t.add(n, "self, dim", run_cumulative_extreme);
   t.add("aten::count_nonzero.dim_IntList", "self, dim", run_count_nonzero);
   t.add("aten::aminmax", "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
@@ -386,17 +422,22 @@ void register_reductions(Registry& t) {
     Tensor low = r.empty(sizes, x->dtype), high = r.empty(sizes, x->dtype);
     return {low, high};
   });
-  for (const char* n : {"aten::any", "aten::all"}) t.add(n, "self", [](Run& r, Args& a) -> ValueList {
-    Tensor x = a.tensor(0);
-    return {x->on_host ? r.host({}, DType::boolean) : r.empty({}, DType::boolean)};
-  });
-  for (const char* n : {"aten::any.dim", "aten::all.dim", "aten::any.dims", "aten::all.dims", "aten::argmax", "aten::argmin"})
-    t.add(n, "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
+  for (const char* n : {"aten::any", "aten::all"})
+    t.add(n, "self", [](Run& r, Args& a) -> ValueList {
       Tensor x = a.tensor(0);
-      const Dims dims = op::normalized(x, a.none(1) ? Dims{} : a[1].is_list() ? a.dims(1) : Dims{a.integer(1)});
-      const bool arg = a.op().find("arg") != std::string_view::npos;
-      return {r.empty(op::reduced_sizes(x, dims, a.boolean(2)), arg ? DType::int64 : DType::boolean)};
-    }, Fidelity::modelled);
+      return {x->on_host ? r.host({}, DType::boolean) : r.empty({}, DType::boolean)};
+    });
+  for (const char* n :
+       {"aten::any.dim", "aten::all.dim", "aten::any.dims", "aten::all.dims", "aten::argmax", "aten::argmin"})
+    t.add(
+        n, "self, dim=None, keepdim=False",
+        [](Run& r, Args& a) -> ValueList {
+          Tensor x = a.tensor(0);
+          const Dims dims = op::normalized(x, a.none(1) ? Dims{} : a[1].is_list() ? a.dims(1) : Dims{a.integer(1)});
+          const bool arg = a.op().find("arg") != std::string_view::npos;
+          return {r.empty(op::reduced_sizes(x, dims, a.boolean(2)), arg ? DType::int64 : DType::boolean)};
+        },
+        Fidelity::modelled);
 }
 
 }  // namespace memplan

@@ -114,7 +114,9 @@ ValueList run_masked_scatter(Run& r, Args& a) {
 
 namespace op {
 
-void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit) { sort_linear_indices(r, n, indices, limit, Tensor()); }
+void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit) {
+  sort_linear_indices(r, n, indices, limit, Tensor());
+}
 
 void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit, const Tensor& values) {
   // Each index is wrapped and multiplied by its stride, then added to the first one's.
@@ -141,24 +143,35 @@ void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit
 }  // namespace op
 
 void register_scatter(Registry& t) {
-  add_write(t, {"aten::scatter.src", "aten::scatter_.src"}, "self, dim, index, src", "self: grad.scatter(dim, index, 0) | src: grad.gather(dim, index)");
-  add_write(t, {"aten::scatter.value", "aten::scatter_.value"}, "self, dim, index, value", "self: grad.scatter(dim, index, 0)");
-  add_write(t, {"aten::scatter_add", "aten::scatter_add_"}, "self, dim, index, src", "self: grad | src: grad.gather(dim, index)");
-  add_write(t, {"aten::scatter_reduce.two", "aten::scatter_reduce_.two"}, "self, dim, index, src, reduce, include_self=True",
+  add_write(t, {"aten::scatter.src", "aten::scatter_.src"}, "self, dim, index, src",
+            "self: grad.scatter(dim, index, 0) | src: grad.gather(dim, index)");
+  add_write(t, {"aten::scatter.value", "aten::scatter_.value"}, "self, dim, index, value",
+            "self: grad.scatter(dim, index, 0)");
+  add_write(t, {"aten::scatter_add", "aten::scatter_add_"}, "self, dim, index, src",
+            "self: grad | src: grad.gather(dim, index)");
+  add_write(t, {"aten::scatter_reduce.two", "aten::scatter_reduce_.two"},
+            "self, dim, index, src, reduce, include_self=True",
             "self, src: keep(self, src, result); {grad, grad.gather(dim, index)}");
-  for (const char* n : {"aten::scatter_reduce.two", "aten::scatter_reduce_.two"}) const_cast<Row*>(t.find(n))->fidelity = Fidelity::modelled;
+  for (const char* n : {"aten::scatter_reduce.two", "aten::scatter_reduce_.two"})
+    const_cast<Row*>(t.find(n))->fidelity = Fidelity::modelled;
   add_write(t, {"aten::index_add", "aten::index_add_"}, "self, dim, index, source, alpha=1",
             "self: grad | source: maybe_multiply(grad.index_select(dim, index).expand_like(source), alpha)");
-  add_write(t, {"aten::index_copy", "aten::index_copy_"}, "self, dim, index, source", "self: grad.index_fill(dim, index, 0) | source: grad.index_select(dim, index).expand_like(source)");
-  add_write(t, {"aten::index_fill.int_Scalar", "aten::index_fill_.int_Scalar"}, "self, dim, index, value", "self: grad.index_fill(dim, index, 0)");
-  for (const char* n : {"aten::index_put", "aten::_unsafe_index_put", "aten::index_put_"}) t.add(n, "self, indices, values, accumulate=False", run_index_put);
+  add_write(t, {"aten::index_copy", "aten::index_copy_"}, "self, dim, index, source",
+            "self: grad.index_fill(dim, index, 0) | source: grad.index_select(dim, index).expand_like(source)");
+  add_write(t, {"aten::index_fill.int_Scalar", "aten::index_fill_.int_Scalar"}, "self, dim, index, value",
+            "self: grad.index_fill(dim, index, 0)");
+  for (const char* n : {"aten::index_put", "aten::_unsafe_index_put", "aten::index_put_"})
+    t.add(n, "self, indices, values, accumulate=False", run_index_put);
   t.add("aten::masked_scatter", "self, mask, source", run_masked_scatter, Fidelity::modelled);
-  t.add("aten::copy_", "self, src", [](Run& r, Args& a) -> ValueList {
-    // The former value goes; the gradient of src is cast to its type by the engine.
-    Tensor x = a.tensor(0), src = a.tensor(1);
-    r.rebase(x, r.record({src}, {}, [](Run&, Node&, TensorList& g) { return TensorList{g[0]}; }));
-    return {x};
-  }, Fidelity::modelled);
+  t.add(
+      "aten::copy_", "self, src",
+      [](Run& r, Args& a) -> ValueList {
+        // The former value goes; the gradient of src is cast to its type by the engine.
+        Tensor x = a.tensor(0), src = a.tensor(1);
+        r.rebase(x, r.record({src}, {}, [](Run&, Node&, TensorList& g) { return TensorList{g[0]}; }));
+        return {x};
+      },
+      Fidelity::modelled);
 }
 
 }  // namespace memplan

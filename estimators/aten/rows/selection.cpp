@@ -13,7 +13,10 @@ ValueList run_where(Run& r, Args& a) {
   Tensor sides[2];
   for (int i = 0; i < 2; ++i)
     if (a[i + 1].is_tensor()) sides[i] = a.tensor(i + 1);
-  const DType dtype = sides[0] && sides[1] ? op::result_type({sides[0], sides[1]}) : sides[0] ? sides[0]->dtype : sides[1] ? sides[1]->dtype : DType::float32;
+  const DType dtype = sides[0] && sides[1] ? op::result_type({sides[0], sides[1]})
+                      : sides[0]           ? sides[0]->dtype
+                      : sides[1]           ? sides[1]->dtype
+                                           : DType::float32;
   for (Tensor& t : sides)
     if (!t) t = r.empty({}, dtype);
   Tensor y = op::pointwise(r, {a.tensor(0), sides[0], sides[1]}, dtype);
@@ -24,7 +27,8 @@ ValueList run_where(Run& r, Args& a) {
 }
 
 constexpr const char* clamp_formula =
-    "self: two ? where((self >= min).logical_and_(self <= max), grad, scalar_like(grad)) : where(self >= bound, grad, scalar_like(grad))";
+    "self: two ? where((self >= min).logical_and_(self <= max), grad, scalar_like(grad)) : where(self >= bound, grad, "
+    "scalar_like(grad))";
 
 Bindings clamp_bounds(const Row& row, const Args& a) {
   Bindings bound = constants_of(row, a);
@@ -70,9 +74,11 @@ ValueList run_masked_fill(Run& r, Args& a) {
 
 ValueList run_identity(Run&, Args& a) { return {a[0]}; }
 
-void add_fused(Registry& t, std::initializer_list<const char*> names, const char* schema, int operands, const char* derivatives) {
+void add_fused(Registry& t, std::initializer_list<const char*> names, const char* schema, int operands,
+               const char* derivatives) {
   for (const char* n : names) {
-    const bool in_place = std::string_view(n).find("_.") != std::string_view::npos || n[std::string_view(n).size() - 1] == '_';
+    const bool in_place =
+        std::string_view(n).find("_.") != std::string_view::npos || n[std::string_view(n).size() - 1] == '_';
     Row& row = t.add(n, schema, in_place ? run_elementwise_ : run_elementwise);
     row.operands = operands;
     row.derivatives = Derivatives(derivatives);
@@ -83,23 +89,32 @@ void add_fused(Registry& t, std::initializer_list<const char*> names, const char
 
 void register_selection(Registry& t) {
   for (const char* n : {"aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar"})
-    t.add(n, "condition, self, other", run_where).derivatives = Derivatives("self: where(condition, grad, 0) | other: where(condition, 0, grad)");
+    t.add(n, "condition, self, other", run_where).derivatives =
+        Derivatives("self: where(condition, grad, 0) | other: where(condition, 0, grad)");
   for (const char* n : {"aten::clamp", "aten::clip", "aten::clamp.Tensor", "aten::clamp_", "aten::clip_"})
     t.add(n, "self, min=None, max=None", run_clamp).derivatives = Derivatives(clamp_formula);
   for (const char* n : {"aten::clamp_min", "aten::clamp_max", "aten::clamp_min_", "aten::clamp_max_"})
     t.add(n, "self, bound", run_clamp).derivatives = Derivatives(clamp_formula);
-  t.add("aten::clamp_min.Tensor", "self, min", run_clamp).derivatives =
-      Derivatives("self: where(self >= min, grad, scalar_like(grad)) | min: where(self < min, grad, scalar_like(grad))");
-  t.add("aten::clamp_max.Tensor", "self, max", run_clamp).derivatives =
-      Derivatives("self: where(self <= max, grad, scalar_like(grad)) | max: where(self > max, grad, scalar_like(grad))");
-  for (const char* n : {"aten::masked_fill.Scalar", "aten::masked_fill.Tensor", "aten::masked_fill_.Scalar", "aten::masked_fill_.Tensor"})
+  t.add("aten::clamp_min.Tensor", "self, min", run_clamp).derivatives = Derivatives(
+      "self: where(self >= min, grad, scalar_like(grad)) | min: where(self < min, grad, scalar_like(grad))");
+  t.add("aten::clamp_max.Tensor", "self, max", run_clamp).derivatives = Derivatives(
+      "self: where(self <= max, grad, scalar_like(grad)) | max: where(self > max, grad, scalar_like(grad))");
+  for (const char* n : {"aten::masked_fill.Scalar", "aten::masked_fill.Tensor", "aten::masked_fill_.Scalar",
+                        "aten::masked_fill_.Tensor"})
     t.add(n, "self, mask, value", run_masked_fill).derivatives = Derivatives("self: masked_fill(grad, mask, 0)");
   const char* fused = "self, tensor1, tensor2, value=1";
-  add_fused(t, {"aten::addcmul", "aten::addcmul_"}, fused, 3, "self: grad | tensor1: grad * (tensor2 * value) | tensor2: grad * (tensor1 * value)");
-  add_fused(t, {"aten::addcdiv", "aten::addcdiv_"}, fused, 3, "self: grad | tensor1: grad * (value / tensor2) | tensor2: -grad * (value * tensor1 / (tensor2 * tensor2))");
-  add_fused(t, {"aten::lerp.Scalar", "aten::lerp_.Scalar"}, "self, end, weight", 2, "self: grad * (1 - weight) | end: grad * weight");
-  add_fused(t, {"aten::lerp.Tensor", "aten::lerp_.Tensor"}, "self, end, weight", 3, "self: grad * (1 - weight) | end: grad * weight | weight: grad * (end - self)");
-  for (const char* n : {"aten::fill_.Scalar", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::fill_.Tensor"}) t.add(n, "self, a=None, b=None", run_identity);
+  add_fused(t, {"aten::addcmul", "aten::addcmul_"}, fused, 3,
+            "self: grad | tensor1: grad * (tensor2 * value) | tensor2: grad * (tensor1 * value)");
+  add_fused(
+      t, {"aten::addcdiv", "aten::addcdiv_"}, fused, 3,
+      "self: grad | tensor1: grad * (value / tensor2) | tensor2: -grad * (value * tensor1 / (tensor2 * tensor2))");
+  add_fused(t, {"aten::lerp.Scalar", "aten::lerp_.Scalar"}, "self, end, weight", 2,
+            "self: grad * (1 - weight) | end: grad * weight");
+  add_fused(t, {"aten::lerp.Tensor", "aten::lerp_.Tensor"}, "self, end, weight", 3,
+            "self: grad * (1 - weight) | end: grad * weight | weight: grad * (end - self)");
+  for (const char* n :
+       {"aten::fill_.Scalar", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::fill_.Tensor"})
+    t.add(n, "self, a=None, b=None", run_identity);
 }
 
 }  // namespace memplan

@@ -90,16 +90,23 @@ ValueList run_noise_dropout(Run& r, Args& a) {
 
 void register_softmax(Registry& t) {
   for (const char* n : {"aten::softmax.int", "aten::softmax"})
-    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
+    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList {
+      return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))};
+    });
   t.add("aten::_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
-    return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
+    return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)),
+                        a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
   });
   for (const char* n : {"aten::log_softmax.int", "aten::log_softmax"})
-    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList { return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))}; });
+    t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList {
+      return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))};
+    });
   t.add("aten::_log_softmax", "self, dim, half_to_float", [](Run& r, Args& a) -> ValueList {
-    return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
+    return {op::log_softmax(r, a.tensor(0), static_cast<int>(a.integer(1)),
+                            a.boolean(2) ? std::optional(DType::float32) : std::nullopt)};
   });
-  t.add("aten::dropout", "input, p, train", [](Run& r, Args& a) -> ValueList { return {op::dropout(r, a.tensor(0), a.number(1), a.boolean(2))}; });
+  t.add("aten::dropout", "input, p, train",
+        [](Run& r, Args& a) -> ValueList { return {op::dropout(r, a.tensor(0), a.number(1), a.boolean(2))}; });
   t.add("aten::native_dropout", "input, p, train", [](Run& r, Args& a) -> ValueList {
     Tensor mask;
     Tensor y = op::dropout(r, a.tensor(0), a.number(1), a.none(2) || a.boolean(2), &mask);
@@ -107,7 +114,8 @@ void register_softmax(Registry& t) {
     return {y, mask};
   });
   t.add("aten::dropout_", "input, p, train", run_dropout_);
-  for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"}) t.add(n, "input, p, train", run_noise_dropout);
+  for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"})
+    t.add(n, "input, p, train", run_noise_dropout);
 }
 
 }  // namespace memplan

@@ -10,7 +10,8 @@ namespace {
 
 /// Values and int64 indices; the gradient is scattered into zeros of the input's shape.
 ValueList record_chosen(Run& r, const Tensor& x, const Tensor& y, const Tensor& index) {
-  Node* node = r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+  Node* node = r.record(
+      {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
   if (node) r.save_output(node, index);
   return {y, index};
 }
@@ -22,9 +23,10 @@ ValueList two_outputs(Run& r, const Tensor& x, const Dims& sizes) {
 
 /// topk by several blocks per slice (mbtopk): where slices are few and long enough.
 bool many_blocks(std::int64_t slices, std::int64_t size) {
-  return (slices <= 20 && size >= 20000) || (slices > 20 && slices <= 40 && size >= 10000) || (slices > 40 && slices <= 80 && size >= 8000) ||
-         (slices > 80 && slices < 200 && size >= 5000) || (slices >= 200 && slices < 800 && size >= 3000) ||
-         (slices >= 800 && slices <= 4000 && size >= 800) || (slices > 4000 && size >= 400);
+  return (slices <= 20 && size >= 20000) || (slices > 20 && slices <= 40 && size >= 10000) ||
+         (slices > 40 && slices <= 80 && size >= 8000) || (slices > 80 && slices < 200 && size >= 5000) ||
+         (slices >= 200 && slices < 800 && size >= 3000) || (slices >= 800 && slices <= 4000 && size >= 800) ||
+         (slices > 4000 && size >= 400);
 }
 
 ValueList run_topk(Run& r, Args& a) {
@@ -40,7 +42,8 @@ ValueList run_topk(Run& r, Args& a) {
     const std::int64_t items = std::clamp<std::int64_t>((x->numel() + resident - 1) / resident, 4, 64);
     const std::int64_t blocks = slices * ((size + items * 256 - 1) / (items * 256));
     const DType u8 = DType::uint8;
-    Tensor values = r.empty({slices}, x->dtype), semaphores = r.empty({slices * 8}, u8), wanted = r.empty({slices * 8}, u8);
+    Tensor values = r.empty({slices}, x->dtype), semaphores = r.empty({slices * 8}, u8),
+           wanted = r.empty({slices * 8}, u8);
     Tensor counts = r.empty({blocks * 512}, u8), sums = r.empty({slices * 1024}, u8);
     Tensor within = r.empty({blocks * 4}, u8), at = r.empty({blocks * 4}, u8);
     { Tensor temp = r.scratch(scan_temp(blocks, 4096)); }
@@ -58,8 +61,10 @@ ValueList run_topk(Run& r, Args& a) {
 
 /// Up to 4096 items a slice is sorted in place by one block; longer ones by CUB.
 ValueList sorted(Run& r, const Tensor& x, int dim) {
-  Tensor y = x->on_host ? r.host(x->sizes, x->dtype) : r.empty_like(x), index = x->on_host ? r.host(x->sizes, DType::int64) : r.empty_like(x, DType::int64);
-  const std::int64_t size = x->rank() > 0 ? x->sizes[op::wrap_dim(dim, x->rank())] : 1, slices = size > 0 ? x->numel() / size : 0;
+  Tensor y = x->on_host ? r.host(x->sizes, x->dtype) : r.empty_like(x),
+         index = x->on_host ? r.host(x->sizes, DType::int64) : r.empty_like(x, DType::int64);
+  const std::int64_t size = x->rank() > 0 ? x->sizes[op::wrap_dim(dim, x->rank())] : 1,
+                     slices = size > 0 ? x->numel() / size : 0;
   const int bytes = bits_of(x->dtype) / 8;
   if (size > 4096 && slices > 1) {
     // One sort of everything by value, then a stable one by slice.
@@ -91,8 +96,10 @@ ValueList run_by_dim(Run& r, Args& a) {
   const std::size_t first = a.op() == "aten::kthvalue" ? 2 : 1;
   const int d = op::wrap_dim(a.integer(first), x->rank());
   Dims sizes = x->sizes;
-  if (a.boolean(first + 1)) sizes[d] = 1;
-  else sizes.erase(d);
+  if (a.boolean(first + 1))
+    sizes[d] = 1;
+  else
+    sizes.erase(d);
   return two_outputs(r, x, sizes);
 }
 
@@ -112,7 +119,8 @@ ValueList run_multinomial(Run& r, Args& a) {
   Tensor out = r.empty(sizes, DType::int64);
   Tensor valid;
   {
-    Tensor top = whole(p->dtype), below = r.empty({}, DType::boolean), bottom = whole(p->dtype), above = r.empty({}, DType::boolean);
+    Tensor top = whole(p->dtype), below = r.empty({}, DType::boolean), bottom = whole(p->dtype),
+           above = r.empty({}, DType::boolean);
     valid = r.empty({}, DType::boolean);
     above.reset();
     bottom.reset();
@@ -149,7 +157,8 @@ void register_sorting(Registry& t) {
     Restore<bool> no_grad(r.grad_mode, false);
     return {sorted(r, a.tensor(0), static_cast<int>(a.integer(1)))[1]};
   });
-  for (const char* n : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"}) t.add(n, "self, dim=-1, keepdim=False", run_by_dim);
+  for (const char* n : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"})
+    t.add(n, "self, dim=-1, keepdim=False", run_by_dim);
   t.add("aten::kthvalue", "self, k, dim=-1, keepdim=False", run_by_dim);
   t.add("aten::multinomial", "self, num_samples, replacement=False, generator=None", run_multinomial);
 }

@@ -10,11 +10,14 @@ struct Windows {
   Dims kernel, dilation, padding, stride;
 };
 
-Windows windows(const Args& a, std::size_t first) { return {a.dims_n(first, 2), a.dims_n(first + 1, 2), a.dims_n(first + 2, 2), a.dims_n(first + 3, 2)}; }
+Windows windows(const Args& a, std::size_t first) {
+  return {a.dims_n(first, 2), a.dims_n(first + 1, 2), a.dims_n(first + 2, 2), a.dims_n(first + 3, 2)};
+}
 
 Dims column_sizes(const Dims& x, const Windows& w) {
   std::int64_t columns = 1;
-  for (int i = 0; i < 2; ++i) columns *= (x[2 + i] + 2 * w.padding[i] - w.dilation[i] * (w.kernel[i] - 1) - 1) / w.stride[i] + 1;
+  for (int i = 0; i < 2; ++i)
+    columns *= (x[2 + i] + 2 * w.padding[i] - w.dilation[i] * (w.kernel[i] - 1) - 1) / w.stride[i] + 1;
   return {x[0], checked_mul(x[1], w.kernel[0] * w.kernel[1]), columns};
 }
 

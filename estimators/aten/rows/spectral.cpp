@@ -12,14 +12,16 @@ DType real_of(DType d) { return d == DType::complex128 ? DType::float64 : d == D
 /// The transformed dimensions: `dim` where given, else the last one, two or all.
 Dims transformed(const Tensor& x, const Value& dim, int count) {
   Dims dims;
-  if (!dim.is_none()) dims = dim.is_list() ? to_dims(dim, "a Fourier transform") : Dims{to_int(dim, "a Fourier transform")};
+  if (!dim.is_none())
+    dims = dim.is_list() ? to_dims(dim, "a Fourier transform") : Dims{to_int(dim, "a Fourier transform")};
   else
     for (int i = count > 0 ? x->rank() - count : 0; i < x->rank(); ++i) dims.push_back(i);
   for (auto& d : dims) d = op::wrap_dim(d, x->rank());
   return dims;
 }
 
-/// Real to half of a complex spectrum. Backward: the half is padded to a full one, transformed, and its real part taken.
+/// Real to half of a complex spectrum. Backward: the half is padded to a full one, transformed, and its real part
+/// taken.
 ValueList run_to_half(Run& r, Args& a, int count) {
   Tensor x = a.tensor(0);
   const Dims dims = transformed(x, a[2], count);
@@ -47,7 +49,8 @@ ValueList run_from_half(Run& r, Args& a, int count) {
   if (!a.none(1)) sizes[last] = a[1].is_list() ? a.dims(1).back() : a.integer(1);
   Tensor y = r.empty(sizes, real_of(x->dtype));
   { Tensor copy = r.empty(x->sizes, x->dtype); }
-  r.record({x}, {y}, [from = x->sizes, d = x->dtype](Run& r, Node&, TensorList&) { return TensorList{r.empty(from, d)}; });
+  r.record({x}, {y},
+           [from = x->sizes, d = x->dtype](Run& r, Node&, TensorList&) { return TensorList{r.empty(from, d)}; });
   return {y};
 }
 
@@ -79,7 +82,8 @@ Tensor as_pairs(Run& r, const Tensor& x) {
 
 Tensor as_complex(Run& r, const Tensor& x) {
   Dims sizes = x->sizes, strides = x->strides;
-  if (sizes.empty() || sizes.back() != 2) fail_input("view_as_complex needs a last dimension of 2", "aten::view_as_complex");
+  if (sizes.empty() || sizes.back() != 2)
+    fail_input("view_as_complex needs a last dimension of 2", "aten::view_as_complex");
   sizes.erase(sizes.size() - 1);
   strides.erase(strides.size() - 1);
   for (auto& s : strides) s /= 2;
@@ -93,13 +97,20 @@ Tensor as_complex(Run& r, const Tensor& x) {
 void register_spectral(Registry& t) {
   const char* schema = "self, n=None, dim=None, norm=None";
   auto modelled = Fidelity::modelled;
-  t.add("aten::fft_rfft", schema, [](Run& r, Args& a) { return run_to_half(r, a, 1); }, modelled);
-  t.add("aten::fft_rfft2", schema, [](Run& r, Args& a) { return run_to_half(r, a, 2); }, modelled);
-  t.add("aten::fft_rfftn", schema, [](Run& r, Args& a) { return run_to_half(r, a, 0); }, modelled);
-  t.add("aten::fft_irfft", schema, [](Run& r, Args& a) { return run_from_half(r, a, 1); }, modelled);
-  t.add("aten::fft_irfft2", schema, [](Run& r, Args& a) { return run_from_half(r, a, 2); }, modelled);
-  t.add("aten::fft_irfftn", schema, [](Run& r, Args& a) { return run_from_half(r, a, 0); }, modelled);
-  for (const char* n : {"aten::fft_fft", "aten::fft_ifft", "aten::fft_fft2", "aten::fft_ifft2", "aten::fft_fftn", "aten::fft_ifftn"})
+  t.add(
+      "aten::fft_rfft", schema, [](Run& r, Args& a) { return run_to_half(r, a, 1); }, modelled);
+  t.add(
+      "aten::fft_rfft2", schema, [](Run& r, Args& a) { return run_to_half(r, a, 2); }, modelled);
+  t.add(
+      "aten::fft_rfftn", schema, [](Run& r, Args& a) { return run_to_half(r, a, 0); }, modelled);
+  t.add(
+      "aten::fft_irfft", schema, [](Run& r, Args& a) { return run_from_half(r, a, 1); }, modelled);
+  t.add(
+      "aten::fft_irfft2", schema, [](Run& r, Args& a) { return run_from_half(r, a, 2); }, modelled);
+  t.add(
+      "aten::fft_irfftn", schema, [](Run& r, Args& a) { return run_from_half(r, a, 0); }, modelled);
+  for (const char* n :
+       {"aten::fft_fft", "aten::fft_ifft", "aten::fft_fft2", "aten::fft_ifft2", "aten::fft_fftn", "aten::fft_ifftn"})
     t.add(n, schema, run_complex, modelled);
   t.add("aten::view_as_real", "self", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0), y = as_pairs(r, x);

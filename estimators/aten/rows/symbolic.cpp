@@ -33,11 +33,21 @@ void register_symbolic(Registry& t) {
       return {Value(x->sizes[op::wrap_dim(a.integer(1), x->rank())])};
     });
   t.add("aten::sym_numel", "self", [](Run&, Args& a) -> ValueList { return {Value(a.tensor(0)->numel())}; });
-  t.add("_operator.add", "a, b", [](Run&, Args& a) { return arithmetic(a, checked_add, [](double x, double y) { return x + y; }); });
-  t.add("_operator.sub", "a, b", [](Run&, Args& a) { return arithmetic(a, [](auto x, auto y) { return checked_add(x, -y); }, [](double x, double y) { return x - y; }); });
-  t.add("_operator.mul", "a, b", [](Run&, Args& a) { return arithmetic(a, checked_mul, [](double x, double y) { return x * y; }); });
-  t.add("_operator.floordiv", "a, b", [](Run&, Args& a) { return arithmetic(a, floor_div, [](double x, double y) { return std::floor(x / y); }); });
-  t.add("_operator.mod", "a, b", [](Run&, Args& a) { return arithmetic(a, [](auto x, auto y) { return x - y * floor_div(x, y); }, [](double x, double y) { return x - y * std::floor(x / y); }); });
+  t.add("_operator.add", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, checked_add, [](double x, double y) { return x + y; }); });
+  t.add("_operator.sub", "a, b", [](Run&, Args& a) {
+    return arithmetic(
+        a, [](auto x, auto y) { return checked_add(x, -y); }, [](double x, double y) { return x - y; });
+  });
+  t.add("_operator.mul", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, checked_mul, [](double x, double y) { return x * y; }); });
+  t.add("_operator.floordiv", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, floor_div, [](double x, double y) { return std::floor(x / y); }); });
+  t.add("_operator.mod", "a, b", [](Run&, Args& a) {
+    return arithmetic(
+        a, [](auto x, auto y) { return x - y * floor_div(x, y); },
+        [](double x, double y) { return x - y * std::floor(x / y); });
+  });
   t.add("_operator.truediv", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) / a.number(1))}; });
   t.add("_operator.pow", "a, b", [](Run&, Args& a) -> ValueList {
     const double p = std::pow(a.number(0), a.number(1));
@@ -45,11 +55,17 @@ void register_symbolic(Registry& t) {
     return {Value(p)};
   });
   t.add("_operator.neg", "a", [](Run&, Args& a) -> ValueList { return {Value(-a.integer(0))}; });
-  for (const char* n : {"torch.sym_max", "builtins.max"}) t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::max(a.integer(0), a.integer(1)))}; });
-  for (const char* n : {"torch.sym_min", "builtins.min"}) t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::min(a.integer(0), a.integer(1)))}; });
-  for (const char* n : {"math.trunc", "math.floor", "torch.sym_int"}) t.add(n, "a", [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::floor(a.number(0))))}; });
-  t.add("math.ceil", "a", [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::ceil(a.number(0))))}; });
-  for (const char* n : {"torch.sym_float", "aten::sym_float"}) t.add(n, "a", [](Run&, Args& a) -> ValueList { return {Value(a.number(0))}; });
+  for (const char* n : {"torch.sym_max", "builtins.max"})
+    t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::max(a.integer(0), a.integer(1)))}; });
+  for (const char* n : {"torch.sym_min", "builtins.min"})
+    t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::min(a.integer(0), a.integer(1)))}; });
+  for (const char* n : {"math.trunc", "math.floor", "torch.sym_int"})
+    t.add(n, "a",
+          [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::floor(a.number(0))))}; });
+  t.add("math.ceil", "a",
+        [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::ceil(a.number(0))))}; });
+  for (const char* n : {"torch.sym_float", "aten::sym_float"})
+    t.add(n, "a", [](Run&, Args& a) -> ValueList { return {Value(a.number(0))}; });
   t.add("_operator.eq", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) == a.number(1))}; });
   t.add("_operator.ne", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) != a.number(1))}; });
   t.add("_operator.lt", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) < a.number(1))}; });

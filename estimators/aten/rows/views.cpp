@@ -10,11 +10,14 @@ Dims infer_size(Dims sizes, std::int64_t numel) {
   int open = -1;
   std::int64_t known = 1;
   for (int i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == -1) open = i;
-    else known = checked_mul(known, sizes[i]);
+    if (sizes[i] == -1)
+      open = i;
+    else
+      known = checked_mul(known, sizes[i]);
   }
   if (open >= 0) {
-    if (known == 0 || numel % known != 0) fail_input("a reshape does not fit the number of elements", {}, "the model may fix a dimension that you changed");
+    if (known == 0 || numel % known != 0)
+      fail_input("a reshape does not fit the number of elements", {}, "the model may fix a dimension that you changed");
     sizes[open] = numel / known;
   } else if (known != numel) {
     fail_input("a reshape does not fit the number of elements", {}, "the model may fix a dimension that you changed");
@@ -63,7 +66,8 @@ Tensor view(Run& r, const Tensor& x, Dims sizes) {
   sizes = infer_size(sizes, x->numel());
   auto strides = view_strides(*x, sizes);
   if (!strides) fail_input("a view does not fit the strides of its tensor", {}, "PyTorch would refuse it too");
-  return recorded(r, x, r.alias(x, sizes, *strides, x->offset), [from = x->sizes](Run& r, const Tensor& g) { return reshape(r, g, from); });
+  return recorded(r, x, r.alias(x, sizes, *strides, x->offset),
+                  [from = x->sizes](Run& r, const Tensor& g) { return reshape(r, g, from); });
 }
 
 Tensor reshape(Run& r, const Tensor& x, Dims sizes) {
@@ -82,7 +86,8 @@ Tensor permute(Run& r, const Tensor& x, const Dims& order) {
     strides.push_back(x->strides[d]);
     inverse[d] = i;
   }
-  return recorded(r, x, r.alias(x, sizes, strides, x->offset), [inverse](Run& r, const Tensor& g) { return permute(r, g, inverse); });
+  return recorded(r, x, r.alias(x, sizes, strides, x->offset),
+                  [inverse](Run& r, const Tensor& g) { return permute(r, g, inverse); });
 }
 
 Tensor transpose(Run& r, const Tensor& x, int a, int b) {
@@ -106,9 +111,13 @@ Tensor expand(Run& r, const Tensor& x, Dims sizes) {
     const std::int64_t have = d >= 0 ? x->sizes[d] : 1;
     const std::int64_t stride = d >= 0 ? x->strides[d] : (i + 1 < sizes.size() ? sizes[i + 1] * strides[i + 1] : 1);
     if (sizes[i] == -1) sizes[i] = have;
-    if (have == sizes[i]) strides[i] = stride;
-    else if (have == 1) strides[i] = 0;
-    else fail_input("an expand does not fit the shape of its tensor", {}, "the model may fix a dimension that you changed");
+    if (have == sizes[i])
+      strides[i] = stride;
+    else if (have == 1)
+      strides[i] = 0;
+    else
+      fail_input("an expand does not fit the shape of its tensor", {},
+                 "the model may fix a dimension that you changed");
   }
   Tensor y = r.alias(x, sizes, strides, x->offset);
   return recorded(r, x, y, [from = x->sizes](Run& r, const Tensor& g) { return sum_to(r, g, from); });
@@ -120,7 +129,8 @@ Tensor unsqueeze(Run& r, const Tensor& x, int dim) {
   const std::int64_t stride = d >= x->rank() ? 1 : sizes[d] * strides[d];
   sizes.insert(d, 1);
   strides.insert(d, stride);
-  return recorded(r, x, r.alias(x, sizes, strides, x->offset), [d](Run& r, const Tensor& g) { return squeeze(r, g, d); });
+  return recorded(r, x, r.alias(x, sizes, strides, x->offset),
+                  [d](Run& r, const Tensor& g) { return squeeze(r, g, d); });
 }
 
 Tensor squeeze(Run& r, const Tensor& x, int dim) {
@@ -129,7 +139,8 @@ Tensor squeeze(Run& r, const Tensor& x, int dim) {
   Dims sizes = x->sizes, strides = x->strides;
   sizes.erase(d);
   strides.erase(d);
-  return recorded(r, x, r.alias(x, sizes, strides, x->offset), [d](Run& r, const Tensor& g) { return unsqueeze(r, g, d); });
+  return recorded(r, x, r.alias(x, sizes, strides, x->offset),
+                  [d](Run& r, const Tensor& g) { return unsqueeze(r, g, d); });
 }
 
 Tensor select(Run& r, const Tensor& x, int dim, std::int64_t index) {
@@ -140,7 +151,8 @@ Tensor select(Run& r, const Tensor& x, int dim, std::int64_t index) {
   sizes.erase(d);
   strides.erase(d);
   // select_backward: zeros of the full size, into which the gradient is copied.
-  return recorded(r, x, r.alias(x, sizes, strides, offset), [from = x->sizes](Run& r, const Tensor& g) { return r.empty(from, g->dtype); });
+  return recorded(r, x, r.alias(x, sizes, strides, offset),
+                  [from = x->sizes](Run& r, const Tensor& g) { return r.empty(from, g->dtype); });
 }
 
 Tensor slice(Run& r, const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
@@ -155,7 +167,8 @@ Tensor slice(Run& r, const Tensor& x, int dim, std::int64_t start, std::int64_t 
   sizes[d] = (end - start + step - 1) / step;
   const std::int64_t offset = x->offset + start * strides[d];
   strides[d] *= step;
-  return recorded(r, x, r.alias(x, sizes, strides, offset), [from = x->sizes](Run& r, const Tensor& g) { return r.empty(from, g->dtype); });
+  return recorded(r, x, r.alias(x, sizes, strides, offset),
+                  [from = x->sizes](Run& r, const Tensor& g) { return r.empty(from, g->dtype); });
 }
 
 TensorList split(Run& r, const Tensor& x, const Dims& sizes, int dim) {
@@ -225,8 +238,10 @@ void register_views(Registry& t) {
   for (const char* name : {"aten::reshape", "aten::view_copy"})
     t.add(name, "self, shape", [](Run& r, Args& a) -> ValueList { return {op::reshape(r, a.tensor(0), a.dims(1))}; });
   for (const char* name : {"aten::view_as", "aten::reshape_as"})
-    t.add(name, "self, other", [](Run& r, Args& a) -> ValueList { return {op::reshape(r, a.tensor(0), a.tensor(1)->sizes)}; });
-  t.add("aten::permute", "self, dims", [](Run& r, Args& a) -> ValueList { return {op::permute(r, a.tensor(0), a.dims(1))}; });
+    t.add(name, "self, other",
+          [](Run& r, Args& a) -> ValueList { return {op::reshape(r, a.tensor(0), a.tensor(1)->sizes)}; });
+  t.add("aten::permute", "self, dims",
+        [](Run& r, Args& a) -> ValueList { return {op::permute(r, a.tensor(0), a.dims(1))}; });
   for (const char* name : {"aten::transpose.int", "aten::transpose", "aten::swapaxes"})
     t.add(name, "self, dim0, dim1", [](Run& r, Args& a) -> ValueList {
       return {op::transpose(r, a.tensor(0), static_cast<int>(a.integer(1)), static_cast<int>(a.integer(2)))};
@@ -234,10 +249,14 @@ void register_views(Registry& t) {
   t.add("aten::t", "self", [](Run& r, Args& a) -> ValueList { return {op::t(r, a.tensor(0))}; });
   for (const char* name : {"aten::mT", "aten::numpy_T"})
     t.add(name, "self", [](Run& r, Args& a) -> ValueList { return {op::transpose(r, a.tensor(0), -2, -1)}; });
-  t.add("aten::expand", "self, size, implicit=False", [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.dims(1))}; });
-  t.add("aten::expand_as", "self, other", [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.tensor(1)->sizes)}; });
-  t.add("aten::unsqueeze", "self, dim", [](Run& r, Args& a) -> ValueList { return {op::unsqueeze(r, a.tensor(0), static_cast<int>(a.integer(1)))}; });
-  t.add("aten::squeeze.dim", "self, dim", [](Run& r, Args& a) -> ValueList { return {op::squeeze(r, a.tensor(0), static_cast<int>(a.integer(1)))}; });
+  t.add("aten::expand", "self, size, implicit=False",
+        [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.dims(1))}; });
+  t.add("aten::expand_as", "self, other",
+        [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.tensor(1)->sizes)}; });
+  t.add("aten::unsqueeze", "self, dim",
+        [](Run& r, Args& a) -> ValueList { return {op::unsqueeze(r, a.tensor(0), static_cast<int>(a.integer(1)))}; });
+  t.add("aten::squeeze.dim", "self, dim",
+        [](Run& r, Args& a) -> ValueList { return {op::squeeze(r, a.tensor(0), static_cast<int>(a.integer(1)))}; });
   t.add("aten::squeeze.dims", "self, dim", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     Dims dims = a.dims(1);
@@ -256,7 +275,8 @@ void register_views(Registry& t) {
     return {op::select(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer(2))};
   });
   t.add("aten::slice.Tensor", "self, dim=0, start=None, end=None, step=1", [](Run& r, Args& a) -> ValueList {
-    return {op::slice(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer_or(2, 0), a.integer_or(3, INT64_MAX), a.integer(4))};
+    return {op::slice(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer_or(2, 0), a.integer_or(3, INT64_MAX),
+                      a.integer(4))};
   });
   // x[a:b] of Python: a slice that takes everything is left out (applySlice of python_variable_indexing.cpp), which
   // tracing does not do.
@@ -302,12 +322,14 @@ void register_views(Registry& t) {
     sizes.erase(d);
     strides.erase(d);
     TensorList parts;
-    for (std::int64_t i = 0; i < x->sizes[d]; ++i) parts.push_back(r.alias(x, sizes, strides, x->offset + i * x->strides[d]));
+    for (std::int64_t i = 0; i < x->sizes[d]; ++i)
+      parts.push_back(r.alias(x, sizes, strides, x->offset + i * x->strides[d]));
     // unbind_backward: stack of the pieces' gradients, zeros for those without one.
     r.record({x}, parts, [sizes, d, dtype = x->dtype](Run& r, Node&, TensorList& g) {
       TensorList pieces;
       // A missing piece is expanded from a scalar of its own.
-      for (const Tensor& piece : g) pieces.push_back(op::unsqueeze(r, piece ? piece : op::expand(r, r.empty({}, dtype), sizes), d));
+      for (const Tensor& piece : g)
+        pieces.push_back(op::unsqueeze(r, piece ? piece : op::expand(r, r.empty({}, dtype), sizes), d));
       Tensor grad = op::cat(r, pieces, d);
       for (Tensor& piece : pieces) piece.reset();
       return TensorList{grad};

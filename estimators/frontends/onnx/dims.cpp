@@ -17,7 +17,8 @@ namespace {
 
 std::string lower_case(std::string_view s) {
   std::string out(s);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
 }
 
@@ -72,7 +73,8 @@ class Expression {
     auto a = factor(depth);
     while (a) {
       const bool power = take("**"), floor = !power && take("//"), times = !power && !floor && take("*");
-      const bool divide = !power && !floor && !times && take("/"), modulo = !power && !floor && !times && !divide && take("%");
+      const bool divide = !power && !floor && !times && take("/"),
+                 modulo = !power && !floor && !times && !divide && take("%");
       if (!power && !floor && !times && !divide && !modulo) break;
       const auto b = factor(depth);
       if (!b || ((floor || divide || modulo) && *b == 0)) return std::nullopt;
@@ -97,7 +99,9 @@ class Expression {
     }
     spaces();
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.')) ++at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.'))
+      ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
     if (word.empty()) return std::nullopt;
     if (std::isdigit(static_cast<unsigned char>(word[0]))) return std::stod(std::string(word));
@@ -179,14 +183,16 @@ std::vector<OpenDim> open_dims(const Graph& g) {
       const std::string symbol = dim_name(v, axis);
       for (const std::string& name : is_identifier(symbol) ? std::vector<std::string>{symbol} : names_in(symbol))
         if (seen.insert(name).second)
-          out.push_back({name, fmt::format("{}[{}]", v.name, axis), names_batch(name) || (axis == 0 && first_input && !names_sequence(name)),
+          out.push_back({name, fmt::format("{}[{}]", v.name, axis),
+                         names_batch(name) || (axis == 0 && first_input && !names_sequence(name)),
                          names_sequence(name) || (axis == 1 && integer && !names_batch(name))});
     }
     first_input = false;
   }
   // A name tells more than a place.
   const bool named_batch = std::any_of(out.begin(), out.end(), [](const OpenDim& d) { return names_batch(d.name); });
-  const bool named_sequence = std::any_of(out.begin(), out.end(), [](const OpenDim& d) { return names_sequence(d.name); });
+  const bool named_sequence =
+      std::any_of(out.begin(), out.end(), [](const OpenDim& d) { return names_sequence(d.name); });
   for (OpenDim& d : out) {
     if (named_batch && !names_batch(d.name)) d.batch = false;
     if (named_sequence && !names_sequence(d.name)) d.sequence = false;
@@ -203,7 +209,9 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
     if (!exists)
       fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), "--dim " + name,
            dims.empty() ? "all its dimensions are fixed in the file" : "its open dimensions are " + join_names(dims));
-    if (size < 1) fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), "--dim " + name, "give a positive number");
+    if (size < 1)
+      fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), "--dim " + name,
+           "give a positive number");
   }
   Symbols out;
   std::vector<OpenDim> unbound;
@@ -219,7 +227,8 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.sequence;
     } else if (d.batch) {
       out[d.name] = 1;
-      notes.push_back({"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with --batch", d.name)});
+      notes.push_back(
+          {"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with --batch", d.name)});
     } else {
       unbound.push_back(d);
     }
@@ -227,18 +236,20 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
   if (unbound.size() == 1 && unbound[0].sequence)
     if (const auto table = find_position_table(g)) {
       out[unbound[0].name] = table->length;
-      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the model's position table {}; set it with --seq",
+      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                            "model's position table {}; set it with --seq",
                                             unbound[0].name, table->length, table->name)});
       unbound.clear();
     }
   if (!unbound.empty()) {
     std::string command = "memplan " + model.path;
     for (const OpenDim& d : unbound) command += fmt::format(" --dim {}={}", d.name, d.sequence ? 512 : 64);
-    fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path, "give their sizes, for example: " + command);
+    fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
+               "give their sizes, for example: " + command);
   }
   auto contradicts = [&](const char* flag, std::int64_t size) {
-    fail(ErrorKind::usage, fmt::format("{} {} has no dimension to apply to: the file fixes all of them", flag, size), flag,
-         "export the model with a dynamic dimension, or leave the flag out");
+    fail(ErrorKind::usage, fmt::format("{} {} has no dimension to apply to: the file fixes all of them", flag, size),
+         flag, "export the model with a dynamic dimension, or leave the flag out");
   };
   if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts("--batch", *setup.batch);
   if (setup.sequence && !sequence_used) {

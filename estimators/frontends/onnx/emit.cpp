@@ -10,7 +10,9 @@ namespace {
 
 /// Names that a tool gave to a constant, as opposed to the path of a parameter: "onnx::Mul_12", "/layer/Constant_1".
 bool is_parameter_name(std::string_view name) {
-  if (name.find("::") != std::string_view::npos || name.find('/') != std::string_view::npos || name.find(':') != std::string_view::npos) return false;
+  if (name.find("::") != std::string_view::npos || name.find('/') != std::string_view::npos ||
+      name.find(':') != std::string_view::npos)
+    return false;
   const std::size_t dot = name.rfind('.');
   const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
   for (std::string_view end : {"weight", "bias", "scale", "gamma", "beta", "alpha", "temperature"})
@@ -33,12 +35,15 @@ bool is_python_number(const Facts& facts, GraphValueId id) {
   // A tensor of one element and several dimensions may give its rank to the result.
   if (!f.is_one_number() || f.rank() > 1) return false;
   const auto it = facts.graph().initializers.find(id);
-  return it == facts.graph().initializers.end() || !is_floating(it->second.dtype) || !is_parameter_name(it->second.name);
+  return it == facts.graph().initializers.end() || !is_floating(it->second.dtype) ||
+         !is_parameter_name(it->second.name);
 }
 
 bool Emit::training() const { return setup.mode == Mode::training; }
 
-std::string Emit::name_of(GraphValueId id) const { return id < 0 ? std::string() : facts.graph().values[static_cast<std::size_t>(id)].name; }
+std::string Emit::name_of(GraphValueId id) const {
+  return id < 0 ? std::string() : facts.graph().values[static_cast<std::size_t>(id)].name;
+}
 
 ValueId Emit::tensor(GraphValueId id) {
   const ValueId known = values.of(id, true);

@@ -42,7 +42,9 @@ class Emit {
   void call_for(const At& at, std::string op, std::vector<Arg> args, Kwargs kwargs = {}, std::size_t outputs = 1);
   /// The calls of one node by its row; an unknown call where it has none, or its row cannot tell.
   void lower_node(const GraphNode& node);
-  void bind(GraphValueId id, ValueId value) { if (id >= 0) values.set(id, value); }
+  void bind(GraphValueId id, ValueId value) {
+    if (id >= 0) values.set(id, value);
+  }
   std::string name_of(GraphValueId id) const;
   /// Counts what was rebuilt, for Tape::recovered.
   void recovered(const std::string& op, const std::string& from) { ++counts[{op, from}]; }
@@ -51,8 +53,8 @@ class Emit {
   const TrainingSetup& setup;
   Values& values;
   Tape& tape;
-  std::int32_t scope = -1;  ///< of the calls made next
-  std::vector<OwnCast> own_casts;  ///< by value; empty where nobody looked
+  std::int32_t scope = -1;                                             ///< of the calls made next
+  std::vector<OwnCast> own_casts;                                      ///< by value; empty where nobody looked
   std::map<std::pair<std::string, std::string>, std::int64_t> counts;  ///< (op, from) -> how often
 };
 

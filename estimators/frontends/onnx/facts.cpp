@@ -68,8 +68,9 @@ std::int64_t count_of(const Sizes& sizes) {
 std::size_t axis_of(std::int64_t axis, std::size_t rank, const GraphNode& node) {
   const auto r = static_cast<std::int64_t>(rank);
   if (axis < -r || axis >= std::max<std::int64_t>(r, 1))
-    fail_input(fmt::format("axis {} is outside the {} dimensions of the input of node '{}' ({})", axis, rank, node.name, node.op_type), node.name,
-               "the file is damaged, or its shapes contradict each other");
+    fail_input(fmt::format("axis {} is outside the {} dimensions of the input of node '{}' ({})", axis, rank, node.name,
+                           node.op_type),
+               node.name, "the file is damaged, or its shapes contradict each other");
   return static_cast<std::size_t>(axis < 0 ? axis + r : axis);
 }
 
@@ -78,8 +79,8 @@ Sizes broadcast(const Sizes& a, const Sizes& b, const GraphNode& node) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
     if (x != y && x != 1 && y != 1)
-      fail_input(fmt::format("sizes {} and {} do not go together in node '{}' ({})", x, y, node.name, node.op_type), node.name,
-                 "the dimensions given do not fit this model, or the file is damaged");
+      fail_input(fmt::format("sizes {} and {} do not go together in node '{}' ({})", x, y, node.name, node.op_type),
+                 node.name, "the dimensions given do not fit this model, or the file is damaged");
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   return out;
@@ -114,7 +115,9 @@ std::optional<Sizes> At::list(const char* name) const {
   return v ? std::optional<Sizes>(*v) : std::nullopt;
 }
 
-std::optional<Sizes> At::list(const char* name, std::size_t input) const { return has(input) ? integers(input) : list(name); }
+std::optional<Sizes> At::list(const char* name, std::size_t input) const {
+  return has(input) ? integers(input) : list(name);
+}
 
 std::optional<Sizes> At::integers(std::size_t input) const {
   const Fact& f = in(input);

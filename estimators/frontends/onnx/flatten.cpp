@@ -12,16 +12,18 @@ namespace memplan::onnx_format {
 namespace {
 
 /// Unrolling can blow a small file up without bound.
-constexpr std::size_t max_nodes = 200'000;
+constexpr std::size_t max_flat_nodes = 200'000;
 constexpr int max_rounds = 64;  // nesting
 
 bool has_subgraph(const GraphNode& n) {
-  return std::any_of(n.attributes.begin(), n.attributes.end(), [](const auto& a) { return std::holds_alternative<GraphId>(a.second); });
+  return std::any_of(n.attributes.begin(), n.attributes.end(),
+                     [](const auto& a) { return std::holds_alternative<GraphId>(a.second); });
 }
 
 class Flattener {
  public:
-  Flattener(const Model& model, const Symbols& symbols, std::vector<Note>& notes) : model_(model), symbols_(symbols), notes_(notes) {}
+  Flattener(const Model& model, const Symbols& symbols, std::vector<Note>& notes)
+      : model_(model), symbols_(symbols), notes_(notes) {}
 
   std::optional<Graph> run() {
     const Graph& main = model_.graphs.front();
@@ -34,7 +36,8 @@ class Flattener {
       next.nodes.clear();
       g_ = &next;
       names_.clear();
-      for (std::size_t v = 0; v < next.values.size(); ++v) names_.emplace(next.values[v].name, static_cast<GraphValueId>(v));
+      for (std::size_t v = 0; v < next.values.size(); ++v)
+        names_.emplace(next.values[v].name, static_cast<GraphValueId>(v));
       for (const GraphNode& n : current.nodes)
         if (!has_subgraph(n) || !expand(n, facts)) next.nodes.push_back(n);
       current = std::move(next);
@@ -85,7 +88,8 @@ class Flattener {
     return n.outputs[0];
   }
 
-  GraphValueId apply(const char* op, std::vector<GraphValueId> inputs, const std::string& name, std::map<std::string, Attribute> attributes) {
+  GraphValueId apply(const char* op, std::vector<GraphValueId> inputs, const std::string& name,
+                     std::map<std::string, Attribute> attributes) {
     GraphNode n;
     n.op_type = op;
     n.inputs = std::move(inputs);
@@ -137,9 +141,13 @@ class Flattener {
     if (!yes || !no || n.inputs.empty()) return false;
     const Fact& condition = facts[n.inputs[0]];
     const bool known = condition.is_one_number();
-    const Graph* taken = known ? (condition.contents->number(0) != 0 ? yes : no) : (yes->nodes.size() >= no->nodes.size() ? yes : no);
-    if (!known) notes_.push_back({"MP009", fmt::format("the condition of node '{}' (If) depends on data; the {} branch is counted", n.name, taken == yes ? "then" : "else")});
-    if (g_->nodes.size() + taken->nodes.size() > max_nodes) return false;
+    const Graph* taken =
+        known ? (condition.contents->number(0) != 0 ? yes : no) : (yes->nodes.size() >= no->nodes.size() ? yes : no);
+    if (!known)
+      notes_.push_back(
+          {"MP009", fmt::format("the condition of node '{}' (If) depends on data; the {} branch is counted", n.name,
+                                taken == yes ? "then" : "else")});
+    if (g_->nodes.size() + taken->nodes.size() > max_flat_nodes) return false;
     const auto outputs = inline_graph(*taken, {});
     for (std::size_t i = 0; i < n.outputs.size() && i < outputs.size(); ++i) connect(outputs[i], n.outputs[i]);
     return true;
@@ -147,7 +155,8 @@ class Flattener {
 
   /// A body that holds subgraphs itself captures by name, which copies of it would confuse.
   bool can_repeat(const Graph& body, double times) const {
-    return times >= 0 && times * static_cast<double>(body.nodes.size() + 1) < static_cast<double>(max_nodes) && std::none_of(body.nodes.begin(), body.nodes.end(), has_subgraph);
+    return times >= 0 && times * static_cast<double>(body.nodes.size() + 1) < static_cast<double>(max_flat_nodes) &&
+           std::none_of(body.nodes.begin(), body.nodes.end(), has_subgraph);
   }
 
   bool expand_loop(const GraphNode& n, const Facts& facts) {
@@ -159,18 +168,22 @@ class Flattener {
     const std::size_t carried = n.inputs.size() - 2;
     if (body->outputs.size() < 1 + carried) return false;
     if (n.inputs[1] >= 0 && !facts[n.inputs[1]].is_one_number())
-      notes_.push_back({"MP009", fmt::format("node '{}' (Loop) may stop early, depending on data; all {} turns are counted", n.name, times)});
+      notes_.push_back(
+          {"MP009",
+           fmt::format("node '{}' (Loop) may stop early, depending on data; all {} turns are counted", n.name, times)});
     std::vector<GraphValueId> state(n.inputs.begin() + 2, n.inputs.end());
     std::vector<std::vector<GraphValueId>> scanned(body->outputs.size() - 1 - carried);
     for (std::int64_t t = 0; t < times; ++t) {
-      std::vector<GraphValueId> inputs{constant(fmt::format("{}/turn_{}", n.name, t), t), constant(fmt::format("{}/go_{}", n.name, t), 1)};
+      std::vector<GraphValueId> inputs{constant(fmt::format("{}/turn_{}", n.name, t), t),
+                                       constant(fmt::format("{}/go_{}", n.name, t), 1)};
       inputs.insert(inputs.end(), state.begin(), state.end());
       const auto outputs = inline_graph(*body, inputs);
       for (std::size_t i = 0; i < carried; ++i) state[i] = outputs[1 + i];
       for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(outputs[1 + carried + i]);
     }
     for (std::size_t i = 0; i < carried && i < n.outputs.size(); ++i) connect(state[i], n.outputs[i]);
-    for (std::size_t i = 0; i < scanned.size() && carried + i < n.outputs.size(); ++i) stack(n, scanned[i], n.outputs[carried + i]);
+    for (std::size_t i = 0; i < scanned.size() && carried + i < n.outputs.size(); ++i)
+      stack(n, scanned[i], n.outputs[carried + i]);
     changed_ = true;
     return true;
   }
@@ -179,24 +192,30 @@ class Flattener {
     const Graph* body = sub(n, "body");
     const At at{n, facts, model_.opset};
     const std::int64_t scans = at.integer("num_scan_inputs", 0);
-    if (!body || scans < 1 || static_cast<std::size_t>(scans) > n.inputs.size() || at.attribute("scan_input_axes") || at.attribute("scan_output_axes") ||
-        at.attribute("scan_input_directions") || at.attribute("scan_output_directions"))
+    if (!body || scans < 1 || static_cast<std::size_t>(scans) > n.inputs.size() || at.attribute("scan_input_axes") ||
+        at.attribute("scan_output_axes") || at.attribute("scan_input_directions") ||
+        at.attribute("scan_output_directions"))
       return false;
     const std::size_t carried = n.inputs.size() - static_cast<std::size_t>(scans);
     const auto& first = facts[n.inputs[carried]].sizes;
-    if (!first || first->empty() || !can_repeat(*body, static_cast<double>(first->front())) || body->outputs.size() < carried) return false;
+    if (!first || first->empty() || !can_repeat(*body, static_cast<double>(first->front())) ||
+        body->outputs.size() < carried)
+      return false;
     std::vector<GraphValueId> state(n.inputs.begin(), n.inputs.begin() + static_cast<std::ptrdiff_t>(carried));
     std::vector<std::vector<GraphValueId>> scanned(body->outputs.size() - carried);
     for (std::int64_t t = 0; t < first->front(); ++t) {
       std::vector<GraphValueId> inputs = state;
       const GraphValueId turn = constant(fmt::format("{}/turn_{}", n.name, t), t);
-      for (std::size_t i = carried; i < n.inputs.size(); ++i) inputs.push_back(apply("Gather", {n.inputs[i], turn}, fmt::format("{}/slice_{}_{}", n.name, i, t), {{"axis", std::int64_t{0}}}));
+      for (std::size_t i = carried; i < n.inputs.size(); ++i)
+        inputs.push_back(apply("Gather", {n.inputs[i], turn}, fmt::format("{}/slice_{}_{}", n.name, i, t),
+                               {{"axis", std::int64_t{0}}}));
       const auto outputs = inline_graph(*body, inputs);
       for (std::size_t i = 0; i < carried; ++i) state[i] = outputs[i];
       for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(outputs[carried + i]);
     }
     for (std::size_t i = 0; i < carried && i < n.outputs.size(); ++i) connect(state[i], n.outputs[i]);
-    for (std::size_t i = 0; i < scanned.size() && carried + i < n.outputs.size(); ++i) stack(n, scanned[i], n.outputs[carried + i]);
+    for (std::size_t i = 0; i < scanned.size() && carried + i < n.outputs.size(); ++i)
+      stack(n, scanned[i], n.outputs[carried + i]);
     changed_ = true;
     return true;
   }
@@ -226,6 +245,8 @@ class Flattener {
 
 }  // namespace
 
-std::optional<Graph> flatten(const Model& model, const Symbols& symbols, std::vector<Note>& notes) { return Flattener(model, symbols, notes).run(); }
+std::optional<Graph> flatten(const Model& model, const Symbols& symbols, std::vector<Note>& notes) {
+  return Flattener(model, symbols, notes).run();
+}
 
 }  // namespace memplan::onnx_format

@@ -38,7 +38,9 @@ Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts
 void lower_foreign(const GraphNode& node, const TrainingSetup& setup, Values& values, Tape& tape) {
   const Facts& facts = values.facts();
   // Arithmetic on sizes is done already.
-  const bool folded = std::all_of(node.outputs.begin(), node.outputs.end(), [&](GraphValueId id) { return id < 0 || (facts[id].contents && (!facts[id].contents->floating || facts[id].is_one_number())); });
+  const bool folded = std::all_of(node.outputs.begin(), node.outputs.end(), [&](GraphValueId id) {
+    return id < 0 || (facts[id].contents && (!facts[id].contents->floating || facts[id].is_one_number()));
+  });
   if (folded && !node.outputs.empty()) return;
   Emit emit(facts, setup, values, tape);
   emit.lower_node(node);

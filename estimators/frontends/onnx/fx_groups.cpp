@@ -46,15 +46,18 @@ Names names_of(const Graph& g, const FxProgram& program) {
 }
 
 /// Arguments with FX names -> arguments with graph values; false where a name is unknown.
-bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts& facts, std::vector<GraphValueId>& reads) {
+bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts& facts,
+             std::vector<GraphValueId>& reads) {
   if (auto* list = std::get_if<Arg::List>(&arg.value))
-    return std::all_of(list->begin(), list->end(), [&](Arg& item) { return resolve(item, program, names, facts, reads); });
+    return std::all_of(list->begin(), list->end(),
+                       [&](Arg& item) { return resolve(item, program, names, facts, reads); });
   const auto* name = std::get_if<ValueId>(&arg.value);
   if (!name) return true;
   const auto it = names.find(program.names[static_cast<std::size_t>(name->index)]);
   if (it == names.end()) return false;
   const Fact& f = facts[it->second];
-  const bool given = std::find(facts.graph().inputs.begin(), facts.graph().inputs.end(), it->second) != facts.graph().inputs.end();
+  const bool given =
+      std::find(facts.graph().inputs.begin(), facts.graph().inputs.end(), it->second) != facts.graph().inputs.end();
   if (!given && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
     arg.value = f.contents->integers[0];
     return true;
@@ -67,12 +70,15 @@ bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts
 /// An op whose one result is the output of its last node.
 bool is_plain(const FxGroup& group, const Graph& g) {
   const std::string_view t = group.text.target;
-  if (t.substr(0, 15) != "torch.ops.aten." || has_no_effect(t) || t.find("batch_norm") != std::string_view::npos || t.find(".sym_") != std::string_view::npos) return false;
+  if (t.substr(0, 15) != "torch.ops.aten." || has_no_effect(t) || t.find("batch_norm") != std::string_view::npos ||
+      t.find(".sym_") != std::string_view::npos)
+    return false;
   for (std::string_view many : {"split", "unbind", "chunk", "lstm", "gru", "rnn_", "meshgrid", "broadcast_tensors"})
     if (t.substr(15).find(many) == 0) return false;
   if (outputs_of(op_of_target(t)) != 1) return false;
   const auto& outputs = g.nodes[static_cast<std::size_t>(group.nodes.back())].outputs;
-  return std::count_if(outputs.begin(), outputs.end(), [](GraphValueId id) { return id >= 0; }) == 1 && !outputs.empty() && outputs[0] >= 0;
+  return std::count_if(outputs.begin(), outputs.end(), [](GraphValueId id) { return id >= 0; }) == 1 &&
+         !outputs.empty() && outputs[0] >= 0;
 }
 
 }  // namespace
@@ -100,7 +106,8 @@ std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g)
     for (std::int32_t n : group.nodes) {
       for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].inputs) {
         if (id < 0 || v.facts[id].contents || (v.producer(id) >= 0 && inside.count(v.producer(id)))) continue;
-        if (v.stored(id) && v.facts[id].sizes && count_of(*v.facts[id].sizes) <= 1) continue;  // a constant of the op's making
+        if (v.stored(id) && v.facts[id].sizes && count_of(*v.facts[id].sizes) <= 1)
+          continue;  // a constant of the op's making
         same = same && std::find(f.reads.begin(), f.reads.end(), id) != f.reads.end();
       }
       if (n != last)

@@ -38,7 +38,8 @@ FxProgram read_fx_program(const Graph& graph) {
       group.name = intern(name).index;
       group_of.emplace(name, static_cast<std::int32_t>(p.groups.size()));
       if (group.text.target == "operator.getitem" && !group.text.args.empty())
-        if (auto* source = std::get_if<ValueId>(&group.text.args[0].value)) p.is_list[static_cast<std::size_t>(source->index)] = true;
+        if (auto* source = std::get_if<ValueId>(&group.text.args[0].value))
+          p.is_list[static_cast<std::size_t>(source->index)] = true;
     } else {
       group.text = {};
     }
@@ -46,7 +47,8 @@ FxProgram read_fx_program(const Graph& graph) {
   }
   // A call happens when the last of its nodes does: only then are all its inputs there.
   auto later = [](const FxGroup& a, const FxGroup& b) { return a.nodes.back() < b.nodes.back(); };
-  if (!std::is_sorted(p.groups.begin(), p.groups.end(), later)) std::stable_sort(p.groups.begin(), p.groups.end(), later);
+  if (!std::is_sorted(p.groups.begin(), p.groups.end(), later))
+    std::stable_sort(p.groups.begin(), p.groups.end(), later);
   return p;
 }
 

@@ -1,9 +1,9 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 
-#include "estimators/estimate/setup.h"
-
 #include <algorithm>
 #include <iterator>
+
+#include "estimators/estimate/setup.h"
 
 namespace memplan::onnx_format {
 
@@ -16,20 +16,52 @@ struct Outputs {
 
 // aten/src/ATen/native/native_functions.yaml of PyTorch 2.11: ops that return several tensors.
 constexpr Outputs several[] = {
-    {"aten::native_dropout", 2}, {"aten::_native_batch_norm_legit_functional", 5}, {"aten::_native_batch_norm_legit", 3},
-    {"aten::_native_batch_norm_legit.no_stats", 3}, {"aten::_native_batch_norm_legit_no_training", 3},
-    {"aten::native_batch_norm", 3}, {"aten::cudnn_batch_norm", 4}, {"aten::_batch_norm_with_update_functional", 5},
-    {"aten::native_layer_norm", 3}, {"aten::native_group_norm", 3}, {"aten::_fused_rms_norm", 2},
-    {"aten::max.dim", 2}, {"aten::min.dim", 2}, {"aten::median.dim", 2}, {"aten::mode", 2}, {"aten::kthvalue", 2},
-    {"aten::topk", 2}, {"aten::sort", 2}, {"aten::sort.stable", 2}, {"aten::cummax", 2}, {"aten::cummin", 2},
-    {"aten::aminmax", 2}, {"aten::var_mean.correction", 2}, {"aten::var_mean.dim", 2}, {"aten::var_mean", 2},
-    {"aten::std_mean.correction", 2}, {"aten::max_pool2d_with_indices", 2}, {"aten::max_pool3d_with_indices", 2},
-    {"aten::max_pool1d_with_indices", 2}, {"aten::adaptive_max_pool1d", 2}, {"aten::adaptive_max_pool2d", 2},
-    {"aten::adaptive_max_pool3d", 2}, {"aten::fractional_max_pool2d", 2}, {"aten::lstm.input", 3}, {"aten::gru.input", 2},
-    {"aten::rnn_tanh.input", 2}, {"aten::rnn_relu.input", 2}, {"aten::nll_loss_forward", 2}, {"aten::slogdet", 2},
-    {"aten::_scaled_dot_product_flash_attention_for_cpu", 2}, {"aten::_scaled_dot_product_efficient_attention", 4},
-    {"aten::_scaled_dot_product_flash_attention", 9}, {"aten::linalg_qr", 2}, {"aten::_unique2", 3},
-    {"aten::unique_consecutive", 3}, {"aten::grid_sampler_2d_backward", 2},
+    {"aten::native_dropout", 2},
+    {"aten::_native_batch_norm_legit_functional", 5},
+    {"aten::_native_batch_norm_legit", 3},
+    {"aten::_native_batch_norm_legit.no_stats", 3},
+    {"aten::_native_batch_norm_legit_no_training", 3},
+    {"aten::native_batch_norm", 3},
+    {"aten::cudnn_batch_norm", 4},
+    {"aten::_batch_norm_with_update_functional", 5},
+    {"aten::native_layer_norm", 3},
+    {"aten::native_group_norm", 3},
+    {"aten::_fused_rms_norm", 2},
+    {"aten::max.dim", 2},
+    {"aten::min.dim", 2},
+    {"aten::median.dim", 2},
+    {"aten::mode", 2},
+    {"aten::kthvalue", 2},
+    {"aten::topk", 2},
+    {"aten::sort", 2},
+    {"aten::sort.stable", 2},
+    {"aten::cummax", 2},
+    {"aten::cummin", 2},
+    {"aten::aminmax", 2},
+    {"aten::var_mean.correction", 2},
+    {"aten::var_mean.dim", 2},
+    {"aten::var_mean", 2},
+    {"aten::std_mean.correction", 2},
+    {"aten::max_pool2d_with_indices", 2},
+    {"aten::max_pool3d_with_indices", 2},
+    {"aten::max_pool1d_with_indices", 2},
+    {"aten::adaptive_max_pool1d", 2},
+    {"aten::adaptive_max_pool2d", 2},
+    {"aten::adaptive_max_pool3d", 2},
+    {"aten::fractional_max_pool2d", 2},
+    {"aten::lstm.input", 3},
+    {"aten::gru.input", 2},
+    {"aten::rnn_tanh.input", 2},
+    {"aten::rnn_relu.input", 2},
+    {"aten::nll_loss_forward", 2},
+    {"aten::slogdet", 2},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", 2},
+    {"aten::_scaled_dot_product_efficient_attention", 4},
+    {"aten::_scaled_dot_product_flash_attention", 9},
+    {"aten::linalg_qr", 2},
+    {"aten::_unique2", 3},
+    {"aten::unique_consecutive", 3},
+    {"aten::grid_sampler_2d_backward", 2},
 };
 
 /// One argument by position or keyword, removed from the keywords.
@@ -62,8 +94,9 @@ void to_batch_norm(Call& call, bool training) {
 
 /// Those with a flag `train` behind the probability; in-place ones come from the training IR and from traces.
 bool is_dropout(std::string_view op) {
-  return op == "aten::dropout" || op == "aten::dropout_" || op == "aten::feature_dropout" || op == "aten::feature_dropout_" || op == "aten::alpha_dropout" ||
-         op == "aten::alpha_dropout_" || op == "aten::feature_alpha_dropout" || op == "aten::feature_alpha_dropout_";
+  return op == "aten::dropout" || op == "aten::dropout_" || op == "aten::feature_dropout" ||
+         op == "aten::feature_dropout_" || op == "aten::alpha_dropout" || op == "aten::alpha_dropout_" ||
+         op == "aten::feature_alpha_dropout" || op == "aten::feature_alpha_dropout_";
 }
 
 bool keyword_is(const Call& call, std::string_view name, std::string_view value) {
@@ -76,8 +109,9 @@ bool keyword_is(const Call& call, std::string_view name, std::string_view value)
 }  // namespace
 
 bool has_no_effect(std::string_view target) {
-  for (std::string_view t : {"torch.ops.aten._assert_tensor_metadata", "torch.ops.aten._assert_scalar", "torch.ops.aten._assert_async",
-                             "torch.ops.aten.sym_constrain_range", "torch.ops.aten._functional_assert", "torch._check", "torch.sym_not"})
+  for (std::string_view t :
+       {"torch.ops.aten._assert_tensor_metadata", "torch.ops.aten._assert_scalar", "torch.ops.aten._assert_async",
+        "torch.ops.aten.sym_constrain_range", "torch.ops.aten._functional_assert", "torch._check", "torch.sym_not"})
     if (target.starts_with(t)) return true;
   return false;
 }
@@ -123,7 +157,8 @@ void rewrite(Call& call, const TrainingSetup& setup) {
     Arg dtype = take(call, 1, "dtype");
     call.op = "aten::to.dtype";
     call.args = {call.args.at(0), std::move(dtype)};
-  } else if ((call.op == "aten::lstm.input" || call.op == "aten::gru.input" || call.op.starts_with("aten::rnn_")) && call.args.size() > 6) {
+  } else if ((call.op == "aten::lstm.input" || call.op == "aten::gru.input" || call.op.starts_with("aten::rnn_")) &&
+             call.args.size() > 6) {
     call.args[6] = {training};
   } else if (call.op == "aten::scaled_dot_product_attention" && !training && call.args.size() > 4) {
     call.args[4] = {0.0};
@@ -136,7 +171,9 @@ std::optional<std::vector<std::int64_t>> sizes_of_parameter(const Call& call, st
     if (const Sizes* w = sizes_of(1); w && !w->empty()) return Sizes{(*w)[0]};
   if (call.op == "aten::addmm" && at == 0)
     if (const Sizes* w = sizes_of(2); w && w->size() == 2) return Sizes{(*w)[1]};
-  if ((call.op.starts_with("aten::conv1d") || call.op.starts_with("aten::conv2d") || call.op.starts_with("aten::conv3d") || call.op == "aten::convolution") && at == 2)
+  if ((call.op.starts_with("aten::conv1d") || call.op.starts_with("aten::conv2d") ||
+       call.op.starts_with("aten::conv3d") || call.op == "aten::convolution") &&
+      at == 2)
     if (const Sizes* w = sizes_of(1); w && !w->empty()) return Sizes{(*w)[0]};
   if (call.op == "aten::layer_norm" && (at == 2 || at == 3) && call.args.size() > 1)
     if (const auto* shape = std::get_if<Arg::List>(&call.args[1].value)) {

@@ -51,11 +51,14 @@ class FxRoute {
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       ValueId v;
       if (!user_outputs_.empty())
-        if (const std::int32_t n = program_.find(user_outputs_[i]); n >= 0) v = bindings_[static_cast<std::size_t>(n)].value;
+        if (const std::int32_t n = program_.find(user_outputs_[i]); n >= 0)
+          v = bindings_[static_cast<std::size_t>(n)].value;
       if (!v.valid()) v = values_.of(graph_.outputs[i]);
       if (!v.valid())
-        fail_input(fmt::format("the output '{}' could not be traced to a call", graph_.values[static_cast<std::size_t>(graph_.outputs[i])].name),
-                   graph_.values[static_cast<std::size_t>(graph_.outputs[i])].name, "please report this with the model");
+        fail_input(fmt::format("the output '{}' could not be traced to a call",
+                               graph_.values[static_cast<std::size_t>(graph_.outputs[i])].name),
+                   graph_.values[static_cast<std::size_t>(graph_.outputs[i])].name,
+                   "please report this with the model");
       tape_.outputs.push_back(v);
     }
     if (!tape_.calls.empty()) tape_.recovered.push_back({"ATen calls", "the exporter's fx_node text", from_text_});
@@ -71,9 +74,7 @@ class FxRoute {
     return tape_.add_value(std::move(v));
   }
 
-  void bind(std::int32_t name, ValueId value) {
-    bindings_[static_cast<std::size_t>(name)].value = value;
-  }
+  void bind(std::int32_t name, ValueId value) { bindings_[static_cast<std::size_t>(name)].value = value; }
 
   void emit_foreign(const FxGroup& group, std::int32_t scope) {
     for (std::int32_t n : group.nodes) {
@@ -97,7 +98,8 @@ class FxRoute {
     if (call < 0 || !index || *index < 0 || *index > 65536) return emit(group, scope, source);
     auto& outputs = tape_.calls[static_cast<std::size_t>(call)].outputs;
     if (outputs.size() <= static_cast<std::size_t>(*index)) outputs.resize(static_cast<std::size_t>(*index) + 1);
-    if (!outputs[static_cast<std::size_t>(*index)].valid()) outputs[static_cast<std::size_t>(*index)] = new_value(group.text.name);
+    if (!outputs[static_cast<std::size_t>(*index)].valid())
+      outputs[static_cast<std::size_t>(*index)] = new_value(group.text.name);
     bind(group.name, outputs[static_cast<std::size_t>(*index)]);
     if (const std::int32_t k = getitem_number(group.text.name); k >= next_getitem_) next_getitem_ = k + 1;
     for (std::int32_t n : group.nodes)
@@ -116,7 +118,8 @@ class FxRoute {
     if (!resolve(group, call)) return;  // lowered by its ONNX ops instead
     if (scope >= 0)
       for (const Arg& a : call.args)
-        if (auto* v = std::get_if<ValueId>(&a.value)) values_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
+        if (auto* v = std::get_if<ValueId>(&a.value))
+          values_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
     const int outputs = outputs_of(call.op);
     const std::string before = call.op;
     rewrite(call, setup_);
@@ -129,7 +132,8 @@ class FxRoute {
   bool resolve(const FxGroup& group, Call& call) {
     std::vector<std::int32_t> unknown;
     for_each_value(call, [&](ValueId id) {
-      if (!bindings_[static_cast<std::size_t>(id.index)].value.valid() && std::find(unknown.begin(), unknown.end(), id.index) == unknown.end())
+      if (!bindings_[static_cast<std::size_t>(id.index)].value.valid() &&
+          std::find(unknown.begin(), unknown.end(), id.index) == unknown.end())
         unknown.push_back(id.index);
     });
     if (!unknown.empty() && !find_unknown(group, call, unknown)) {
@@ -149,7 +153,8 @@ class FxRoute {
   bool find_unknown(const FxGroup& group, const Call& call, const std::vector<std::int32_t>& unknown) {
     std::unordered_set<std::int32_t> taken;
     for_each_value(call, [&](ValueId id) {
-      if (bindings_[static_cast<std::size_t>(id.index)].value.valid()) taken.insert(bindings_[static_cast<std::size_t>(id.index)].value.index);
+      if (bindings_[static_cast<std::size_t>(id.index)].value.valid())
+        taken.insert(bindings_[static_cast<std::size_t>(id.index)].value.index);
     });
 
     std::unordered_set<GraphValueId> inside;
@@ -189,8 +194,10 @@ class FxRoute {
       }
       if (next_stored != stored.end()) {
         const StoredTensor& t = graph_.initializers.at(*next_stored);
-        if (t.integers.size() == 1 && t.sizes.size() <= 1) numbers_[name] = t.integers[0];
-        else bind(name, values_.of(*next_stored));
+        if (t.integers.size() == 1 && t.sizes.size() <= 1)
+          numbers_[name] = t.integers[0];
+        else
+          bind(name, values_.of(*next_stored));
         ++next_stored;
         continue;
       }
@@ -211,7 +218,9 @@ class FxRoute {
       return t.kind == ValueKind::computed ? nullptr : &t.sizes;
     };
     std::size_t at = 0;
-    while (at < call.args.size() && !(std::holds_alternative<ValueId>(call.args[at].value) && std::get<ValueId>(call.args[at].value).index == name)) ++at;
+    while (at < call.args.size() && !(std::holds_alternative<ValueId>(call.args[at].value) &&
+                                      std::get<ValueId>(call.args[at].value).index == name))
+      ++at;
     return sizes_of_parameter(call, at, sizes_of);
   }
 
@@ -235,7 +244,8 @@ class FxRoute {
         for (GraphValueId id : last.outputs)
           if (id >= 0) named.emplace_back(k++, id);
       }
-      const std::int32_t first = certain_ ? next_getitem_ : named.front().first - position_of(group, named.front().second);
+      const std::int32_t first =
+          certain_ ? next_getitem_ : named.front().first - position_of(group, named.front().second);
       certain_ = true;
       for (const auto& [k, id] : named) {
         std::int32_t i = k - first;
@@ -309,7 +319,9 @@ class FxRoute {
       if (id < 0) continue;
       values_.set(id, v);
       // An exporter rule that returns its input renames the value of the call before it.
-      if (const std::int32_t name = program_.find(graph_value(id).name); name >= 0 && !bindings_[static_cast<std::size_t>(name)].value.valid()) bind(name, v);
+      if (const std::int32_t name = program_.find(graph_value(id).name);
+          name >= 0 && !bindings_[static_cast<std::size_t>(name)].value.valid())
+        bind(name, v);
       break;
     }
     for (std::int32_t n : group.nodes)
@@ -322,7 +334,8 @@ class FxRoute {
     for (std::int32_t n : group.nodes) {
       const GraphNode& node = graph_.nodes[static_cast<std::size_t>(n)];
       for (std::size_t i = 0; i < node.outputs.size(); ++i)
-        if (node.outputs[i] == id) return node.op_type == "ArgMax" || node.op_type == "ArgMin" ? 1 : static_cast<std::int32_t>(i);
+        if (node.outputs[i] == id)
+          return node.op_type == "ArgMax" || node.op_type == "ArgMin" ? 1 : static_cast<std::int32_t>(i);
     }
     return 0;
   }
@@ -341,7 +354,8 @@ class FxRoute {
       for (GraphValueId id : graph_.nodes[static_cast<std::size_t>(*n)].outputs) {
         if (id < 0 || values_.of(id) != call.outputs[0]) continue;
         const GraphValue& v = graph_value(id);
-        if (auto sizes = evaluate(v, values_.symbols()); sizes && v.dtype) call.known_shapes.emplace_back(*v.dtype, std::move(*sizes));
+        if (auto sizes = evaluate(v, values_.symbols()); sizes && v.dtype)
+          call.known_shapes.emplace_back(*v.dtype, std::move(*sizes));
         return;
       }
   }
@@ -375,9 +389,12 @@ class FxRoute {
 }  // namespace
 
 bool has_fx_text(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode& n) { return n.metadata.count(fx_key) > 0; });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const GraphNode& n) { return n.metadata.count(fx_key) > 0; });
 }
 
-void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape) { FxRoute(graph, program, setup, values, tape).run(); }
+void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape) {
+  FxRoute(graph, program, setup, values, tape).run();
+}
 
 }  // namespace memplan::onnx_format

@@ -10,9 +10,7 @@ namespace {
 
 constexpr int max_depth = 32;
 
-bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 class Parser {
  public:
@@ -168,7 +166,8 @@ std::string op_of_target(std::string_view target) {
     if (dot == std::string_view::npos) return std::string(target);
     out.append(target.substr(0, dot)).append("::");
     target.remove_prefix(dot + 1);
-    if (const std::size_t n = target.rfind(".default"); n != std::string_view::npos && n + 8 == target.size()) target.remove_suffix(8);
+    if (const std::size_t n = target.rfind(".default"); n != std::string_view::npos && n + 8 == target.size())
+      target.remove_suffix(8);
     return out.append(target);
   }
   if (starts("operator.")) return "_" + std::string(target);

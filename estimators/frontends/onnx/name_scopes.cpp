@@ -19,7 +19,8 @@ std::vector<std::string_view> parts_of(std::string_view name) {
 
 std::string joined(std::string path, std::string_view part, std::string_view parent_part) {
   // A child of a container is named by its path from the container's owner: "layer1/layer1.0".
-  if (!parent_part.empty() && part.size() > parent_part.size() && part.substr(0, parent_part.size()) == parent_part && part[parent_part.size()] == '.') {
+  if (!parent_part.empty() && part.size() > parent_part.size() && part.substr(0, parent_part.size()) == parent_part &&
+      part[parent_part.size()] == '.') {
     path.append(part.substr(parent_part.size()));
     return path;
   }
@@ -53,7 +54,8 @@ std::int32_t NameScopes::enter(std::string_view name) {
   stack_.resize(common + 1);
   for (std::size_t i = common; i < parts.size(); ++i) {
     const std::int32_t parent = stack_.back().second;
-    const std::string path = joined(tape_.scopes[static_cast<std::size_t>(parent)].path, parts[i], i == 0 ? std::string_view{} : std::string_view(stack_.back().first));
+    const std::string path = joined(tape_.scopes[static_cast<std::size_t>(parent)].path, parts[i],
+                                    i == 0 ? std::string_view{} : std::string_view(stack_.back().first));
     stack_.emplace_back(std::string(parts[i]), scope(parent, path));
   }
   last_ = stack_.back().second;
@@ -65,7 +67,8 @@ std::int32_t NameScopes::scope(std::int32_t parent, std::string_view path) {
   s.path = path;
   // The second call of relu is named relu_1.
   const std::size_t underscore = s.path.rfind('_');
-  if (underscore != std::string::npos && underscore + 1 < s.path.size() && s.path.find_first_not_of("0123456789", underscore + 1) == std::string::npos &&
+  if (underscore != std::string::npos && underscore + 1 < s.path.size() &&
+      s.path.find_first_not_of("0123456789", underscore + 1) == std::string::npos &&
       calls_.count(s.path.substr(0, underscore)) > 0)
     s.path.resize(underscore);
   s.parent = parent;

@@ -10,8 +10,8 @@
 
 namespace memplan::onnx_format {
 
-/// The module path in a node's name: "/layer1/layer1.0/conv1/Conv" -> "layer1.0.conv1". Children of containers carry the
-/// container's path already. Empty for nodes of the root and names of another form.
+/// The module path in a node's name: "/layer1/layer1.0/conv1/Conv" -> "layer1.0.conv1". Children of containers carry
+/// the container's path already. Empty for nodes of the root and names of another form.
 std::string module_of(std::string_view node_name);
 
 /// Follows nodes in program order and makes scopes for them.

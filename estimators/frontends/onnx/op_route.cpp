@@ -37,7 +37,13 @@ std::vector<GraphValueId> tensor_inputs(const GraphNode& n, const Facts& facts) 
 class OpRoute {
  public:
   OpRoute(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape)
-      : graph_(graph), facts_(values.facts()), values_(values), tape_(tape), emit_(facts_, setup, values, tape), scopes_(tape), names_(tape) {
+      : graph_(graph),
+        facts_(values.facts()),
+        values_(values),
+        tape_(tape),
+        emit_(facts_, setup, values, tape),
+        scopes_(tape),
+        names_(tape) {
     reads_.reserve(graph.nodes.size());
     for (const GraphNode& n : graph.nodes) reads_.push_back(tensor_inputs(n, facts_));
   }
@@ -88,7 +94,8 @@ class OpRoute {
         emit_.bind(id, instead);
       };
       const auto index = static_cast<std::int32_t>(i);
-      if (auto it = casts.before_cast.find(index); it != casts.before_cast.end()) swap(it->second.first, emit_.tensor(it->second.second));
+      if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
+        swap(it->second.first, emit_.tensor(it->second.second));
       if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
         swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
       if (found_[i]) {
@@ -120,7 +127,8 @@ class OpRoute {
       if (!needed_[i] || covered_[i]) continue;
       auto found = match(view, static_cast<std::int32_t>(i));
       if (!found) continue;
-      const bool taken = std::any_of(found->nodes.begin(), found->nodes.end(), [&](std::int32_t n) { return covered_[static_cast<std::size_t>(n)]; });
+      const bool taken = std::any_of(found->nodes.begin(), found->nodes.end(),
+                                     [&](std::int32_t n) { return covered_[static_cast<std::size_t>(n)]; });
       if (taken) continue;
       for (std::int32_t n : found->nodes) covered_[static_cast<std::size_t>(n)] = true;
       found_[i] = std::move(found);
@@ -132,12 +140,16 @@ class OpRoute {
   void part_merged() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& n = graph_.nodes[i];
-      if (!needed_[i] || n.op_type != "Identity" || n.inputs.size() != 1 || n.outputs.size() != 1 || n.outputs[0] < 0) continue;
+      if (!needed_[i] || n.op_type != "Identity" || n.inputs.size() != 1 || n.outputs.size() != 1 || n.outputs[0] < 0)
+        continue;
       const auto stored = graph_.initializers.find(n.inputs[0]);
-      if (stored == graph_.initializers.end() || stored->second.sizes.size() != 1 || !is_floating(stored->second.dtype)) continue;
+      if (stored == graph_.initializers.end() || stored->second.sizes.size() != 1 || !is_floating(stored->second.dtype))
+        continue;
       StoredTensor own = stored->second;
       own.name = graph_.values[static_cast<std::size_t>(n.outputs[0])].name;
-      if (own.name.find('.') == std::string::npos || own.name.find("::") != std::string::npos || own.name.front() == '/') continue;
+      if (own.name.find('.') == std::string::npos || own.name.find("::") != std::string::npos ||
+          own.name.front() == '/')
+        continue;
       values_.set(n.outputs[0], values_.make(guess_kind(own), own.name, own.dtype, own.sizes));
       needed_[i] = false;
     }
@@ -150,7 +162,9 @@ class OpRoute {
     needed_.assign(graph_.nodes.size(), false);
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
       const auto& outputs = graph_.nodes[i].outputs;
-      if (std::none_of(outputs.begin(), outputs.end(), [&](GraphValueId id) { return id >= 0 && wanted[static_cast<std::size_t>(id)]; })) continue;
+      if (std::none_of(outputs.begin(), outputs.end(),
+                       [&](GraphValueId id) { return id >= 0 && wanted[static_cast<std::size_t>(id)]; }))
+        continue;
       needed_[i] = true;
       for (GraphValueId id : found_[i] ? found_[i]->reads : reads_[i]) wanted[static_cast<std::size_t>(id)] = true;
     }
@@ -169,11 +183,16 @@ class OpRoute {
       if (key.first == "aten::batch_norm") folded += count;
     if (!emit_.training()) return;
     if (evaluation > 0 && batch_norms == evaluation)
-      tape_.notes.push_back({"MP008", fmt::format("the file's {} BatchNormalization nodes are in their inference form; they are taken to train, as model.train() makes them", evaluation)});
+      tape_.notes.push_back({"MP008", fmt::format("the file's {} BatchNormalization nodes are in their inference form; "
+                                                  "they are taken to train, as model.train() makes them",
+                                                  evaluation)});
     if (folded > 0)
-      tape_.notes.push_back({"MP008", fmt::format("{} batch norms that the export folded into convolutions are counted again", folded)});
+      tape_.notes.push_back(
+          {"MP008", fmt::format("{} batch norms that the export folded into convolutions are counted again", folded)});
     if ((evaluation > 0 || folded > 0) && dropouts == 0)
-      tape_.notes.push_back({"MP008", "the model was exported in evaluation mode, which removes dropout; if it has any, training needs more than this"});
+      tape_.notes.push_back({"MP008",
+                             "the model was exported in evaluation mode, which removes dropout; if it has any, "
+                             "training needs more than this"});
   }
 
   const Graph& graph_;
@@ -181,11 +200,11 @@ class OpRoute {
   Values& values_;
   Tape& tape_;
   Emit emit_;
-  ScopeTracker scopes_;  ///< by the exporter's metadata
-  NameScopes names_;     ///< by the names of nodes
-  std::vector<std::vector<GraphValueId>> reads_;   ///< by node
-  std::vector<std::optional<Found>> found_;        ///< by the last node of a pattern
-  std::vector<bool> covered_, needed_;             ///< by node
+  ScopeTracker scopes_;                           ///< by the exporter's metadata
+  NameScopes names_;                              ///< by the names of nodes
+  std::vector<std::vector<GraphValueId>> reads_;  ///< by node
+  std::vector<std::optional<Found>> found_;       ///< by the last node of a pattern
+  std::vector<bool> covered_, needed_;            ///< by node
   bool by_metadata_ = false;
 };
 

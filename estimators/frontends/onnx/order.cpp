@@ -13,7 +13,8 @@ std::string describe(const Graph& g, std::size_t node) {
   const GraphNode& n = g.nodes[node];
   if (!n.name.empty()) return fmt::format("node '{}' ({})", n.name, n.op_type);
   for (GraphValueId id : n.outputs)
-    if (id >= 0) return fmt::format("the {} node that makes '{}'", n.op_type, g.values[static_cast<std::size_t>(id)].name);
+    if (id >= 0)
+      return fmt::format("the {} node that makes '{}'", n.op_type, g.values[static_cast<std::size_t>(id)].name);
   return fmt::format("node {} ({})", node, n.op_type);
 }
 
@@ -26,7 +27,8 @@ void add_captures(const Model& model, const GraphNode& node, std::vector<std::st
     std::unordered_set<GraphValueId> own(sub.inputs.begin(), sub.inputs.end());
     for (const GraphNode& n : sub.nodes) own.insert(n.outputs.begin(), n.outputs.end());
     auto captured = [&](GraphValueId v) {
-      if (v >= 0 && !own.count(v) && !sub.initializers.count(v)) names.push_back(sub.values[static_cast<std::size_t>(v)].name);
+      if (v >= 0 && !own.count(v) && !sub.initializers.count(v))
+        names.push_back(sub.values[static_cast<std::size_t>(v)].name);
     };
     for (const GraphNode& n : sub.nodes) {
       for (GraphValueId v : n.inputs) captured(v);
@@ -50,7 +52,8 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
       if (v < 0) continue;
       std::int32_t& p = producer[static_cast<std::size_t>(v)];
       if (p != nobody)
-        fail_input(fmt::format("the value '{}' is produced twice, the second time by {}", g.values[static_cast<std::size_t>(v)].name, describe(g, i)),
+        fail_input(fmt::format("the value '{}' is produced twice, the second time by {}",
+                               g.values[static_cast<std::size_t>(v)].name, describe(g, i)),
                    g.nodes[i].name, "ONNX graphs are in single-assignment form; export the model again");
       p = static_cast<std::int32_t>(i);
     }
@@ -70,7 +73,8 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
       if (v < 0) return;
       const std::int32_t p = producer[static_cast<std::size_t>(v)];
       if (p == nobody)
-        fail_input(fmt::format("{} reads '{}', which nothing produces", describe(g, i), g.values[static_cast<std::size_t>(v)].name),
+        fail_input(fmt::format("{} reads '{}', which nothing produces", describe(g, i),
+                               g.values[static_cast<std::size_t>(v)].name),
                    g.nodes[i].name, "the file is incomplete; export the model again");
       if (p == given) return;
       in_order = in_order && p < static_cast<std::int32_t>(i);
@@ -86,8 +90,9 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
   }
   for (GraphValueId v : g.outputs)
     if (producer[static_cast<std::size_t>(v)] == nobody)
-      fail_input(fmt::format("the graph's output '{}' is not produced by any node", g.values[static_cast<std::size_t>(v)].name), g.name,
-                 "the file is incomplete; export the model again");
+      fail_input(fmt::format("the graph's output '{}' is not produced by any node",
+                             g.values[static_cast<std::size_t>(v)].name),
+                 g.name, "the file is incomplete; export the model again");
   if (in_order) return;
 
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;

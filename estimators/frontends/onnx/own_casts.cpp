@@ -8,7 +8,9 @@ namespace memplan::onnx_format {
 
 namespace {
 
-bool wants_fp32(std::string_view op) { return op == "Pow" || op == "ReduceMean" || op == "Softmax" || op == "LogSoftmax" || op == "Cos" || op == "Sin"; }
+bool wants_fp32(std::string_view op) {
+  return op == "Pow" || op == "ReduceMean" || op == "Softmax" || op == "LogSoftmax" || op == "Cos" || op == "Sin";
+}
 
 class Follow {
  public:
@@ -33,10 +35,10 @@ class Follow {
  private:
   struct Seen {
     bool read_by_norm = false, read_by_cast = false;
-    bool wide = false;        ///< fp32 in any precision of the model
+    bool wide = false;  ///< fp32 in any precision of the model
     bool of_softmax = false;
-    bool scaled = false;      ///< x * rsqrt(mean(...))
-    std::int32_t cast = -1;   ///< the upward cast that made it
+    bool scaled = false;     ///< x * rsqrt(mean(...))
+    std::int32_t cast = -1;  ///< the upward cast that made it
   };
   Seen& at(GraphValueId id) { return seen_[static_cast<std::size_t>(id)]; }
 
@@ -94,7 +96,8 @@ class Follow {
       const GraphValueId a = n.inputs[k], b = n.inputs[1 - k];
       if (a < 0 || b < 0) continue;
       const Fact &fa = facts_[a], &fb = facts_[b];
-      const bool statistics = fa.sizes && !fa.sizes->empty() && fa.sizes->back() == 1 && fb.sizes && !fb.sizes->empty() && fb.sizes->back() > 1;
+      const bool statistics = fa.sizes && !fa.sizes->empty() && fa.sizes->back() == 1 && fb.sizes &&
+                              !fb.sizes->empty() && fb.sizes->back() > 1;
       at(y).scaled = at(y).scaled || (statistics && at(a).wide);
       if (g_.initializers.count(a) && fa.rank() == 1 && at(b).scaled) {
         out_.narrowed[i] = b;
@@ -113,7 +116,8 @@ class Follow {
 
 }  // namespace
 
-OwnCasts own_casts(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads) {
+OwnCasts own_casts(const Facts& facts, const std::vector<bool>& needed,
+                   const std::vector<std::vector<GraphValueId>>& reads) {
   return Follow(facts, needed, reads).take();
 }
 

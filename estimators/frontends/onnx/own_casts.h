@@ -27,6 +27,7 @@ struct OwnCasts {
   std::unordered_map<std::int32_t, GraphValueId> narrowed;
 };
 
-OwnCasts own_casts(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads);
+OwnCasts own_casts(const Facts& facts, const std::vector<bool>& needed,
+                   const std::vector<std::vector<GraphValueId>>& reads);
 
 }  // namespace memplan::onnx_format

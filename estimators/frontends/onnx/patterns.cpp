@@ -28,7 +28,9 @@ std::int32_t View::made_by(GraphValueId id, std::string_view op) const {
   return p >= 0 && node(p).op_type == op && node(p).domain.empty() && output(p) == id ? p : -1;
 }
 
-std::int32_t View::only_made_by(GraphValueId id, std::string_view op) const { return read_once(id) ? made_by(id, op) : -1; }
+std::int32_t View::only_made_by(GraphValueId id, std::string_view op) const {
+  return read_once(id) ? made_by(id, op) : -1;
+}
 
 std::optional<double> View::number(GraphValueId id) const {
   const Fact& f = facts[id];

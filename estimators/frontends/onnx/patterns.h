@@ -38,7 +38,9 @@ class View {
   bool is_number(GraphValueId id, double value) const;
   const std::optional<Sizes>& sizes(GraphValueId id) const { return facts[id].sizes; }
   GraphValueId input(std::int32_t node, std::size_t i) const;
-  GraphValueId output(std::int32_t node) const { return this->node(node).outputs.empty() ? -1 : this->node(node).outputs[0]; }
+  GraphValueId output(std::int32_t node) const {
+    return this->node(node).outputs.empty() ? -1 : this->node(node).outputs[0];
+  }
   At at(std::int32_t node) const { return At{this->node(node), facts, facts.opset()}; }
   /// Skips casts that change nothing.
   GraphValueId through_casts(GraphValueId id) const;
@@ -47,17 +49,17 @@ class View {
   const Graph& graph;
 
  private:
-  std::vector<std::int32_t> producer_;   ///< by value
-  std::vector<std::uint32_t> first_;     ///< by value: where its readers begin
+  std::vector<std::int32_t> producer_;  ///< by value
+  std::vector<std::uint32_t> first_;    ///< by value: where its readers begin
   std::vector<std::int32_t> readers_;
 };
 
 /// What a pattern found.
 struct Found {
-  std::vector<std::int32_t> nodes;     ///< covered, the last one included
-  std::vector<GraphValueId> reads;     ///< values that the calls read as tensors
-  std::string op, from;                ///< for the report; empty where nothing was recovered
-  std::function<void(Emit&)> emit;     ///< appends the calls and binds the outputs of the last node
+  std::vector<std::int32_t> nodes;  ///< covered, the last one included
+  std::vector<GraphValueId> reads;  ///< values that the calls read as tensors
+  std::string op, from;             ///< for the report; empty where nothing was recovered
+  std::function<void(Emit&)> emit;  ///< appends the calls and binds the outputs of the last node
 };
 
 using Pattern = std::optional<Found> (*)(const View&, std::int32_t node);

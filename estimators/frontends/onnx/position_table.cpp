@@ -71,7 +71,8 @@ std::optional<PositionTable> find_position_table(const Graph& graph) {
   for (const GraphNode& node : graph.nodes) {
     if (node.op_type != "Gather" || node.inputs.size() != 2) continue;
     const auto table = graph.initializers.find(node.inputs[0]);
-    if (table == graph.initializers.end() || table->second.sizes.size() != 2 || !is_floating(table->second.dtype)) continue;
+    if (table == graph.initializers.end() || table->second.sizes.size() != 2 || !is_floating(table->second.dtype))
+      continue;
     if (!search) search.emplace(graph);
     std::int64_t offset = 0;
     if (!search->counted(node.inputs[1], offset)) continue;

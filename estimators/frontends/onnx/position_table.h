@@ -15,7 +15,8 @@ struct PositionTable {
 };
 
 /// The embedding table whose indices are counted up from the shapes of the inputs (arange, cumsum, a slice of stored
-/// positions), not read from an input; the longest where there are several. An offset added to the indices is taken off.
+/// positions), not read from an input; the longest where there are several. An offset added to the indices is taken
+/// off.
 std::optional<PositionTable> find_position_table(const Graph& graph);
 
 }  // namespace memplan::onnx_format

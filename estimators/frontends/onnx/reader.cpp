@@ -27,12 +27,12 @@ using ::onnx::NodeProto;
 constexpr std::size_t max_nodes = 4'000'000;
 constexpr int max_function_depth = 40;
 
-/// Names as one scope of the file sees them: a graph, or the body of a function that is being inlined.
-struct Names {
+/// TensorNames as one scope of the file sees them: a graph, or the body of a function that is being inlined.
+struct TensorNames {
   std::unordered_map<std::string, GraphValueId> ids;
-  const Names* outer = nullptr;  ///< of a subgraph: what it may capture
+  const TensorNames* outer = nullptr;  ///< of a subgraph: what it may capture
   GraphId graph = 0;
-  std::string prefix;            ///< of values that an inlined function makes
+  std::string prefix;  ///< of values that an inlined function makes
 };
 
 /// Where a function is being inlined: the call's attributes, which the body may refer to.
@@ -58,14 +58,15 @@ class Reader {
     for (const auto& opset : proto_.opset_import())
       if (opset.domain().empty() || opset.domain() == "ai.onnx") model_.opset = opset.version();
     model_.producer = proto_.producer_name();
-    model_.format = fmt::format("ONNX opset {}{}{}{}{}", model_.opset, model_.producer.empty() ? "" : ", ", model_.producer,
-                                proto_.producer_version().empty() ? "" : " ", proto_.producer_version());
+    model_.format =
+        fmt::format("ONNX opset {}{}{}{}{}", model_.opset, model_.producer.empty() ? "" : ", ", model_.producer,
+                    proto_.producer_version().empty() ? "" : " ", proto_.producer_version());
     for (const auto& entry : proto_.metadata_props()) model_.metadata.emplace(entry.key(), entry.value());
     if (!proto_.has_graph()) fail_input("the file holds no graph", model_.path, "is this an ONNX model?");
     if (model_.opset > 0 && model_.opset < 9)
       model_.warnings.push_back(fmt::format("opset {} is older than 9, the oldest that memplan knows", model_.opset));
     model_.graphs.emplace_back();
-    Names names;
+    TensorNames names;
     read_graph(proto_.graph(), names, nullptr);
     return std::move(model_);
   }
@@ -73,7 +74,7 @@ class Reader {
  private:
   Graph& graph(GraphId id) { return model_.graphs[static_cast<std::size_t>(id)]; }
 
-  GraphValueId add_value(Names& names, const std::string& name) {
+  GraphValueId add_value(TensorNames& names, const std::string& name) {
     Graph& g = graph(names.graph);
     g.values.push_back({names.prefix + name, std::nullopt, std::nullopt, {}});
     const auto id = static_cast<GraphValueId>(g.values.size() - 1);
@@ -82,11 +83,11 @@ class Reader {
   }
 
   /// The value of a name, made on first sight: the order of nodes is checked when all are known.
-  GraphValueId value(Names& names, const std::string& name) {
+  GraphValueId value(TensorNames& names, const std::string& name) {
     if (name.empty()) return -1;
     if (auto it = names.ids.find(name); it != names.ids.end()) return it->second;
     const GraphValueId id = add_value(names, name);
-    for (const Names* o = names.outer; o; o = o->outer)
+    for (const TensorNames* o = names.outer; o; o = o->outer)
       if (auto it = o->ids.find(name); it != o->ids.end()) {
         const GraphValue& captured = graph(o->graph).values[static_cast<std::size_t>(it->second)];
         GraphValue& here = graph(names.graph).values[static_cast<std::size_t>(id)];
@@ -97,7 +98,7 @@ class Reader {
     return id;
   }
 
-  void read_graph(const GraphProto& p, Names& names, const CallSite* site) {
+  void read_graph(const GraphProto& p, TensorNames& names, const CallSite* site) {
     const GraphId id = names.graph;
     if (captured_.size() <= static_cast<std::size_t>(id)) captured_.resize(static_cast<std::size_t>(id) + 1);
     graph(id).name = p.name();
@@ -136,9 +137,10 @@ class Reader {
     put_in_order(graph(id), captured_[static_cast<std::size_t>(id)], model_, model_.warnings);
   }
 
-  GraphValueId add_initializer(Names& names, const ::onnx::TensorProto& tensor) {
+  GraphValueId add_initializer(TensorNames& names, const ::onnx::TensorProto& tensor) {
     if (names.ids.count(tensor.name()))
-      fail_input(fmt::format("the initializer '{}' is defined twice", tensor.name()), tensor.name(), "export the model again");
+      fail_input(fmt::format("the initializer '{}' is defined twice", tensor.name()), tensor.name(),
+                 "export the model again");
     StoredTensor stored = read_tensor(tensor, model_.warnings);
     const GraphValueId v = add_value(names, tensor.name());
     GraphValue& value = graph(names.graph).values[static_cast<std::size_t>(v)];
@@ -150,8 +152,9 @@ class Reader {
     return v;
   }
 
-  void add_node(const NodeProto& p, Names& names, const CallSite* site) {
-    if (++nodes_ > max_nodes) fail_input("the graph has too many nodes", model_.path, "is a function inlined without end?");
+  void add_node(const NodeProto& p, TensorNames& names, const CallSite* site) {
+    if (++nodes_ > max_nodes)
+      fail_input("the graph has too many nodes", model_.path, "is a function inlined without end?");
     if (auto it = functions_.find(function_key(p.domain(), p.op_type(), p.overload())); it != functions_.end())
       return inline_function(*it->second, p, names, site);
     GraphNode node;
@@ -170,9 +173,11 @@ class Reader {
     graph(names.graph).nodes.push_back(std::move(node));
   }
 
-  void add_attribute(GraphNode& node, const AttributeProto& a, const std::string& name, Names& names, const CallSite* site) {
+  void add_attribute(GraphNode& node, const AttributeProto& a, const std::string& name, TensorNames& names,
+                     const CallSite* site) {
     if (!a.ref_attr_name().empty()) {
-      if (!site) fail_input(fmt::format("attribute '{}' refers to a function's attribute outside a function", name), node.name);
+      if (!site)
+        fail_input(fmt::format("attribute '{}' refers to a function's attribute outside a function", name), node.name);
       for (const AttributeProto& given : site->call->attribute())
         if (given.name() == a.ref_attr_name()) return add_attribute(node, given, name, names, site->outer);
       for (const AttributeProto& standard : site->function->attribute_proto())
@@ -181,13 +186,20 @@ class Reader {
     }
     auto set = [&](Attribute value) { node.attributes.insert_or_assign(name, std::move(value)); };
     switch (type_of(a)) {
-      case AttributeProto::INT: return set(static_cast<std::int64_t>(a.i()));
-      case AttributeProto::FLOAT: return set(static_cast<double>(a.f()));
-      case AttributeProto::STRING: return set(a.s());
-      case AttributeProto::INTS: return set(std::vector<std::int64_t>(a.ints().begin(), a.ints().end()));
-      case AttributeProto::FLOATS: return set(std::vector<double>(a.floats().begin(), a.floats().end()));
-      case AttributeProto::STRINGS: return set(std::vector<std::string>(a.strings().begin(), a.strings().end()));
-      case AttributeProto::TENSOR: return set(read_tensor(a.t(), model_.warnings));
+      case AttributeProto::INT:
+        return set(static_cast<std::int64_t>(a.i()));
+      case AttributeProto::FLOAT:
+        return set(static_cast<double>(a.f()));
+      case AttributeProto::STRING:
+        return set(a.s());
+      case AttributeProto::INTS:
+        return set(std::vector<std::int64_t>(a.ints().begin(), a.ints().end()));
+      case AttributeProto::FLOATS:
+        return set(std::vector<double>(a.floats().begin(), a.floats().end()));
+      case AttributeProto::STRINGS:
+        return set(std::vector<std::string>(a.strings().begin(), a.strings().end()));
+      case AttributeProto::TENSOR:
+        return set(read_tensor(a.t(), model_.warnings));
       case AttributeProto::SPARSE_TENSOR: {
         StoredTensor stored = read_tensor(a.sparse_tensor().values(), model_.warnings);
         stored.sizes.assign(a.sparse_tensor().dims().begin(), a.sparse_tensor().dims().end());
@@ -196,7 +208,7 @@ class Reader {
       }
       case AttributeProto::GRAPH: {
         model_.graphs.emplace_back();
-        Names inner;
+        TensorNames inner;
         inner.outer = &names;
         inner.graph = static_cast<GraphId>(model_.graphs.size() - 1);
         const GraphId id = inner.graph;
@@ -204,7 +216,8 @@ class Reader {
         return set(id);
       }
       default:
-        model_.warnings.push_back(fmt::format("attribute '{}' of node '{}' has a type that memplan does not read", name, node.name));
+        model_.warnings.push_back(
+            fmt::format("attribute '{}' of node '{}' has a type that memplan does not read", name, node.name));
     }
   }
 
@@ -221,19 +234,20 @@ class Reader {
     return AttributeProto::INTS;
   }
 
-  void inline_function(const FunctionProto& f, const NodeProto& call, Names& names, const CallSite* site) {
+  void inline_function(const FunctionProto& f, const NodeProto& call, TensorNames& names, const CallSite* site) {
     const CallSite here{&call, &f, site, site ? site->depth + 1 : 1};
     if (here.depth > max_function_depth)
-      fail_input(fmt::format("function '{}' is called {} levels deep; does it call itself?", f.name(), here.depth), f.name(),
-                 "ONNX functions must not be recursive");
-    Names body;
+      fail_input(fmt::format("function '{}' is called {} levels deep; does it call itself?", f.name(), here.depth),
+                 f.name(), "ONNX functions must not be recursive");
+    TensorNames body;
     body.graph = names.graph;
     body.prefix = fmt::format("{}{}_{}/", names.prefix, f.name(), ++inlined_);
     // A function sees nothing but its arguments; its values are prefixed, so that two calls do not collide.
     for (int i = 0; i < f.input_size(); ++i)
       body.ids.emplace(f.input(i), i < call.input_size() ? value(names, call.input(i)) : -1);
     for (int i = 0; i < f.output_size() && i < call.output_size(); ++i)
-      if (!call.output(i).empty() && !body.ids.count(f.output(i))) body.ids.emplace(f.output(i), value(names, call.output(i)));
+      if (!call.output(i).empty() && !body.ids.count(f.output(i)))
+        body.ids.emplace(f.output(i), value(names, call.output(i)));
     for (const NodeProto& node : f.node()) add_node(node, body, &here);
     // An output that is an input of the function passes a value through.
     for (int i = 0; i < f.output_size() && i < call.output_size(); ++i)
@@ -264,7 +278,8 @@ Model read_model(std::string_view bytes, const std::string& path) {
   // Hundreds of thousands of small messages: an arena takes and frees them at once.
   google::protobuf::Arena arena;
   ModelProto& proto = *google::protobuf::Arena::CreateMessage<ModelProto>(&arena);
-  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(slim.data()), static_cast<int>(slim.size()));
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(slim.data()),
+                                                static_cast<int>(slim.size()));
   stream.SetRecursionLimit(100);
   if (!proto.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     check_model(bytes, path);

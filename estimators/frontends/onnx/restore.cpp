@@ -16,12 +16,14 @@ namespace {
 constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr const char* name_key = "pkg.torch.onnx.original_node_name";
 
-std::string_view get(const std::map<std::string, std::string>& metadata, const char* key) {
+std::string_view note_at(const std::map<std::string, std::string>& metadata, const char* key) {
   const auto it = metadata.find(key);
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
 
-Signature signature_of(const Graph& g) { return parse_signature(get(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature")); }
+Signature signature_of(const Graph& g) {
+  return parse_signature(note_at(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
+}
 
 bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind == "BUFFER"; }
 
@@ -33,10 +35,12 @@ class Restorer {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
       if (is_stored_kind(signature_.inputs[i].kind)) by_target.emplace(signature_.inputs[i].target, i);
     for (const auto& [id, t] : g.initializers) {
-      std::string_view fx = get(t.metadata, name_key);
-      if (fx.empty()) fx = get(g.values[static_cast<std::size_t>(id)].metadata, name_key);
-      if (auto l = lines_.find(fx); l != lines_.end()) present_[l->second] = id;
-      else if (auto t2 = by_target.find(t.name); t2 != by_target.end()) present_[t2->second] = id;
+      std::string_view fx = note_at(t.metadata, name_key);
+      if (fx.empty()) fx = note_at(g.values[static_cast<std::size_t>(id)].metadata, name_key);
+      if (auto l = lines_.find(fx); l != lines_.end())
+        present_[l->second] = id;
+      else if (auto t2 = by_target.find(t.name); t2 != by_target.end())
+        present_[t2->second] = id;
     }
   }
 
@@ -83,20 +87,27 @@ class Restorer {
     for (std::int32_t n : group.nodes) {
       const auto& inputs = g_.nodes[static_cast<std::size_t>(n)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
-        if (auto t = g_.initializers.find(inputs[i]); t != g_.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
+        if (auto t = g_.initializers.find(inputs[i]);
+            t != g_.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
           reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
     // First those that are what the text says.
     std::vector<std::size_t> open;
     for (std::size_t line : named) {
       const auto have = present_.find(line);
-      const auto it = have == present_.end() ? reads.end() : std::find_if(reads.begin(), reads.end(), [&](const Read& r) { return r.id == have->second; });
-      if (it == reads.end()) open.push_back(line);
-      else reads.erase(it);
+      const auto it = have == present_.end() ? reads.end()
+                                             : std::find_if(reads.begin(), reads.end(),
+                                                            [&](const Read& r) { return r.id == have->second; });
+      if (it == reads.end())
+        open.push_back(line);
+      else
+        reads.erase(it);
     }
     if (open.empty()) return;
     if (group.text.target.find("batch_norm") != std::string_view::npos) {
-      const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) { return g_.nodes[static_cast<std::size_t>(n)].op_type == "Conv"; });
+      const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) {
+        return g_.nodes[static_cast<std::size_t>(n)].op_type == "Conv";
+      });
       if (conv != group.nodes.end()) return unfold(group, static_cast<std::size_t>(*conv), named);
     }
     for (std::size_t k = 0; k < open.size() && k < reads.size(); ++k) put_back(group, open[k], reads[k]);
@@ -106,7 +117,9 @@ class Restorer {
   /// The line of the bias that a linear layer's text names, which an optimizer drops when it is all zeros.
   std::size_t bias_of(const FxGroup& group) const {
     const std::string_view t = group.text.target;
-    const std::size_t at = t.find("aten.linear") != std::string_view::npos ? 2 : t.find("aten.addmm") != std::string_view::npos ? 0 : 99;
+    const std::size_t at = t.find("aten.linear") != std::string_view::npos  ? 2
+                           : t.find("aten.addmm") != std::string_view::npos ? 0
+                                                                            : 99;
     const auto* id = at < group.text.args.size() ? std::get_if<ValueId>(&group.text.args[at].value) : nullptr;
     const auto it = id ? lines_.find(program_.names[static_cast<std::size_t>(id->index)]) : lines_.end();
     return it == lines_.end() ? static_cast<std::size_t>(-1) : it->second;
@@ -116,11 +129,13 @@ class Restorer {
     const auto last = static_cast<std::size_t>(group.nodes.back());
     GraphNode& node = g_.nodes[last];
     const bool gemm = node.op_type == "Gemm";
-    if ((!gemm && node.op_type != "MatMul") || node.inputs.size() != 2 || node.outputs.empty() || after_.count(last)) return;
+    if ((!gemm && node.op_type != "MatMul") || node.inputs.size() != 2 || node.outputs.empty() || after_.count(last))
+      return;
     const GraphValue& w = g_.values[static_cast<std::size_t>(node.inputs[1])];
     if (!w.shape || w.shape->size() != 2) return;
     const auto turned = node.attributes.find("transB");
-    const bool rows = gemm && turned != node.attributes.end() && std::get_if<std::int64_t>(&turned->second) && std::get<std::int64_t>(turned->second) != 0;
+    const bool rows = gemm && turned != node.attributes.end() && std::get_if<std::int64_t>(&turned->second) &&
+                      std::get<std::int64_t>(turned->second) != 0;
     const std::int64_t n = (*w.shape)[rows ? 0 : 1].size;
     if (n < 0) return;
     const GraphValueId bias = stored(line, w.dtype.value_or(DType::float32), {n});
@@ -171,7 +186,8 @@ class Restorer {
     const bool own = std::any_of(present_.begin(), present_.end(), [&](const auto& p) { return p.second == read.id; });
     if (own && t.sizes.size() > 1) return;
     GraphNode& node = g_.nodes[read.node];
-    const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos && node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
+    const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
+                            node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
     if (!transposed) {
       node.inputs[read.input] = stored(line, t.dtype, t.sizes);
       return;
@@ -193,7 +209,9 @@ class Restorer {
   void unfold(const FxGroup& group, std::size_t conv, const std::vector<std::size_t>& named) {
     GraphNode& node = g_.nodes[conv];
     const auto weight = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
-    if (weight == g_.initializers.end() || weight->second.sizes.empty() || named.size() != 4 || node.outputs.empty() || after_.count(conv)) return;
+    if (weight == g_.initializers.end() || weight->second.sizes.empty() || named.size() != 4 || node.outputs.empty() ||
+        after_.count(conv))
+      return;
     const DType dtype = weight->second.dtype;
     const std::vector<std::int64_t> channels{weight->second.sizes[0]};
     GraphNode norm;
@@ -234,9 +252,9 @@ class Restorer {
   Graph g_;
   Signature signature_;
   FxProgram program_;
-  std::unordered_map<std::string_view, std::size_t> lines_;        ///< FX name -> line of the signature
-  std::unordered_map<std::size_t, GraphValueId> present_;          ///< line -> its tensor
-  std::unordered_map<std::size_t, std::vector<GraphNode>> before_; ///< nodes to put before node i
+  std::unordered_map<std::string_view, std::size_t> lines_;         ///< FX name -> line of the signature
+  std::unordered_map<std::size_t, GraphValueId> present_;           ///< line -> its tensor
+  std::unordered_map<std::size_t, std::vector<GraphNode>> before_;  ///< nodes to put before node i
   std::unordered_map<std::size_t, GraphNode> after_;
 };
 
@@ -254,16 +272,18 @@ bool is_complete_fx(const Graph& g, const FxProgram& program) {
     const bool tuple = group.name < 0 || outputs_of(op_of_target(group.text.target)) > 1;
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
-        if (const std::string_view name = id < 0 ? std::string_view{} : g.values[static_cast<std::size_t>(id)].name; tuple || name.substr(0, 7) != "getitem") mark(name);
+        if (const std::string_view name = id < 0 ? std::string_view{} : g.values[static_cast<std::size_t>(id)].name;
+            tuple || name.substr(0, 7) != "getitem")
+          mark(name);
   }
   for (GraphValueId id : g.inputs) {
     const GraphValue& v = g.values[static_cast<std::size_t>(id)];
     mark(v.name);
-    mark(get(v.metadata, name_key));
+    mark(note_at(v.metadata, name_key));
   }
   for (const auto& [id, t] : g.initializers) {
-    mark(get(t.metadata, name_key));
-    mark(get(g.values[static_cast<std::size_t>(id)].metadata, name_key));
+    mark(note_at(t.metadata, name_key));
+    mark(note_at(g.values[static_cast<std::size_t>(id)].metadata, name_key));
   }
   const Signature signature = signature_of(g);
   for (const SignatureLine& line : signature.inputs) mark(line.name);

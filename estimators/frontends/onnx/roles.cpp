@@ -27,7 +27,8 @@ struct Entry {
 
 /// Whether a tool made up the name: "onnx::MatMul_12", "/layer/Transpose_output_0", "val_3".
 bool is_made_up(std::string_view name) {
-  return name.find("::") != std::string_view::npos || (!name.empty() && name.front() == '/') || name.rfind("val_", 0) == 0;
+  return name.find("::") != std::string_view::npos || (!name.empty() && name.front() == '/') ||
+         name.rfind("val_", 0) == 0;
 }
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -54,7 +55,9 @@ const char* leaf_of(const GraphNode& n, std::size_t input) {
 ValueKind kind_of(const StoredTensor& t, const Graph& g, const std::vector<Use>& uses) {
   if (!is_floating(t.dtype)) return guess_kind(t);
   for (const Use& u : uses)
-    if (const GraphNode& n = g.nodes[static_cast<std::size_t>(u.node)]; n.op_type == "BatchNormalization" && u.input >= 3) return ValueKind::buffer;
+    if (const GraphNode& n = g.nodes[static_cast<std::size_t>(u.node)];
+        n.op_type == "BatchNormalization" && u.input >= 3)
+      return ValueKind::buffer;
   if (t.sizes.empty()) return is_made_up(t.name) ? ValueKind::constant : guess_kind(t);
   if (is_made_up(t.name) || has(t.name, "const_fold") || has(t.name, "Constant")) {
     for (const Use& u : uses)
@@ -66,7 +69,8 @@ ValueKind kind_of(const StoredTensor& t, const Graph& g, const std::vector<Use>&
 
 }  // namespace
 
-void store_initializers(const Facts& facts, const std::vector<std::vector<GraphValueId>>& reads, Values& values, Tape& tape) {
+void store_initializers(const Facts& facts, const std::vector<std::vector<GraphValueId>>& reads, Values& values,
+                        Tape& tape) {
   const Graph& g = facts.graph();
   std::unordered_map<GraphValueId, std::vector<Use>> uses;
   for (std::size_t i = 0; i < g.nodes.size(); ++i)
@@ -74,7 +78,8 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
       if (id < 0 || !g.initializers.count(id)) continue;
       const auto& inputs = g.nodes[i].inputs;
       const auto at = std::find(inputs.begin(), inputs.end(), id);
-      uses[id].push_back({static_cast<std::int32_t>(i), at == inputs.end() ? 99 : static_cast<std::size_t>(at - inputs.begin())});
+      uses[id].push_back(
+          {static_cast<std::int32_t>(i), at == inputs.end() ? 99 : static_cast<std::size_t>(at - inputs.begin())});
     }
 
   std::vector<Entry> entries;
@@ -96,11 +101,12 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
     if (is_used && is_made_up(t.name) && e.kind == ValueKind::parameter) {
       const Use& u = used->second.front();
       const GraphNode& n = g.nodes[static_cast<std::size_t>(u.node)];
-      if (const std::string module = module_of(n.name); !module.empty()) e.name = fmt::format("{}.{}", module, leaf_of(n, u.input));
+      if (const std::string module = module_of(n.name); !module.empty())
+        e.name = fmt::format("{}.{}", module, leaf_of(n, u.input));
       // Exporters store the weight of nn.Linear transposed where no Transpose node does it.
       e.transposed = t.sizes.size() == 2 && std::all_of(used->second.begin(), used->second.end(), [&](const Use& k) {
-        return g.nodes[static_cast<std::size_t>(k.node)].op_type == "MatMul" && k.input == 1;
-      });
+                       return g.nodes[static_cast<std::size_t>(k.node)].op_type == "MatMul" && k.input == 1;
+                     });
       renamed.push_back(entries.size());
     } else if (const std::size_t dot = e.name.rfind('.'); dot != std::string::npos) {
       place_of_module.emplace(e.name.substr(0, dot), place);
@@ -115,14 +121,17 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
     std::vector<std::pair<std::int32_t, double>> last_place;  // after node n, the largest place used so far
     double largest = 0;
     for (const Entry& e : entries)
-      if (auto it = uses.find(e.id); it != uses.end() && !is_made_up(g.initializers.at(e.id).name)) last_place.emplace_back(it->second.front().node, e.place);
+      if (auto it = uses.find(e.id); it != uses.end() && !is_made_up(g.initializers.at(e.id).name))
+        last_place.emplace_back(it->second.front().node, e.place);
     std::sort(last_place.begin(), last_place.end());
     std::size_t next = 0;
     double step = 0;
     for (const auto& [node, i] : by_node) {
-      while (next < last_place.size() && last_place[next].first <= node) largest = std::max(largest, last_place[next++].second);
+      while (next < last_place.size() && last_place[next].first <= node)
+        largest = std::max(largest, last_place[next++].second);
       const std::size_t dot = entries[i].name.rfind('.');
-      const auto module = dot == std::string::npos ? place_of_module.end() : place_of_module.find(entries[i].name.substr(0, dot));
+      const auto module =
+          dot == std::string::npos ? place_of_module.end() : place_of_module.find(entries[i].name.substr(0, dot));
       step += 1e-7;
       entries[i].place = module != place_of_module.end() ? module->second - 0.5 + step : largest + 0.25 + step;
     }
@@ -134,11 +143,17 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
     if (e.kind == ValueKind::parameter && !uses.count(e.id)) ++unused;
     // BatchNorm's step counter: training reads and writes it, but no ONNX node does.
     constexpr std::string_view tail = ".running_var";
-    if (e.kind == ValueKind::buffer && e.name.size() > tail.size() && e.name.substr(e.name.size() - tail.size()) == tail && !has(e.name, "/"))
-      values.make(ValueKind::buffer, e.name.substr(0, e.name.size() - tail.size()) + ".num_batches_tracked", DType::int64, {});
+    if (e.kind == ValueKind::buffer && e.name.size() > tail.size() &&
+        e.name.substr(e.name.size() - tail.size()) == tail && !has(e.name, "/"))
+      values.make(ValueKind::buffer, e.name.substr(0, e.name.size() - tail.size()) + ".num_batches_tracked",
+                  DType::int64, {});
     (void)v;
   }
-  if (unused > 0) tape.notes.push_back({"MP006", fmt::format("{} stored tensors are read by no node; they are counted as parameters without a gradient", unused)});
+  if (unused > 0)
+    tape.notes.push_back(
+        {"MP006",
+         fmt::format("{} stored tensors are read by no node; they are counted as parameters without a gradient",
+                     unused)});
 }
 
 }  // namespace memplan::onnx_format

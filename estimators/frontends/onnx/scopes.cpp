@@ -38,7 +38,8 @@ std::vector<std::string> stack_lines(std::string_view trace) {
       code = trace.find_first_not_of(" \n", code);
       std::size_t end = code == std::string_view::npos ? code : trace.find('\n', code);
       if (end == std::string_view::npos) end = trace.size();
-      if (code != std::string_view::npos && trace.substr(code, 6) != "File \"") entry.append(" ").append(trace.substr(code, end - code));
+      if (code != std::string_view::npos && trace.substr(code, 6) != "File \"")
+        entry.append(" ").append(trace.substr(code, end - code));
     }
     out.push_back(std::move(entry));
     at = quote;
@@ -61,7 +62,8 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
 
 namespace {
 
-/// A module that calls its base class's forward stands on the stack with two frames: the one that super() called is left out.
+/// A module that calls its base class's forward stands on the stack with two frames: the one that super() called is
+/// left out.
 std::vector<std::string> without_base_classes(const std::vector<std::string>& lines) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < lines.size(); ++i)
@@ -72,11 +74,14 @@ std::vector<std::string> without_base_classes(const std::vector<std::string>& li
 }  // namespace
 
 template <class Text>
-std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& frames, std::string& source) {
-  const std::vector<std::string> fewer = frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
+std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
+                                 const std::vector<std::string>& frames, std::string& source) {
+  const std::vector<std::string> fewer =
+      frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
   const std::vector<std::string>& lines = fewer.empty() ? frames : fewer;
   // Frames and modules correspond one to one, unless a pass of the exporter made the node.
-  const bool aligned = lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
+  const bool aligned =
+      lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
   if (paths.empty()) return stack_.empty() ? -1 : stack_.front();
 
@@ -101,7 +106,9 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
   return stack_.back();
 }
 
-template std::int32_t ScopeTracker::enter(const std::vector<std::string_view>&, const std::vector<std::string_view>&, const std::vector<std::string>&, std::string&);
-template std::int32_t ScopeTracker::enter(const std::vector<std::string>&, const std::vector<std::string>&, const std::vector<std::string>&, std::string&);
+template std::int32_t ScopeTracker::enter(const std::vector<std::string_view>&, const std::vector<std::string_view>&,
+                                          const std::vector<std::string>&, std::string&);
+template std::int32_t ScopeTracker::enter(const std::vector<std::string>&, const std::vector<std::string>&,
+                                          const std::vector<std::string>&, std::string&);
 
 }  // namespace memplan::onnx_format

@@ -25,7 +25,8 @@ class ScopeTracker {
   /// The same from the module stack itself: paths and classes of the modules around a node and the lines of its stack
   /// trace, outermost first.
   template <class Text>
-  std::int32_t enter(const std::vector<Text>& paths, const std::vector<Text>& classes, const std::vector<std::string>& lines, std::string& source);
+  std::int32_t enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
+                     const std::vector<std::string>& lines, std::string& source);
 
   /// The scope of the node before; -1 at the start.
   std::int32_t current() const { return stack_.empty() ? -1 : stack_.back(); }
@@ -34,7 +35,8 @@ class ScopeTracker {
   Tape& tape_;
   std::vector<std::int32_t> stack_;
   std::map<std::string, std::int32_t> calls_;  ///< of each path so far
-  std::unordered_map<std::string_view, std::vector<std::string>> lines_;  ///< of the traces so far, which lie in the graph
+  std::unordered_map<std::string_view, std::vector<std::string>>
+      lines_;  ///< of the traces so far, which lie in the graph
 };
 
 /// "torchvision/models/resnet.py:92 out = self.conv1(x)" for each frame of a stack trace, outermost first: what

@@ -18,7 +18,7 @@ struct SignatureLine {
 };
 
 struct Signature {
-  std::vector<SignatureLine> inputs;   ///< parameters in registration order, then buffers, then user inputs
+  std::vector<SignatureLine> inputs;  ///< parameters in registration order, then buffers, then user inputs
   std::vector<SignatureLine> outputs;
 };
 

@@ -16,7 +16,7 @@ using Infer = void (*)(const At&, std::vector<Fact>& outputs);
 using Lower = bool (*)(const At&, Emit&);
 
 struct OpRow {
-  std::string_view op;      ///< "Conv"; of another domain "com.microsoft::Gelu"
+  std::string_view op;  ///< "Conv"; of another domain "com.microsoft::Gelu"
   Infer infer = nullptr;
   Lower lower = nullptr;
   /// Bit i: input i becomes a Python number where it is one known number (x + 1), so that no tensor is made for it.

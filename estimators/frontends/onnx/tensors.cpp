@@ -45,20 +45,45 @@ void read_raw(const TensorProto& p, StoredTensor& out) {
   auto real = [&](auto v) { out.floats.push_back(static_cast<double>(v)); };
   const std::string& raw = p.raw_data();
   switch (out.dtype) {
-    case DType::int64: each<std::int64_t>(raw, integer); break;
-    case DType::uint64: each<std::uint64_t>(raw, integer); break;
-    case DType::int32: each<std::int32_t>(raw, integer); break;
-    case DType::uint32: each<std::uint32_t>(raw, integer); break;
-    case DType::int16: each<std::int16_t>(raw, integer); break;
-    case DType::uint16: each<std::uint16_t>(raw, integer); break;
-    case DType::int8: each<std::int8_t>(raw, integer); break;
+    case DType::int64:
+      each<std::int64_t>(raw, integer);
+      break;
+    case DType::uint64:
+      each<std::uint64_t>(raw, integer);
+      break;
+    case DType::int32:
+      each<std::int32_t>(raw, integer);
+      break;
+    case DType::uint32:
+      each<std::uint32_t>(raw, integer);
+      break;
+    case DType::int16:
+      each<std::int16_t>(raw, integer);
+      break;
+    case DType::uint16:
+      each<std::uint16_t>(raw, integer);
+      break;
+    case DType::int8:
+      each<std::int8_t>(raw, integer);
+      break;
     case DType::uint8:
-    case DType::boolean: each<std::uint8_t>(raw, integer); break;
-    case DType::float32: each<float>(raw, real); break;
-    case DType::float64: each<double>(raw, real); break;
-    case DType::float16: each<std::uint16_t>(raw, [&](std::uint16_t v) { real(half_to_double(v)); }); break;
-    case DType::bfloat16: each<std::uint16_t>(raw, [&](std::uint16_t v) { real(bfloat16_to_double(v)); }); break;
-    default: break;
+    case DType::boolean:
+      each<std::uint8_t>(raw, integer);
+      break;
+    case DType::float32:
+      each<float>(raw, real);
+      break;
+    case DType::float64:
+      each<double>(raw, real);
+      break;
+    case DType::float16:
+      each<std::uint16_t>(raw, [&](std::uint16_t v) { real(half_to_double(v)); });
+      break;
+    case DType::bfloat16:
+      each<std::uint16_t>(raw, [&](std::uint16_t v) { real(bfloat16_to_double(v)); });
+      break;
+    default:
+      break;
   }
 }
 
@@ -77,8 +102,8 @@ void read_typed(const TensorProto& p, StoredTensor& out) {
 }
 
 void check_location(const TensorProto& p, const std::string& location) {
-  const bool absolute = !location.empty() && (location[0] == '/' || location[0] == '\\' ||
-                                              (location.size() > 1 && location[1] == ':'));
+  const bool absolute =
+      !location.empty() && (location[0] == '/' || location[0] == '\\' || (location.size() > 1 && location[1] == ':'));
   bool leaves = false;
   for (std::size_t begin = 0; begin <= location.size();) {
     std::size_t end = location.find_first_of("/\\", begin);
@@ -95,30 +120,56 @@ void check_location(const TensorProto& p, const std::string& location) {
 
 std::optional<DType> dtype_of(int data_type) {
   switch (data_type) {
-    case TensorProto::FLOAT: return DType::float32;
-    case TensorProto::UINT8: return DType::uint8;
-    case TensorProto::INT8: return DType::int8;
-    case TensorProto::UINT16: return DType::uint16;
-    case TensorProto::INT16: return DType::int16;
-    case TensorProto::INT32: return DType::int32;
-    case TensorProto::INT64: return DType::int64;
-    case TensorProto::BOOL: return DType::boolean;
-    case TensorProto::FLOAT16: return DType::float16;
-    case TensorProto::DOUBLE: return DType::float64;
-    case TensorProto::UINT32: return DType::uint32;
-    case TensorProto::UINT64: return DType::uint64;
-    case TensorProto::COMPLEX64: return DType::complex64;
-    case TensorProto::COMPLEX128: return DType::complex128;
-    case TensorProto::BFLOAT16: return DType::bfloat16;
-    case 17: case 18: return DType::float8_e4m3fn;  // FLOAT8E4M3FN, FLOAT8E4M3FNUZ
-    case 19: case 20: return DType::float8_e5m2;    // FLOAT8E5M2, FLOAT8E5M2FNUZ
-    case 21: return DType::uint4;
-    case 22: return DType::int4;
-    case 23: return DType::float4;
-    case 24: return DType::uint8;  // FLOAT8E8M0, a scale exponent
-    case 25: return DType::uint2;
-    case 26: return DType::int2;
-    default: return std::nullopt;
+    case TensorProto::FLOAT:
+      return DType::float32;
+    case TensorProto::UINT8:
+      return DType::uint8;
+    case TensorProto::INT8:
+      return DType::int8;
+    case TensorProto::UINT16:
+      return DType::uint16;
+    case TensorProto::INT16:
+      return DType::int16;
+    case TensorProto::INT32:
+      return DType::int32;
+    case TensorProto::INT64:
+      return DType::int64;
+    case TensorProto::BOOL:
+      return DType::boolean;
+    case TensorProto::FLOAT16:
+      return DType::float16;
+    case TensorProto::DOUBLE:
+      return DType::float64;
+    case TensorProto::UINT32:
+      return DType::uint32;
+    case TensorProto::UINT64:
+      return DType::uint64;
+    case TensorProto::COMPLEX64:
+      return DType::complex64;
+    case TensorProto::COMPLEX128:
+      return DType::complex128;
+    case TensorProto::BFLOAT16:
+      return DType::bfloat16;
+    case 17:
+    case 18:
+      return DType::float8_e4m3fn;  // FLOAT8E4M3FN, FLOAT8E4M3FNUZ
+    case 19:
+    case 20:
+      return DType::float8_e5m2;  // FLOAT8E5M2, FLOAT8E5M2FNUZ
+    case 21:
+      return DType::uint4;
+    case 22:
+      return DType::int4;
+    case 23:
+      return DType::float4;
+    case 24:
+      return DType::uint8;  // FLOAT8E8M0, a scale exponent
+    case 25:
+      return DType::uint2;
+    case 26:
+      return DType::int2;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -151,8 +202,10 @@ StoredTensor read_tensor(const TensorProto& p, std::vector<std::string>& warning
       if (entry.key() == "location") check_location(p, entry.value());
       std::int64_t length = 0;
       const char* last = entry.value().data() + entry.value().size();
-      if (entry.key() == "length" && std::from_chars(entry.value().data(), last, length).ec == std::errc() && length != bytes)
-        warnings.push_back(fmt::format("tensor '{}' has {} bytes of external data where its shape needs {}", p.name(), length, bytes));
+      if (entry.key() == "length" && std::from_chars(entry.value().data(), last, length).ec == std::errc() &&
+          length != bytes)
+        warnings.push_back(
+            fmt::format("tensor '{}' has {} bytes of external data where its shape needs {}", p.name(), length, bytes));
     }
     return out;
   }
@@ -161,7 +214,8 @@ StoredTensor read_tensor(const TensorProto& p, std::vector<std::string>& warning
   std::int64_t raw = static_cast<std::int64_t>(p.raw_data().size());
   for (const auto& entry : p.metadata_props())
     if (entry.key() == dropped_key && !p.has_raw_data()) raw = std::atoll(entry.value().c_str());
-  const std::int64_t typed = p.float_data_size() + p.int32_data_size() + p.int64_data_size() + p.double_data_size() + p.uint64_data_size();
+  const std::int64_t typed =
+      p.float_data_size() + p.int32_data_size() + p.int64_data_size() + p.double_data_size() + p.uint64_data_size();
   // Raw contents have an exact length. Of dropped contents it is not known whether they were raw; as varints they
   // take at least one byte for an element of eight.
   if (raw > 0 && typed == 0 && raw != bytes && (p.has_raw_data() || raw < bytes / 8))

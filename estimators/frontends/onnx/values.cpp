@@ -8,11 +8,10 @@ namespace memplan::onnx_format {
 
 namespace {
 
-std::string_view get(const std::map<std::string, std::string>& metadata, const char* key) {
+std::string_view note_at(const std::map<std::string, std::string>& metadata, const char* key) {
   const auto it = metadata.find(key);
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
-
 
 std::optional<ValueKind> kind_of(std::string_view kind) {
   if (kind == "PARAMETER") return ValueKind::parameter;
@@ -33,7 +32,7 @@ ValueKind guess_kind(const StoredTensor& t) {
 Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int64_t opset)
     : graph_(graph), symbols_(symbols), tape_(tape), opset_(opset) {
   of_graph_.resize(graph.values.size());
-  signature_ = parse_signature(get(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
+  signature_ = parse_signature(note_at(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
   std::unordered_map<std::string_view, std::size_t> by_target;
   std::vector<std::string_view> user_inputs;
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
@@ -54,31 +53,39 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
         Dim d = (*v.shape)[axis];
         if (d.open()) d.symbol = dim_name(v, axis);
         const auto size = evaluate(d, symbols);
-        if (!size) fail_input(fmt::format("dimension {} of input '{}' cannot be computed from '{}'", axis, v.name, d.symbol), v.name);
+        if (!size)
+          fail_input(fmt::format("dimension {} of input '{}' cannot be computed from '{}'", axis, v.name, d.symbol),
+                     v.name);
         sizes.push_back(*size);
       }
     else
-      tape.notes.push_back({"MP007", fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name)});
+      tape.notes.push_back(
+          {"MP007", fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name)});
     const ValueId t = add(ValueKind::user_input, v.name, v.dtype.value_or(DType::float32), std::move(sizes));
     tape.inputs.push_back(t);
     set(id, t);
     set_name(v.name, t);
     if (same_count) set_name(user_inputs[i], t);
-    if (auto n = get(v.metadata, "pkg.torch.onnx.original_node_name"); !n.empty()) set_name(n, t);
+    if (auto n = note_at(v.metadata, "pkg.torch.onnx.original_node_name"); !n.empty()) set_name(n, t);
   }
 
   std::unordered_map<std::size_t, bool> present;
   for (const auto& [id, tensor] : graph.initializers) {
     const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
-    const auto& metadata = tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
-    auto kind = kind_of(get(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
-    const std::string_view fx = get(metadata, "pkg.torch.onnx.original_node_name");
+    const auto& metadata =
+        tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
+    auto kind = kind_of(note_at(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
+    const std::string_view fx = note_at(metadata, "pkg.torch.onnx.original_node_name");
     std::optional<std::size_t> line;
-    if (auto it = line_of_.find(fx); it != line_of_.end()) line = it->second;
-    else if (auto t = by_target.find(tensor.name); t != by_target.end()) line = t->second;
+    if (auto it = line_of_.find(fx); it != line_of_.end())
+      line = it->second;
+    else if (auto t = by_target.find(tensor.name); t != by_target.end())
+      line = t->second;
     if (line && !kind) kind = kind_of(signature_.inputs[*line].kind);
     if (!kind) continue;
-    const ValueId value = add_initializer(id, tensor, *kind, line && !signature_.inputs[*line].target.empty() ? std::string(signature_.inputs[*line].target) : tensor.name);
+    const ValueId value = add_initializer(
+        id, tensor, *kind,
+        line && !signature_.inputs[*line].target.empty() ? std::string(signature_.inputs[*line].target) : tensor.name);
     if (!fx.empty()) set_name(fx, value);
     if (line) {
       set_name(signature_.inputs[*line].name, value);
@@ -87,7 +94,8 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
     }
   }
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
-    if (kind_of(signature_.inputs[i].kind) && !present.count(i)) missing_targets_.emplace(signature_.inputs[i].target, i);
+    if (kind_of(signature_.inputs[i].kind) && !present.count(i))
+      missing_targets_.emplace(signature_.inputs[i].target, i);
 }
 
 ValueId Values::add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) {
@@ -122,7 +130,8 @@ ValueId Values::store(GraphValueId id, ValueKind kind, std::string name, bool tr
   const StoredTensor& t = graph_.initializers.at(id);
   const ValueId value = add_initializer(id, t, kind, std::move(name));
   if (transposed) {
-    std::swap(tape_.values[static_cast<std::size_t>(value.index)].sizes.at(0), tape_.values[static_cast<std::size_t>(value.index)].sizes.at(1));
+    std::swap(tape_.values[static_cast<std::size_t>(value.index)].sizes.at(0),
+              tape_.values[static_cast<std::size_t>(value.index)].sizes.at(1));
     transposed_.insert(id);
   }
   return value;
@@ -135,7 +144,8 @@ ValueId Values::of(GraphValueId id, bool as_parameter) {
   const auto it = graph_.initializers.find(id);
   if (it == graph_.initializers.end()) return {};
   const bool trained = as_parameter && is_floating(it->second.dtype) && !it->second.sizes.empty();
-  return add_initializer(id, it->second, trained ? ValueKind::parameter : ValueKind::constant, graph_.values[static_cast<std::size_t>(id)].name);
+  return add_initializer(id, it->second, trained ? ValueKind::parameter : ValueKind::constant,
+                         graph_.values[static_cast<std::size_t>(id)].name);
 }
 
 ValueId Values::of_name(std::string_view name) const {
@@ -152,7 +162,8 @@ const SignatureLine* Values::missing(std::string_view fx_name) const {
 ValueId Values::make_missing(std::string_view fx_name, DType dtype, std::vector<std::int64_t> sizes) {
   const std::size_t line = line_of_.at(fx_name);
   const SignatureLine& s = signature_.inputs[line];
-  const ValueId value = add(kind_of(s.kind).value_or(ValueKind::constant), std::string(s.target), dtype, std::move(sizes));
+  const ValueId value =
+      add(kind_of(s.kind).value_or(ValueKind::constant), std::string(s.target), dtype, std::move(sizes));
   position_[value.index] = line;
   missing_targets_.erase(s.target);
   set_name(s.name, value);
@@ -164,7 +175,8 @@ void Values::use_in_scope(ValueId value, std::string_view scope) {
   TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
   if (v.kind != ValueKind::parameter) return;
   const std::size_t dot = v.name.rfind('.');
-  const std::string_view leaf = dot == std::string::npos ? std::string_view(v.name) : std::string_view(v.name).substr(dot + 1);
+  const std::string_view leaf =
+      dot == std::string::npos ? std::string_view(v.name) : std::string_view(v.name).substr(dot + 1);
   const std::string here = scope.empty() ? std::string(leaf) : fmt::format("{}.{}", scope, leaf);
   if (here == v.name) return;
   const auto it = missing_targets_.find(here);
@@ -194,7 +206,8 @@ void Values::finish() {
     }
   }
   if (!lost.empty())
-    tape_.notes.push_back({"MP004", fmt::format("{} parameters or buffers of the module are not in the file, because no node reads them ('{}'{}); their bytes are missing here",
+    tape_.notes.push_back({"MP004", fmt::format("{} parameters or buffers of the module are not in the file, because "
+                                                "no node reads them ('{}'{}); their bytes are missing here",
                                                 lost.size(), lost.front(), lost.size() > 1 ? " …" : "")});
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {

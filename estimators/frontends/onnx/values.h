@@ -46,7 +46,9 @@ class Values {
   ValueId store(GraphValueId id, ValueKind kind, std::string name, bool transposed);
   bool is_transposed(GraphValueId id) const { return transposed_.count(id) > 0; }
   /// A parameter or buffer of the module that the file has no tensor for.
-  ValueId make(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) { return add(kind, std::move(name), dtype, std::move(sizes)); }
+  ValueId make(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) {
+    return add(kind, std::move(name), dtype, std::move(sizes));
+  }
 
   /// Orders the tape's lists as the signature does, adds buffers that no node reads, and notes what is missing.
   void finish();

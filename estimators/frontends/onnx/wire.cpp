@@ -153,8 +153,12 @@ class Walker {
         f.end = at;
         return f;
       }
-      case 1: length = 8; break;
-      case 5: length = 4; break;
+      case 1:
+        length = 8;
+        break;
+      case 5:
+        length = 4;
+        break;
       case 2: {
         const std::uint64_t claimed = varint(at, end);
         if (claimed > end - at)
@@ -162,7 +166,8 @@ class Walker {
         length = static_cast<std::size_t>(claimed);
         break;
       }
-      default: damaged(f.begin, fmt::format("a field has the unknown wire type {}", f.wire_type));
+      default:
+        damaged(f.begin, fmt::format("a field has the unknown wire type {}", f.wire_type));
     }
     if (length > end - at) damaged(f.begin, "a field is cut off");
     f.payload = at;

@@ -16,8 +16,8 @@ class Archive {
  public:
   struct Member {
     std::string name;
-    std::int64_t bytes = 0;  ///< uncompressed, as the directory says
-    std::int64_t stored = 0; ///< as it lies in the file, compressed or not
+    std::int64_t bytes = 0;   ///< uncompressed, as the directory says
+    std::int64_t stored = 0;  ///< as it lies in the file, compressed or not
     std::int64_t index = 0;
   };
 

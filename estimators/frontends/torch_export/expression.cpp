@@ -33,7 +33,9 @@ class Converter {
   std::string_view word() {
     spaces();
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.')) ++at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.'))
+      ++at_;
     return text_.substr(begin, at_ - begin);
   }
 
@@ -82,12 +84,14 @@ class Converter {
 
   static std::optional<std::string> apply(std::string_view f, const std::vector<std::string>& args) {
     if (args.empty()) return std::nullopt;
-    if (args.size() == 1 && (f == "Integer" || f == "Symbol" || f == "Float" || f == "Identity" || f == "ToFloat")) return args[0].front() == '-' ? join(args, "") : args[0];
+    if (args.size() == 1 && (f == "Integer" || f == "Symbol" || f == "Float" || f == "Identity" || f == "ToFloat"))
+      return args[0].front() == '-' ? join(args, "") : args[0];
     if (f == "Add") return join(args, "+");
     if (f == "Mul") return join(args, "*");
     if (f == "Max" || f == "Min") return std::string(f) + join(args, ",");
     if (args.size() == 1) {
-      if (f == "floor" || f == "FloorToInt" || f == "TruncToInt" || f == "TruncToFloat") return "floor(" + args[0] + ")";
+      if (f == "floor" || f == "FloorToInt" || f == "TruncToInt" || f == "TruncToFloat")
+        return "floor(" + args[0] + ")";
       if (f == "ceiling" || f == "CeilToInt") return "ceil(" + args[0] + ")";
       return std::nullopt;
     }
@@ -110,7 +114,8 @@ class Converter {
 
 std::string infix(std::string_view text) {
   static constexpr std::string_view heads[] = {"Symbol(", "Integer(", "Mul(", "Add(", "Pow(", "Rational("};
-  const bool srepr = std::any_of(std::begin(heads), std::end(heads), [&](std::string_view h) { return text.find(h) != std::string_view::npos; });
+  const bool srepr = std::any_of(std::begin(heads), std::end(heads),
+                                 [&](std::string_view h) { return text.find(h) != std::string_view::npos; });
   if (!srepr) return std::string(text);
   return Converter(text).whole().value_or(std::string());
 }

@@ -21,13 +21,22 @@ void tame_json(std::string& text, int depth, const std::string& where) {
         for (++i; i < t.size() && t[i] != '"'; ++i)
           if (t[i] == '\\') ++i;
         break;
-      case '[': case '{':
-        if (++open > depth) fail_input(fmt::format("the graph's JSON is nested deeper than {} levels", depth), where, "no exporter writes such a file");
+      case '[':
+      case '{':
+        if (++open > depth)
+          fail_input(fmt::format("the graph's JSON is nested deeper than {} levels", depth), where,
+                     "no exporter writes such a file");
         ++values;
         break;
-      case ']': case '}': --open; break;
-      case ',': ++values; break;
-      case 'I': case 'N': {
+      case ']':
+      case '}':
+        --open;
+        break;
+      case ',':
+        ++values;
+        break;
+      case 'I':
+      case 'N': {
         const std::string_view word = t[i] == 'I' ? std::string_view("Infinity") : std::string_view("NaN");
         if (t.substr(i, word.size()) != word) break;
         const bool negative = i > 0 && t[i - 1] == '-';
@@ -35,9 +44,11 @@ void tame_json(std::string& text, int depth, const std::string& where) {
         i += word.size() - 1;
         break;
       }
-      default: break;
+      default:
+        break;
     }
-    if (values > max_values) fail_input("the graph's JSON has more than ten million values", where, "no exporter writes such a file");
+    if (values > max_values)
+      fail_input("the graph's JSON has more than ten million values", where, "no exporter writes such a file");
   }
   if (bare.empty()) return;
   std::string out;

@@ -20,8 +20,9 @@ namespace {
 
 /// Arguments behind the `*` of schemas in native_functions.yaml. Tracing gives all others by position.
 bool is_keyword_only(std::string_view name) {
-  static const std::set<std::string_view> names{"alpha", "beta", "value", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy",
-                                                "generator", "rounding_mode", "scale", "enable_gqa", "correction", "approximate"};
+  static const std::set<std::string_view> names{
+      "alpha",        "beta", "value",     "dtype",         "layout", "device",     "pin_memory", "memory_format",
+      "non_blocking", "copy", "generator", "rounding_mode", "scale",  "enable_gqa", "correction", "approximate"};
   return names.count(name) > 0;
 }
 
@@ -34,12 +35,19 @@ struct Region {
 class Lowering {
  public:
   Lowering(const Program& program, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape)
-      : program_(program), symbols_(symbols), setup_(setup), tape_(tape), scopes_(tape), signature_(program, symbols, tape), bound_(program.names.size()) {}
+      : program_(program),
+        symbols_(symbols),
+        setup_(setup),
+        tape_(tape),
+        scopes_(tape),
+        signature_(program, symbols, tape),
+        bound_(program.names.size()) {}
 
   void run() {
     for (const OutputSpec& out : program_.outputs)
       if (out.kind == OutputKind::joint)
-        fail_input("the archive holds a joint forward and backward graph, which memplan does not read", {}, "save the program that torch.export.export returns");
+        fail_input("the archive holds a joint forward and backward graph, which memplan does not read", {},
+                   "save the program that torch.export.export returns");
     signature_.make_inputs();
     for (std::size_t i = 0; i < program_.inputs.size(); ++i)
       if (program_.inputs[i].name >= 0) bound_[static_cast<std::size_t>(program_.inputs[i].name)] = signature_.input(i);
@@ -47,16 +55,23 @@ class Lowering {
     for (const OutputSpec& out : program_.outputs) {
       if (out.kind == OutputKind::user) {
         if (std::holds_alternative<ValueId>(out.value.value))
-          if (const Arg v = resolved(out.value); std::holds_alternative<ValueId>(v.value)) tape_.outputs.push_back(std::get<ValueId>(v.value));
+          if (const Arg v = resolved(out.value); std::holds_alternative<ValueId>(v.value))
+            tape_.outputs.push_back(std::get<ValueId>(v.value));
       } else if (out.kind == OutputKind::buffer_mutation) {
         mutate(out);
       }
     }
-    if (tape_.outputs.empty()) fail_input("the program returns no tensor, so there is nothing to train", {}, "export a module whose forward returns its output");
-    tape_.recovered.push_back({"ATen calls", program_.decomposed ? "the archive's core ATen graph" : "the archive's training IR", from_file_});
+    if (tape_.outputs.empty())
+      fail_input("the program returns no tensor, so there is nothing to train", {},
+                 "export a module whose forward returns its output");
+    tape_.recovered.push_back({"ATen calls",
+                               program_.decomposed ? "the archive's core ATen graph" : "the archive's training IR",
+                               from_file_});
     for (const auto& [key, count] : rewritten_) tape_.recovered.push_back({key.first, key.second, count});
     if (frozen_statistics_ > 0 && setup_.mode == Mode::training)
-      tape_.notes.push_back({"MP008", fmt::format("the program was exported in eval mode: {} batch norms and dropouts run as in inference; export module.train() for a training estimate", frozen_statistics_)});
+      tape_.notes.push_back({"MP008", fmt::format("the program was exported in eval mode: {} batch norms and dropouts "
+                                                  "run as in inference; export module.train() for a training estimate",
+                                                  frozen_statistics_)});
   }
 
  private:
@@ -77,7 +92,8 @@ class Lowering {
     const Name& name = name_of(id->index);
     if (name.number)
       if (const auto n = onnx_format::evaluate(*name.number, symbols_)) return {*n};
-    fail_input(fmt::format("the graph uses '{}' before anything made it", name.text), {}, "the file is damaged, or please report it with the model");
+    fail_input(fmt::format("the graph uses '{}' before anything made it", name.text), {},
+               "the file is damaged, or please report it with the model");
   }
 
   std::optional<std::pair<DType, std::vector<std::int64_t>>> shape_of(NameId id) const {
@@ -95,9 +111,12 @@ class Lowering {
   void body(const Subgraph& g, const Region& region) {
     for (const Node& node : g.nodes) {
       std::string source;
-      const std::int32_t scope = node.paths.empty() ? scopes_.current() : scopes_.enter(node.paths, node.classes, node.lines, source);
-      if (node.target.rfind("torch.ops.higher_order.", 0) == 0) higher_order(node, scope, std::move(source), region);
-      else if (!onnx_format::has_no_effect(node.target)) emit(node, scope, std::move(source), region);
+      const std::int32_t scope =
+          node.paths.empty() ? scopes_.current() : scopes_.enter(node.paths, node.classes, node.lines, source);
+      if (node.target.rfind("torch.ops.higher_order.", 0) == 0)
+        higher_order(node, scope, std::move(source), region);
+      else if (!onnx_format::has_no_effect(node.target))
+        emit(node, scope, std::move(source), region);
     }
   }
 
@@ -105,10 +124,13 @@ class Lowering {
     bool positional = true;  // arguments by position come first
     for (const NodeInput& in : node.inputs) {
       ArgumentKind kind = in.kind;
-      if (kind == ArgumentKind::unknown) kind = positional && !is_keyword_only(in.name) ? ArgumentKind::positional : ArgumentKind::keyword;
+      if (kind == ArgumentKind::unknown)
+        kind = positional && !is_keyword_only(in.name) ? ArgumentKind::positional : ArgumentKind::keyword;
       positional = positional && kind == ArgumentKind::positional;
-      if (kind == ArgumentKind::positional) call.args.push_back(resolved(in.value));
-      else if (in.name != "device" && in.name != "pin_memory" && in.name != "layout") call.kwargs.emplace_back(in.name, resolved(in.value));
+      if (kind == ArgumentKind::positional)
+        call.args.push_back(resolved(in.value));
+      else if (in.name != "device" && in.name != "pin_memory" && in.name != "layout")
+        call.kwargs.emplace_back(in.name, resolved(in.value));
     }
   }
 
@@ -121,19 +143,23 @@ class Lowering {
     add_inputs(node, call);
     if (scope >= 0)
       for (const Arg& a : call.args)
-        if (const auto* v = std::get_if<ValueId>(&a.value)) signature_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
+        if (const auto* v = std::get_if<ValueId>(&a.value))
+          signature_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
     if (is_frozen(call)) ++frozen_statistics_;
     const std::string before = call.op;
     // The training IR keeps dropouts, so a copy in it is a copy.
     if (program_.decomposed || call.op != "aten::clone") onnx_format::rewrite(call, setup_);
     Types types;
     if (!node.inputs.empty())
-      if (const auto* id = std::get_if<ValueId>(&node.inputs[0].value.value); id && name_of(id->index).tensor) types.input = name_of(id->index).tensor->dtype;
-    if (!node.outputs.empty() && node.outputs[0] >= 0 && name_of(node.outputs[0]).tensor) types.output = name_of(node.outputs[0]).tensor->dtype;
+      if (const auto* id = std::get_if<ValueId>(&node.inputs[0].value.value); id && name_of(id->index).tensor)
+        types.input = name_of(id->index).tensor->dtype;
+    if (!node.outputs.empty() && node.outputs[0] >= 0 && name_of(node.outputs[0]).tensor)
+      types.output = name_of(node.outputs[0]).tensor->dtype;
     const Fate fate = rewrite_exported(call, types, setup_, tape_);
     if (fate == Fate::drop) return;
     if (fate == Fate::pass_input) {
-      if (!node.outputs.empty() && node.outputs[0] >= 0) bound_[static_cast<std::size_t>(node.outputs[0])] = call.args.at(0);
+      if (!node.outputs.empty() && node.outputs[0] >= 0)
+        bound_[static_cast<std::size_t>(node.outputs[0])] = call.args.at(0);
       return;
     }
     if (call.op != before) ++rewritten_[{call.op, before}];
@@ -151,8 +177,10 @@ class Lowering {
       call.outputs.push_back(value);
       if (id >= 0) bound_[static_cast<std::size_t>(id)] = {value};
       if (id >= 0 && !name_of(id).tensor) numbers_.insert(value.index);
-      if (auto shape = shape_of(id)) call.known_shapes.push_back(std::move(*shape));
-      else all = false;
+      if (auto shape = shape_of(id))
+        call.known_shapes.push_back(std::move(*shape));
+      else
+        all = false;
     }
     if (!all) call.known_shapes.clear();
     if (call.op == "aten::batch_norm") call.outputs.resize(1);  // the decomposed forms also return statistics
@@ -166,7 +194,9 @@ class Lowering {
     for (Call& call : tape_.calls) {
       if (call.outputs.size() != 1 || call.outputs[0] != *id || call.args.empty()) continue;
       const auto* self = std::get_if<ValueId>(&call.args[0].value);
-      if (!self || tape_.values[static_cast<std::size_t>(self->index)].name != out.target || call.op.rfind("aten::", 0) != 0) continue;
+      if (!self || tape_.values[static_cast<std::size_t>(self->index)].name != out.target ||
+          call.op.rfind("aten::", 0) != 0)
+        continue;
       const std::size_t dot = std::min(call.op.find('.'), call.op.size());
       const std::string_view base = std::string_view(call.op).substr(6, dot - 6);
       if (base == "add" || base == "sub" || base == "mul" || base == "div") call.op.insert(dot, "_");
@@ -187,20 +217,25 @@ class Lowering {
     } else if (is("wrap_with_autocast") && node.graphs.size() == 1 && args.size() >= 4) {
       // device_type, dtype, enabled, cache_enabled, then the operands.
       const bool* enabled = std::get_if<bool>(&args[2].value);
-      if (enabled && !*enabled) region.no_autocast = true;
-      else note("MP011", fmt::format("the model switches autocast on by itself ({}); memplan follows --precision there", path_of(scope)));
+      if (enabled && !*enabled)
+        region.no_autocast = true;
+      else
+        note("MP011", fmt::format("the model switches autocast on by itself ({}); memplan follows --precision there",
+                                  path_of(scope)));
       args.erase(args.begin(), args.begin() + 4);
       inlined(node, args, region, scope, false);
     } else if ((is("tag_activation_checkpoint") || is("wrap_activation_checkpoint")) && node.graphs.size() == 1) {
       note("MP012", "the model checkpoints activations by itself; memplan counts those activations as kept");
       inlined(node, args, region, scope, false);
-    } else if ((is("wrap") || is("hints_wrapper") || is("invoke_subgraph") || is("strict_mode")) && node.graphs.size() == 1) {
+    } else if ((is("wrap") || is("hints_wrapper") || is("invoke_subgraph") || is("strict_mode")) &&
+               node.graphs.size() == 1) {
       while (!args.empty() && std::holds_alternative<std::string>(args.front().value)) args.erase(args.begin());
       inlined(node, flat(args), region, scope, false);
     } else if (is("cond") && node.graphs.size() == 2 && !args.empty()) {
       cond(node, args, region, scope);
     } else {
-      note("MP013", fmt::format("'{}' is counted by its inputs and outputs only; what it does inside is not modelled", op));
+      note("MP013",
+           fmt::format("'{}' is counted by its inputs and outputs only; what it does inside is not modelled", op));
       Call call;
       call.op = "torch.ops.higher_order." + std::string(op);
       call.args = flat(args);
@@ -219,7 +254,8 @@ class Lowering {
       branch = *known ? 0 : 1;
     } else {
       if (made_bytes(node.graphs[1]) > made_bytes(node.graphs[0])) branch = 1;
-      note("MP014", fmt::format("torch.cond in '{}' runs one of two branches; the one that makes more bytes is counted", path_of(scope)));
+      note("MP014", fmt::format("torch.cond in '{}' runs one of two branches; the one that makes more bytes is counted",
+                                path_of(scope)));
     }
     args.erase(args.begin());
     inlined(node, flat(args), region, scope, false, branch);
@@ -238,17 +274,22 @@ class Lowering {
     return sum;
   }
 
-  void inlined(const Node& node, const std::vector<Arg>& args, const Region& region, std::int32_t scope, bool no_grad, std::size_t branch = 0) {
+  void inlined(const Node& node, const std::vector<Arg>& args, const Region& region, std::int32_t scope, bool no_grad,
+               std::size_t branch = 0) {
     const Subgraph& g = program_.graphs[static_cast<std::size_t>(node.graphs[branch])];
     if (g.inputs.size() != args.size())
-      fail_input(fmt::format("'{}' passes {} values to a subgraph that takes {}", node.target, args.size(), g.inputs.size()), {}, "the file is damaged, or please report it with the model");
+      fail_input(
+          fmt::format("'{}' passes {} values to a subgraph that takes {}", node.target, args.size(), g.inputs.size()),
+          {}, "the file is damaged, or please report it with the model");
     for (std::size_t i = 0; i < args.size(); ++i)
-      if (g.inputs[i] >= 0) bound_[static_cast<std::size_t>(g.inputs[i])] = no_grad ? detached(args[i], scope) : args[i];
+      if (g.inputs[i] >= 0)
+        bound_[static_cast<std::size_t>(g.inputs[i])] = no_grad ? detached(args[i], scope) : args[i];
     body(g, region);
     std::vector<Arg> results;
     for (const Arg& out : g.outputs) results.push_back(resolved(out));
     results = flat(results);
-    if (results.size() < node.outputs.size()) fail_input(fmt::format("'{}' returns fewer values than its node names", node.target));
+    if (results.size() < node.outputs.size())
+      fail_input(fmt::format("'{}' returns fewer values than its node names", node.target));
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] >= 0) bound_[static_cast<std::size_t>(node.outputs[i])] = results[i];
   }
@@ -274,16 +315,21 @@ class Lowering {
   static std::vector<Arg> flat(const std::vector<Arg>& args) {
     std::vector<Arg> out;
     for (const Arg& a : args)
-      if (const auto* list = std::get_if<Arg::List>(&a.value)) out.insert(out.end(), list->begin(), list->end());
-      else out.push_back(a);
+      if (const auto* list = std::get_if<Arg::List>(&a.value))
+        out.insert(out.end(), list->begin(), list->end());
+      else
+        out.push_back(a);
     return out;
   }
 
-  std::string path_of(std::int32_t scope) const { return scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(scope)].path; }
+  std::string path_of(std::int32_t scope) const {
+    return scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(scope)].path;
+  }
 
   void note(std::string code, std::string text) {
     const auto same = [&](const Note& n) { return n.text == text; };
-    if (std::none_of(tape_.notes.begin(), tape_.notes.end(), same)) tape_.notes.push_back({std::move(code), std::move(text)});
+    if (std::none_of(tape_.notes.begin(), tape_.notes.end(), same))
+      tape_.notes.push_back({std::move(code), std::move(text)});
   }
 
   const Program& program_;
@@ -300,7 +346,10 @@ class Lowering {
 
 }  // namespace
 
-void lower_program(const Program& program, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) { Lowering(program, symbols, setup, tape).run(); }
+void lower_program(const Program& program, const onnx_format::Symbols& symbols, const TrainingSetup& setup,
+                   Tape& tape) {
+  Lowering(program, symbols, setup, tape).run();
+}
 
 void check_ranges(const Program& program, const onnx_format::Symbols& symbols) {
   for (const auto& [symbol, range] : program.ranges) {
@@ -308,8 +357,11 @@ void check_ranges(const Program& program, const onnx_format::Symbols& symbols) {
     if (it == symbols.end()) continue;
     const std::int64_t low = range.first.value_or(0) <= 2 ? 1 : *range.first;
     if (it->second >= low && (!range.second || it->second <= *range.second)) continue;
-    fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}: the file allows {} to {}", symbol, it->second, low, range.second ? std::to_string(*range.second) : "any size"),
-         fmt::format("--dim {}={}", symbol, it->second), "choose a size in that range, or export with another torch.export.Dim");
+    fail(ErrorKind::usage,
+         fmt::format("dimension '{}' cannot be {}: the file allows {} to {}", symbol, it->second, low,
+                     range.second ? std::to_string(*range.second) : "any size"),
+         fmt::format("--dim {}={}", symbol, it->second),
+         "choose a size in that range, or export with another torch.export.Dim");
   }
 }
 

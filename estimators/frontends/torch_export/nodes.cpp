@@ -22,31 +22,53 @@ constexpr std::size_t max_rank = 64;  ///< PyTorch's own limit of a tensor's dim
 /// torch/_export/serde/schema.py, ScalarType; not the numbers of c10.
 std::optional<DType> dtype_of(std::int64_t n) {
   switch (n) {
-    case 1: return DType::uint8;
-    case 2: return DType::int8;
-    case 3: return DType::int16;
-    case 4: return DType::int32;
-    case 5: return DType::int64;
-    case 6: return DType::float16;
-    case 7: return DType::float32;
-    case 8: return DType::float64;
-    case 10: return DType::complex64;
-    case 11: return DType::complex128;
-    case 12: return DType::boolean;
-    case 13: return DType::bfloat16;
-    case 28: return DType::uint16;
-    case 29: case 31: return DType::float8_e4m3fn;
-    case 30: case 32: return DType::float8_e5m2;
-    default: return std::nullopt;
+    case 1:
+      return DType::uint8;
+    case 2:
+      return DType::int8;
+    case 3:
+      return DType::int16;
+    case 4:
+      return DType::int32;
+    case 5:
+      return DType::int64;
+    case 6:
+      return DType::float16;
+    case 7:
+      return DType::float32;
+    case 8:
+      return DType::float64;
+    case 10:
+      return DType::complex64;
+    case 11:
+      return DType::complex128;
+    case 12:
+      return DType::boolean;
+    case 13:
+      return DType::bfloat16;
+    case 28:
+      return DType::uint16;
+    case 29:
+    case 31:
+      return DType::float8_e4m3fn;
+    case 30:
+    case 32:
+      return DType::float8_e5m2;
+    default:
+      return std::nullopt;
   }
 }
 
 const char* memory_format(std::int64_t n) {
   switch (n) {
-    case 1: return "contiguous_format";
-    case 2: return "channels_last";
-    case 3: return "channels_last_3d";
-    default: return "preserve_format";
+    case 1:
+      return "contiguous_format";
+    case 2:
+      return "channels_last";
+    case 3:
+      return "channels_last_3d";
+    default:
+      return "preserve_format";
   }
 }
 
@@ -63,13 +85,18 @@ Dim dim_of(const json& j) {
 TensorMeta tensor_meta(const json& j, const std::string& name, const std::string& where) {
   TensorMeta out;
   const auto dtype = dtype_of(j.at("dtype").get<std::int64_t>());
-  if (!dtype) fail_input(fmt::format("the tensor '{}' has an element type that memplan does not know (number {})", name, j.at("dtype").dump()), where);
+  if (!dtype)
+    fail_input(fmt::format("the tensor '{}' has an element type that memplan does not know (number {})", name,
+                           j.at("dtype").dump()),
+               where);
   out.dtype = *dtype;
   const json& sizes = j.at("sizes");
-  if (sizes.size() > max_rank) fail_input(fmt::format("the tensor '{}' has {} dimensions, more than PyTorch allows", name, sizes.size()), where);
+  if (sizes.size() > max_rank)
+    fail_input(fmt::format("the tensor '{}' has {} dimensions, more than PyTorch allows", name, sizes.size()), where);
   for (const json& s : sizes) {
     out.sizes.push_back(dim_of(s));
-    if (out.sizes.back().size < 0 && out.sizes.back().symbol.empty() && s.contains("as_int")) fail_input(fmt::format("the tensor '{}' has a negative size", name), where);
+    if (out.sizes.back().size < 0 && out.sizes.back().symbol.empty() && s.contains("as_int"))
+      fail_input(fmt::format("the tensor '{}' has a negative size", name), where);
   }
   out.requires_grad = j.value("requires_grad", false);
   return out;
@@ -101,7 +128,8 @@ Arg Reader::named(const json& j, const char* key) {
 }
 
 Arg Reader::argument(const json& j, int depth) {
-  if (!j.is_object() || j.size() != 1 || depth > max_graph_depth) fail_input("an argument of a node has an unknown form", where_);
+  if (!j.is_object() || j.size() != 1 || depth > max_graph_depth)
+    fail_input("an argument of a node has an unknown form", where_);
   const std::string& kind = j.begin().key();
   const json& v = j.begin().value();
   auto list = [&](auto&& item) {
@@ -130,7 +158,8 @@ Arg Reader::argument(const json& j, int depth) {
   if (kind == "as_sym_floats") return list([&](const json& x) { return named(x, "as_float"); });
   if (kind == "as_scalar_type") {
     if (const auto d = dtype_of(v.get<std::int64_t>())) return {*d};
-    fail_input(fmt::format("an argument names an element type that memplan does not know (number {})", v.dump()), where_);
+    fail_input(fmt::format("an argument names an element type that memplan does not know (number {})", v.dump()),
+               where_);
   }
   if (kind == "as_memory_format") return {std::string(memory_format(v.get<std::int64_t>()))};
   if (kind == "as_layout") return {std::string(v == 7 ? "strided" : "sparse")};
@@ -204,7 +233,8 @@ void Reader::node(const json& j, Node& out, int depth) {
   outputs(j.at("outputs"), out.outputs, 0);
   const auto metadata = j.find("metadata");
   if (metadata == j.end() || !metadata->is_object()) return;
-  if (const auto m = metadata->find("nn_module_stack"); m != metadata->end() && m->is_string()) module_stack(m->get<std::string>(), out);
+  if (const auto m = metadata->find("nn_module_stack"); m != metadata->end() && m->is_string())
+    module_stack(m->get<std::string>(), out);
   if (const auto s = metadata->find("stack_trace"); s != metadata->end() && s->is_string()) {
     const auto& trace = s->get_ref<const std::string&>();
     const auto [it, fresh] = traces_.try_emplace(trace);
@@ -214,7 +244,8 @@ void Reader::node(const json& j, Node& out, int depth) {
 }
 
 std::int32_t Reader::graph(const json& j, int depth) {
-  if (depth > max_graph_depth) fail_input(fmt::format("subgraphs are nested deeper than {} levels", max_graph_depth), where_);
+  if (depth > max_graph_depth)
+    fail_input(fmt::format("subgraphs are nested deeper than {} levels", max_graph_depth), where_);
   const auto index = static_cast<std::int32_t>(program_.graphs.size());
   program_.graphs.emplace_back();
   Subgraph g;
@@ -227,9 +258,11 @@ std::int32_t Reader::graph(const json& j, int depth) {
   g.nodes.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) node(nodes[i], g.nodes[i], depth);
   for (const json& out : j.at("outputs")) g.outputs.push_back(argument(out, 0));
-  for (const auto& [name, meta] : j.at("tensor_values").items()) program_.names[static_cast<std::size_t>(intern(name))].tensor = tensor_meta(meta, name, where_);
+  for (const auto& [name, meta] : j.at("tensor_values").items())
+    program_.names[static_cast<std::size_t>(intern(name))].tensor = tensor_meta(meta, name, where_);
   if (const auto ints = j.find("sym_int_values"); ints != j.end())
-    for (const auto& [name, size] : ints->items()) program_.names[static_cast<std::size_t>(intern(name))].number = dim_of(size);
+    for (const auto& [name, size] : ints->items())
+      program_.names[static_cast<std::size_t>(intern(name))].number = dim_of(size);
   program_.graphs[static_cast<std::size_t>(index)] = std::move(g);
   return index;
 }

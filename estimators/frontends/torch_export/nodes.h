@@ -32,7 +32,7 @@ class Reader {
 
   Program& program_;
   std::string where_;
-  std::unordered_map<std::string, NameId> names_;  ///< of the graph being read
+  std::unordered_map<std::string, NameId> names_;                     ///< of the graph being read
   std::unordered_map<std::string, std::vector<std::string>> traces_;  ///< most nodes of a line share its trace
 };
 

@@ -46,7 +46,7 @@ struct Node {
   std::string target;  ///< "torch.ops.aten.linear.default"
   std::vector<NodeInput> inputs;
   std::vector<NameId> outputs;
-  std::vector<std::int32_t> graphs;  ///< subgraphs of a higher-order op, in the order of its arguments
+  std::vector<std::int32_t> graphs;         ///< subgraphs of a higher-order op, in the order of its arguments
   std::vector<std::string> paths, classes;  ///< module stack, outermost first
   std::vector<std::string> lines;           ///< of the stack trace, outermost first, as in Call::source
 };
@@ -84,7 +84,8 @@ struct Program {
   std::string torch_version;
   /// Of a TorchScript file: what is above follows from it once the sizes of the inputs are known (unroll_script).
   std::shared_ptr<const torchscript::Script> script;
-  bool decomposed = false;  ///< core ATen, as run_decompositions() leaves it; else the training IR, which keeps in-place ops
+  bool decomposed =
+      false;  ///< core ATen, as run_decompositions() leaves it; else the training IR, which keeps in-place ops
 };
 
 }  // namespace memplan::torch_export

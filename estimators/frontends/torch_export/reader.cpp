@@ -27,11 +27,15 @@ void check_version(const json& root, Program& p, const std::string& where) {
   p.torch_version = root.value("torch_version", std::string("<=2.4"));
   // torch/_export/serde/schema.py: major version 8 in torch 2.5 to 2.15.
   if (p.schema_major > 8)
-    fail_input(fmt::format("the file has version {}.{} of the torch.export schema, which this memplan does not know (it knows 8)", p.schema_major, p.schema_minor), where,
-               "use a newer memplan, or export the model as ONNX: torch.onnx.export(model, args, dynamo=True)");
+    fail_input(
+        fmt::format(
+            "the file has version {}.{} of the torch.export schema, which this memplan does not know (it knows 8)",
+            p.schema_major, p.schema_minor),
+        where, "use a newer memplan, or export the model as ONNX: torch.onnx.export(model, args, dynamo=True)");
   if (p.schema_major < 8)
-    fail_input(fmt::format("the file has version {}.{} of the torch.export schema, from before torch 2.5", p.schema_major, p.schema_minor), where,
-               "export the model again with torch 2.6 or later");
+    fail_input(fmt::format("the file has version {}.{} of the torch.export schema, from before torch 2.5",
+                           p.schema_major, p.schema_minor),
+               where, "export the model again with torch 2.6 or later");
 }
 
 void read_inputs(const json& specs, Reader& reader, Program& p) {
@@ -43,7 +47,9 @@ void read_inputs(const json& specs, Reader& reader, Program& p) {
       const Arg value = reader.argument(body->at("arg"), 0);
       if (const auto* id = std::get_if<ValueId>(&value.value)) out.name = id->index;
     } else if (kind == "parameter" || kind == "buffer" || kind == "tensor_constant") {
-      out.kind = kind == "parameter" ? InputKind::parameter : kind == "buffer" ? InputKind::buffer : InputKind::constant;
+      out.kind = kind == "parameter" ? InputKind::parameter
+                 : kind == "buffer"  ? InputKind::buffer
+                                     : InputKind::constant;
       out.name = reader.intern(body->at("arg").at("name").get<std::string>());
       out.target = body->at(kind + "_name").get<std::string>();
     } else {
@@ -65,7 +71,9 @@ void read_outputs(const json& specs, Reader& reader, Program& p) {
       out.value.value = ValueId{reader.intern(body->at("arg").at("name").get<std::string>())};
       out.target = body->at("buffer_name").get<std::string>();
     } else {
-      out.kind = kind == "loss_output" || kind.rfind("gradient_to", 0) == 0 ? OutputKind::joint : kind == "user_input_mutation" ? OutputKind::input_mutation : OutputKind::other;
+      out.kind = kind == "loss_output" || kind.rfind("gradient_to", 0) == 0 ? OutputKind::joint
+                 : kind == "user_input_mutation"                            ? OutputKind::input_mutation
+                                                                            : OutputKind::other;
     }
     p.outputs.push_back(std::move(out));
   }
@@ -77,7 +85,8 @@ void read_stored(std::string_view text, Program& p) {
   if (!config.is_object() || !config.contains("config") || !config["config"].is_object()) return;
   for (InputSpec& spec : p.inputs) {
     const auto it = config["config"].find(spec.target);
-    if (it != config["config"].end() && it->is_object() && it->contains("path_name") && (*it)["path_name"].is_string()) spec.stored = (*it)["path_name"].get<std::string>();
+    if (it != config["config"].end() && it->is_object() && it->contains("path_name") && (*it)["path_name"].is_string())
+      spec.stored = (*it)["path_name"].get<std::string>();
   }
 }
 
@@ -87,7 +96,8 @@ bool has_inplace_ops(const Program& p) {
     const std::string_view op = std::string_view(n.target).substr(15);
     const std::string_view base = op.substr(0, op.find('.'));
     if (base.size() > 1 && base.back() == '_') return true;
-    if (base == "linear" || base == "conv2d" || base == "batch_norm" || base == "layer_norm" || base == "dropout") return true;
+    if (base == "linear" || base == "conv2d" || base == "batch_norm" || base == "layer_norm" || base == "dropout")
+      return true;
   }
   return false;
 }
@@ -153,7 +163,8 @@ Program parse_program(std::string text, std::string_view stored, const std::stri
     std::string().swap(text);
     return convert(root, stored, where);
   } catch (const json::exception& e) {
-    fail_input(fmt::format("the graph's JSON is damaged or of an unknown form: {}", e.what()), where, "export the model again with torch.export.save");
+    fail_input(fmt::format("the graph's JSON is damaged or of an unknown form: {}", e.what()), where,
+               "export the model again with torch.export.save");
   }
 }
 
@@ -164,27 +175,36 @@ Model read_archive(const Archive& archive, const std::string& path) {
     std::string others;
     for (const auto& m : archive.members()) {
       const std::size_t at = m.name.find("models/");
-      if (at == std::string::npos || (at > 0 && (m.name[at - 1] != '/' || m.name.find('/') != at - 1)) || m.name.find('/', at + 7) != std::string::npos) continue;
+      if (at == std::string::npos || (at > 0 && (m.name[at - 1] != '/' || m.name.find('/') != at - 1)) ||
+          m.name.find('/', at + 7) != std::string::npos)
+        continue;
       if (m.name.size() < at + 12 || m.name.substr(m.name.size() - 5) != ".json") continue;
-      if (found) others += (others.empty() ? "" : ", ") + m.name;
-      else found = &m;
+      if (found)
+        others += (others.empty() ? "" : ", ") + m.name;
+      else
+        found = &m;
     }
     if (!found)
-      fail_input("the archive holds compiled code (AOTInductor) but no graph", path, "save the program with torch.export.save as well; it is what can be estimated");
+      fail_input("the archive holds compiled code (AOTInductor) but no graph", path,
+                 "save the program with torch.export.save as well; it is what can be estimated");
     if (!others.empty())
-      fail_input(fmt::format("the archive holds several models: {}, {}", found->name, others), path, "save each with torch.export.save and estimate one at a time");
+      fail_input(fmt::format("the archive holds several models: {}, {}", found->name, others), path,
+                 "save each with torch.export.save and estimate one at a time");
     const std::size_t at = found->name.find("models/");
     const std::string root = found->name.substr(0, at), name = found->name.substr(at + 7, found->name.size() - at - 12);
     weights = root + "data/weights/";
     for (const char* suffix : {"_weights_config.json", "_model_param_config.json"})
-      if (const auto* m = archive.find(weights + name + suffix); m && m->bytes <= max_json_bytes) stored = archive.read(*m, max_json_bytes);
+      if (const auto* m = archive.find(weights + name + suffix); m && m->bytes <= max_json_bytes)
+        stored = archive.read(*m, max_json_bytes);
     if (!stored.empty()) tame_json(stored, 16, path);
   }
   Model model;
-  auto program = std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
+  auto program =
+      std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
   forget_empty_members(archive, weights, *program);
   model.graphs.push_back(dims_graph(*program));
-  model.format = fmt::format("PyTorch export {}.{}, torch {}{}", program->schema_major, program->schema_minor, program->torch_version, program->decomposed ? ", core ATen" : "");
+  model.format = fmt::format("PyTorch export {}.{}, torch {}{}", program->schema_major, program->schema_minor,
+                             program->torch_version, program->decomposed ? ", core ATen" : "");
   model.producer = "pytorch";
   model.path = path;
   model.exported = std::move(program);

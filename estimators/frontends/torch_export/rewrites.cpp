@@ -55,10 +55,13 @@ Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup
   } else if (call.op == "aten::add_.Tensor" && self && setup.mode == Mode::inference) {
     // BatchNorm counts its batches in training only.
     const TapeValue& v = tape.values[static_cast<std::size_t>(self->index)];
-    if (v.kind == ValueKind::buffer && v.name.size() >= 19 && v.name.compare(v.name.size() - 19, 19, "num_batches_tracked") == 0) return Fate::drop;
+    if (v.kind == ValueKind::buffer && v.name.size() >= 19 &&
+        v.name.compare(v.name.size() - 19, 19, "num_batches_tracked") == 0)
+      return Fate::drop;
   } else if (call.op.rfind("aten::to.", 0) == 0 || call.op == "aten::_to_copy") {
     return cast(call, types, tape);
-  } else if (call.op == "aten::lift_fresh_copy" || call.op == "aten::lift_fresh" || call.op == "aten::detach_" || call.op == "aten::alias") {
+  } else if (call.op == "aten::lift_fresh_copy" || call.op == "aten::lift_fresh" || call.op == "aten::detach_" ||
+             call.op == "aten::alias") {
     return Fate::pass_input;  // torch.tensor(3.0) as tracing records it
   }
   return Fate::keep;

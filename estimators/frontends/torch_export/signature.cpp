@@ -19,7 +19,9 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
   v.dtype = name.tensor->dtype;
   for (const Dim& d : name.tensor->sizes) {
     const auto n = onnx_format::evaluate(d, symbols_);
-    if (!n) fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name, "bind its symbols with --dim");
+    if (!n)
+      fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name,
+                 "bind its symbols with --dim");
     v.sizes.push_back(*n);
   }
   v.requires_grad = kind == ValueKind::parameter && name.tensor->requires_grad;
@@ -46,7 +48,9 @@ void SignatureValues::make_inputs() {
           tape_.inputs.push_back(std::get<ValueId>(inputs_[i].value));
         } else if (name.number) {
           const auto n = onnx_format::evaluate(*name.number, symbols_);
-          if (!n) fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text, "export the model with a constant there");
+          if (!n)
+            fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text,
+                       "export the model with a constant there");
           inputs_[i] = {*n};
         }
         break;
@@ -54,14 +58,18 @@ void SignatureValues::make_inputs() {
         if (!spec.stored.empty())
           if (const auto it = stored.find(spec.stored); it != stored.end()) {
             inputs_[i] = {it->second};
-            tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target)});
+            tape_.notes.push_back(
+                {"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once",
+                                      tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target)});
             break;
           }
         const ValueId v = add(ValueKind::parameter, spec);
         inputs_[i] = {v};
         tape_.parameters.push_back(v);
-        if (!spec.stored.empty()) stored.emplace(spec.stored, v);
-        else if (!read.count(spec.name)) unread_.emplace(spec.target, v);
+        if (!spec.stored.empty())
+          stored.emplace(spec.stored, v);
+        else if (!read.count(spec.name))
+          unread_.emplace(spec.target, v);
         break;
       }
       case InputKind::buffer:
@@ -71,7 +79,8 @@ void SignatureValues::make_inputs() {
         tape_.buffers.push_back(v);
         break;
       }
-      case InputKind::other: break;
+      case InputKind::other:
+        break;
     }
   }
 }

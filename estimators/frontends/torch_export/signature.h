@@ -13,15 +13,16 @@ namespace memplan::torch_export {
 
 class SignatureValues {
  public:
-  SignatureValues(const Program& program, const onnx_format::Symbols& symbols, Tape& tape) : program_(program), symbols_(symbols), tape_(tape) {}
+  SignatureValues(const Program& program, const onnx_format::Symbols& symbols, Tape& tape)
+      : program_(program), symbols_(symbols), tape_(tape) {}
 
   /// Makes the values. Parameters that the archive stores as one tensor are tied: one value, the first one's name.
   void make_inputs();
   /// Of Program::inputs[i]; None for inputs that are no tensors.
   Arg input(std::size_t i) const { return inputs_[i]; }
 
-  /// A module at `scope` used `value`, a parameter of another module, while its own of that leaf name is used by nobody:
-  /// the two are tied. For archives before 2.9, which store all weights in one pickle.
+  /// A module at `scope` used `value`, a parameter of another module, while its own of that leaf name is used by
+  /// nobody: the two are tied. For archives before 2.9, which store all weights in one pickle.
   void use_in_scope(ValueId value, std::string_view scope);
 
  private:

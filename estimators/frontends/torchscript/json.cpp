@@ -17,13 +17,29 @@ constexpr int max_depth = 200;
 
 DType dtype_of(const std::string& name) {
   // c10/core/ScalarType.h
-  static const std::map<std::string, DType> known{
-      {"Byte", DType::uint8}, {"Char", DType::int8}, {"Short", DType::int16}, {"Int", DType::int32}, {"Long", DType::int64}, {"Half", DType::float16},
-      {"Float", DType::float32}, {"Double", DType::float64}, {"ComplexFloat", DType::complex64}, {"ComplexDouble", DType::complex128}, {"Bool", DType::boolean},
-      {"BFloat16", DType::bfloat16}, {"Float8_e5m2", DType::float8_e5m2}, {"Float8_e4m3fn", DType::float8_e4m3fn}, {"QInt8", DType::int8}, {"QUInt8", DType::uint8},
-      {"QInt32", DType::int32}, {"UInt16", DType::uint16}, {"UInt32", DType::uint32}, {"UInt64", DType::uint64}};
+  static const std::map<std::string, DType> known{{"Byte", DType::uint8},
+                                                  {"Char", DType::int8},
+                                                  {"Short", DType::int16},
+                                                  {"Int", DType::int32},
+                                                  {"Long", DType::int64},
+                                                  {"Half", DType::float16},
+                                                  {"Float", DType::float32},
+                                                  {"Double", DType::float64},
+                                                  {"ComplexFloat", DType::complex64},
+                                                  {"ComplexDouble", DType::complex128},
+                                                  {"Bool", DType::boolean},
+                                                  {"BFloat16", DType::bfloat16},
+                                                  {"Float8_e5m2", DType::float8_e5m2},
+                                                  {"Float8_e4m3fn", DType::float8_e4m3fn},
+                                                  {"QInt8", DType::int8},
+                                                  {"QUInt8", DType::uint8},
+                                                  {"QInt32", DType::int32},
+                                                  {"UInt16", DType::uint16},
+                                                  {"UInt32", DType::uint32},
+                                                  {"UInt64", DType::uint64}};
   const auto it = known.find(name);
-  if (it == known.end()) fail_input(fmt::format("a tensor of the file has an element type that memplan does not know: {}", name));
+  if (it == known.end())
+    fail_input(fmt::format("a tensor of the file has an element type that memplan does not know: {}", name));
   return it->second;
 }
 
@@ -84,7 +100,8 @@ class Parser {
     if (const auto name = j.find("name"); name != j.end()) out.name = name->get<std::string>();
     if (const auto types = j.find("types"); types != j.end()) out.types = types->get<std::vector<std::string>>();
     out.stack = j.value("at", -1);
-    if (out.stack >= static_cast<std::int32_t>(script_.stacks.size())) fail_input("a node of the program names a stack that is not there");
+    if (out.stack >= static_cast<std::int32_t>(script_.stacks.size()))
+      fail_input("a node of the program names a stack that is not there");
     if (const auto blocks = j.find("blocks"); blocks != j.end()) {
       out.blocks.resize(blocks->size());
       for (std::size_t i = 0; i < blocks->size(); ++i) {
@@ -108,12 +125,16 @@ Script parse_script(const json& reply) {
     s.torch_version = reply.at("torch").get<std::string>();
     s.bytes_read = reply.at("bytes_read").get<std::int64_t>();
     for (const json& j : reply.at("stacks"))
-      s.stacks.push_back({j.at("paths").get<std::vector<std::string>>(), j.at("classes").get<std::vector<std::string>>(), j.at("lines").get<std::vector<std::string>>()});
+      s.stacks.push_back({j.at("paths").get<std::vector<std::string>>(),
+                          j.at("classes").get<std::vector<std::string>>(),
+                          j.at("lines").get<std::vector<std::string>>()});
     for (const json& j : reply.at("tensors")) {
       ScriptTensor t;
       t.name = j.at("name").get<std::string>();
       const auto kind = j.at("kind").get<std::string>();
-      t.kind = kind == "parameter" ? TensorKind::parameter : kind == "buffer" ? TensorKind::buffer : TensorKind::constant;
+      t.kind = kind == "parameter" ? TensorKind::parameter
+               : kind == "buffer"  ? TensorKind::buffer
+                                   : TensorKind::constant;
       t.dtype = dtype_of(j.at("dtype").get<std::string>());
       t.sizes = j.at("sizes").get<std::vector<std::int64_t>>();
       t.requires_grad = j.at("grad").get<bool>();
@@ -123,7 +144,8 @@ Script parse_script(const json& reply) {
     }
     for (const auto& [op, arguments] : reply.at("schemas").items())
       for (const json& a : arguments) {
-        SchemaArgument argument{a.at(0).get<std::string>(), a.at(1).get<std::string>(), a.at(2).get<bool>(), std::nullopt};
+        SchemaArgument argument{a.at(0).get<std::string>(), a.at(1).get<std::string>(), a.at(2).get<bool>(),
+                                std::nullopt};
         if (a.size() > 3) argument.standard = parser.literal(a[3]);
         s.schemas[op].push_back(std::move(argument));
       }
@@ -139,7 +161,8 @@ Script parse_script(const json& reply) {
     s.body.outputs = parser.numbers(reply.at("outputs"));
     return s;
   } catch (const json::exception& e) {
-    fail(ErrorKind::internal, fmt::format("memplan-torch sent a program of another form: {}", e.what()), {}, "memplan and memplan-torch must be of the same version");
+    fail(ErrorKind::internal, fmt::format("memplan-torch sent a program of another form: {}", e.what()), {},
+         "memplan and memplan-torch must be of the same version");
   }
 }
 

@@ -25,9 +25,15 @@ std::string shape_text(const std::vector<Dim>& sizes) {
 std::string example_flags(const Script& script, const Graph& given) {
   std::string out;
   for (const ScriptInput& in : script.inputs) {
-    const auto known = std::find_if(given.values.begin(), given.values.end(), [&](const GraphValue& v) { return v.name == in.name; });
-    if (known != given.values.end()) out += fmt::format(" --input {}:{}:{}", in.name, name_of(*known->dtype), shape_text(*known->shape));
-    else if (!in.standard) out += fmt::format(" --input {}:{}", in.name, in.name.find("ids") != std::string::npos || in.name.find("tok") != std::string::npos ? "int64:batch,512" : "float32:batch,3,224,224");
+    const auto known =
+        std::find_if(given.values.begin(), given.values.end(), [&](const GraphValue& v) { return v.name == in.name; });
+    if (known != given.values.end())
+      out += fmt::format(" --input {}:{}:{}", in.name, name_of(*known->dtype), shape_text(*known->shape));
+    else if (!in.standard)
+      out += fmt::format(" --input {}:{}", in.name,
+                         in.name.find("ids") != std::string::npos || in.name.find("tok") != std::string::npos
+                             ? "int64:batch,512"
+                             : "float32:batch,3,224,224");
   }
   return out;
 }
@@ -38,15 +44,22 @@ Graph bind_inputs(Script& script, const std::vector<GivenInput>& inputs, const s
   std::vector<bool> taken(script.inputs.size(), false);
   for (const GivenInput& given : inputs) {
     std::size_t at = 0;
-    while (at < script.inputs.size() && (taken[at] || (given.name.empty() ? !takes_tensor(script.inputs[at]) : script.inputs[at].name != given.name))) ++at;
+    while (at < script.inputs.size() && (taken[at] || (given.name.empty() ? !takes_tensor(script.inputs[at])
+                                                                          : script.inputs[at].name != given.name)))
+      ++at;
     if (at == script.inputs.size()) {
       std::string names;
-      for (const ScriptInput& in : script.inputs) names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", in.name, in.type);
-      fail(ErrorKind::usage, given.name.empty() ? std::string("there are more --input than the model has tensors") : fmt::format("the model has no input '{}' left", given.name), "--input",
-           "its inputs are " + names);
+      for (const ScriptInput& in : script.inputs)
+        names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", in.name, in.type);
+      fail(ErrorKind::usage,
+           given.name.empty() ? std::string("there are more --input than the model has tensors")
+                              : fmt::format("the model has no input '{}' left", given.name),
+           "--input", "its inputs are " + names);
     }
     ScriptInput& in = script.inputs[at];
-    if (!takes_tensor(in)) fail(ErrorKind::usage, fmt::format("the input '{}' is no tensor but {}", in.name, in.type), "--input " + in.name, "only tensors can be described");
+    if (!takes_tensor(in))
+      fail(ErrorKind::usage, fmt::format("the input '{}' is no tensor but {}", in.name, in.type), "--input " + in.name,
+           "only tensors can be described");
     taken[at] = true;
     in.dtype = given.dtype;
     GraphValue v;
@@ -63,7 +76,9 @@ Graph bind_inputs(Script& script, const std::vector<GivenInput>& inputs, const s
   for (const ScriptInput& in : script.inputs) {
     if (in.dtype || in.standard) continue;
     if (!takes_tensor(in) && in.type.rfind("Optional[", 0) != 0)
-      fail_input(fmt::format("the model takes '{}' of type {}, which cannot be described with --input", in.name, in.type), path, "export it with torch.export.save, which keeps its inputs");
+      fail_input(
+          fmt::format("the model takes '{}' of type {}, which cannot be described with --input", in.name, in.type),
+          path, "export it with torch.export.save, which keeps its inputs");
     if (in.type == "Tensor") missing += (missing.empty() ? "" : ", ") + in.name;
   }
   if (!missing.empty())
@@ -80,17 +95,22 @@ void check_archive(const torch_export::Archive& archive, const std::string& path
     const std::size_t slash = m.name.find('/');
     const std::string_view inner = std::string_view(m.name).substr(slash == std::string::npos ? 0 : slash + 1);
     if (inner.substr(0, 5) == "data/" || inner.substr(0, 10) == "constants/") {
-      if (m.stored != m.bytes) fail_input("a tensor of the archive is compressed, which PyTorch never does", fmt::format("{}: {}", path, m.name), "it may be a zip bomb; save the file again with torch.jit.save");
+      if (m.stored != m.bytes)
+        fail_input("a tensor of the archive is compressed, which PyTorch never does",
+                   fmt::format("{}: {}", path, m.name),
+                   "it may be a zip bomb; save the file again with torch.jit.save");
       continue;
     }
     if (inner.substr(0, 6) == "extra/") continue;  // of the user, and not read
     program += std::min(m.bytes, max_program_bytes + 1);
     if (program > max_program_bytes)
-      fail_input(fmt::format("the program in the archive is longer than {} bytes", max_program_bytes), fmt::format("{}: {}", path, m.name), "it may be a zip bomb; save the file again with torch.jit.save");
+      fail_input(fmt::format("the program in the archive is longer than {} bytes", max_program_bytes),
+                 fmt::format("{}: {}", path, m.name), "it may be a zip bomb; save the file again with torch.jit.save");
   }
 }
 
-Model read_script(const torch_export::Archive& archive, const std::string& path, const std::vector<GivenInput>& inputs) {
+Model read_script(const torch_export::Archive& archive, const std::string& path,
+                  const std::vector<GivenInput>& inputs) {
   check_archive(archive, path);
   CompanionCall call;
   call.sub_command = "read-torchscript";

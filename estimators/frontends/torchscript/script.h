@@ -1,5 +1,5 @@
-// A TorchScript program as memplan-torch sends it: the forward method with all calls written out. It has no shapes, so it
-// becomes ATen calls only when it is run on paper (estimators/torchscript/unroll.h).
+// A TorchScript program as memplan-torch sends it: the forward method with all calls written out. It has no shapes, so
+// it becomes ATen calls only when it is run on paper (estimators/torchscript/unroll.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct Literal {
   struct Dictionary {
     std::vector<std::pair<Literal, Literal>> items;
   };
-  std::variant<None, bool, std::int64_t, double, std::string, TensorNo, Training, Device, Object, List, Dictionary> value;
+  std::variant<None, bool, std::int64_t, double, std::string, TensorNo, Training, Device, Object, List, Dictionary>
+      value;
 };
 
 enum class TensorKind : std::uint8_t { parameter, buffer, constant };
@@ -50,8 +51,8 @@ struct ScriptTensor {
   DType dtype = DType::float32;
   std::vector<std::int64_t> sizes;
   bool requires_grad = false;
-  std::optional<Literal> number;   ///< of constants of one element
-  std::vector<std::string> also;   ///< other names of the same parameter
+  std::optional<Literal> number;  ///< of constants of one element
+  std::vector<std::string> also;  ///< other names of the same parameter
 };
 
 struct Node;
@@ -85,9 +86,9 @@ struct SchemaArgument {
 
 struct ScriptInput {
   ValueNo id = -1;
-  std::string name, type;           ///< "Tensor", "Optional[Tensor]", "int"
+  std::string name, type;  ///< "Tensor", "Optional[Tensor]", "int"
   std::optional<Literal> standard;
-  std::optional<DType> dtype;       ///< given by the user, together with the sizes in Model::graphs[0]
+  std::optional<DType> dtype;  ///< given by the user, together with the sizes in Model::graphs[0]
 };
 
 struct Script {

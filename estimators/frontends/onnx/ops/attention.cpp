@@ -11,7 +11,9 @@ struct Heads {
 };
 
 std::optional<Heads> heads(const At& at) {
-  if (!at.sizes(0) || !at.sizes(1) || !at.sizes(2) || at.sizes(0)->size() != at.sizes(1)->size() || at.sizes(1)->size() != at.sizes(2)->size()) return std::nullopt;
+  if (!at.sizes(0) || !at.sizes(1) || !at.sizes(2) || at.sizes(0)->size() != at.sizes(1)->size() ||
+      at.sizes(1)->size() != at.sizes(2)->size())
+    return std::nullopt;
   Heads h;
   h.flat = at.sizes(0)->size() == 3;
   if (!h.flat) {
@@ -30,7 +32,8 @@ void infer_attention(const At& at, std::vector<Fact>& out) {
   for (Fact& f : out) f.dtype = at.in(0).dtype;
   const auto h = heads(at);
   if (!h) return;
-  out[0].sizes = h->flat ? Sizes{h->query[0], h->query[2], checked_mul(h->query[1], h->value[3])} : Sizes{h->query[0], h->query[1], h->query[2], h->value[3]};
+  out[0].sizes = h->flat ? Sizes{h->query[0], h->query[2], checked_mul(h->query[1], h->value[3])}
+                         : Sizes{h->query[0], h->query[1], h->query[2], h->value[3]};
 }
 
 bool lower_attention(const At& at, Emit& e) {
@@ -64,12 +67,15 @@ void infer_same(const At& at, std::vector<Fact>& out) {
 
 /// x * cos + rotate_half(x) * sin, as modules that the exporter maps to this op write it.
 bool lower_rotary(const At& at, Emit& e) {
-  if (!at.sizes(0) || at.sizes(0)->size() != 4 || at.has(3) || at.integer("interleaved", 0) || at.integer("rotary_embedding_dim", 0)) return false;
+  if (!at.sizes(0) || at.sizes(0)->size() != 4 || at.has(3) || at.integer("interleaved", 0) ||
+      at.integer("rotary_embedding_dim", 0))
+    return false;
   const ValueId x = e.tensor(at.id(0));
   const std::int64_t half = at.sizes(0)->back() / 2;
   auto wide = [&](std::size_t i) {  // the file keeps half of the angles
     const Arg angles{e.tensor(at.id(i))};
-    return Arg{e.call("aten::unsqueeze", {{e.call("aten::cat", {{Arg::List{angles, angles}}, {std::int64_t{-1}}})}, {std::int64_t{1}}})};
+    return Arg{e.call("aten::unsqueeze",
+                      {{e.call("aten::cat", {{Arg::List{angles, angles}}, {std::int64_t{-1}}})}, {std::int64_t{1}}})};
   };
   const Arg cos = wide(1), sin = wide(2);
   const Arg last{std::int64_t{-1}};

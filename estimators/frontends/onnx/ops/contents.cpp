@@ -52,7 +52,8 @@ Contents converted(const Contents& from, DType to) {
   } else if (out.floating) {
     out.floats.assign(from.integers.begin(), from.integers.end());
   } else {
-    for (double v : from.floats) out.integers.push_back(std::isfinite(v) && std::fabs(v) < 9e18 ? static_cast<std::int64_t>(v) : 0);
+    for (double v : from.floats)
+      out.integers.push_back(std::isfinite(v) && std::fabs(v) < 9e18 ? static_cast<std::int64_t>(v) : 0);
   }
   if (to == DType::boolean)
     for (std::int64_t& v : out.integers) v = v != 0;

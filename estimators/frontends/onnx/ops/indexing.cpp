@@ -18,7 +18,9 @@ void infer_gather(const At& at, std::vector<Fact>& out) {
     std::vector<std::size_t> from;
     const auto n = static_cast<std::int64_t>(x.contents->size());
     for (std::int64_t i : index.contents->integers) {
-      if (i < -n || i >= n) fail_input("a Gather reads element " + std::to_string(i) + " of " + std::to_string(n), at.node.name, "the file is damaged");
+      if (i < -n || i >= n)
+        fail_input("a Gather reads element " + std::to_string(i) + " of " + std::to_string(n), at.node.name,
+                   "the file is damaged");
       from.push_back(static_cast<std::size_t>(i < 0 ? i + n : i));
     }
     out[0].contents = pick(*x.contents, from);
@@ -33,7 +35,9 @@ bool lower_gather(const At& at, Emit& e) {
   const Fact& index = at.in(1);
   const ValueId x = e.tensor(at.id(0));
   if (index.is_one_number() && index.rank() == 0) {
-    e.call_for(at, "aten::select.int", {{x}, {static_cast<std::int64_t>(axis)}, {index.contents->integers.empty() ? 0 : index.contents->integers[0]}});
+    e.call_for(
+        at, "aten::select.int",
+        {{x}, {static_cast<std::int64_t>(axis)}, {index.contents->integers.empty() ? 0 : index.contents->integers[0]}});
     return true;
   }
   const Arg which{e.tensor(at.id(1))};
@@ -64,7 +68,8 @@ void infer_gather_nd(const At& at, std::vector<Fact>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1) || at.sizes(1)->empty()) return;
   const Sizes &x = *at.sizes(0), &index = *at.sizes(1);
-  const auto skip = static_cast<std::size_t>(std::max<std::int64_t>(at.integer("batch_dims", 0), 0)) + static_cast<std::size_t>(std::max<std::int64_t>(index.back(), 0));
+  const auto skip = static_cast<std::size_t>(std::max<std::int64_t>(at.integer("batch_dims", 0), 0)) +
+                    static_cast<std::size_t>(std::max<std::int64_t>(index.back(), 0));
   if (skip > x.size()) fail_input("a GatherND has more indices than dimensions", at.node.name, "the file is damaged");
   Sizes sizes(index.begin(), index.end() - 1);
   sizes.insert(sizes.end(), x.begin() + static_cast<std::ptrdiff_t>(skip), x.end());
@@ -75,11 +80,15 @@ void infer_gather_nd(const At& at, std::vector<Fact>& out) {
 Arg::List unstacked(const At& at, Emit& e) {
   Arg::List indices(static_cast<std::size_t>(std::max<std::int64_t>(at.integer("batch_dims", 0), 0)));
   const ValueId stacked = e.tensor(at.id(1));
-  for (std::int64_t i = 0; i < at.sizes(1)->back(); ++i) indices.push_back({e.call("aten::select.int", {{stacked}, {std::int64_t{-1}}, {i}})});
+  for (std::int64_t i = 0; i < at.sizes(1)->back(); ++i)
+    indices.push_back({e.call("aten::select.int", {{stacked}, {std::int64_t{-1}}, {i}})});
   return indices;
 }
 
-bool few_indices(const At& at) { return at.sizes(0) && at.sizes(1) && !at.sizes(1)->empty() && at.sizes(1)->back() > 0 && at.sizes(1)->back() <= static_cast<std::int64_t>(at.sizes(0)->size()); }
+bool few_indices(const At& at) {
+  return at.sizes(0) && at.sizes(1) && !at.sizes(1)->empty() && at.sizes(1)->back() > 0 &&
+         at.sizes(1)->back() <= static_cast<std::int64_t>(at.sizes(0)->size());
+}
 
 bool lower_gather_nd(const At& at, Emit& e) {
   if (!few_indices(at) || at.integer("batch_dims", 0) != 0) return false;
@@ -95,7 +104,9 @@ void infer_same(const At& at, std::vector<Fact>& out) {
 void infer_scatter_nd(const At& at, std::vector<Fact>& out) {
   infer_same(at, out);
   const Fact &x = at.in(0), &index = at.in(1), &update = at.in(2);
-  if (x.rank() != 1 || !x.contents || !index.contents || !update.contents || x.contents->floating || update.contents->floating || index.contents->size() != update.contents->size()) return;
+  if (x.rank() != 1 || !x.contents || !index.contents || !update.contents || x.contents->floating ||
+      update.contents->floating || index.contents->size() != update.contents->size())
+    return;
   Contents c = *x.contents;
   for (std::size_t i = 0; i < update.contents->size(); ++i) {
     const std::int64_t at_index = index.contents->integers[i], n = static_cast<std::int64_t>(c.size());
@@ -107,15 +118,22 @@ void infer_scatter_nd(const At& at, std::vector<Fact>& out) {
 
 bool lower_scatter_nd(const At& at, Emit& e) {
   if (!few_indices(at)) return false;
-  e.call_for(at, "aten::index_put", {{e.tensor(at.id(0))}, {unstacked(at, e)}, {e.tensor(at.id(2))}, {at.text("reduction", "none") == "add"}});
+  e.call_for(at, "aten::index_put",
+             {{e.tensor(at.id(0))}, {unstacked(at, e)}, {e.tensor(at.id(2))}, {at.text("reduction", "none") == "add"}});
   return true;
 }
 
 bool lower_scatter(const At& at, Emit& e) {
   const std::string reduction = at.text("reduction", "none");
   const Arg x{e.tensor(at.id(0))}, axis{at.integer("axis", 0)}, index{e.tensor(at.id(1))};
-  if (reduction == "none" && is_python_number(e.facts, at.id(2))) e.call_for(at, "aten::scatter.value", {x, axis, index, e.operand(at.id(2))});
-  else e.call_for(at, reduction == "none" ? "aten::scatter.src" : reduction == "add" ? "aten::scatter_add" : "aten::scatter_reduce.two", {x, axis, index, {e.tensor(at.id(2))}});
+  if (reduction == "none" && is_python_number(e.facts, at.id(2)))
+    e.call_for(at, "aten::scatter.value", {x, axis, index, e.operand(at.id(2))});
+  else
+    e.call_for(at,
+               reduction == "none"  ? "aten::scatter.src"
+               : reduction == "add" ? "aten::scatter_add"
+                                    : "aten::scatter_reduce.two",
+               {x, axis, index, {e.tensor(at.id(2))}});
   return true;
 }
 
@@ -156,7 +174,8 @@ void infer_trilu(const At& at, std::vector<Fact>& out) {
 }
 
 bool lower_trilu(const At& at, Emit& e) {
-  e.call_for(at, at.integer("upper", 1) ? "aten::triu" : "aten::tril", {{e.tensor(at.id(0))}, {static_cast<std::int64_t>(at.number(1).value_or(0))}});
+  e.call_for(at, at.integer("upper", 1) ? "aten::triu" : "aten::tril",
+             {{e.tensor(at.id(0))}, {static_cast<std::int64_t>(at.number(1).value_or(0))}});
   return true;
 }
 

@@ -29,9 +29,13 @@ std::optional<Window> window(const At& at, Sizes kernel, bool transposed = false
   w.strides = at.list("strides").value_or(Sizes(n, 1));
   w.dilations = at.list("dilations").value_or(Sizes(n, 1));
   Sizes pads = at.list("pads").value_or(Sizes(2 * n, 0));
-  auto positive = [](const Sizes& v) { return std::all_of(v.begin(), v.end(), [](std::int64_t x) { return x > 0 && x < (std::int64_t{1} << 40); }); };
-  if (w.strides.size() != n || w.dilations.size() != n || pads.size() != 2 * n || !positive(w.strides) || !positive(w.dilations) || !positive(kernel))
-    fail_input("node '" + at.node.name + "' (" + at.node.op_type + ") has a window that does not fit its input", at.node.name, "the file is damaged");
+  auto positive = [](const Sizes& v) {
+    return std::all_of(v.begin(), v.end(), [](std::int64_t x) { return x > 0 && x < (std::int64_t{1} << 40); });
+  };
+  if (w.strides.size() != n || w.dilations.size() != n || pads.size() != 2 * n || !positive(w.strides) ||
+      !positive(w.dilations) || !positive(kernel))
+    fail_input("node '" + at.node.name + "' (" + at.node.op_type + ") has a window that does not fit its input",
+               at.node.name, "the file is damaged");
   const std::string automatic = at.text("auto_pad", "NOTSET");
   for (std::size_t i = 0; i < n; ++i) {
     const std::int64_t size = (*at.sizes(0))[i + 2], span = checked_mul(kernel[i] - 1, w.dilations[i]) + 1;
@@ -52,7 +56,9 @@ std::optional<Window> window(const At& at, Sizes kernel, bool transposed = false
 std::int64_t windows_in(const At& at, const Window& w, std::size_t i, bool ceil) {
   const std::int64_t size = (*at.sizes(0))[i + 2], span = checked_mul(w.kernel[i] - 1, w.dilations[i]) + 1;
   const std::int64_t room = checked_add(checked_add(size, checked_add(w.before[i], w.after[i])), -span);
-  if (room < 0) fail_input("the window of node '" + at.node.name + "' (" + at.node.op_type + ") is larger than its input", at.node.name, "the dimensions given are too small for this model");
+  if (room < 0)
+    fail_input("the window of node '" + at.node.name + "' (" + at.node.op_type + ") is larger than its input",
+               at.node.name, "the dimensions given are too small for this model");
   std::int64_t n = (room + (ceil ? w.strides[i] - 1 : 0)) / w.strides[i] + 1;
   // A window must begin inside the input or its padding before (PyTorch and ONNX agree).
   if (ceil && (n - 1) * w.strides[i] >= size + w.before[i]) --n;
@@ -71,7 +77,8 @@ ValueId padded(const At& at, Emit& e, Window& w) {
 }
 
 Sizes kernel_of(const At& at, std::size_t weight) {
-  if (at.has(weight) && at.sizes(weight) && at.sizes(weight)->size() > 2) return Sizes(at.sizes(weight)->begin() + 2, at.sizes(weight)->end());
+  if (at.has(weight) && at.sizes(weight) && at.sizes(weight)->size() > 2)
+    return Sizes(at.sizes(weight)->begin() + 2, at.sizes(weight)->end());
   return at.list("kernel_shape").value_or(Sizes{});
 }
 
@@ -81,7 +88,8 @@ void infer_conv(const At& at, std::vector<Fact>& out) {
   if (!w || !at.sizes(1)) return;
   const std::int64_t group = at.integer("group", 1);
   if (group < 1 || (*at.sizes(0))[1] != checked_mul((*at.sizes(1))[1], group))
-    fail_input("the channels of node '" + at.node.name + "' (Conv) do not fit its weight", at.node.name, "the file is damaged");
+    fail_input("the channels of node '" + at.node.name + "' (Conv) do not fit its weight", at.node.name,
+               "the file is damaged");
   Sizes sizes{(*at.sizes(0))[0], (*at.sizes(1))[0]};
   for (std::size_t i = 0; i < w->kernel.size(); ++i) sizes.push_back(windows_in(at, *w, i, false));
   out[0].sizes = std::move(sizes);
@@ -92,7 +100,14 @@ bool lower_conv(const At& at, Emit& e) {
   if (!w || w->kernel.size() > 3) return false;
   const ValueId x = padded(at, e, *w);
   const std::string op = "aten::conv" + std::to_string(w->kernel.size()) + "d";
-  e.call_for(at, op, {{x}, {e.tensor(at.id(1))}, e.optional(at, 2), list_of(w->strides), list_of(w->before), list_of(w->dilations), {at.integer("group", 1)}});
+  e.call_for(at, op,
+             {{x},
+              {e.tensor(at.id(1))},
+              e.optional(at, 2),
+              list_of(w->strides),
+              list_of(w->before),
+              list_of(w->dilations),
+              {at.integer("group", 1)}});
   return true;
 }
 
@@ -110,7 +125,8 @@ void infer_conv_transpose(const At& at, std::vector<Fact>& out) {
       sizes.push_back(checked_mul((*at.sizes(0))[i + 2], w->strides[i]));
     } else {
       const std::int64_t reach = checked_mul((*at.sizes(0))[i + 2] - 1, w->strides[i]);
-      sizes.push_back(checked_add(reach, (w->kernel[i] - 1) * w->dilations[i] + 1 + (i < extra.size() ? extra[i] : 0) - w->before[i] - w->after[i]));
+      sizes.push_back(checked_add(reach, (w->kernel[i] - 1) * w->dilations[i] + 1 + (i < extra.size() ? extra[i] : 0) -
+                                             w->before[i] - w->after[i]));
     }
   }
   out[0].sizes = std::move(sizes);
@@ -119,10 +135,18 @@ void infer_conv_transpose(const At& at, std::vector<Fact>& out) {
 bool lower_conv_transpose(const At& at, Emit& e) {
   const auto w = window(at, kernel_of(at, 1), true);
   if (!w || w->kernel.size() > 3) return false;
-  const std::string op = "aten::conv_transpose" + std::to_string(w->kernel.size()) + (w->kernel.size() == 1 ? "d" : "d.input");
+  const std::string op =
+      "aten::conv_transpose" + std::to_string(w->kernel.size()) + (w->kernel.size() == 1 ? "d" : "d.input");
   const Sizes extra = at.list("output_padding").value_or(Sizes(w->kernel.size(), 0));
-  e.call_for(at, op, {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}, e.optional(at, 2), list_of(w->strides), list_of(w->before), list_of(extra),
-                      {at.integer("group", 1)}, list_of(w->dilations)});
+  e.call_for(at, op,
+             {{e.tensor(at.id(0))},
+              {e.tensor(at.id(1))},
+              e.optional(at, 2),
+              list_of(w->strides),
+              list_of(w->before),
+              list_of(extra),
+              {at.integer("group", 1)},
+              list_of(w->dilations)});
   return true;
 }
 
@@ -132,7 +156,8 @@ void infer_pool(const At& at, std::vector<Fact>& out) {
   const auto w = window(at, kernel_of(at, 99));
   if (!w) return;
   Sizes sizes{(*at.sizes(0))[0], (*at.sizes(0))[1]};
-  for (std::size_t i = 0; i < w->kernel.size(); ++i) sizes.push_back(windows_in(at, *w, i, at.integer("ceil_mode", 0) != 0));
+  for (std::size_t i = 0; i < w->kernel.size(); ++i)
+    sizes.push_back(windows_in(at, *w, i, at.integer("ceil_mode", 0) != 0));
   for (Fact& f : out) f.sizes = sizes;
 }
 
@@ -144,9 +169,17 @@ bool lower_pool(const At& at, Emit& e) {
   const Arg ceil{at.integer("ceil_mode", 0) != 0};
   if (at.node.op_type == "MaxPool") {
     const bool indices = at.node.outputs.size() > 1 && at.node.outputs[1] >= 0;
-    e.call_for(at, "aten::max_pool" + n + (indices ? "d_with_indices" : "d"), {{x}, list_of(w->kernel), list_of(w->strides), list_of(w->before), list_of(w->dilations), ceil}, {}, indices ? 2 : 1);
+    e.call_for(at, "aten::max_pool" + n + (indices ? "d_with_indices" : "d"),
+               {{x}, list_of(w->kernel), list_of(w->strides), list_of(w->before), list_of(w->dilations), ceil}, {},
+               indices ? 2 : 1);
   } else {
-    e.call_for(at, "aten::avg_pool" + n + "d", {{x}, list_of(w->kernel), list_of(w->strides), list_of(w->before), ceil, {at.integer("count_include_pad", 0) != 0}});
+    e.call_for(at, "aten::avg_pool" + n + "d",
+               {{x},
+                list_of(w->kernel),
+                list_of(w->strides),
+                list_of(w->before),
+                ceil,
+                {at.integer("count_include_pad", 0) != 0}});
   }
   return true;
 }
@@ -160,10 +193,12 @@ void infer_global_pool(const At& at, std::vector<Fact>& out) {
 bool lower_global_pool(const At& at, Emit& e) {
   if (!at.sizes(0) || at.sizes(0)->size() < 3) return false;
   Sizes axes;
-  for (std::size_t i = at.sizes(0)->size(); i-- > 2;) axes.push_back(static_cast<std::int64_t>(i) - static_cast<std::int64_t>(at.sizes(0)->size()));
+  for (std::size_t i = at.sizes(0)->size(); i-- > 2;)
+    axes.push_back(static_cast<std::int64_t>(i) - static_cast<std::int64_t>(at.sizes(0)->size()));
   std::sort(axes.rbegin(), axes.rend());
   // nn.AdaptiveAvgPool2d(1) runs mean((-1, -2), keepdim=True).
-  e.call_for(at, at.node.op_type == "GlobalAveragePool" ? "aten::mean.dim" : "aten::amax", {{e.tensor(at.id(0))}, list_of(axes), {true}});
+  e.call_for(at, at.node.op_type == "GlobalAveragePool" ? "aten::mean.dim" : "aten::amax",
+             {{e.tensor(at.id(0))}, list_of(axes), {true}});
   return true;
 }
 
@@ -175,7 +210,16 @@ bool lower_batch_norm(const At& at, Emit& e) {
   if (at.node.inputs.size() < 5) return false;
   // The file's momentum weighs the old statistics, PyTorch's the new ones.
   const double momentum = std::round((1.0 - at.real("momentum", 0.9)) * 1e6) / 1e6;
-  e.call_for(at, "aten::batch_norm", {{e.tensor(at.id(0))}, e.optional(at, 1), e.optional(at, 2), e.optional(at, 3), e.optional(at, 4), {e.training()}, {momentum}, {at.real("epsilon", 1e-5)}, {true}});
+  e.call_for(at, "aten::batch_norm",
+             {{e.tensor(at.id(0))},
+              e.optional(at, 1),
+              e.optional(at, 2),
+              e.optional(at, 3),
+              e.optional(at, 4),
+              {e.training()},
+              {momentum},
+              {at.real("epsilon", 1e-5)},
+              {true}});
   return true;
 }
 
@@ -185,7 +229,9 @@ bool lower_instance_norm(const At& at, Emit& e) {
   const Sizes& s = *at.sizes(0);
   Sizes merged{1, checked_mul(s[0], s[1])};
   merged.insert(merged.end(), s.begin() + 2, s.end());
-  auto repeated = [&](std::size_t input) { return at.has(input) ? Arg{e.call("aten::repeat", {{e.tensor(at.id(input))}, list_of({s[0]})})} : Arg{}; };
+  auto repeated = [&](std::size_t input) {
+    return at.has(input) ? Arg{e.call("aten::repeat", {{e.tensor(at.id(input))}, list_of({s[0]})})} : Arg{};
+  };
   const Arg weight = repeated(1), bias = repeated(2);
   const Arg x{e.call("aten::view", {{e.tensor(at.id(0))}, list_of(merged)})};
   const Arg y{e.call("aten::batch_norm", {x, weight, bias, {}, {}, {true}, {0.0}, {at.real("epsilon", 1e-5)}, {true}})};
@@ -199,9 +245,16 @@ bool lower_layer_norm(const At& at, Emit& e) {
   const std::size_t axis = axis_of(at.integer("axis", -1), s.size(), at.node);
   const Sizes shape(s.begin() + static_cast<std::ptrdiff_t>(axis), s.end());
   if (at.node.op_type == "LayerNormalization")
-    e.call_for(at, "aten::layer_norm", {{e.tensor(at.id(0))}, list_of(shape), e.optional(at, 1), e.optional(at, 2), {at.real("epsilon", 1e-5)}, {false}});
+    e.call_for(at, "aten::layer_norm",
+               {{e.tensor(at.id(0))},
+                list_of(shape),
+                e.optional(at, 1),
+                e.optional(at, 2),
+                {at.real("epsilon", 1e-5)},
+                {false}});
   else  // RMSNormalization, SimplifiedLayerNormalization
-    e.call_for(at, "aten::rms_norm", {{e.tensor(at.id(0))}, list_of(shape), e.optional(at, 1), {at.real("epsilon", 1e-5)}});
+    e.call_for(at, "aten::rms_norm",
+               {{e.tensor(at.id(0))}, list_of(shape), e.optional(at, 1), {at.real("epsilon", 1e-5)}});
   return true;
 }
 
@@ -214,8 +267,11 @@ bool lower_skip_norm(const At& at, Emit& e) {
   if (at.has(bias)) sum = {e.call("aten::add.Tensor", {sum, {e.tensor(at.id(bias))}})};
   if (at.node.outputs.size() > 3) e.bind(at.node.outputs[3], std::get<ValueId>(sum.value));
   const Arg shape = list_of({at.sizes(0)->back()});
-  if (simple) e.call_for(at, "aten::rms_norm", {sum, shape, e.optional(at, 2), {at.real("epsilon", 1e-5)}});
-  else e.call_for(at, "aten::layer_norm", {sum, shape, e.optional(at, 2), e.optional(at, 3), {at.real("epsilon", 1e-5)}, {false}});
+  if (simple)
+    e.call_for(at, "aten::rms_norm", {sum, shape, e.optional(at, 2), {at.real("epsilon", 1e-5)}});
+  else
+    e.call_for(at, "aten::layer_norm",
+               {sum, shape, e.optional(at, 2), e.optional(at, 3), {at.real("epsilon", 1e-5)}, {false}});
   return true;
 }
 
@@ -225,7 +281,13 @@ void infer_skip_norm(const At& at, std::vector<Fact>& out) {
 }
 
 bool lower_group_norm(const At& at, Emit& e) {
-  e.call_for(at, "aten::group_norm", {{e.tensor(at.id(0))}, {at.integer("num_groups", 1)}, e.optional(at, 1), e.optional(at, 2), {at.real("epsilon", 1e-5)}, {true}});
+  e.call_for(at, "aten::group_norm",
+             {{e.tensor(at.id(0))},
+              {at.integer("num_groups", 1)},
+              e.optional(at, 1),
+              e.optional(at, 2),
+              {at.real("epsilon", 1e-5)},
+              {true}});
   return true;
 }
 
@@ -233,7 +295,8 @@ bool lower_softmax(const At& at, Emit& e) {
   if (!at.sizes(0)) return false;
   const std::int64_t axis = at.integer("axis", at.opset >= 13 ? -1 : 1);
   axis_of(axis, at.sizes(0)->size(), at.node);
-  e.call_for(at, at.node.op_type == "LogSoftmax" ? "aten::log_softmax.int" : "aten::softmax.int", {{e.tensor(at.id(0))}, {axis}});
+  e.call_for(at, at.node.op_type == "LogSoftmax" ? "aten::log_softmax.int" : "aten::softmax.int",
+             {{e.tensor(at.id(0))}, {axis}});
   return true;
 }
 
@@ -271,7 +334,8 @@ std::optional<Sizes> resized(const At& at) {
   Sizes out;
   for (std::size_t i = 0; i < rank; ++i) {
     const double size = std::floor(static_cast<double>((*at.sizes(0))[i]) * scales[i]);
-    if (!(size >= 0) || size > 9e15) fail_input("a Resize has an impossible scale", at.node.name, "the file is damaged");
+    if (!(size >= 0) || size > 9e15)
+      fail_input("a Resize has an impossible scale", at.node.name, "the file is damaged");
     out.push_back(static_cast<std::int64_t>(size));
   }
   return out;
@@ -284,7 +348,9 @@ void infer_resize(const At& at, std::vector<Fact>& out) {
 
 bool lower_resize(const At& at, Emit& e) {
   const auto sizes = resized(at);
-  if (!sizes || sizes->size() < 3 || sizes->size() > 5 || (*sizes)[0] != (*at.sizes(0))[0] || (*sizes)[1] != (*at.sizes(0))[1]) return false;
+  if (!sizes || sizes->size() < 3 || sizes->size() > 5 || (*sizes)[0] != (*at.sizes(0))[0] ||
+      (*sizes)[1] != (*at.sizes(0))[1])
+    return false;
   const Arg output = list_of(Sizes(sizes->begin() + 2, sizes->end())), x{e.tensor(at.id(0))};
   const std::string mode = at.text("mode", "nearest"), n = std::to_string(sizes->size() - 2);
   if (mode == "nearest") {
@@ -294,7 +360,8 @@ bool lower_resize(const At& at, Emit& e) {
   const Arg corners{at.text("coordinate_transformation_mode", "half_pixel") == "align_corners"};
   const char* linear[] = {"linear1d", "bilinear2d", "trilinear3d"};
   if (mode == "cubic" && sizes->size() != 4) return false;
-  e.call_for(at, std::string("aten::upsample_") + (mode == "cubic" ? "bicubic2d" : linear[sizes->size() - 3]) + ".vec", {x, output, corners, {}});
+  e.call_for(at, std::string("aten::upsample_") + (mode == "cubic" ? "bicubic2d" : linear[sizes->size() - 3]) + ".vec",
+             {x, output, corners, {}});
   return true;
 }
 
@@ -320,7 +387,8 @@ void infer_pad(const At& at, std::vector<Fact>& out) {
   const auto pads = pads_of(at);
   if (!pads) return;
   Sizes sizes = *at.sizes(0);
-  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = checked_add(sizes[i], checked_add((*pads)[i], (*pads)[i + sizes.size()]));
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    sizes[i] = checked_add(sizes[i], checked_add((*pads)[i], (*pads)[i + sizes.size()]));
   out[0].sizes = std::move(sizes);
 }
 
@@ -333,8 +401,11 @@ bool lower_pad(const At& at, Emit& e) {
   while (pad.size() > 2 && pad[pad.size() - 1] == 0 && pad[pad.size() - 2] == 0) pad.resize(pad.size() - 2);
   const std::string mode = at.text("mode", "constant");
   const std::string n = std::to_string(pad.size() / 2);
-  if (mode == "constant") e.call_for(at, "aten::constant_pad_nd", {{e.tensor(at.id(0))}, list_of(pad), {at.number(2).value_or(0)}});
-  else e.call_for(at, (mode == "reflect" ? "aten::reflection_pad" : "aten::replication_pad") + n + "d", {{e.tensor(at.id(0))}, list_of(pad)});
+  if (mode == "constant")
+    e.call_for(at, "aten::constant_pad_nd", {{e.tensor(at.id(0))}, list_of(pad), {at.number(2).value_or(0)}});
+  else
+    e.call_for(at, (mode == "reflect" ? "aten::reflection_pad" : "aten::replication_pad") + n + "d",
+               {{e.tensor(at.id(0))}, list_of(pad)});
   return true;
 }
 
@@ -344,29 +415,43 @@ void infer_shuffle(const At& at, std::vector<Fact>& out) {
   if (!at.sizes(0) || at.sizes(0)->size() != 4 || block < 1 || block > 65536) return;
   Sizes s = *at.sizes(0);
   const std::int64_t square = block * block;
-  if (at.node.op_type == "DepthToSpace") s = {s[0], s[1] / square, checked_mul(s[2], block), checked_mul(s[3], block)};
-  else s = {s[0], checked_mul(s[1], square), s[2] / block, s[3] / block};
+  if (at.node.op_type == "DepthToSpace")
+    s = {s[0], s[1] / square, checked_mul(s[2], block), checked_mul(s[3], block)};
+  else
+    s = {s[0], checked_mul(s[1], square), s[2] / block, s[3] / block};
   out[0].sizes = std::move(s);
 }
 
 bool lower_shuffle(const At& at, Emit& e) {
-  e.call_for(at, at.node.op_type == "DepthToSpace" ? "aten::pixel_shuffle" : "aten::pixel_unshuffle", {{e.tensor(at.id(0))}, {at.integer("blocksize", 1)}});
+  e.call_for(at, at.node.op_type == "DepthToSpace" ? "aten::pixel_shuffle" : "aten::pixel_unshuffle",
+             {{e.tensor(at.id(0))}, {at.integer("blocksize", 1)}});
   return true;
 }
 
 constexpr OpRow rows[] = {
-    {"Conv", infer_conv, lower_conv}, {"ConvTranspose", infer_conv_transpose, lower_conv_transpose},
-    {"MaxPool", infer_pool, lower_pool}, {"AveragePool", infer_pool, lower_pool},
-    {"GlobalAveragePool", infer_global_pool, lower_global_pool}, {"GlobalMaxPool", infer_global_pool, lower_global_pool},
-    {"BatchNormalization", infer_first_same, lower_batch_norm}, {"InstanceNormalization", infer_same, lower_instance_norm},
-    {"LayerNormalization", infer_first_same, lower_layer_norm}, {"RMSNormalization", infer_same, lower_layer_norm},
-    {"SimplifiedLayerNormalization", infer_same, lower_layer_norm}, {"com.microsoft::SimplifiedLayerNormalization", infer_same, lower_layer_norm},
+    {"Conv", infer_conv, lower_conv},
+    {"ConvTranspose", infer_conv_transpose, lower_conv_transpose},
+    {"MaxPool", infer_pool, lower_pool},
+    {"AveragePool", infer_pool, lower_pool},
+    {"GlobalAveragePool", infer_global_pool, lower_global_pool},
+    {"GlobalMaxPool", infer_global_pool, lower_global_pool},
+    {"BatchNormalization", infer_first_same, lower_batch_norm},
+    {"InstanceNormalization", infer_same, lower_instance_norm},
+    {"LayerNormalization", infer_first_same, lower_layer_norm},
+    {"RMSNormalization", infer_same, lower_layer_norm},
+    {"SimplifiedLayerNormalization", infer_same, lower_layer_norm},
+    {"com.microsoft::SimplifiedLayerNormalization", infer_same, lower_layer_norm},
     {"com.microsoft::SkipLayerNormalization", infer_skip_norm, lower_skip_norm},
     {"com.microsoft::SkipSimplifiedLayerNormalization", infer_skip_norm, lower_skip_norm},
-    {"GroupNormalization", infer_same, lower_group_norm}, {"Softmax", infer_same, lower_softmax}, {"LogSoftmax", infer_same, lower_softmax},
-    {"Dropout", infer_dropout, lower_dropout, 0, bits({1, 2})}, {"Resize", infer_resize, lower_resize, 0, bits({1, 2, 3})},
-    {"Upsample", infer_resize, lower_resize, 0, bits({1})}, {"Pad", infer_pad, lower_pad, bits({2}), bits({1, 3})},
-    {"DepthToSpace", infer_shuffle, lower_shuffle}, {"SpaceToDepth", infer_shuffle, lower_shuffle},
+    {"GroupNormalization", infer_same, lower_group_norm},
+    {"Softmax", infer_same, lower_softmax},
+    {"LogSoftmax", infer_same, lower_softmax},
+    {"Dropout", infer_dropout, lower_dropout, 0, bits({1, 2})},
+    {"Resize", infer_resize, lower_resize, 0, bits({1, 2, 3})},
+    {"Upsample", infer_resize, lower_resize, 0, bits({1})},
+    {"Pad", infer_pad, lower_pad, bits({2}), bits({1, 3})},
+    {"DepthToSpace", infer_shuffle, lower_shuffle},
+    {"SpaceToDepth", infer_shuffle, lower_shuffle},
 };
 
 }  // namespace

@@ -7,8 +7,10 @@ namespace {
 
 void infer_loss(const At& at, std::vector<Fact>& out) {
   out[0].dtype = at.in(0).dtype;
-  if (at.text("reduction", "mean") != "none") out[0].sizes = Sizes{};
-  else out[0].sizes = at.sizes(1);
+  if (at.text("reduction", "mean") != "none")
+    out[0].sizes = Sizes{};
+  else
+    out[0].sizes = at.sizes(1);
   if (out.size() > 1) out[1] = at.in(0), out[1].contents.reset();
 }
 
@@ -18,14 +20,24 @@ std::int64_t reduction_of(const At& at) {
 }
 
 bool lower_cross_entropy(const At& at, Emit& e) {
-  e.call_for(at, "aten::cross_entropy_loss", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}, e.optional(at, 2), {reduction_of(at)}, {at.integer("ignore_index", -100)}});
+  e.call_for(at, "aten::cross_entropy_loss",
+             {{e.tensor(at.id(0))},
+              {e.tensor(at.id(1))},
+              e.optional(at, 2),
+              {reduction_of(at)},
+              {at.integer("ignore_index", -100)}});
   if (at.node.outputs.size() > 1 && at.node.outputs[1] >= 0)
     e.bind(at.node.outputs[1], e.call("aten::log_softmax.int", {{e.tensor(at.id(0))}, {std::int64_t{1}}}));
   return true;
 }
 
 bool lower_nll(const At& at, Emit& e) {
-  e.call_for(at, "aten::nll_loss_nd", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}, e.optional(at, 2), {reduction_of(at)}, {at.integer("ignore_index", -100)}});
+  e.call_for(at, "aten::nll_loss_nd",
+             {{e.tensor(at.id(0))},
+              {e.tensor(at.id(1))},
+              e.optional(at, 2),
+              {reduction_of(at)},
+              {at.integer("ignore_index", -100)}});
   return true;
 }
 

@@ -17,7 +17,8 @@ void infer_matmul(const At& at, std::vector<Fact>& out) {
   if (row) a.insert(a.begin(), 1);
   if (column) b.push_back(1);
   if (a.back() != b[b.size() - 2])
-    fail_input("a MatMul of matrices that do not fit: node '" + at.node.name + "'", at.node.name, "the dimensions given do not fit this model, or the file is damaged");
+    fail_input("a MatMul of matrices that do not fit: node '" + at.node.name + "'", at.node.name,
+               "the dimensions given do not fit this model, or the file is damaged");
   const std::int64_t m = a[a.size() - 2], n = b.back();
   a.resize(a.size() - 2), b.resize(b.size() - 2);
   Sizes sizes = broadcast(a, b, at.node);
@@ -36,8 +37,10 @@ bool is_linear_weight(const At& at, Emit& e, std::size_t input) {
 }
 
 bool lower_matmul(const At& at, Emit& e) {
-  if (is_linear_weight(at, e, 1)) e.call_for(at, "aten::linear", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}});
-  else e.call_for(at, "aten::matmul", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}});
+  if (is_linear_weight(at, e, 1))
+    e.call_for(at, "aten::linear", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}});
+  else
+    e.call_for(at, "aten::matmul", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}});
   return true;
 }
 
@@ -45,10 +48,12 @@ void infer_gemm(const At& at, std::vector<Fact>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1)) return;
   const Sizes &a = *at.sizes(0), &b = *at.sizes(1);
-  if (a.size() != 2 || b.size() != 2) fail_input("a Gemm of tensors that are no matrices", at.node.name, "the file is damaged");
+  if (a.size() != 2 || b.size() != 2)
+    fail_input("a Gemm of tensors that are no matrices", at.node.name, "the file is damaged");
   const bool ta = at.integer("transA", 0) != 0, tb = at.integer("transB", 0) != 0;
   if (a[ta ? 0 : 1] != b[tb ? 1 : 0])
-    fail_input("a Gemm of matrices that do not fit: node '" + at.node.name + "'", at.node.name, "the dimensions given do not fit this model, or the file is damaged");
+    fail_input("a Gemm of matrices that do not fit: node '" + at.node.name + "'", at.node.name,
+               "the dimensions given do not fit this model, or the file is damaged");
   out[0].sizes = Sizes{a[ta ? 1 : 0], b[tb ? 0 : 1]};
 }
 
@@ -60,13 +65,17 @@ bool lower_gemm(const At& at, Emit& e) {
   if (at.integer("transA", 0)) a = {e.call("aten::t", {a})};
   const bool swapped = e.values.is_transposed(at.id(1));
   if (stored && plain && (at.integer("transB", 0) != 0) != swapped) {
-    if (bias) e.call_for(at, "aten::linear", {a, b, {e.tensor(at.id(2))}});
-    else e.call_for(at, "aten::linear", {a, b});
+    if (bias)
+      e.call_for(at, "aten::linear", {a, b, {e.tensor(at.id(2))}});
+    else
+      e.call_for(at, "aten::linear", {a, b});
     return true;
   }
   if ((at.integer("transB", 0) != 0) != swapped) b = {e.call("aten::t", {b})};
-  if (bias) e.call_for(at, "aten::addmm", {{e.tensor(at.id(2))}, a, b});
-  else e.call_for(at, "aten::mm", {a, b});
+  if (bias)
+    e.call_for(at, "aten::addmm", {{e.tensor(at.id(2))}, a, b});
+  else
+    e.call_for(at, "aten::mm", {a, b});
   return true;
 }
 

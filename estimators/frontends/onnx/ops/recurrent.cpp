@@ -29,7 +29,9 @@ bool lower_recurrent(const At& at, Emit& e) {
   if (directions < 1 || directions > 2 || at.integer("layout", 0) != 0) return false;
   const bool biases = at.has(3);
   const ValueId x = e.tensor(at.id(0));
-  auto part = [&](std::size_t input, std::int64_t direction) { return e.call("aten::select.int", {{e.tensor(at.id(input))}, {std::int64_t{0}}, {direction}}); };
+  auto part = [&](std::size_t input, std::int64_t direction) {
+    return e.call("aten::select.int", {{e.tensor(at.id(input))}, {std::int64_t{0}}, {direction}});
+  };
   Arg::List parameters;
   for (std::int64_t d = 0; d < directions; ++d) {
     parameters.push_back({part(1, d)});
@@ -42,14 +44,24 @@ bool lower_recurrent(const At& at, Emit& e) {
   }
   const std::int64_t batch = (*at.sizes(0))[1];
   auto state = [&](std::size_t input) {
-    return Arg{at.has(input) ? e.tensor(at.id(input)) : e.call("aten::zeros", {list_of({directions, batch, hidden})}, {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}})};
+    return Arg{at.has(input) ? e.tensor(at.id(input))
+                             : e.call("aten::zeros", {list_of({directions, batch, hidden})},
+                                      {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}})};
   };
   const bool lstm = op == "LSTM";
   Arg::List states{state(5)};
   if (lstm) states.push_back(state(6));
   Call c;
   c.op = lstm ? "aten::lstm.input" : op == "GRU" ? "aten::gru.input" : "aten::rnn_tanh.input";
-  c.args = {{x}, lstm ? Arg{states} : states[0], {parameters}, {biases}, {std::int64_t{1}}, {0.0}, {e.training()}, {directions == 2}, {false}};
+  c.args = {{x},
+            lstm ? Arg{states} : states[0],
+            {parameters},
+            {biases},
+            {std::int64_t{1}},
+            {0.0},
+            {e.training()},
+            {directions == 2},
+            {false}};
   c.scope = e.scope;
   for (std::size_t i = 0; i < (lstm ? 3u : 2u); ++i) {
     TapeValue v;

@@ -48,12 +48,16 @@ void infer_constant(const At& at, std::vector<Fact>& out) {
       if (const auto* t = std::get_if<StoredTensor>(a)) {
         f.dtype = t->dtype;
         f.sizes = t->sizes;
-        if (static_cast<std::int64_t>(std::max(t->integers.size(), t->floats.size())) == count_of(t->sizes)) f.contents = Contents{is_floating(t->dtype), t->integers, t->floats};
+        if (static_cast<std::int64_t>(std::max(t->integers.size(), t->floats.size())) == count_of(t->sizes))
+          f.contents = Contents{is_floating(t->dtype), t->integers, t->floats};
         return;
       }
-  if (const Attribute* a = at.attribute("value_int")) set(DType::int64, false, {false, {std::get<std::int64_t>(*a)}, {}});
-  else if (const Attribute* a = at.attribute("value_float")) set(DType::float32, false, {true, {}, {std::get<double>(*a)}});
-  else if (const auto ints = at.list("value_ints")) set(DType::int64, true, {false, *ints, {}});
+  if (const Attribute* a = at.attribute("value_int"))
+    set(DType::int64, false, {false, {std::get<std::int64_t>(*a)}, {}});
+  else if (const Attribute* a = at.attribute("value_float"))
+    set(DType::float32, false, {true, {}, {std::get<double>(*a)}});
+  else if (const auto ints = at.list("value_ints"))
+    set(DType::int64, true, {false, *ints, {}});
   else if (const Attribute* a = at.attribute("value_floats"))
     if (const auto* v = std::get_if<std::vector<double>>(a)) set(DType::float32, true, {true, {}, *v});
 }
@@ -84,7 +88,8 @@ void infer_constant_of_shape(const At& at, std::vector<Fact>& out) {
   if (count > max_followed || value.size() != 1) return;
   Contents c;
   c.floating = value.floating;
-  value.floating ? c.floats.assign(static_cast<std::size_t>(count), value.floats[0]) : c.integers.assign(static_cast<std::size_t>(count), value.integers[0]);
+  value.floating ? c.floats.assign(static_cast<std::size_t>(count), value.floats[0])
+                 : c.integers.assign(static_cast<std::size_t>(count), value.integers[0]);
   out[0].contents = std::move(c);
 }
 
@@ -94,9 +99,12 @@ bool lower_constant_of_shape(const At& at, Emit& e) {
   DType dtype;
   const Contents value = fill_value(at, dtype);
   const double v = value.size() == 1 ? value.number(0) : 0;
-  if (v == 0) e.call_for(at, "aten::zeros", {list_of(*sizes)}, {{"dtype", {dtype}}});
-  else if (v == 1) e.call_for(at, "aten::ones", {list_of(*sizes)}, {{"dtype", {dtype}}});
-  else e.call_for(at, "aten::full", {list_of(*sizes), {v}}, {{"dtype", {dtype}}});
+  if (v == 0)
+    e.call_for(at, "aten::zeros", {list_of(*sizes)}, {{"dtype", {dtype}}});
+  else if (v == 1)
+    e.call_for(at, "aten::ones", {list_of(*sizes)}, {{"dtype", {dtype}}});
+  else
+    e.call_for(at, "aten::full", {list_of(*sizes), {v}}, {{"dtype", {dtype}}});
   return true;
 }
 
@@ -119,9 +127,12 @@ void infer_range(const At& at, std::vector<Fact>& out) {
 
 bool lower_range(const At& at, Emit& e) {
   if (!at.number(0) || !at.number(1) || !at.number(2)) return false;
-  const Kwargs dtype = at.in(0).dtype && *at.in(0).dtype != DType::int64 ? Kwargs{{"dtype", {*at.in(0).dtype}}} : Kwargs{};
-  if (at.number(0) == 0.0 && at.number(2) == 1.0) e.call_for(at, "aten::arange", {e.operand(at.id(1))}, dtype);
-  else e.call_for(at, "aten::arange.start_step", {e.operand(at.id(0)), e.operand(at.id(1)), e.operand(at.id(2))}, dtype);
+  const Kwargs dtype =
+      at.in(0).dtype && *at.in(0).dtype != DType::int64 ? Kwargs{{"dtype", {*at.in(0).dtype}}} : Kwargs{};
+  if (at.number(0) == 0.0 && at.number(2) == 1.0)
+    e.call_for(at, "aten::arange", {e.operand(at.id(1))}, dtype);
+  else
+    e.call_for(at, "aten::arange.start_step", {e.operand(at.id(0)), e.operand(at.id(1)), e.operand(at.id(2))}, dtype);
   return true;
 }
 
@@ -159,8 +170,10 @@ constexpr OpRow rows[] = {
     {"Range", infer_range, lower_range, 0, bits({0, 1, 2})},
     {"NonZero", infer_nonzero, lower_contents},
     {"EyeLike", infer_like, lower_like, 0, 0, bits({0})},
-    {"RandomNormal", infer_like, lower_like}, {"RandomUniform", infer_like, lower_like},
-    {"RandomNormalLike", infer_like, lower_like, 0, 0, bits({0})}, {"RandomUniformLike", infer_like, lower_like, 0, 0, bits({0})},
+    {"RandomNormal", infer_like, lower_like},
+    {"RandomUniform", infer_like, lower_like},
+    {"RandomNormalLike", infer_like, lower_like, 0, 0, bits({0})},
+    {"RandomUniformLike", infer_like, lower_like, 0, 0, bits({0})},
     {"Bernoulli", infer_like, lower_like, 0, 0, bits({0})},
 };
 

@@ -26,18 +26,23 @@ void infer_reshape(const At& at, std::vector<Fact>& out) {
   std::size_t open = sizes.size();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0 && !zero_is_zero) {
-      if (i >= x.sizes->size()) fail_input("a Reshape copies a dimension that its input does not have", at.node.name, "the file is damaged");
+      if (i >= x.sizes->size())
+        fail_input("a Reshape copies a dimension that its input does not have", at.node.name, "the file is damaged");
       sizes[i] = (*x.sizes)[i];
     }
-    if (sizes[i] == -1 && open == sizes.size()) open = i;
-    else if (sizes[i] < 0) fail_input("a Reshape has two open or negative dimensions", at.node.name, "the file is damaged");
-    else known = checked_mul(known, sizes[i]);
+    if (sizes[i] == -1 && open == sizes.size())
+      open = i;
+    else if (sizes[i] < 0)
+      fail_input("a Reshape has two open or negative dimensions", at.node.name, "the file is damaged");
+    else
+      known = checked_mul(known, sizes[i]);
   }
   const std::int64_t count = count_of(*x.sizes);
   if (open < sizes.size()) sizes[open] = known == 0 ? 0 : count / known;
   if (count_of(sizes) != count)
     fail_input("a Reshape changes the number of elements: node '" + at.node.name + "'", at.node.name,
-               "the dimensions given do not fit sizes that the file fixes; export with dynamic dimensions, or leave them as exported");
+               "the dimensions given do not fit sizes that the file fixes; export with dynamic dimensions, or leave "
+               "them as exported");
   out[0].sizes = std::move(sizes);
   out[0].contents = x.contents;
 }
@@ -54,9 +59,12 @@ void infer_flatten(const At& at, std::vector<Fact>& out) {
   if (!x.sizes) return;
   std::int64_t axis = at.integer("axis", 1);
   if (axis < 0) axis += static_cast<std::int64_t>(x.rank());
-  if (axis < 0 || axis > static_cast<std::int64_t>(x.rank())) fail_input("the axis of a Flatten is out of range", at.node.name, "the file is damaged");
+  if (axis < 0 || axis > static_cast<std::int64_t>(x.rank()))
+    fail_input("the axis of a Flatten is out of range", at.node.name, "the file is damaged");
   std::int64_t a = 1, b = 1;
-  for (std::size_t i = 0; i < x.rank(); ++i) (static_cast<std::int64_t>(i) < axis ? a : b) = checked_mul(static_cast<std::int64_t>(i) < axis ? a : b, (*x.sizes)[i]);
+  for (std::size_t i = 0; i < x.rank(); ++i)
+    (static_cast<std::int64_t>(i) < axis ? a : b) =
+        checked_mul(static_cast<std::int64_t>(i) < axis ? a : b, (*x.sizes)[i]);
   out[0].sizes = Sizes{a, b};
 }
 
@@ -89,8 +97,10 @@ void infer_squeeze(const At& at, std::vector<Fact>& out) {
 bool lower_squeeze(const At& at, Emit& e) {
   const auto axes = squeezed_axes(at);
   if (!axes) return false;
-  if (axes->size() == 1) e.call_for(at, "aten::squeeze.dim", {{e.tensor(at.id(0))}, {(*axes)[0]}});
-  else e.call_for(at, "aten::squeeze.dims", {{e.tensor(at.id(0))}, list_of(*axes)});
+  if (axes->size() == 1)
+    e.call_for(at, "aten::squeeze.dim", {{e.tensor(at.id(0))}, {(*axes)[0]}});
+  else
+    e.call_for(at, "aten::squeeze.dims", {{e.tensor(at.id(0))}, list_of(*axes)});
   return true;
 }
 
@@ -101,7 +111,8 @@ std::optional<Sizes> unsqueezed_axes(const At& at) {
   const std::size_t rank = at.sizes(0)->size() + axes->size();
   for (std::int64_t& a : *axes) a = static_cast<std::int64_t>(axis_of(a, rank, at.node));
   std::sort(axes->begin(), axes->end());
-  if (std::adjacent_find(axes->begin(), axes->end()) != axes->end()) fail_input("an Unsqueeze names an axis twice", at.node.name, "the file is damaged");
+  if (std::adjacent_find(axes->begin(), axes->end()) != axes->end())
+    fail_input("an Unsqueeze names an axis twice", at.node.name, "the file is damaged");
   return axes;
 }
 
@@ -121,8 +132,10 @@ bool lower_unsqueeze(const At& at, Emit& e) {
   if (!axes) return false;
   Arg x{e.tensor(at.id(0))};
   for (std::size_t i = 0; i + 1 < axes->size(); ++i) x = {e.call("aten::unsqueeze", {x, {(*axes)[i]}})};
-  if (axes->empty()) e.bind(at.node.outputs[0], std::get<ValueId>(x.value));
-  else e.call_for(at, "aten::unsqueeze", {x, {axes->back()}});
+  if (axes->empty())
+    e.bind(at.node.outputs[0], std::get<ValueId>(x.value));
+  else
+    e.call_for(at, "aten::unsqueeze", {x, {axes->back()}});
   return true;
 }
 
@@ -157,7 +170,8 @@ void infer_transpose(const At& at, std::vector<Fact>& out) {
     for (std::size_t k = 0; k < index.size(); ++k) {
       std::size_t rest = k, source = 0;
       for (std::size_t d = 0; d < perm.size(); ++d) {
-        source += rest / static_cast<std::size_t>(to[d]) * static_cast<std::size_t>(from[static_cast<std::size_t>(perm[d])]);
+        source +=
+            rest / static_cast<std::size_t>(to[d]) * static_cast<std::size_t>(from[static_cast<std::size_t>(perm[d])]);
         rest %= static_cast<std::size_t>(to[d]);
       }
       index[k] = source;
@@ -174,8 +188,10 @@ bool lower_transpose(const At& at, Emit& e) {
   Sizes moved;
   for (std::size_t i = 0; i < rank; ++i)
     if (perm[i] != static_cast<std::int64_t>(i)) moved.push_back(static_cast<std::int64_t>(i));
-  if (moved.size() == 2) e.call_for(at, "aten::transpose.int", {{e.tensor(at.id(0))}, {moved[0]}, {moved[1]}});
-  else e.call_for(at, "aten::permute", {{e.tensor(at.id(0))}, list_of(perm)});
+  if (moved.size() == 2)
+    e.call_for(at, "aten::transpose.int", {{e.tensor(at.id(0))}, {moved[0]}, {moved[1]}});
+  else
+    e.call_for(at, "aten::permute", {{e.tensor(at.id(0))}, list_of(perm)});
   return true;
 }
 
@@ -186,14 +202,16 @@ void infer_expand(const At& at, std::vector<Fact>& out) {
   if (!asked || !x.sizes) return;
   count_of(*asked);
   out[0].sizes = broadcast(*x.sizes, *asked, at.node);
-  if (x.contents && count_of(*out[0].sizes) <= max_followed) out[0].contents = pick(*x.contents, broadcast_index(*x.sizes, *out[0].sizes));
+  if (x.contents && count_of(*out[0].sizes) <= max_followed)
+    out[0].contents = pick(*x.contents, broadcast_index(*x.sizes, *out[0].sizes));
 }
 
 bool lower_expand(const At& at, Emit& e) {
   if (!sizes_known(at, e)) return false;
   // torch.full((n, m), 1.0) comes as a constant that is expanded.
   if (is_python_number(e.facts, at.id(0)) && e.facts.graph().initializers.count(at.id(0)) == 0) {
-    e.call_for(at, "aten::full", {list_of(out_sizes(at, e)), e.operand(at.id(0))}, {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}});
+    e.call_for(at, "aten::full", {list_of(out_sizes(at, e)), e.operand(at.id(0))},
+               {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}});
     return true;
   }
   e.call_for(at, "aten::expand", {{e.tensor(at.id(0))}, list_of(out_sizes(at, e))});
@@ -230,20 +248,25 @@ std::optional<std::vector<Cut>> cuts(const At& at) {
   const auto starts = at.list("starts", 1), ends = at.list("ends", 2);
   auto axes = at.list("axes", 3);
   const auto steps = at.integers(4);
-  if (!starts || !ends || starts->size() != ends->size() || (at.has(3) && !axes) || (at.has(4) && !steps)) return std::nullopt;
+  if (!starts || !ends || starts->size() != ends->size() || (at.has(3) && !axes) || (at.has(4) && !steps))
+    return std::nullopt;
   if (!axes) {
     axes.emplace(starts->size());
     std::iota(axes->begin(), axes->end(), 0);
   }
-  if (axes->size() != starts->size() || (steps && steps->size() != starts->size())) fail_input("a Slice has lists of different lengths", at.node.name, "the file is damaged");
+  if (axes->size() != starts->size() || (steps && steps->size() != starts->size()))
+    fail_input("a Slice has lists of different lengths", at.node.name, "the file is damaged");
   std::vector<Cut> out;
   for (std::size_t i = 0; i < starts->size(); ++i) {
     Cut c;
     c.axis = axis_of((*axes)[i], at.sizes(0)->size(), at.node);
     const std::int64_t size = (*at.sizes(0))[c.axis];
     c.step = steps ? (*steps)[i] : 1;
-    if (c.step == 0 || c.step == std::numeric_limits<std::int64_t>::min()) fail_input("a Slice has the step 0", at.node.name, "the file is damaged");
-    auto clamp = [&](std::int64_t v, std::int64_t low, std::int64_t high) { return std::clamp(v < 0 ? (v < -size ? low : v + size) : v, low, high); };
+    if (c.step == 0 || c.step == std::numeric_limits<std::int64_t>::min())
+      fail_input("a Slice has the step 0", at.node.name, "the file is damaged");
+    auto clamp = [&](std::int64_t v, std::int64_t low, std::int64_t high) {
+      return std::clamp(v < 0 ? (v < -size ? low : v + size) : v, low, high);
+    };
     if (c.step > 0) {
       c.start = clamp((*starts)[i], 0, size);
       c.end = clamp((*ends)[i], 0, size);
@@ -283,8 +306,13 @@ bool lower_slice(const At& at, Emit& e) {
     if (c.step == 1 && c.count == (*at.sizes(0))[c.axis]) continue;  // x[:] is x
     if (c.step < 0) x = e.call("aten::flip", {{x}, list_of({axis})});
     if (c.step != -1 || c.count != (*at.sizes(0))[c.axis])
-      x = e.call("aten::slice.Tensor", {{x}, {axis}, {c.step > 0 ? c.start : (*at.sizes(0))[c.axis] - 1 - c.start},
-                                        {c.step > 0 ? c.end : (*at.sizes(0))[c.axis] - 1 - c.end}, {std::abs(c.step)}}, {}, e.name_of(at.node.outputs[0]));
+      x = e.call("aten::slice.Tensor",
+                 {{x},
+                  {axis},
+                  {c.step > 0 ? c.start : (*at.sizes(0))[c.axis] - 1 - c.start},
+                  {c.step > 0 ? c.end : (*at.sizes(0))[c.axis] - 1 - c.end},
+                  {std::abs(c.step)}},
+                 {}, e.name_of(at.node.outputs[0]));
   }
   e.bind(at.node.outputs[0], x);
   return true;
@@ -330,9 +358,13 @@ bool lower_split(const At& at, Emit& e) {
     e.bind(at.node.outputs[0], std::get<ValueId>(x.value));
     return true;
   }
-  const bool equal = std::all_of(sizes->begin(), sizes->end() - 1, [&](std::int64_t s) { return s == sizes->front(); }) && sizes->back() <= sizes->front();
-  if (equal && sizes->front() > 0) e.call_for(at, "aten::split.Tensor", {x, {sizes->front()}, axis}, {}, at.node.outputs.size());
-  else e.call_for(at, "aten::split_with_sizes", {x, list_of(*sizes), axis}, {}, at.node.outputs.size());
+  const bool equal =
+      std::all_of(sizes->begin(), sizes->end() - 1, [&](std::int64_t s) { return s == sizes->front(); }) &&
+      sizes->back() <= sizes->front();
+  if (equal && sizes->front() > 0)
+    e.call_for(at, "aten::split.Tensor", {x, {sizes->front()}, axis}, {}, at.node.outputs.size());
+  else
+    e.call_for(at, "aten::split_with_sizes", {x, list_of(*sizes), axis}, {}, at.node.outputs.size());
   return true;
 }
 
@@ -348,7 +380,8 @@ void infer_concat(const At& at, std::vector<Fact>& out) {
     const Fact& f = at.in(i);
     if (!f.sizes || f.rank() != sizes.size()) return;
     if (i > 0) sizes[axis] = checked_add(sizes[axis], (*f.sizes)[axis]);
-    known = known && f.contents && (i == 0 || f.contents->floating == all.floating) && static_cast<std::int64_t>(all.size() + f.contents->size()) <= max_followed;
+    known = known && f.contents && (i == 0 || f.contents->floating == all.floating) &&
+            static_cast<std::int64_t>(all.size() + f.contents->size()) <= max_followed;
     if (!known) continue;
     all.floating = f.contents->floating;
     all.integers.insert(all.integers.end(), f.contents->integers.begin(), f.contents->integers.end());
@@ -361,8 +394,10 @@ void infer_concat(const At& at, std::vector<Fact>& out) {
 bool lower_concat(const At& at, Emit& e) {
   Arg::List parts;
   for (GraphValueId id : at.node.inputs) parts.push_back({e.tensor(id)});
-  if (parts.size() == 1) e.bind(at.node.outputs[0], std::get<ValueId>(parts[0].value));
-  else e.call_for(at, "aten::cat", {{std::move(parts)}, {at.integer("axis", 1)}});
+  if (parts.size() == 1)
+    e.bind(at.node.outputs[0], std::get<ValueId>(parts[0].value));
+  else
+    e.call_for(at, "aten::cat", {{std::move(parts)}, {at.integer("axis", 1)}});
   return true;
 }
 

@@ -82,7 +82,8 @@ bool is_causal(const View& v, GraphValueId mask) {
       if (v.at(p).integer("upper", 1) != 0 && v.at(p).number(1).value_or(0) != 1) return false;
       triangle = true;
       open.push_back(n.inputs[0]);
-    } else if (n.op_type == "Expand" || n.op_type == "Unsqueeze" || n.op_type == "Cast" || n.op_type == "Not" || n.op_type == "Reshape") {
+    } else if (n.op_type == "Expand" || n.op_type == "Unsqueeze" || n.op_type == "Cast" || n.op_type == "Not" ||
+               n.op_type == "Reshape") {
       open.push_back(n.inputs[0]);
     } else if (n.op_type == "Equal" || n.op_type == "Where") {
       for (GraphValueId i : n.inputs) open.push_back(i);
@@ -140,19 +141,28 @@ std::optional<Found> match_attention(const View& v, std::int32_t last) {
   f.op = "aten::scaled_dot_product_attention";
   f.from = "Mul/MatMul/Softmax/MatMul";
   // The size of a head gives the default scale.
-  const double head = static_cast<double>(v.sizes(query)->back()), scale = q->factor && k->factor ? *q->factor * *k->factor : 0;
+  const double head = static_cast<double>(v.sizes(query)->back()),
+               scale = q->factor && k->factor ? *q->factor * *k->factor : 0;
   const bool standard = scale == 0 || (head > 0 && std::fabs(scale - 1 / std::sqrt(head)) < 1e-4 * scale);
   f.emit = [=, moved = moved_key->perm, &v](Emit& e) {
     Sizes swapped;
     for (std::size_t i = 0; i < moved.size(); ++i)
       if (moved[i] != static_cast<std::int64_t>(i)) swapped.push_back(static_cast<std::int64_t>(i));
     Arg k_arg{e.tensor(key)};
-    if (swapped.size() == 2) k_arg = {e.call("aten::transpose.int", {k_arg, {swapped[0]}, {swapped[1]}})};
-    else if (!swapped.empty()) k_arg = {e.call("aten::permute", {k_arg, list_of(moved)})};
+    if (swapped.size() == 2)
+      k_arg = {e.call("aten::transpose.int", {k_arg, {swapped[0]}, {swapped[1]}})};
+    else if (!swapped.empty())
+      k_arg = {e.call("aten::permute", {k_arg, list_of(moved)})};
     Kwargs kwargs;
     if (!standard) kwargs.push_back({"scale", {scale}});
     e.call_for(v.at(last), "aten::scaled_dot_product_attention",
-               {{e.tensor(query)}, k_arg, {e.tensor(value)}, kept >= 0 ? Arg{e.tensor(kept)} : Arg{}, {e.training() ? p : 0.0}, {causal}}, std::move(kwargs));
+               {{e.tensor(query)},
+                k_arg,
+                {e.tensor(value)},
+                kept >= 0 ? Arg{e.tensor(kept)} : Arg{},
+                {e.training() ? p : 0.0},
+                {causal}},
+               std::move(kwargs));
   };
   return f;
 }

@@ -17,7 +17,8 @@ std::optional<Found> match_cross_entropy(const View& v, std::int32_t last) {
   const std::string r = at.text("reduction", "mean");
   const std::int64_t reduction = r == "none" ? 0 : r == "mean" ? 1 : 2, ignore = at.integer("ignore_index", -100);
   f.emit = [=, &v](Emit& e) {
-    e.call_for(v.at(last), "aten::cross_entropy_loss", {{e.tensor(x)}, {e.tensor(target)}, weight >= 0 ? Arg{e.tensor(weight)} : Arg{}, {reduction}, {ignore}});
+    e.call_for(v.at(last), "aten::cross_entropy_loss",
+               {{e.tensor(x)}, {e.tensor(target)}, weight >= 0 ? Arg{e.tensor(weight)} : Arg{}, {reduction}, {ignore}});
   };
   return f;
 }

@@ -8,7 +8,8 @@ namespace memplan::onnx_format {
 namespace {
 
 /// The factors of a product of products; inner products that others read stay whole.
-void factors(const View& v, std::int32_t mul, std::vector<GraphValueId>& out, std::vector<std::int32_t>& nodes, int depth = 0) {
+void factors(const View& v, std::int32_t mul, std::vector<GraphValueId>& out, std::vector<std::int32_t>& nodes,
+             int depth = 0) {
   for (std::size_t i = 0; i < 2; ++i) {
     const GraphValueId id = v.input(mul, i);
     const std::int32_t inner = depth < 3 ? v.only_made_by(id, "Mul") : -1;
@@ -42,7 +43,8 @@ bool over_sqrt2(const View& v, GraphValueId id, GraphValueId x, std::vector<std:
   if (n < 0) return false;
   nodes.push_back(n);
   if (divided) return v.input(n, 0) == x && v.is_number(v.input(n, 1), std::sqrt(2.0));
-  return (v.input(n, 0) == x && v.is_number(v.input(n, 1), std::sqrt(0.5))) || (v.input(n, 1) == x && v.is_number(v.input(n, 0), std::sqrt(0.5)));
+  return (v.input(n, 0) == x && v.is_number(v.input(n, 1), std::sqrt(0.5))) ||
+         (v.input(n, 1) == x && v.is_number(v.input(n, 0), std::sqrt(0.5)));
 }
 
 /// sqrt(2 / pi) * (x + 0.044715 * (x * (x * x))): exporters write the cube as products, modules that spell the
@@ -63,8 +65,10 @@ bool is_tanh_argument(const View& v, GraphValueId id, GraphValueId x, std::vecto
   factors(v, product, parts, nodes);
   int powers = 0, constants = 0;
   for (GraphValueId p : parts) {
-    if (p == x) ++powers;
-    else if (v.is_number(p, 0.044715)) ++constants;
+    if (p == x)
+      ++powers;
+    else if (v.is_number(p, 0.044715))
+      ++constants;
   }
   return powers == 3 && constants == 1 && parts.size() == 4;
 }
@@ -93,12 +97,14 @@ std::optional<Found> match_gelu(const View& v, std::int32_t last) {
     }
   }
   if (!half || inner < 0 || x < 0) return std::nullopt;
-  if (!(exact ? over_sqrt2(v, v.input(inner, 0), x, f.nodes) : is_tanh_argument(v, v.input(inner, 0), x, f.nodes))) return std::nullopt;
+  if (!(exact ? over_sqrt2(v, v.input(inner, 0), x, f.nodes) : is_tanh_argument(v, v.input(inner, 0), x, f.nodes)))
+    return std::nullopt;
   f.reads = {x};
   f.op = "aten::gelu";
   f.from = exact ? "Div/Erf/Add/Mul/Mul" : "Mul/Add/Mul/Tanh/Add/Mul";
   f.emit = [x, last, exact, &v](Emit& e) {
-    e.call_for(v.at(last), "aten::gelu", {{e.tensor(x)}}, exact ? Kwargs{} : Kwargs{{"approximate", {std::string("tanh")}}});
+    e.call_for(v.at(last), "aten::gelu", {{e.tensor(x)}},
+               exact ? Kwargs{} : Kwargs{{"approximate", {std::string("tanh")}}});
   };
   return f;
 }

@@ -6,7 +6,9 @@ namespace memplan::onnx_format {
 std::optional<Found> match_group_norm(const View& v, std::int32_t last) {
   Found f;
   f.nodes = {last};
-  auto stored_side = [&](std::int32_t node) { return v.stored(v.input(node, 1)) ? 1 : v.stored(v.input(node, 0)) ? 0 : -1; };
+  auto stored_side = [&](std::int32_t node) {
+    return v.stored(v.input(node, 1)) ? 1 : v.stored(v.input(node, 0)) ? 0 : -1;
+  };
   GraphValueId bias = -1, weight = -1, at = v.output(last);
   if (v.node(last).op_type == "Add") {
     const int i = stored_side(last);
@@ -34,7 +36,9 @@ std::optional<Found> match_group_norm(const View& v, std::int32_t last) {
   const std::int64_t count = (*v.sizes(v.output(groups)))[1];
   const double epsilon = v.at(norm).real("epsilon", 1e-5);
   f.emit = [=, &v](Emit& e) {
-    e.call_for(v.at(last), "aten::group_norm", {{e.tensor(x)}, {count}, {e.tensor(weight)}, bias >= 0 ? Arg{e.tensor(bias)} : Arg{}, {epsilon}, {true}});
+    e.call_for(
+        v.at(last), "aten::group_norm",
+        {{e.tensor(x)}, {count}, {e.tensor(weight)}, bias >= 0 ? Arg{e.tensor(bias)} : Arg{}, {epsilon}, {true}});
   };
   return f;
 }

@@ -12,9 +12,12 @@ std::optional<Found> match_in_projection(const View& v, std::int32_t last) {
   const auto& sizes = v.sizes(v.output(last));
   const auto& split = v.sizes(v.output(reshape));
   const auto axes = v.at(last).list("axes", 1);
-  if (!sizes || !split || !axes || axes->size() != 1 || sizes->empty() || sizes->front() != 3 || split->size() < 3 || (*split)[split->size() - 2] != 3) return std::nullopt;
+  if (!sizes || !split || !axes || axes->size() != 1 || sizes->empty() || sizes->front() != 3 || split->size() < 3 ||
+      (*split)[split->size() - 2] != 3)
+    return std::nullopt;
   const auto perm = v.at(transpose).list("perm");
-  if (!perm || perm->size() != split->size() + 1 || perm->front() != static_cast<std::int64_t>(split->size()) - 1) return std::nullopt;
+  if (!perm || perm->size() != split->size() + 1 || perm->front() != static_cast<std::int64_t>(split->size()) - 1)
+    return std::nullopt;
   Found f;
   f.nodes = {last};
   const GraphValueId moved = v.input(last, 0);

@@ -82,7 +82,8 @@ std::optional<Found> match_layer_norm(const View& v, std::int32_t last) {
   f.from = "ReduceMean/Sub/Pow/ReduceMean/Add/Sqrt/Div/Mul/Add";
   f.emit = [x = n->x, epsilon = n->epsilon, weight, bias, shape, last, &v](Emit& e) {
     auto optional = [&](GraphValueId id) { return id >= 0 ? Arg{e.tensor(id)} : Arg{}; };
-    e.call_for(v.at(last), "aten::layer_norm", {{e.tensor(x)}, list_of(shape), optional(weight), optional(bias), {epsilon}, {false}});
+    e.call_for(v.at(last), "aten::layer_norm",
+               {{e.tensor(x)}, list_of(shape), optional(weight), optional(bias), {epsilon}, {false}});
   };
   return f;
 }

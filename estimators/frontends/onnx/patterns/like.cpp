@@ -11,14 +11,20 @@ std::optional<Found> match_like(const View& v, std::int32_t last) {
   if (v.stored(x) || v.facts[x].dtype != v.facts[v.output(last)].dtype) return std::nullopt;
   const Attribute* a = v.at(last).attribute("value");
   const auto* t = a ? std::get_if<StoredTensor>(a) : nullptr;
-  const double value = !t ? 0 : !t->floats.empty() ? t->floats[0] : !t->integers.empty() ? static_cast<double>(t->integers[0]) : 0;
+  const double value = !t                     ? 0
+                       : !t->floats.empty()   ? t->floats[0]
+                       : !t->integers.empty() ? static_cast<double>(t->integers[0])
+                                              : 0;
   Found f;
   f.nodes = {last};
   f.reads = {x};
   f.emit = [x, value, last, &v](Emit& e) {
-    if (value == 0) e.call_for(v.at(last), "aten::zeros_like", {{e.tensor(x)}});
-    else if (value == 1) e.call_for(v.at(last), "aten::ones_like", {{e.tensor(x)}});
-    else e.call_for(v.at(last), "aten::full_like", {{e.tensor(x)}, {value}});
+    if (value == 0)
+      e.call_for(v.at(last), "aten::zeros_like", {{e.tensor(x)}});
+    else if (value == 1)
+      e.call_for(v.at(last), "aten::ones_like", {{e.tensor(x)}});
+    else
+      e.call_for(v.at(last), "aten::full_like", {{e.tensor(x)}, {value}});
   };
   return f;
 }

@@ -17,7 +17,8 @@ GraphValueId weight_of(const View& v, std::int32_t matmul, std::vector<std::int3
 }
 
 bool is_bias(const View& v, GraphValueId id, GraphValueId product) {
-  return v.stored(id) && v.sizes(id) && v.sizes(id)->size() == 1 && v.sizes(product) && !v.sizes(product)->empty() && v.sizes(product)->back() == v.sizes(id)->front();
+  return v.stored(id) && v.sizes(id) && v.sizes(id)->size() == 1 && v.sizes(product) && !v.sizes(product)->empty() &&
+         v.sizes(product)->back() == v.sizes(id)->front();
 }
 
 }  // namespace
@@ -38,7 +39,8 @@ std::optional<Found> match_linear(const View& v, std::int32_t last) {
   if (matmul < 0) return std::nullopt;
   GraphValueId weight = weight_of(v, matmul, f.nodes);
   // With a bias behind it, a product with a stored matrix is a Linear whose weight a tool transposed.
-  const bool swapped = weight < 0 && bias >= 0 && v.stored(v.input(matmul, 1)) && v.sizes(v.input(matmul, 1)) && v.sizes(v.input(matmul, 1))->size() == 2;
+  const bool swapped = weight < 0 && bias >= 0 && v.stored(v.input(matmul, 1)) && v.sizes(v.input(matmul, 1)) &&
+                       v.sizes(v.input(matmul, 1))->size() == 2;
   if (swapped) weight = v.input(matmul, 1);
   if (weight < 0) return std::nullopt;
   const GraphValueId x = v.input(matmul, 0);

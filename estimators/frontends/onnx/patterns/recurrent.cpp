@@ -1,5 +1,6 @@
 // nn.LSTM, nn.GRU and nn.RNN of several layers. torch.onnx writes one node per layer, and in front of it Slice, Concat
-// and Unsqueeze nodes that reorder the parameters' gates; in PyTorch all of it is one call on the parameters themselves.
+// and Unsqueeze nodes that reorder the parameters' gates; in PyTorch all of it is one call on the parameters
+// themselves.
 #include <algorithm>
 
 #include "estimators/frontends/onnx/patterns.h"
@@ -20,8 +21,10 @@ void stored_behind(const View& v, GraphValueId id, std::vector<GraphValueId>& ou
     const std::string_view op = p < 0 ? std::string_view{} : std::string_view(v.node(p).op_type);
     if (op == "Concat")
       for (GraphValueId part : v.node(p).inputs) stored_behind(v, part, out, pure, steps);
-    else if (op == "Slice" || op == "Unsqueeze" || op == "Squeeze" || op == "Identity" || op == "Reshape") stored_behind(v, v.input(p, 0), out, pure, steps);
-    else pure = false;
+    else if (op == "Slice" || op == "Unsqueeze" || op == "Squeeze" || op == "Identity" || op == "Reshape")
+      stored_behind(v, v.input(p, 0), out, pure, steps);
+    else
+      pure = false;
   }
 }
 
@@ -54,7 +57,9 @@ std::optional<Layer> layer_of(const View& v, std::int32_t node) {
   return l;
 }
 
-bool is_recurrent(const GraphNode& n) { return n.domain.empty() && (n.op_type == "LSTM" || n.op_type == "GRU" || n.op_type == "RNN"); }
+bool is_recurrent(const GraphNode& n) {
+  return n.domain.empty() && (n.op_type == "LSTM" || n.op_type == "GRU" || n.op_type == "RNN");
+}
 
 std::string_view module_path(std::string_view name) { return name.substr(0, std::min(name.rfind('/'), name.size())); }
 
@@ -67,15 +72,18 @@ std::int32_t below(const View& v, std::int32_t node, double& dropout, std::vecto
     if (p < 0 || !v.read_once(id)) return -1;
     const GraphNode& n = v.node(p);
     if (is_recurrent(n)) {
-      const bool same = n.op_type == v.node(node).op_type && module_path(n.name) == module_path(v.node(node).name) && v.output(p) == id;
+      const bool same = n.op_type == v.node(node).op_type && module_path(n.name) == module_path(v.node(node).name) &&
+                        v.output(p) == id;
       for (std::size_t i = 1; i < n.outputs.size(); ++i)
         if (n.outputs[i] >= 0 && !v.readers_of(n.outputs[i]).empty()) return -1;  // the layer's own last state is used
       if (!same) return -1;
       between.insert(between.end(), way.begin(), way.end());
       return p;
     }
-    if (n.op_type == "Dropout") dropout = v.at(p).has(1) ? v.at(p).number(1).value_or(0.5) : v.at(p).real("ratio", 0.5);
-    else if (n.op_type != "Squeeze" && n.op_type != "Transpose" && n.op_type != "Reshape") return -1;
+    if (n.op_type == "Dropout")
+      dropout = v.at(p).has(1) ? v.at(p).number(1).value_or(0.5) : v.at(p).real("ratio", 0.5);
+    else if (n.op_type != "Squeeze" && n.op_type != "Transpose" && n.op_type != "Reshape")
+      return -1;
     way.push_back(p);
     id = v.input(p, 0);
   }
@@ -132,7 +140,8 @@ std::optional<Found> match_recurrent(const View& v, std::int32_t last) {
   for (GraphValueId s : {h, c})
     if (s >= 0) f.reads.push_back(s);
   std::vector<GraphValueId> parameters;
-  for (auto l = layers.rbegin(); l != layers.rend(); ++l) parameters.insert(parameters.end(), l->parameters.begin(), l->parameters.end());
+  for (auto l = layers.rbegin(); l != layers.rend(); ++l)
+    parameters.insert(parameters.end(), l->parameters.begin(), l->parameters.end());
   f.reads.insert(f.reads.end(), parameters.begin(), parameters.end());
   const bool biases = v.input(first, 3) >= 0;
   f.op = lstm ? "aten::lstm.input" : node.op_type == "GRU" ? "aten::gru.input" : "aten::rnn_tanh.input";
@@ -140,13 +149,21 @@ std::optional<Found> match_recurrent(const View& v, std::int32_t last) {
   const auto count = static_cast<std::int64_t>(layers.size());
   f.emit = [=, op = f.op, sizes = *in, &v](Emit& e) {
     const DType dtype = v.facts[x].dtype.value_or(DType::float32);
-    auto state = [&](GraphValueId id) { return id >= 0 ? Arg{e.tensor(id)} : Arg{e.call("aten::zeros", {list_of({count * directions, sizes[1], hidden})}, {{"dtype", {dtype}}})}; };
+    auto state = [&](GraphValueId id) {
+      return id >= 0
+                 ? Arg{e.tensor(id)}
+                 : Arg{e.call("aten::zeros", {list_of({count * directions, sizes[1], hidden})}, {{"dtype", {dtype}}})};
+    };
     Arg::List states{state(h)}, weights;
     if (lstm) states.push_back(state(c));
     for (GraphValueId id : parameters) weights.push_back({e.tensor(id)});
     Call call;
     call.op = op;
-    call.args = {{e.tensor(x)}, lstm ? Arg{states} : states[0], {weights}, {biases}, {count}, {dropout}, {e.training()}, {directions == 2}, {false}};
+    call.args = {{e.tensor(x)},  lstm ? Arg{states} : states[0],
+                 {weights},      {biases},
+                 {count},        {dropout},
+                 {e.training()}, {directions == 2},
+                 {false}};
     call.scope = e.scope;
     const GraphNode& n = v.node(last);
     for (std::size_t i = 0; i < (lstm ? 3u : 2u); ++i) {
