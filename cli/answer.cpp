@@ -6,7 +6,7 @@
 
 #include "cli/progress.h"
 #include "cli/report/formats.h"
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 
 namespace memplan::cli {
 

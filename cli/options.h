@@ -11,8 +11,8 @@
 #include "cli/gate/threshold.h"
 #include "cli/observe/options.h"
 #include "estimators/estimate/estimate.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/graph/given_input.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::cli {
 

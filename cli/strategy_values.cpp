@@ -124,7 +124,7 @@ void parse_kv_cache(const Parsed& parsed, TrainingSetup& s) {
       cache.dtype = DType::float8_e4m3fn;
     else
       bad_strategy("kv-cache", word,
-          "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
+                   "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
   });
   if (cache.length == 0)
     fail(ErrorKind::usage, "--kv-cache needs the length of the sequences", "--kv-cache",

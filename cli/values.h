@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/graph/given_input.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::cli {
 

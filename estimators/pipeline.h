@@ -12,12 +12,12 @@
 
 #include "estimators/base/error.h"
 #include "estimators/estimate/estimate.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
 #include "estimators/graph/given_input.h"
 #include "estimators/graph/graph.h"
 #include "estimators/replay/timeline.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

@@ -114,7 +114,8 @@ IValue typed(const IValue& v, const c10::TypePtr& type, std::optional<std::int32
   }
 }
 
-/// Arithmetic on sizes, which exporters keep as nodes (estimators/aten/rows/symbolic.cpp has the same list).
+/// Arithmetic on sizes, which exporters keep as nodes (estimators/runtime/torch/aten/rows/symbolic.cpp has the same
+/// list).
 std::optional<IValue> symbolic(const Call& call, const Names& names) {
   const auto a = [&](std::size_t i) { return plain(call.args.at(i), names); };
   const auto both_int = [&] { return a(0).isInt() && a(1).isInt(); };

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::torch_side {
 

@@ -1,5 +1,5 @@
-// The reference program (docs/reference-program.md) through PyTorch: the steps that estimators/step/steps.cpp runs on
-// paper.
+// The reference program (docs/reference-program.md) through PyTorch: the steps that
+// estimators/runtime/torch/step/steps.cpp runs on paper.
 #pragma once
 
 #include "estimators/dryrun/request.h"

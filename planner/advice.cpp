@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 #include "planner/fewest.h"
 
 namespace memplan {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "estimators/strategies/pipeline.h"
+#include "estimators/transforms/pipeline.h"
 #include "planner/rank_forecast.h"
 
 namespace memplan {

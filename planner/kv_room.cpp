@@ -4,8 +4,8 @@
 
 #include "estimators/base/take.h"
 #include "estimators/frontends/lower.h"
-#include "estimators/step/kv_cache.h"
-#include "estimators/step/probe.h"
+#include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/runtime/torch/step/probe.h"
 
 namespace memplan {
 

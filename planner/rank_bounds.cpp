@@ -6,8 +6,8 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
-#include "estimators/strategies/parallel.h"
-#include "estimators/strategies/pipeline.h"
+#include "estimators/transforms/parallel.h"
+#include "estimators/transforms/pipeline.h"
 #include "planner/bounds.h"
 
 namespace memplan {

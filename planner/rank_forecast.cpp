@@ -6,7 +6,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
-#include "estimators/strategies/pipeline.h"
+#include "estimators/transforms/pipeline.h"
 
 namespace memplan {
 

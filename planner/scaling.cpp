@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 
 namespace memplan {
 

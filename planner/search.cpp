@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 
 namespace memplan {
 

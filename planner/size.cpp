@@ -6,8 +6,8 @@
 #include <charconv>
 #include <fstream>
 
-#include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/position_table.h"
+#include "estimators/graph/dims.h"
 
 namespace memplan {
 

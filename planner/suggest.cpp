@@ -8,7 +8,7 @@
 #include <set>
 
 #include "estimators/base/take.h"
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 #include "planner/parallel_search.h"
 
 namespace memplan {

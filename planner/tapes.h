@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "estimators/pipeline.h"
-#include "estimators/strategies/depth.h"
+#include "estimators/transforms/depth.h"
 
 namespace memplan {
 

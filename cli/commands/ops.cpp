@@ -9,7 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
-#include "estimators/aten/registry.h"
+#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan::cli {
 

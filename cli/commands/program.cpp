@@ -1,5 +1,5 @@
 // The reference program of a setup, as a script that anyone can run where PyTorch has a GPU. Its order of lines is
-// the order of estimators/step/steps.cpp and of tests/accuracy/reference_program.py.
+// the order of estimators/runtime/torch/step/steps.cpp and of tests/accuracy/reference_program.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include "cli/report/report.h"
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
-#include "estimators/step/kv_cache.h"
-#include "estimators/step/probe.h"
-#include "estimators/step/rank_model.h"
+#include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/runtime/torch/step/probe.h"
+#include "estimators/runtime/torch/step/rank_model.h"
 
 namespace memplan::cli {
 

@@ -4,9 +4,9 @@
 
 #include "cli/answer.h"
 #include "estimators/estimate/checkpoint_plan.h"
-#include "estimators/estimate/setup.h"
-#include "estimators/strategies/blocks.h"
-#include "estimators/strategies/lora.h"
+#include "estimators/setup/setup.h"
+#include "estimators/transforms/blocks.h"
+#include "estimators/transforms/lora.h"
 
 namespace memplan::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "estimators/pipeline.h"
-#include "estimators/strategies/checkpointing.h"
+#include "estimators/transforms/checkpointing.h"
 
 namespace memplan::cli {
 

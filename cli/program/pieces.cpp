@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/program/python.h"
-#include "estimators/autograd/checkpoint.h"
+#include "estimators/runtime/torch/autograd/checkpoint.h"
 
 namespace memplan::cli {
 

@@ -5,7 +5,7 @@
 
 #include "cli/program/parts.h"
 #include "cli/program/python.h"
-#include "estimators/estimate/setup.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::cli {
 

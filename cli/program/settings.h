@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/program/parts.h"
-#include "estimators/estimate/setup.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::cli {
 

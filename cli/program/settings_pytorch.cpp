@@ -3,7 +3,7 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/program/settings.h"
-#include "estimators/step/rank_model.h"
+#include "estimators/runtime/torch/step/rank_model.h"
 
 namespace memplan::cli {
 
@@ -15,7 +15,7 @@ std::string inference(const TrainingSetup& s) {
   return out + ":\n        output = model(batch)\n";
 }
 
-/// The order of lines is that of the program that is estimated (estimators/step/steps.cpp).
+/// The order of lines is that of the program that is estimated (estimators/runtime/torch/step/steps.cpp).
 std::string training_loop(const TrainingSetup& s) {
   const bool scaler = s.precision == Precision::amp_fp16, many = s.accumulate > 1,
              stepped = s.optimizer.kind != OptimizerKind::none;

@@ -6,7 +6,7 @@
 
 #include "estimators/companion/companion.h"
 #include "estimators/facts/cards.h"
-#include "estimators/strategies/checkpointing.h"
+#include "estimators/transforms/checkpointing.h"
 
 namespace memplan {
 

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "estimators/dryrun/request.h"
-#include "estimators/step/muon.h"
+#include "estimators/runtime/torch/step/muon.h"
 
 namespace memplan {
 

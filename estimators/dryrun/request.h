@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

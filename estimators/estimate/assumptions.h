@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan {
 

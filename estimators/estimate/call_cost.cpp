@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "estimators/estimate/checkpoint_plan.h"
-#include "estimators/step/probe.h"
+#include "estimators/runtime/torch/step/probe.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

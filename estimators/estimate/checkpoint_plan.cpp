@@ -10,11 +10,11 @@
 
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/probe.h"
-#include "estimators/strategies/checkpointing.h"
-#include "estimators/strategies/nested_checkpointing.h"
-#include "estimators/strategies/optimal_checkpointing.h"
+#include "estimators/runtime/torch/step/probe.h"
 #include "estimators/tape/uses.h"
+#include "estimators/transforms/checkpointing.h"
+#include "estimators/transforms/nested_checkpointing.h"
+#include "estimators/transforms/optimal_checkpointing.h"
 
 namespace memplan {
 

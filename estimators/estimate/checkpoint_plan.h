@@ -3,8 +3,8 @@
 #pragma once
 
 #include "estimators/base/error.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

@@ -8,9 +8,9 @@
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/pipeline_steps.h"
-#include "estimators/strategies/parallel.h"
-#include "estimators/strategies/pipeline.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/transforms/parallel.h"
+#include "estimators/transforms/pipeline.h"
 
 namespace memplan {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "estimators/base/bytes.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/facts/device.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

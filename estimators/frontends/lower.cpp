@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "estimators/estimate/run_dtype.h"
-#include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
@@ -12,19 +10,21 @@
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
+#include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
-#include "estimators/strategies/checkpointing.h"
-#include "estimators/strategies/context_parallel.h"
-#include "estimators/strategies/expert_parallel.h"
-#include "estimators/strategies/fp8.h"
-#include "estimators/strategies/lora.h"
-#include "estimators/strategies/offload.h"
-#include "estimators/strategies/support.h"
-#include "estimators/strategies/tensor_parallel.h"
-#include "estimators/tape/casts.h"
-#include "estimators/tape/lifetimes.h"
-#include "estimators/tape/passes.h"
+#include "estimators/restore/casts.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/passes.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
+#include "estimators/transforms/checkpointing.h"
+#include "estimators/transforms/context_parallel.h"
+#include "estimators/transforms/expert_parallel.h"
+#include "estimators/transforms/fp8.h"
+#include "estimators/transforms/lora.h"
+#include "estimators/transforms/offload.h"
+#include "estimators/transforms/support.h"
+#include "estimators/transforms/tensor_parallel.h"
 
 namespace memplan {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "estimators/allocator/caching_allocator.h"
 #include "estimators/base/error.h"
 #include "estimators/facts/device.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
 #include "estimators/schedule/schedule.h"
 
 namespace memplan {

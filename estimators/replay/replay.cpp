@@ -1,6 +1,6 @@
 // Replays a schedule through the allocator of the device.
-#include "estimators/allocator/caching_allocator.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
 
 namespace memplan {
 

@@ -1,8 +1,8 @@
 // One forward pass as a straight line of ATen calls, the vocabulary that every frontend lowers to.
 //
 // Shapes of inputs and parameters are concrete; every later shape follows from the calls, because the rows of
-// estimators/aten/ state the shape rule of each op. Integer results (aten::sym_size.int, _operator.mul …) are
-// values like any other, so the same tape serves every batch size: bind other input shapes and run it again.
+// estimators/runtime/torch/aten/ state the shape rule of each op. Integer results (aten::sym_size.int, _operator.mul …)
+// are values like any other, so the same tape serves every batch size: bind other input shapes and run it again.
 #pragma once
 
 #include <cstdint>

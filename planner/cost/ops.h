@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "estimators/aten/value.h"
 #include "estimators/base/dtype.h"
+#include "estimators/runtime/torch/aten/value.h"
 
 namespace memplan {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "estimators/step/steps.h"
-#include "estimators/strategies/blocks.h"
+#include "estimators/runtime/torch/step/steps.h"
+#include "estimators/transforms/blocks.h"
 #include "planner/cost/ops.h"
 
 namespace memplan {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "estimators/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
 
 using namespace memplan;
 

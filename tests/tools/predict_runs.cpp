@@ -12,8 +12,8 @@
 #include "estimators/base/take.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/pipeline_steps.h"
-#include "estimators/strategies/checkpointing.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/transforms/checkpointing.h"
 
 using namespace memplan;
 using nlohmann::json;

@@ -7,10 +7,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "estimators/aten/ops.h"
-#include "estimators/aten/registry.h"
-#include "estimators/autograd/engine.h"
-#include "estimators/estimate/setup.h"
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/autograd/engine.h"
+#include "estimators/setup/setup.h"
 
 using namespace memplan;
 using nlohmann::json;

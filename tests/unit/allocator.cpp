@@ -1,7 +1,7 @@
 // The model of PyTorch's caching allocator against cases worked out by hand from its rules.
 #include <doctest/doctest.h>
 
-#include "estimators/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
 
 using namespace memplan;
 

@@ -1,15 +1,15 @@
-#include "estimators/strategies/checkpointing.h"
+#include "estimators/transforms/checkpointing.h"
 
 #include <doctest/doctest.h>
 
 #include <map>
 #include <tuple>
 
-#include "estimators/autograd/interpreter.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/steps.h"
-#include "estimators/strategies/nested_checkpointing.h"
-#include "estimators/tape/lifetimes.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/runtime/torch/autograd/interpreter.h"
+#include "estimators/runtime/torch/step/steps.h"
+#include "estimators/transforms/nested_checkpointing.h"
 #include "tape_builder.h"
 
 using namespace memplan;

@@ -1,4 +1,4 @@
-#include "estimators/aten/cudnn_workspace.h"
+#include "estimators/runtime/torch/aten/cudnn_workspace.h"
 
 #include <doctest/doctest.h>
 

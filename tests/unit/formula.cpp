@@ -1,10 +1,10 @@
 // Backward formulas on paper: the order in which temporaries come and go is that of the C++ expression.
-#include "estimators/aten/formula.h"
+#include "estimators/runtime/torch/aten/formula.h"
 
 #include <doctest/doctest.h>
 
-#include "estimators/aten/registry.h"
-#include "estimators/estimate/setup.h"
+#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/setup/setup.h"
 
 using namespace memplan;
 

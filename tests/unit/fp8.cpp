@@ -1,5 +1,5 @@
 // Linears in 8 bits, against what Transformer Engine's source says of each tensor.
-#include "estimators/strategies/fp8.h"
+#include "estimators/transforms/fp8.h"
 
 #include <doctest/doctest.h>
 

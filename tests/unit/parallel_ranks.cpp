@@ -5,8 +5,8 @@
 
 #include "estimators/base/threads.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/pipeline_steps.h"
-#include "estimators/strategies/pipeline.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/transforms/pipeline.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"

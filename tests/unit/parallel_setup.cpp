@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "estimators/base/error.h"
-#include "estimators/estimate/parallel.h"
+#include "estimators/setup/parallel.h"
 
 using namespace memplan;
 

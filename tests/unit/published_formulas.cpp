@@ -3,9 +3,9 @@
 
 #include "estimators/frontends/lower.h"
 #include "estimators/pipeline.h"
-#include "estimators/strategies/depth.h"
-#include "estimators/strategies/pipeline.h"
-#include "estimators/tape/lifetimes.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/transforms/depth.h"
+#include "estimators/transforms/pipeline.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"

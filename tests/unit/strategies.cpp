@@ -6,13 +6,13 @@
 
 #include "estimators/base/error.h"
 #include "estimators/estimate/checkpoint_plan.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/pipeline.h"
-#include "estimators/step/kv_cache.h"
-#include "estimators/strategies/checkpointing.h"
-#include "estimators/strategies/lora.h"
-#include "estimators/strategies/optimal_checkpointing.h"
-#include "estimators/tape/lifetimes.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/setup/setup.h"
+#include "estimators/transforms/checkpointing.h"
+#include "estimators/transforms/lora.h"
+#include "estimators/transforms/optimal_checkpointing.h"
 #include "tape_builder.h"
 
 using namespace memplan;

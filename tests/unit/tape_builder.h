@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "estimators/tape/lifetimes.h"
+#include "estimators/restore/lifetimes.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan::testing {

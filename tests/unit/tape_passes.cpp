@@ -1,9 +1,9 @@
 #include <doctest/doctest.h>
 
-#include "estimators/estimate/setup.h"
-#include "estimators/tape/lifetimes.h"
-#include "estimators/tape/passes.h"
-#include "estimators/tape/statement.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/passes.h"
+#include "estimators/restore/statement.h"
+#include "estimators/setup/setup.h"
 
 using namespace memplan;
 

@@ -6,7 +6,7 @@
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/frontends/torchscript/reader.h"
 #include "estimators/pipeline.h"
-#include "estimators/torchscript/values.h"
+#include "estimators/unroll/values.h"
 #include "tests/unit/scratch_archive.h"
 
 using namespace memplan;
@@ -132,9 +132,9 @@ TEST_CASE("Module.training follows the setup") {
 
 TEST_CASE("what is not followed is named") {
   CHECK(error({op_node("prim::fork", {0}, {10})}).find("prim::fork") != std::string::npos);
-  CHECK(
-      error({op_node("aten::Int.Tensor", {0}, {2}), op_node("prim::ListConstruct", {2}, {3}), op_node("aten::zeros", {3}, {10})})
-          .find("only data decide") != std::string::npos);
+  CHECK(error({op_node("aten::Int.Tensor", {0}, {2}), op_node("prim::ListConstruct", {2}, {3}),
+               op_node("aten::zeros", {3}, {10})})
+            .find("only data decide") != std::string::npos);
   json endless = op_node("prim::Loop", {3, 4}, json::array());
   endless["blocks"] = {block({5}, json::array({op_node("aten::dim", {0}, {6})}), {4})};
   CHECK(error({constant(3, std::int64_t{1} << 62), constant(4, true), endless, op_node("aten::relu", {0}, {10})})

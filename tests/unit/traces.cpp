@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "estimators/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
 
 using namespace memplan;
 

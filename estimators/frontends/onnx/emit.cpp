@@ -1,8 +1,8 @@
 #include "estimators/frontends/onnx/emit.h"
 
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/foreign.h"
 #include "estimators/frontends/onnx/table.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::onnx_format {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {

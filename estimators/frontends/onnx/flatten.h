@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "estimators/frontends/onnx/dims.h"
+#include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "estimators/estimate/setup.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::onnx_format {
 

@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/onnx/facts.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
 

@@ -7,12 +7,12 @@
 #include <set>
 
 #include "estimators/base/error.h"
-#include "estimators/estimate/setup.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/frontends/torch_export/signature.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::torch_export {
 

@@ -1,8 +1,8 @@
 // From the graph of a .pt2 archive to ATen calls.
 #pragma once
 
-#include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/torch_export/program.h"
+#include "estimators/graph/dims.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "estimators/estimate/setup.h"
-#include "estimators/tape/casts.h"
+#include "estimators/restore/casts.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan::torch_export {
 

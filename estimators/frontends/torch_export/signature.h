@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "estimators/frontends/onnx/dims.h"
 #include "estimators/frontends/torch_export/program.h"
+#include "estimators/graph/dims.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan::torch_export {

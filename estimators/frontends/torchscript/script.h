@@ -1,5 +1,5 @@
 // A TorchScript program as memplan-torch sends it: the forward method with all calls written out. It has no shapes, so
-// it becomes ATen calls only when it is run on paper (estimators/torchscript/unroll.h).
+// it becomes ATen calls only when it is run on paper (estimators/unroll/unroll.h).
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,288 @@
+#include "estimators/graph/dims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "estimators/frontends/onnx/position_table.h"
+#include "estimators/setup/setup.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+std::string lower_case(std::string_view s) {
+  std::string out(s);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+bool is_identifier(std::string_view s) {
+  return !s.empty() && !std::isdigit(static_cast<unsigned char>(s[0])) &&
+         std::all_of(s.begin(), s.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+bool names_batch(std::string_view name) {
+  const std::string n = lower_case(name);
+  return n.find("batch") != std::string::npos || n == "n" || n == "b" || n == "bs" || n == "bsz";
+}
+
+bool names_sequence(std::string_view name) {
+  const std::string n = lower_case(name);
+  return n.find("seq") != std::string::npos || n == "s" || n == "t" || n == "length" || n == "tokens";
+}
+
+/// A recursive-descent evaluator over doubles; sizes are far below 2^53.
+class Expression {
+ public:
+  Expression(std::string_view text, const Symbols& symbols) : text_(text), symbols_(symbols) {}
+
+  std::optional<double> value() {
+    const auto v = sum(0);
+    spaces();
+    return v && at_ == text_.size() ? v : std::nullopt;
+  }
+
+ private:
+  void spaces() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  bool take(std::string_view s) {
+    spaces();
+    if (text_.substr(at_, s.size()) != s) return false;
+    at_ += s.size();
+    return true;
+  }
+  std::optional<double> sum(int depth) {
+    auto a = product(depth);
+    while (a) {
+      const bool plus = take("+");
+      if (!plus && !take("-")) break;
+      const auto b = product(depth);
+      if (!b) return b;
+      *a += plus ? *b : -*b;
+    }
+    return a;
+  }
+  std::optional<double> product(int depth) {
+    auto a = factor(depth);
+    while (a) {
+      const bool power = take("**"), floor = !power && take("//"), times = !power && !floor && take("*");
+      const bool divide = !power && !floor && !times && take("/"),
+                 modulo = !power && !floor && !times && !divide && take("%");
+      if (!power && !floor && !times && !divide && !modulo) break;
+      const auto b = factor(depth);
+      if (!b || ((floor || divide || modulo) && *b == 0)) return std::nullopt;
+      if (power) *a = std::pow(*a, *b);
+      if (times) *a *= *b;
+      if (divide) *a /= *b;
+      if (floor) *a = std::floor(*a / *b);
+      if (modulo) *a -= *b * std::floor(*a / *b);
+    }
+    return a;
+  }
+  std::optional<double> factor(int depth) {
+    if (depth > 50) return std::nullopt;
+    if (take("-")) {
+      auto v = factor(depth + 1);
+      if (v) *v = -*v;
+      return v;
+    }
+    if (take("(")) {
+      auto v = sum(depth + 1);
+      return v && take(")") ? v : std::nullopt;
+    }
+    spaces();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.'))
+      ++at_;
+    const std::string_view word = text_.substr(begin, at_ - begin);
+    if (word.empty()) return std::nullopt;
+    if (std::isdigit(static_cast<unsigned char>(word[0]))) return std::stod(std::string(word));
+    if (take("(")) return function(lower_case(word), depth);
+    if (auto it = symbols_.find(word); it != symbols_.end()) return static_cast<double>(it->second);
+    return std::nullopt;
+  }
+  std::optional<double> function(std::string name, int depth) {
+    std::vector<double> args;
+    do {
+      const auto v = sum(depth + 1);
+      if (!v) return std::nullopt;
+      args.push_back(*v);
+    } while (take(","));
+    if (!take(")")) return std::nullopt;
+    if (name == "floor" || name == "trunc") return std::floor(args[0]);
+    if (name == "ceil" || name == "ceiling") return std::ceil(args[0]);
+    if (name == "floordiv" && args.size() == 2 && args[1] != 0) return std::floor(args[0] / args[1]);
+    if (name == "mod" && args.size() == 2 && args[1] != 0) return args[0] - args[1] * std::floor(args[0] / args[1]);
+    if (name == "max") return *std::max_element(args.begin(), args.end());
+    if (name == "min") return *std::min_element(args.begin(), args.end());
+    return std::nullopt;
+  }
+
+  std::string_view text_;
+  const Symbols& symbols_;
+  std::size_t at_ = 0;
+};
+
+/// The free names of an expression.
+std::vector<std::string> names_in(std::string_view text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    while (at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_')) ++at;
+    const std::string_view word = text.substr(begin, at - begin);
+    if (is_identifier(word) && !(at < text.size() && text[at] == '(')) out.emplace_back(word);
+    if (at == begin) ++at;
+  }
+  return out;
+}
+
+std::string join_names(const std::vector<OpenDim>& dims) {
+  std::string out;
+  for (const OpenDim& d : dims) out += (out.empty() ? "" : ", ") + fmt::format("{} ({})", d.name, d.where);
+  return out;
+}
+
+/// What the file fixes the batch to: the first dimension that all inputs with dimensions share.
+std::optional<std::int64_t> fixed_batch(const Graph& g) {
+  std::optional<std::int64_t> size;
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    if (!v.shape || v.shape->empty()) continue;
+    const Dim& d = v.shape->front();
+    if (d.open() || (size && *size != d.size)) return std::nullopt;
+    size = d.size;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::string dim_name(const GraphValue& value, std::size_t axis) {
+  const Dim& d = (*value.shape)[axis];
+  return d.symbol.empty() ? fmt::format("{}_dim{}", value.name, axis) : d.symbol;
+}
+
+std::vector<OpenDim> open_dims(const Graph& g) {
+  std::vector<OpenDim> out;
+  std::set<std::string> seen;
+  bool first_input = true;
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    if (!v.shape) continue;
+    const bool integer = v.dtype && is_integral(*v.dtype);
+    for (std::size_t axis = 0; axis < v.shape->size(); ++axis) {
+      if (!(*v.shape)[axis].open()) continue;
+      const std::string symbol = dim_name(v, axis);
+      for (const std::string& name : is_identifier(symbol) ? std::vector<std::string>{symbol} : names_in(symbol))
+        if (seen.insert(name).second)
+          out.push_back({name, fmt::format("{}[{}]", v.name, axis),
+                         names_batch(name) || (axis == 0 && first_input && !names_sequence(name)),
+                         names_sequence(name) || (axis == 1 && integer && !names_batch(name))});
+    }
+    first_input = false;
+  }
+  // A name tells more than a place.
+  const bool named_batch = std::any_of(out.begin(), out.end(), [](const OpenDim& d) { return names_batch(d.name); });
+  const bool named_sequence =
+      std::any_of(out.begin(), out.end(), [](const OpenDim& d) { return names_sequence(d.name); });
+  for (OpenDim& d : out) {
+    if (named_batch && !names_batch(d.name)) d.batch = false;
+    if (named_sequence && !names_sequence(d.name)) d.sequence = false;
+    if (d.batch) d.sequence = false;
+  }
+  return out;
+}
+
+Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+  const Graph& g = model.graphs.front();
+  const std::vector<OpenDim> dims = open_dims(g);
+  for (const auto& [name, size] : setup.dims) {
+    const bool exists = std::any_of(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
+    if (!exists)
+      fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), "--dim " + name,
+           dims.empty() ? "all its dimensions are fixed in the file" : "its open dimensions are " + join_names(dims));
+    if (size < 1)
+      fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), "--dim " + name,
+           "give a positive number");
+  }
+  Symbols out;
+  std::vector<OpenDim> unbound;
+  bool batch_used = false, sequence_used = false;
+  for (const OpenDim& d : dims) {
+    batch_used = batch_used || d.batch;
+    sequence_used = sequence_used || d.sequence;
+    if (auto it = setup.dims.find(d.name); it != setup.dims.end()) {
+      out[d.name] = it->second;
+    } else if (d.batch && setup.batch) {
+      out[d.name] = *setup.batch;
+    } else if (d.sequence && setup.sequence) {
+      out[d.name] = *setup.sequence;
+    } else if (d.batch) {
+      out[d.name] = 1;
+      notes.push_back(
+          {"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with --batch", d.name)});
+    } else {
+      unbound.push_back(d);
+    }
+  }
+  if (unbound.size() == 1 && unbound[0].sequence)
+    if (const auto table = find_position_table(g)) {
+      out[unbound[0].name] = table->length;
+      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                            "model's position table {}; set it with --seq",
+                                            unbound[0].name, table->length, table->name)});
+      unbound.clear();
+    }
+  if (!unbound.empty()) {
+    std::string command = "memplan " + model.path;
+    for (const OpenDim& d : unbound) command += fmt::format(" --dim {}={}", d.name, d.sequence ? 512 : 64);
+    fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
+               "give their sizes, for example: " + command);
+  }
+  auto contradicts = [&](const char* flag, std::int64_t size) {
+    fail(ErrorKind::usage, fmt::format("{} {} has no dimension to apply to: the file fixes all of them", flag, size),
+         flag, "export the model with a dynamic dimension, or leave the flag out");
+  };
+  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts("--batch", *setup.batch);
+  if (setup.sequence && !sequence_used) {
+    bool same = false;
+    for (GraphValueId id : g.inputs) {
+      const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+      if (v.shape)
+        for (const Dim& d : *v.shape) same = same || d.size == *setup.sequence;
+    }
+    if (!same) contradicts("--seq", *setup.sequence);
+  }
+  return out;
+}
+
+std::optional<std::int64_t> evaluate(const Dim& dim, const Symbols& symbols) {
+  if (!dim.open()) return dim.size;
+  if (dim.symbol.empty()) return std::nullopt;
+  if (auto it = symbols.find(dim.symbol); it != symbols.end()) return it->second;
+  const auto v = Expression(dim.symbol, symbols).value();
+  if (!v || *v != std::floor(*v) || *v < 0 || *v > 9e15) return std::nullopt;
+  return static_cast<std::int64_t>(*v);
+}
+
+std::optional<std::vector<std::int64_t>> evaluate(const GraphValue& value, const Symbols& symbols) {
+  if (!value.shape) return std::nullopt;
+  std::vector<std::int64_t> out;
+  out.reserve(value.shape->size());
+  for (const Dim& d : *value.shape) {
+    const auto size = evaluate(d, symbols);
+    if (!size) return std::nullopt;
+    out.push_back(*size);
+  }
+  return out;
+}
+
+}  // namespace memplan::onnx_format

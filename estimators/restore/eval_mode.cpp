@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/restore/passes.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+const ValueId* id_at(const Call& call, std::size_t i) {
+  return i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
+}
+
+class EvalMode {
+ public:
+  EvalMode(Tape& tape, bool fast_paths) : tape_(tape), fast_paths_(fast_paths) {}
+
+  void run() {
+    std::vector<Call> calls = std::move(tape_.calls);
+    tape_.calls.clear();
+    for (std::size_t i = 0; i < calls.size();) {
+      std::size_t end = i + 1;
+      while (end < calls.size() && calls[end].scope == calls[i].scope) ++end;
+      const std::string_view module =
+          calls[i].scope >= 0 ? std::string_view(tape_.scopes[static_cast<std::size_t>(calls[i].scope)].module_class)
+                              : std::string_view{};
+      const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i),
+                 last = calls.begin() + static_cast<std::ptrdiff_t>(end);
+      // F.dropout(inplace=True) of nn.Dropout is written out as the same product in ONNX files.
+      const bool drops = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") ||
+                         module.starts_with("torch.nn.modules.dropout.");
+      const bool replaced = drops ? pass_through(first, last)
+                            : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention"
+                                ? attention(first, last)
+                                : false;
+      if (!replaced) std::move(first, last, std::back_inserter(tape_.calls));
+      i = end;
+    }
+    rename();
+    if (skipped_) tape_.recovered.push_back({"identity", "modules that drop in training only", skipped_});
+    if (fast_)
+      tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_});
+  }
+
+ private:
+  using Iterator = std::vector<Call>::iterator;
+
+  /// x * noise, noise made inside: the product is x.
+  bool pass_through(Iterator first, Iterator last) {
+    const Call& product = *(last - 1);
+    if (product.op != "aten::mul.Tensor" || product.outputs.size() != 1) return false;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const ValueId* x = id_at(product, i);
+      if (!x || std::any_of(first, last, [&](const Call& c) {
+            return std::find(c.outputs.begin(), c.outputs.end(), *x) != c.outputs.end();
+          }))
+        continue;
+      renamed_[product.outputs[0].index] = *x;
+      ++skipped_;
+      return true;
+    }
+    return false;
+  }
+
+  /// Self-attention over a batch-first input with a packed projection and no mask (nn/modules/activation.py, forward).
+  bool attention(Iterator first, Iterator last) {
+    const Call *swap = &*first, *packed = nullptr, *out = nullptr, *core = nullptr;
+    for (auto c = first; c != last; ++c) {
+      if (c->op == "aten::linear") (packed ? out : packed) = &*c;
+      if (c->op == "aten::scaled_dot_product_attention") core = &*c;
+    }
+    if (swap->op != "aten::transpose.int" || !packed || !out || !core || packed->args.size() < 3 ||
+        out->args.size() < 3)
+      return false;
+    if (core->args.size() > 3 && !core->args[3].is_none()) return false;
+    const ValueId *weight = id_at(*packed, 1), *q = id_at(*core, 0);
+    if (!weight || !q || !tape_.values[static_cast<std::size_t>(weight->index)].name.ends_with("in_proj_weight"))
+      return false;
+    std::int64_t heads = 0;
+    for (auto c = first; c != last; ++c)
+      if (c->outputs.size() == 1 && c->outputs[0] == *q && c->args.size() > 1)
+        if (const auto* sizes = std::get_if<Arg::List>(&c->args[1].value); sizes && sizes->size() == 4)
+          if (const auto* n = std::get_if<std::int64_t>(&(*sizes)[1].value)) heads = *n;
+    const Call& end = *(last - 1);
+    if (heads <= 0 || heads % 2 != 0 || end.op != "aten::transpose.int" || end.outputs.size() != 1) return false;
+    Call fast;
+    fast.op = "aten::_native_multi_head_attention";
+    fast.args = {swap->args.at(0), packed->args[1], packed->args[2], out->args[1], out->args[2], Arg{heads}};
+    fast.outputs = end.outputs;
+    fast.scope = end.scope;
+    fast.source = end.source;
+    tape_.calls.push_back(std::move(fast));
+    ++fast_;
+    return true;
+  }
+
+  void rename() {
+    auto final_name = [&](ValueId id) {
+      for (auto it = renamed_.find(id.index); it != renamed_.end(); it = renamed_.find(id.index)) id = it->second;
+      return id;
+    };
+    for (Call& c : tape_.calls) replace_values(c, [&](ValueId id) { return Arg{final_name(id)}; });
+    for (ValueId& id : tape_.outputs) id = final_name(id);
+  }
+
+  Tape& tape_;
+  const bool fast_paths_;
+  std::unordered_map<std::int32_t, ValueId> renamed_;
+  std::int64_t skipped_ = 0, fast_ = 0;
+};
+
+}  // namespace
+
+void enter_inference(Tape& tape, Precision precision) {
+  EvalMode(tape, precision != Precision::amp_bf16 && precision != Precision::amp_fp16).run();
+}
+
+}  // namespace memplan

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
+
+#include "estimators/restore/passes.h"
+#include "estimators/restore/statement.h"
+
+namespace memplan::embedded {
+std::string_view aten_inplace_modules_json();
+}
+
+namespace memplan {
+
+namespace {
+
+/// Ops that have an in-place form which autograd treats the way the rows of aten/rows/ say.
+constexpr std::array activations{"relu", "relu6",   "hardtanh",   "hardswish", "hardsigmoid",
+                                 "silu", "mish",    "leaky_relu", "elu",       "celu",
+                                 "selu", "sigmoid", "tanh",       "dropout",   "threshold"};
+constexpr std::array containers{"torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList",
+                                "torch.nn.modules.container.ModuleDict"};
+
+struct InplaceRule {
+  std::string root, owner, name, module_class;
+};
+
+const std::vector<InplaceRule>& rules() {
+  static const std::vector<InplaceRule> table = [] {
+    std::vector<InplaceRule> out;
+    const auto json = nlohmann::json::parse(embedded::aten_inplace_modules_json());
+    for (const auto& r : json["rules"]) out.push_back({r[0], r[1], r[2], r[3]});
+    return out;
+  }();
+  return table;
+}
+
+bool is_container(std::string_view module_class) {
+  return std::any_of(containers.begin(), containers.end(), [&](const char* c) { return module_class == c; });
+}
+
+std::string_view base_of(std::string_view op) {
+  if (op.rfind("aten::", 0) == 0) op.remove_prefix(6);
+  return op.substr(0, op.find('.'));
+}
+
+class InplaceModules {
+ public:
+  InplaceModules(const Tape& tape, std::string_view listed) : tape_(tape), known_(tape.scopes.size(), -1) {
+    while (!listed.empty()) {
+      const std::size_t space = listed.find(' ');
+      if (space != 0) listed_.emplace(listed.substr(0, space));
+      if (space == std::string_view::npos) break;
+      listed.remove_prefix(space + 1);
+    }
+    if (!tape.scopes.empty()) {
+      std::size_t s = 0;
+      while (tape.scopes[s].parent >= 0) s = static_cast<std::size_t>(tape.scopes[s].parent);
+      root_ = tape.scopes[s].module_class;
+    }
+  }
+
+  bool operator()(std::int32_t scope) {
+    if (scope < 0) return false;
+    signed char& known = known_[static_cast<std::size_t>(scope)];
+    if (known < 0) known = look_up(scope) ? 1 : 0;
+    return known == 1;
+  }
+
+ private:
+  bool look_up(std::int32_t scope) const {
+    const Scope& s = tape_.scopes[static_cast<std::size_t>(scope)];
+    if (listed_.count(s.path)) return true;
+    // The owner is the nearest enclosing module that is not a plain container; a container's own children that are not
+    // called through it (ModuleList) have paths that skip it.
+    std::int32_t o = s.parent;
+    while (o >= 0 && is_container(tape_.scopes[static_cast<std::size_t>(o)].module_class))
+      o = tape_.scopes[static_cast<std::size_t>(o)].parent;
+    if (o < 0) return false;
+    const Scope& owner = tape_.scopes[static_cast<std::size_t>(o)];
+    std::string_view name = s.path;
+    if (!owner.path.empty()) {
+      if (name.size() <= owner.path.size() || name.substr(0, owner.path.size()) != owner.path) return false;
+      name.remove_prefix(owner.path.size() + 1);
+    }
+    return std::any_of(rules().begin(), rules().end(), [&](const InplaceRule& r) {
+      return (r.root == "*" || r.root == root_) && r.owner == owner.module_class && r.module_class == s.module_class &&
+             matches_glob(name, r.name);
+    });
+  }
+
+  const Tape& tape_;
+  std::vector<signed char> known_;
+  std::set<std::string, std::less<>> listed_;
+  std::string root_;
+};
+
+/// Whether the text calls the method or function `name_` with its in-place underscore: "x.clamp_(", "torch.relu_(".
+bool calls_inplace(std::string_view text, std::string_view name) {
+  const std::string wanted = "." + std::string(name) + "_(";
+  return text.find(wanted) != std::string_view::npos;
+}
+
+const ValueId* value_of(const Call& call, std::size_t argument) {
+  return argument < call.args.size() ? std::get_if<ValueId>(&call.args[argument].value) : nullptr;
+}
+
+bool reads(const Call& call, std::size_t argument, const Call& producer) {
+  const ValueId* id = value_of(call, argument);
+  return id && producer.outputs.size() == 1 && producer.outputs[0] == *id;
+}
+
+/// `torch.empty(…).bernoulli_(p)`, then `.div_(p)`: how masks of dropouts are written by hand (torchvision's
+/// StochasticDepth) and inside of F.dropout(inplace=True), which multiplies its input by the mask.
+template <class InPlace>
+std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i + 1 < tape.calls.size(); ++i) {
+    Call& empty = tape.calls[i];
+    Call& noise = tape.calls[i + 1];
+    if (empty.op.rfind("aten::empty", 0) != 0 || noise.op != "aten::bernoulli.p" || !reads(noise, 0, empty)) continue;
+    ++count;
+    noise.op = "aten::bernoulli_.float";
+    if (i + 2 >= tape.calls.size()) continue;
+    Call& scaled = tape.calls[i + 2];
+    if (scaled.op.rfind("aten::div.", 0) != 0 || !reads(scaled, 0, noise)) continue;
+    scaled.op.replace(0, 9, "aten::div_");
+    if (i + 3 >= tape.calls.size() || empty.op != "aten::empty_like" || !in_place(empty.scope)) continue;
+    Call& product = tape.calls[i + 3];
+    if (product.op != "aten::mul.Tensor" || !reads(product, 1, scaled) || !value_of(empty, 0) ||
+        !value_of(product, 0) || *value_of(product, 0) != *value_of(empty, 0))
+      continue;
+    const double keep = noise.args.size() > 1 && std::holds_alternative<double>(noise.args[1].value)
+                            ? std::get<double>(noise.args[1].value)
+                            : 0.5;
+    product.op = "aten::dropout_";
+    product.args = {product.args[0], Arg{1.0 - keep}, Arg{true}};
+    product.kwargs.clear();
+    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
+                     tape.calls.begin() + static_cast<std::ptrdiff_t>(i) + 3);
+  }
+  return count;
+}
+
+}  // namespace
+
+void recover_inplace(Tape& tape, std::string_view listed) {
+  InplaceModules in_place(tape, listed);
+  std::int64_t modules = 0, lines = 0;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
+    const auto* self = std::get_if<ValueId>(&call.args[0].value);
+    if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed)
+      continue;
+    const std::string_view base = base_of(call.op);
+    const std::string rest = call.op.substr(6 + base.size());
+    const bool activation = std::find(activations.begin(), activations.end(), base) != activations.end();
+    bool by_module = false, by_line = false;
+    if (activation) {
+      by_module = in_place(call.scope);
+      by_line = call.source.find("inplace=True") != std::string::npos;
+    }
+    if (!by_module && !by_line && !call.source.empty()) {
+      const Statement s = parse_statement(call.source);
+      const char* augmented = s.augmented == '+'   ? "add"
+                              : s.augmented == '-' ? "sub"
+                              : s.augmented == '*' ? "mul"
+                              : s.augmented == '/' ? "div"
+                                                   : "";
+      // The last call of the line is the assignment's own.
+      const bool last = i + 1 == tape.calls.size() || tape.calls[i + 1].scope != call.scope ||
+                        tape.calls[i + 1].source != call.source;
+      by_line = (base == augmented && last) || calls_inplace(s.value, base);
+    }
+    if (!by_module && !by_line) continue;
+    call.op = "aten::" + std::string(base) + "_" + rest;
+    ++(by_module ? modules : lines);
+  }
+  const std::int64_t noises = recover_noise(tape, in_place);
+  if (noises)
+    tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises});
+  if (modules) tape.recovered.push_back({"in-place activations", "the classes that construct them", modules});
+  if (lines) tape.recovered.push_back({"in-place ops", "the lines of Python that made them", lines});
+}
+
+}  // namespace memplan

@@ -1,0 +1,86 @@
+#include "estimators/restore/statement.h"
+
+#include <cctype>
+
+#include "estimators/base/text.h"
+
+namespace memplan {
+
+namespace {
+
+bool is_name(std::string_view s) {
+  if (s.empty() || std::isdigit(static_cast<unsigned char>(s.front()))) return false;
+  for (char c : s)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') return false;
+  return true;
+}
+
+/// Position of the first `=` outside brackets and strings that assigns, or npos.
+std::size_t find_assignment(std::string_view s) {
+  int depth = 0;
+  char quote = 0;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    const char c = s[i];
+    if (quote) {
+      if (c == quote) quote = 0;
+      continue;
+    }
+    if (c == '"' || c == '\'')
+      quote = c;
+    else if (c == '(' || c == '[' || c == '{')
+      ++depth;
+    else if (c == ')' || c == ']' || c == '}')
+      --depth;
+    else if (c == '#')
+      return std::string_view::npos;
+    else if (c == '=' && depth == 0) {
+      if (i + 1 < s.size() && s[i + 1] == '=') return std::string_view::npos;
+      if (i > 0 && (s[i - 1] == '<' || s[i - 1] == '>' || s[i - 1] == '!' || s[i - 1] == ':'))
+        return std::string_view::npos;
+      return i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace
+
+Statement parse_statement(std::string_view source) {
+  Statement out;
+  const std::size_t space = source.find(' ');
+  std::string_view text = space == std::string_view::npos ? std::string_view{} : trim(source.substr(space + 1), " \t");
+  out.value = text;
+  while (true) {
+    const std::size_t at = find_assignment(text);
+    if (at == std::string_view::npos) break;
+    std::string_view left = text.substr(0, at);
+    if (!left.empty() && (left.back() == '+' || left.back() == '-' || left.back() == '*' || left.back() == '/')) {
+      out.augmented = left.back();
+      left.remove_suffix(1);
+      if (!left.empty() && (left.back() == '*' || left.back() == '/')) {  // **= and //=
+        out.augmented = 0;
+        left.remove_suffix(1);
+      }
+    }
+    left = trim(left, " \t");
+    if (!left.empty() && left.front() == '(' && left.back() == ')') left = left.substr(1, left.size() - 2);
+    std::vector<std::string_view> names;
+    while (true) {
+      const std::size_t comma = left.find(',');
+      std::string_view name = trim(left.substr(0, comma), " \t");
+      if (const std::size_t colon = name.find(':'); colon != std::string_view::npos)
+        name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
+      if (!name.empty() && name.front() == '*') name.remove_prefix(1);
+      if (is_name(name)) names.push_back(name);
+      if (comma == std::string_view::npos) break;
+      left.remove_prefix(comma + 1);
+    }
+    if (!names.empty()) out.targets.push_back(std::move(names));
+    text = trim(text.substr(at + 1), " \t");
+    out.value = text;
+    if (out.augmented) break;
+  }
+  return out;
+}
+
+}  // namespace memplan

@@ -1,0 +1,42 @@
+// How PyTorch's CUDA caching allocator rounds a request and sizes the segment it takes from the driver.
+// Source of the rules: c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h of PyTorch 2.11.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "estimators/setup/setup.h"
+
+namespace memplan {
+
+inline constexpr std::int64_t min_block_bytes = 512;          ///< every block is a multiple of this
+inline constexpr std::int64_t small_limit_bytes = 1 << 20;    ///< rounded requests up to here use the small pool
+inline constexpr std::int64_t small_segment_bytes = 2 << 20;  ///< segment of the small pool
+inline constexpr std::int64_t own_segment_from_bytes = 10
+                                                       << 20;    ///< from here a request gets a segment of its own size
+inline constexpr std::int64_t own_segment_step_bytes = 2 << 20;  ///< which is rounded up to this
+
+/// AllocatorSetup with the defaults filled in, checked, in plain integers for the hot loop. All sizes in bytes.
+struct AllocatorRules {
+  std::int64_t max_split = std::numeric_limits<std::int64_t>::max();  ///< blocks from here on are never split
+  std::int64_t max_non_split_rounding = 20 << 20;  ///< how much larger than an oversize request a block may be
+  std::int64_t large_segment = 20 << 20;
+  std::array<std::int64_t, 16> divisions{};  ///< per power of two from 1 MiB to 32 GiB; 0 and 1: off
+  bool any_divisions = false;
+  bool expandable = false;
+  double gc_threshold = 0;
+  bool limited = false;  ///< a memory fraction is set
+  double memory_fraction = 1.0;
+};
+
+/// Fails with ErrorKind::usage where PyTorch would refuse the settings.
+AllocatorRules rules_of(const AllocatorSetup& setup);
+
+/// Bytes of the block that a request of `bytes` looks for.
+std::int64_t round_request(std::int64_t bytes, const AllocatorRules& rules);
+
+/// Bytes asked of the driver when no free block serves a rounded request.
+std::int64_t segment_bytes(std::int64_t rounded, const AllocatorRules& rules);
+
+}  // namespace memplan

@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <deque>
+
+#include "estimators/base/text.h"
+#include "estimators/runtime/torch/aten/formula.h"
+#include "estimators/runtime/torch/aten/ops.h"
+
+namespace memplan {
+
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> out;
+  for (;;) {
+    const auto at = text.find(separator);
+    out.push_back(trim(text.substr(0, at)));
+    if (at == std::string_view::npos) return out;
+    text.remove_prefix(at + 1);
+  }
+}
+
+/// "result" or "result1": the index of the output that a formula reads, -1 for other names.
+int output_index(std::string_view name) {
+  if (name == "result") return 0;
+  if (name.size() == 7 && name.substr(0, 6) == "result") return name[6] - '0';
+  return -1;
+}
+
+/// "grad0", "grad1", …
+std::string_view gradient_name(std::size_t i) {
+  thread_local std::deque<std::string> names;
+  while (names.size() <= i) names.push_back("grad" + std::to_string(names.size()));
+  return names[i];
+}
+
+}  // namespace
+
+Derivatives::Derivatives(std::string_view text) {
+  auto entries = std::make_shared<std::vector<Entry>>();
+  for (std::string_view part : split(text, '|')) {
+    const auto colon = part.find(':');
+    if (colon == std::string_view::npos)
+      fail(ErrorKind::internal, "a derivative without an input: " + std::string(part));
+    Entry e{{}, Formula(part.substr(colon + 1))};
+    for (std::string_view name : split(part.substr(0, colon), ',')) e.inputs.emplace_back(name);
+    entries->push_back(std::move(e));
+  }
+  // The generated code computes gradients in the alphabetical order of the inputs' names.
+  std::stable_sort(entries->begin(), entries->end(),
+                   [](const Entry& a, const Entry& b) { return a.inputs[0] < b.inputs[0]; });
+  entries_ = std::move(entries);
+  // Saved inputs come first, then saved outputs, each in alphabetical order.
+  std::vector<std::string> order = names();
+  std::stable_partition(order.begin(), order.end(), [](const std::string& name) { return output_index(name) < 0; });
+  keep_order_ = std::make_shared<const std::vector<std::string>>(std::move(order));
+}
+
+bool Derivatives::reads(std::string_view name) const {
+  if (!entries_) return false;
+  for (const Entry& e : *entries_)
+    for (const std::string& n : e.formula.names())
+      if (n == name) return true;
+  return false;
+}
+
+std::vector<std::string> Derivatives::names() const {
+  std::vector<std::string> out;
+  if (!entries_) return out;
+  for (const Entry& e : *entries_) out.insert(out.end(), e.formula.names().begin(), e.formula.names().end());
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+Node* Derivatives::record(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                          const TensorList& outputs, Bindings constants) const {
+  return make(run, inputs, outputs, false, std::move(constants));
+}
+
+Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                                   Bindings constants) const {
+  Node* node = make(run, inputs, {}, true, std::move(constants));
+  run.rebase(inputs[0].second, node);
+  return node;
+}
+
+Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                        const TensorList& outputs, bool in_place, Bindings constants) const {
+  if (!entries_) return nullptr;
+  // The node's inputs are the differentiable ones, in the order of the schema.
+  std::vector<std::string_view> differentiable;
+  TensorList edges;
+  for (const auto& [name, tensor] : inputs)
+    for (const Entry& e : *entries_)
+      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
+        differentiable.emplace_back(*it);
+        edges.push_back(tensor);
+      }
+  auto position = [&differentiable](std::string_view name) {
+    return static_cast<int>(std::find(differentiable.begin(), differentiable.end(), name) - differentiable.begin());
+  };
+  Node* node = run.record(edges, outputs, {});
+  if (!node) return nullptr;
+  std::vector<std::string_view> saved;
+  for (const std::string& name : *keep_order_) {
+    // "other_meta": the shape and type of an input, without its memory.
+    if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
+      for (const auto& [input, tensor] : inputs)
+        if (tensor && name.substr(0, name.size() - 5) == input)
+          constants.set(name, run.host(tensor->sizes, tensor->dtype));
+      continue;
+    }
+    const int output = output_index(name);
+    if (output >= 0) {
+      if (in_place)
+        run.save_output(node, inputs[0].second);
+      else
+        run.save_output(node, outputs.at(output));
+      saved.push_back(name);
+      continue;
+    }
+    auto it = std::find_if(inputs.begin(), inputs.end(), [&](const auto& p) { return p.first == name; });
+    if (it == inputs.end()) continue;
+    int readers = 0;
+    const Entry* reader = nullptr;
+    for (const Entry& e : *entries_)
+      if (std::find(e.formula.names().begin(), e.formula.names().end(), name) != e.formula.names().end()) {
+        ++readers;
+        reader = &e;
+      }
+    const bool guarded = readers == 1 && reader->inputs.size() == 1 && entries_->size() > 1;
+    if (guarded && !node->wants(position(reader->inputs[0]))) continue;
+    if (!it->second) {
+      constants.set(name, Value());
+      continue;
+    }
+    if (in_place && it == inputs.begin()) {
+      Restore<bool> no_grad(run.grad_mode, false);
+      run.save(node, op::clone(run, it->second));
+    } else {
+      run.save(node, it->second);
+    }
+    saved.push_back(name);
+  }
+  // The names are views into `entries` and `order`, which the node keeps.
+  node->backward = [entries = entries_, order = keep_order_, differentiable = std::move(differentiable),
+                    saved = std::move(saved), constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
+    TensorList out(differentiable.size());
+    Bindings bound = constants;
+    if (g[0]) bound.set("grad", g[0]);
+    for (std::size_t i = 0; i < g.size(); ++i) bound.set(gradient_name(i), g[i] ? Value(g[i]) : Value());
+    for (std::size_t i = 0; i < saved.size(); ++i) bound.set(saved[i], n.saved[i]);
+    for (const Entry& e : *entries) {
+      std::vector<int> at;
+      for (const std::string& name : e.inputs) {
+        const auto it = std::find(differentiable.begin(), differentiable.end(), name);
+        at.push_back(it == differentiable.end() ? -1 : static_cast<int>(it - differentiable.begin()));
+      }
+      auto wanted = [&](int i) { return i < static_cast<int>(at.size()) && at[i] >= 0 && n.wants(at[i]); };
+      bool any = false;
+      for (std::size_t i = 0; i < at.size(); ++i) any = any || wanted(static_cast<int>(i));
+      if (!any) continue;
+      ValueList results = e.formula.evaluate(r, bound, wanted);
+      for (std::size_t i = 0; i < results.size() && i < at.size(); ++i)
+        if (wanted(static_cast<int>(i)) && results[i].is_tensor()) out[at[i]] = results[i].tensor();
+    }
+    return out;
+  };
+  return node;
+}
+
+}  // namespace memplan

@@ -1,0 +1,242 @@
+// Products made of others: vectors, sums of batches, einsum (native/Linear.cpp, LinearAlgebra.cpp of PyTorch 2.11).
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/registry.h"
+
+namespace memplan {
+namespace op {
+
+Tensor dot(Run& r, const Tensor& a, const Tensor& b) {
+  Tensor y = r.empty({}, a->dtype);
+  r.use_cublas();
+  registry().find("aten::dot")->derivatives.record(r, {{"self", a}, {"tensor", b}}, {y});
+  return y;
+}
+
+namespace {
+
+/// sumproduct_pair: dimensions of both kept (lro), of one (lo, ro) and summed; one bmm, then the order of the output.
+/// Every tensor has all dimensions of the equation, of size 1 where it lacks one.
+Tensor sum_product(Run& r, const Tensor& left, const Tensor& right, const std::vector<bool>& summed) {
+  Dims lro, lo, ro, sums;
+  std::int64_t lro_size = 1, lo_size = 1, ro_size = 1, sum_size = 1;
+  for (int i = 0; i < left->rank(); ++i) {
+    const bool sl = left->sizes[i] != 1, sr = right->sizes[i] != 1;
+    if (summed[i]) {
+      sums.push_back(i);
+      sum_size *= left->sizes[i];
+    } else if (sl && sr) {
+      lro.push_back(i);
+      lro_size *= left->sizes[i];
+    } else if (sl) {
+      lo.push_back(i);
+      lo_size *= left->sizes[i];
+    } else {
+      ro.push_back(i);
+      ro_size *= right->sizes[i];
+    }
+  }
+  auto joined = [](std::initializer_list<Dims> parts) {
+    Dims d;
+    for (const Dims& p : parts)
+      for (auto x : p) d.push_back(x);
+    return d;
+  };
+  const Dims lorder = joined({lro, lo, sums, ro}), rorder = joined({lro, sums, ro, lo}),
+             oorder = joined({lro, lo, sums, ro});
+  Tensor l = reshape(r, permute(r, left, lorder), {lro_size, lo_size, sum_size});
+  Tensor t = reshape(r, permute(r, right, rorder), {lro_size, sum_size, ro_size});
+  Dims out_sizes;
+  for (auto d : lro) out_sizes.push_back(left->sizes[d]);
+  for (auto d : lo) out_sizes.push_back(left->sizes[d]);
+  for (int i = 0; i < sums.size(); ++i) out_sizes.push_back(1);
+  for (auto d : ro) out_sizes.push_back(right->sizes[d]);
+  Dims inverse = Dims::filled(oorder.size(), 0);
+  for (int i = 0; i < oorder.size(); ++i) inverse[static_cast<int>(oorder[i])] = i;
+  return permute(r, view(r, bmm(r, l, t), out_sizes), inverse);
+}
+
+}  // namespace
+
+/// Operands are permuted to the order output labels, then summed ones; pairs are contracted from the left. Ellipses
+/// and repeated labels within one operand are not known.
+Tensor einsum(Run& r, const std::string& given, TensorList operands) {
+  std::string equation;
+  for (char c : given)
+    if (c != ' ') equation += c;
+  const auto arrow = equation.find("->");
+  std::vector<std::string> inputs(1);
+  for (char c : equation.substr(0, arrow)) {
+    if (c == ',')
+      inputs.emplace_back();
+    else
+      inputs.back() += c;
+  }
+  std::map<char, int> uses;
+  for (const std::string& s : inputs)
+    for (char c : s) ++uses[c];
+  std::string output;
+  if (arrow != std::string::npos)
+    output = equation.substr(arrow + 2);
+  else
+    for (auto [c, n] : uses)
+      if (n == 1) output += c;
+  std::string labels = output;
+  for (auto [c, n] : uses)
+    if (labels.find(c) == std::string::npos) labels += c;
+  if (equation.find('.') != std::string::npos || inputs.size() != operands.size())
+    fail_input("an einsum equation of this form is not known: " + given, "aten::einsum");
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    std::string have = inputs[k];
+    if (static_cast<int>(have.size()) != operands[k]->rank())
+      fail_input("an einsum equation does not fit its operands: " + given, "aten::einsum");
+    Tensor t = operands[k];
+    for (char c : labels)
+      if (have.find(c) == std::string::npos) {
+        t = unsqueeze(r, t, t->rank());
+        have += c;
+      }
+    Dims order;
+    for (char c : labels) order.push_back(static_cast<std::int64_t>(have.find(c)));
+    operands[k] = permute(r, t, order);
+  }
+  const int kept = static_cast<int>(output.size()), all = static_cast<int>(labels.size());
+  Tensor y = operands[0];
+  std::vector<int> last(all, 0);
+  for (int d = 0; d < all; ++d)
+    for (std::size_t k = 0; k < operands.size(); ++k)
+      if (inputs[k].find(labels[d]) != std::string::npos) last[d] = static_cast<int>(k);
+  for (std::size_t k = 1; k < operands.size(); ++k) {
+    std::vector<bool> summed(all, false);
+    bool any = false;
+    for (int d = kept; d < all; ++d)
+      if (last[d] == static_cast<int>(k) && y->sizes[d] != 1 && operands[k]->sizes[d] != 1) summed[d] = any = true;
+    y = any ? sum_product(r, y, operands[k], summed) : mul(r, y, operands[k]);
+  }
+  Dims rest;
+  for (int d = kept; d < all; ++d) rest.push_back(d);
+  bool open = false;
+  for (auto d : rest) open = open || y->sizes[static_cast<int>(d)] != 1;
+  if (open) return sum(r, y, rest, false);
+  for (int d = all - 1; d >= kept; --d) y = squeeze(r, y, d);
+  return y;
+}
+
+}  // namespace op
+
+namespace {
+
+/// One kernel: an output of the given sizes, by cuBLAS.
+ValueList gemm(Run& r, Args& a, const Dims& sizes) {
+  const Row& row = *registry().find(a.op());
+  std::vector<std::pair<std::string_view, Tensor>> inputs;
+  for (int i = 0; i < 3; ++i) inputs.emplace_back(row.arguments[i], a.tensor(i));
+  Tensor y = r.empty(sizes, a.tensor(1)->dtype);
+  r.use_cublas();
+  row.derivatives.record(r, inputs, {y}, constants_of(row, a));
+  return {y};
+}
+
+/// tensordot: both operands as matrices of kept and summed dimensions, one mm.
+ValueList run_tensordot(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y = a.tensor(1);
+  Dims dx = a.dims(2), dy = a.dims(3), kept_x, kept_y, sizes;
+  for (auto& d : dx) d = op::wrap_dim(d, x->rank());
+  for (auto& d : dy) d = op::wrap_dim(d, y->rank());
+  std::int64_t rows = 1, cols = 1, inner = 1;
+  for (int i = 0; i < x->rank(); ++i)
+    if (std::find(dx.begin(), dx.end(), i) == dx.end()) {
+      kept_x.push_back(i);
+      sizes.push_back(x->sizes[i]);
+      rows *= x->sizes[i];
+    }
+  for (int i = 0; i < y->rank(); ++i)
+    if (std::find(dy.begin(), dy.end(), i) == dy.end()) {
+      kept_y.push_back(i);
+      sizes.push_back(y->sizes[i]);
+      cols *= y->sizes[i];
+    }
+  for (auto d : dx) {
+    kept_x.push_back(d);
+    inner *= x->sizes[static_cast<int>(d)];
+  }
+  Dims order = dy;
+  for (auto d : kept_y) order.push_back(d);
+  Tensor left = op::reshape(r, op::permute(r, x, kept_x), {rows, inner}),
+         right = op::reshape(r, op::permute(r, y, order), {inner, cols});
+  return {op::view(r, op::mm(r, left, right), sizes)};
+}
+
+/// cdist by products: |x|^2 and |y|^2 ride along in two more columns (above 25 rows; below, one kernel).
+ValueList run_cdist(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y = a.tensor(1);
+  Dims sizes = x->sizes;
+  sizes[sizes.size() - 1] = y->size(-2);
+  const Row& row = *registry().find("aten::cdist");
+  Tensor out;
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    auto with_norms = [&](const Tensor& t) {
+      Dims one = t->sizes, wide = t->sizes;
+      one[one.size() - 1] = 1;
+      wide[wide.size() - 1] += 2;
+      Tensor squares = r.empty(t->sizes, t->dtype), norm = r.empty(one, t->dtype);
+      squares.reset();
+      Tensor ones = r.empty(one, t->dtype);
+      return std::tuple{norm, ones, wide};
+    };
+    if (x->size(-2) > 25 || y->size(-2) > 25) {
+      auto [nx, ox, wx] = with_norms(x);
+      auto [ny, oy, wy] = with_norms(y);
+      Tensor scaled = r.empty(x->sizes, x->dtype);
+      Tensor left = r.empty(wx, x->dtype);
+      ox.reset();
+      nx.reset();
+      scaled.reset();
+      Tensor right = r.empty(wy, y->dtype);
+      ny.reset();
+      oy.reset();
+      r.use_cublas();
+      out = r.empty(sizes, x->dtype);
+      right.reset();
+      left.reset();
+    } else {
+      out = r.empty(sizes, x->dtype);
+    }
+  }
+  row.derivatives.record(r, {{"x1", x}, {"x2", y}}, {out});
+  return {out};
+}
+
+}  // namespace
+
+void register_products(Registry& t) {
+  t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList {
+     return {op::dot(r, a.tensor(0), a.tensor(1))};
+   }).derivatives = Derivatives("self: grad * tensor | tensor: grad * self");
+  t.add("aten::addmv", "self, mat, vec, beta=1, alpha=1", [](Run& r, Args& a) -> ValueList {
+     return gemm(r, a, {a.tensor(1)->sizes[0]});
+   }).derivatives = Derivatives("self: grad | mat: outer(grad, vec) | vec: mv(t(mat), grad)");
+  t.add("aten::addbmm", "self, batch1, batch2, beta=1, alpha=1",
+        [](Run& r, Args& a) -> ValueList {
+          return gemm(r, a, {a.tensor(1)->sizes[1], a.tensor(2)->sizes[2]});
+        })
+      .derivatives = Derivatives(
+      "self: grad | batch1: batched_like(grad, batch1).bmm(batch2.transpose(1, 2)) | batch2: batch1.transpose(1, "
+      "2).bmm(batched_like(grad, batch1))");
+  for (const char* n : {"aten::outer", "aten::ger"})
+    t.add(n, "self, vec2",
+          [](Run& r, Args& a) -> ValueList { return {op::mul(r, op::unsqueeze(r, a.tensor(0), 1), a.tensor(1))}; });
+  t.add("aten::tensordot", "self, other, dims_self, dims_other", run_tensordot);
+  t.add("aten::cdist", "x1, x2, p=2, compute_mode=None", run_cdist, Fidelity::modelled).derivatives = Derivatives(
+      "x1, x2: ratio = grad / result; ratio.masked_fill_(result == 0, 0); "
+      "{x1 * ratio.sum({-1}, true_) - ratio.matmul(x2), x2 * ratio.sum({-2}).unsqueeze(-1) - ratio.transpose(-2, "
+      "-1).matmul(x1)}");
+  t.add("aten::einsum", "equation, tensors, path=None",
+        [](Run& r, Args& a) -> ValueList { return {op::einsum(r, a.string_or(0, ""), a.tensors(1))}; });
+}
+
+}  // namespace memplan

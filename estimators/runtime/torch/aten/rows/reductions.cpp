@@ -1,0 +1,443 @@
+// Sums, means and other reductions, with the scratch memory that CUDA's reduction kernels take.
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/stride_order.h"
+
+namespace memplan {
+namespace op {
+
+namespace {
+
+std::int64_t last_pow2(std::int64_t n) {
+  std::int64_t p = 1;
+  while (p * 2 <= n) p *= 2;
+  return p;
+}
+std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// One dimension of the iteration, in elements; `out` is 0 for reduced dimensions.
+struct IterDim {
+  std::int64_t size, in, out;
+};
+
+Dims all_dims(const Tensor& x) {
+  Dims d;
+  for (int i = 0; i < x->rank(); ++i) d.push_back(i);
+  return d;
+}
+
+Dims normalized(const Tensor& x, const Dims& dims) {
+  if (dims.empty()) return all_dims(x);
+  Dims d;
+  for (auto i : dims) d.push_back(wrap_dim(i, x->rank()));
+  return d;
+}
+
+bool contains(const Dims& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
+
+}  // namespace
+
+void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& dims, int acc_bytes, int vt0) {
+  if (in->on_host || in->numel() == 0) return;
+  // The dimensions as TensorIterator sorts and coalesces them: reduced ones first, then by ascending stride.
+  const Dims reduced = normalized(in, dims);
+  std::vector<IterDim> it;
+  {
+    // Strides of the output with the reduced dimensions put back as zero.
+    const bool keep = out->rank() == in->rank();
+    int o = 0;
+    for (int d = 0; d < in->rank(); ++d) {
+      const bool is_reduced = contains(reduced, d);
+      std::int64_t so = 0;
+      if (!is_reduced) so = out->strides[keep ? d : o];
+      if (!is_reduced) ++o;
+      it.push_back({in->sizes[d], in->sizes[d] == 1 ? 0 : in->strides[d], is_reduced || in->sizes[d] == 1 ? 0 : so});
+    }
+  }
+  std::vector<IterDim> order(it.rbegin(), it.rend());
+  sort_by_stride(order, [](const IterDim& a, const IterDim& b) {
+    if ((a.out == 0) != (b.out == 0)) return a.out == 0 ? -1 : 1;
+    for (auto [sa, sb] : {std::pair{a.out, b.out}, std::pair{a.in, b.in}}) {
+      if (sa == 0 || sb == 0) continue;
+      if (sa < sb) return -1;
+      if (sa > sb) return 1;
+      if (a.size > b.size) return 1;
+    }
+    return 0;
+  });
+  std::vector<IterDim> c;
+  for (const IterDim& d : order) {
+    if (!c.empty()) {
+      IterDim& p = c.back();
+      const bool joins = p.size == 1 || d.size == 1 || (p.size * p.in == d.in && p.size * p.out == d.out);
+      if (joins) {
+        if (p.size == 1) p.in = d.in, p.out = d.out;
+        p.size *= d.size;
+        continue;
+      }
+    }
+    c.push_back(d);
+  }
+  const int ndim = static_cast<int>(c.size());
+  int reduce_dims = 0;
+  while (reduce_dims < ndim && c[reduce_dims].out == 0) ++reduce_dims;
+  const std::int64_t outputs = std::max<std::int64_t>(out->numel(), 1), inputs = in->numel() / outputs;
+
+  bool fastest = true;
+  std::int64_t dim0 = 1, dim1 = 1, stride = 1;
+  if (ndim > 0) {
+    fastest = reduce_dims == ndim || c[0].in < c[reduce_dims].in;
+    dim0 = fastest ? inputs : outputs;
+    dim1 = fastest ? outputs : inputs;
+    stride = fastest ? c[0].in : c[reduce_dims].in;
+  }
+  std::int64_t vec = 1;
+  constexpr std::int64_t input_vec = 4;
+  if (stride == 1) {
+    if (fastest && dim0 > 128 && ndim == 1 && vt0 >= input_vec) {
+      dim0 /= input_vec;
+    } else if (!fastest) {
+      vec = 4;
+      auto fit = [&](std::int64_t n) {
+        while (n % vec != 0) vec /= 2;
+      };
+      fit(in->offset);
+      fit(c[reduce_dims].size);
+      for (int j = 0; j < ndim; ++j)
+        if (j != reduce_dims) fit(c[j].in);
+      dim0 /= vec;
+    }
+  }
+  const std::int64_t max_threads = 512 / vec;
+  const std::int64_t p0 = dim0 < max_threads ? last_pow2(std::max<std::int64_t>(dim0, 1)) : max_threads;
+  const std::int64_t p1 = dim1 < max_threads ? last_pow2(std::max<std::int64_t>(dim1, 1)) : max_threads;
+  std::int64_t bw = std::min<std::int64_t>(p0, 32);
+  const std::int64_t bh = std::min(p1, max_threads / bw);
+  bw = std::min(p0, max_threads / bh);
+  std::int64_t step_in = 1, step_out = 1;
+  const bool block_x = ndim == 0 || fastest;
+  if (block_x)
+    step_in *= bw;
+  else
+    step_out *= bw;
+  auto per_thread = [&] { return div_up(inputs, step_in); };
+  const bool warps = per_thread() >= std::min<std::int64_t>(bh * 16, 256);
+  if (warps)
+    step_in *= bh;
+  else
+    step_out *= bh;
+  const std::int64_t target =
+      static_cast<std::int64_t>(r.device.multiprocessors) * (r.device.threads_per_multiprocessor / (bw * bh));
+  const std::int64_t grid = div_up(outputs / vec, step_out);
+  if (!warps || per_thread() < 256 || grid > target) return;
+  const std::int64_t ctas =
+      std::max(std::min(div_up(target, grid), div_up(per_thread(), 16)), div_up(per_thread(), 256));
+  if (ctas <= 1) return;
+  std::int64_t bytes = acc_bytes * outputs * ctas;
+  if (!block_x) bytes *= bw * vec;
+  Tensor buffer = r.scratch(Bytes(bytes));
+  Tensor semaphores = r.scratch(Bytes(4 * grid));
+}
+
+namespace {
+
+Dims reduced_sizes(const Tensor& x, const Dims& dims, bool keepdim) {
+  Dims sizes;
+  for (int d = 0; d < x->rank(); ++d) {
+    if (!contains(dims, d))
+      sizes.push_back(x->sizes[d]);
+    else if (keepdim)
+      sizes.push_back(1);
+  }
+  return sizes;
+}
+
+/// The gradient of a sum: an expanded view, no memory.
+Tensor expand_back(Run& r, Tensor g, const Dims& from, const Dims& dims, bool keepdim) {
+  if (!keepdim && !from.empty()) {
+    Dims sorted = dims;
+    std::sort(sorted.begin(), sorted.end());
+    for (auto d : sorted) g = unsqueeze(r, g, static_cast<int>(d));
+  }
+  return expand(r, g, from);
+}
+
+/// `acc_bytes` of a partial result: sums of half types are kept in fp32, extremes in the type itself.
+Tensor reduced(Run& r, const Tensor& x, const Dims& dims, bool keepdim, DType dtype, int acc_bytes = 0) {
+  // The output of a reduction keeps the order of the remaining dimensions of its input.
+  Tensor y =
+      x->on_host ? r.host(reduced_sizes(x, dims, keepdim), dtype) : r.empty(reduced_sizes(x, dims, keepdim), dtype);
+  // The kernel reads half types into a float result; any other input of another type is converted first.
+  const bool fused = (x->dtype == DType::float16 || x->dtype == DType::bfloat16) && dtype == DType::float32;
+  Tensor converted = x->on_host || x->dtype == dtype || fused ? Tensor() : r.empty_like(x, dtype);
+  if (acc_bytes == 0) acc_bytes = dtype == DType::float64 || dtype == DType::int64 ? 8 : 4;
+  reduction_scratch(r, x, y, dims, acc_bytes);
+  return y;
+}
+
+}  // namespace
+
+Tensor sum(Run& r, const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
+  const Dims dims = normalized(x, given);
+  DType d = dtype.value_or(is_integral(x->dtype) || x->dtype == DType::boolean ? DType::int64 : x->dtype);
+  Tensor y = reduced(r, x, dims, keepdim, d);
+  r.record({x}, {y}, [from = x->sizes, dims, keepdim](Run& r, Node&, TensorList& g) {
+    return TensorList{expand_back(r, g[0], from, dims, keepdim)};
+  });
+  return y;
+}
+
+Tensor sum_to(Run& r, const Tensor& g, const Dims& sizes) {
+  if (g->sizes == sizes) return g;
+  Dims dims;
+  const int lead = g->rank() - sizes.size();
+  for (int i = 0; i < lead; ++i) dims.push_back(i);
+  for (int i = lead; i < g->rank(); ++i)
+    if (sizes[i - lead] == 1 && g->sizes[i] != 1) dims.push_back(i);
+  Tensor y = dims.empty() ? g : sum(r, g, dims, true);
+  return lead > 0 ? view(r, y, sizes) : y;
+}
+
+Tensor mean(Run& r, const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
+  const Dims dims = normalized(x, given);
+  Tensor y = reduced(r, x, dims, keepdim, dtype.value_or(x->dtype));
+  // mean_backward: expand, then divide by the count, which materialises the full size.
+  r.record({x}, {y}, [from = x->sizes, dims, keepdim](Run& r, Node&, TensorList& g) {
+    return TensorList{div_number(r, expand_back(r, g[0], from, dims, keepdim))};
+  });
+  return y;
+}
+
+}  // namespace op
+
+namespace {
+
+std::optional<DType> dtype_of(const Args& a, std::size_t i) {
+  auto d = a.dtype(i);
+  return d.empty() ? std::nullopt : std::optional(d[0]);
+}
+
+Dims dims_of(const Tensor& x, const Args& a, std::size_t i) {
+  if (a.none(i)) return op::normalized(x, {});
+  return op::normalized(x, a[i].is_list() ? a.dims(i) : Dims{a.integer(i)});
+}
+
+/// What the formulas of reductions read besides tensors.
+Bindings reduction_constants(const Tensor& x, const Dims& dims, bool keepdim, double scale = 1) {
+  Bindings b;
+  ValueList list;
+  for (auto d : dims) list.emplace_back(d);
+  b.set("dim", std::move(list));
+  b.set("keepdim", keepdim);
+  b.set("rank", static_cast<std::int64_t>(x->rank()));
+  b.set("scale", scale);
+  return b;
+}
+
+const Row& row_of(const Args& a) { return *registry().find(a.op()); }
+
+/// One reduction kernel with the row's derivatives: "self, dim, keepdim".
+ValueList reduce_value(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const Dims dims = a.size() > 1 ? dims_of(x, a, 1) : op::normalized(x, {});
+  const bool keep = a.size() > 2 && a[2].is_number() && a.boolean(2);
+  const bool extreme = a.op().find("max") != std::string_view::npos || a.op().find("min") != std::string_view::npos;
+  Tensor y = op::reduced(r, x, dims, keep, x->dtype, extreme ? bits_of(x->dtype) / 8 : 0);
+  row_of(a).derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
+  return {y};
+}
+
+/// maxes = amax(self); their infinities become 0; then log(sum(exp(self - maxes))) + maxes.
+ValueList run_logsumexp(Run& r, Args& a) {
+  Tensor x = a.tensor(0), y;
+  const Dims dims = dims_of(x, a, 1);
+  const bool keep = a.boolean(2);
+  {
+    Restore<bool> no_grad(r.grad_mode, false);
+    Tensor maxes = op::reduced(r, x, dims, true, x->dtype, bits_of(x->dtype) / 8);
+    {
+      Tensor magnitude = r.empty_like(maxes);
+      Tensor infinite = r.empty_like(maxes, DType::boolean);
+      infinite.reset();
+    }
+    Tensor exponents = op::pointwise(r, {x, maxes}, x->dtype);
+    y = op::reduced(r, exponents, dims, keep, x->dtype);
+    exponents.reset();
+    maxes.reset();
+  }
+  row_of(a).derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
+  return {y};
+}
+
+/// var, std and their pairs with the mean, all by Welford's algorithm (16 bytes per partial result).
+ValueList variance(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const bool by_dim = a.size() > 2;
+  const Dims dims = by_dim ? dims_of(x, a, 1) : op::normalized(x, {});
+  const bool keep = by_dim && a.boolean(3);
+  const bool pair = a.op().find("_mean") != std::string_view::npos;
+  Tensor y = r.empty(op::reduced_sizes(x, dims, keep), x->dtype);
+  Tensor m = pair ? r.empty(op::reduced_sizes(x, dims, keep), x->dtype) : Tensor();
+  op::reduction_scratch(r, x, y, dims, 16);
+  row_of(a).derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y},
+                               reduction_constants(x, dims, keep));
+  if (pair) return {y, m};
+  return {y};
+}
+
+ValueList run_norm(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const bool by_dim = a.size() > 2;
+  const Dims dims = by_dim ? dims_of(x, a, 2) : op::normalized(x, {});
+  const bool keep = by_dim && a.boolean(3);
+  auto dtype = by_dim && a.size() > 4 ? dtype_of(a, 4) : std::nullopt;
+  Tensor y = op::reduced(r, x, dims, keep, dtype.value_or(x->dtype));
+  Bindings b = reduction_constants(x, dims, keep);
+  b.set("p", a[1].is_none() ? 2.0 : a.number(1));
+  row_of(a).derivatives.record(r, {{"self", x}}, {y}, std::move(b));
+  return {y};
+}
+
+ValueList run_scan(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const bool integral = !is_floating(x->dtype) && !is_complex(x->dtype);
+  Tensor y = op::pointwise(r, {x}, dtype_of(a, 2).value_or(integral ? DType::int64 : x->dtype));
+  if (x->dtype != y->dtype) Tensor converted = r.empty_like(x, y->dtype);
+  Bindings b;
+  b.set("dim", a[1]);
+  b.set("self_dtype", x->dtype);
+  row_of(a).derivatives.record(r, {{"self", x}}, {y}, std::move(b));
+  return {y};
+}
+
+/// cummax and cummin: values and indices of the input's shape.
+ValueList run_cumulative_extreme(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  Tensor y = r.empty(x->sizes, x->dtype), index = r.empty(x->sizes, DType::int64);
+  Node* node =
+      r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; });
+  r.save(node, x);
+  r.save_output(node, index);
+  return {y, index};
+}
+
+ValueList run_count_nonzero(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  Restore<bool> no_grad(r.grad_mode, false);
+  Tensor mask = op::pointwise(r, {x}, DType::boolean);
+  return {op::reduced(r, mask, dims_of(x, a, 1), false, DType::int64)};
+}
+
+constexpr const char* amax_formula =
+    "self: scale_grad_by_count(restore_reduced_dims(grad, dim, keepdim, rank), restore_reduced_dims(result, dim, "
+    "keepdim, rank) == self, dim)";
+constexpr const char* extreme_formula =
+    "self: scale_grad_by_count(grad, self.isnan().logical_and_(result.isnan()).logical_or_(self == result), dim)";
+constexpr const char* prod_formula =
+    "self: zero_mask = self == 0; zero_mask_count = zero_mask.sum(dim, true_); sum(zero_mask_count); "
+    "restore_reduced_dims(grad, dim, keepdim, rank) * (restore_reduced_dims(result, dim, keepdim, rank) / self)";
+constexpr const char* var_formula =
+    "self: (scale * restore_reduced_dims(grad, dim, keepdim, rank)) * (self - self.mean(dim, true_))";
+constexpr const char* std_formula =
+    "self: grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0); (scale * restore_reduced_dims(grad_var, dim, "
+    "keepdim, rank)) * (self - self.mean(dim, true_))";
+constexpr const char* var_mean_formula =
+    "self: gvar = defined(grad0) ? (scale * restore_reduced_dims(grad0, dim, keepdim, rank)) * (self - self.mean(dim, "
+    "true_)) : none; "
+    "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
+    "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
+constexpr const char* std_mean_formula =
+    "self: gstd = defined(grad0) ? (grad0 / (result0 * 2)).masked_fill_(result0 == 0, 0) : none; "
+    "gvar = defined(grad0) ? (scale * restore_reduced_dims(gstd, dim, keepdim, rank)) * (self - self.mean(dim, true_)) "
+    ": none; "
+    "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
+    "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
+/// norm_backward by the order of the norm: 1, 2, and others from 2 up.
+constexpr const char* norm_formula =
+    "self: g = restore_reduced_dims(grad, dim, keepdim, rank); norm = restore_reduced_dims(result, dim, keepdim, "
+    "rank); "
+    "scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? g / norm.pow(p - 1) : none; p > 2 ? "
+    "share.masked_fill_(norm == 0, 0) : 0; "
+    "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
+
+void add_derived(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
+                 const char* derivatives) {
+  for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
+}
+
+}  // namespace
+
+void register_reductions(Registry& t) {
+  t.add("aten::sum", "self, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+  t.add("aten::sum.dim_IntList", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
+    return {op::sum(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
+  });
+  t.add("aten::mean", "self, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {op::mean(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+  t.add("aten::mean.dim", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
+    return {op::mean(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
+  });
+  add_derived(t, {"aten::amax", "aten::amin"}, "self, dim=[], keepdim=False", reduce_value, amax_formula);
+  add_derived(t, {"aten::max", "aten::min", "aten::median"}, "self", reduce_value, extreme_formula);
+  add_derived(t, {"aten::prod.dim_int"}, "self, dim, keepdim=False, dtype=None", reduce_value, prod_formula);
+  t.add(
+       "aten::prod", "self, dtype=None",
+       [](Run& r, Args& a) -> ValueList {
+         Args b("aten::prod", {a[0]});
+         return reduce_value(r, b);
+       },
+       Fidelity::modelled)
+      .derivatives = Derivatives("self: grad * (result / self)");
+  add_derived(t, {"aten::nansum"}, "self, dim=None, keepdim=False, dtype=None", reduce_value,
+              "self: restore_reduced_dims(grad, dim, keepdim, rank).expand_like(self) * self.isnan().logical_not()");
+  add_derived(t, {"aten::logsumexp"}, "self, dim, keepdim=False", run_logsumexp,
+              "self: restore_reduced_dims(grad, dim, keepdim, rank) * (self - restore_reduced_dims(result, dim, "
+              "keepdim, rank)).exp()");
+  const char *correction = "self, dim=None, correction=None, keepdim=False",
+             *unbiased = "self, dim, unbiased=True, keepdim=False";
+  add_derived(t, {"aten::var.correction"}, correction, variance, var_formula);
+  add_derived(t, {"aten::std.correction"}, correction, variance, std_formula);
+  add_derived(t, {"aten::var.dim"}, unbiased, variance, var_formula);
+  add_derived(t, {"aten::std.dim"}, unbiased, variance, std_formula);
+  add_derived(t, {"aten::var"}, "self, unbiased=True", variance, var_formula);
+  add_derived(t, {"aten::std"}, "self, unbiased=True", variance, std_formula);
+  add_derived(t, {"aten::var_mean.correction"}, correction, variance, var_mean_formula);
+  add_derived(t, {"aten::std_mean.correction"}, correction, variance, std_mean_formula);
+  add_derived(t, {"aten::var_mean"}, "self, unbiased=True", variance, var_mean_formula);
+  add_derived(t, {"aten::std_mean"}, "self, unbiased=True", variance, std_mean_formula);
+  add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm,
+              norm_formula);
+  add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
+  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
+  add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan,
+              "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
+  add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan,
+              "self: (result * grad).flip(dim).cumsum(dim).flip(dim) / self");
+  for (const char* n : {"aten::cummax", "aten::cummin"}) t.add(n, "self, dim", run_cumulative_extreme);
+  t.add("aten::count_nonzero.dim_IntList", "self, dim", run_count_nonzero);
+  t.add("aten::aminmax", "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
+    Tensor x = a.tensor(0);
+    const Dims sizes = op::reduced_sizes(x, dims_of(x, a, 1), a.boolean(2));
+    Tensor low = r.empty(sizes, x->dtype), high = r.empty(sizes, x->dtype);
+    return {low, high};
+  });
+  for (const char* n : {"aten::any", "aten::all"})
+    t.add(n, "self", [](Run& r, Args& a) -> ValueList {
+      Tensor x = a.tensor(0);
+      return {x->on_host ? r.host({}, DType::boolean) : r.empty({}, DType::boolean)};
+    });
+  for (const char* n :
+       {"aten::any.dim", "aten::all.dim", "aten::any.dims", "aten::all.dims", "aten::argmax", "aten::argmin"})
+    t.add(
+        n, "self, dim=None, keepdim=False",
+        [](Run& r, Args& a) -> ValueList {
+          Tensor x = a.tensor(0);
+          const Dims dims = op::normalized(x, a.none(1) ? Dims{} : a[1].is_list() ? a.dims(1) : Dims{a.integer(1)});
+          const bool arg = a.op().find("arg") != std::string_view::npos;
+          return {r.empty(op::reduced_sizes(x, dims, a.boolean(2)), arg ? DType::int64 : DType::boolean)};
+        },
+        Fidelity::modelled);
+}
+
+}  // namespace memplan

@@ -1,0 +1,120 @@
+// Choosing between values: where, clamp, masks; and the fused sums addcmul, addcdiv, lerp.
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/registry.h"
+
+namespace memplan {
+
+namespace {
+
+/// A number is made a scalar on the device first.
+ValueList run_where(Run& r, Args& a) {
+  const Row& row = *registry().find(a.op());
+  Tensor scalar;
+  Tensor sides[2];
+  for (int i = 0; i < 2; ++i)
+    if (a[i + 1].is_tensor()) sides[i] = a.tensor(i + 1);
+  const DType dtype = sides[0] && sides[1] ? op::result_type({sides[0], sides[1]})
+                      : sides[0]           ? sides[0]->dtype
+                      : sides[1]           ? sides[1]->dtype
+                                           : DType::float32;
+  for (Tensor& t : sides)
+    if (!t) t = r.empty({}, dtype);
+  Tensor y = op::pointwise(r, {a.tensor(0), sides[0], sides[1]}, dtype);
+  row.derivatives.record(r, {{"condition", a.tensor(0)}, {"self", sides[0]}, {"other", sides[1]}}, {y});
+  sides[1].reset();
+  sides[0].reset();
+  return {y};
+}
+
+constexpr const char* clamp_formula =
+    "self: two ? where((self >= min).logical_and_(self <= max), grad, scalar_like(grad)) : where(self >= bound, grad, "
+    "scalar_like(grad))";
+
+Bindings clamp_bounds(const Row& row, const Args& a) {
+  Bindings bound = constants_of(row, a);
+  const bool two = a.size() > 2 && !a.none(1) && !a.none(2);
+  bound.set("two", two);
+  bound.set("bound", two ? Value() : a[a.none(1) && a.size() > 2 ? 2 : 1]);
+  return bound;
+}
+
+ValueList run_clamp(Run& r, Args& a) {
+  const Row& row = *registry().find(a.op());
+  Tensor x = a.tensor(0);
+  const bool in_place = a.op().back() == '_';
+  std::vector<std::pair<std::string_view, Tensor>> inputs{{"self", x}};
+  TensorList operands{x};
+  for (std::size_t i = 1; i < a.size(); ++i)
+    if (a[i].is_tensor()) {
+      inputs.emplace_back(row.arguments[i], a.tensor(i));
+      operands.push_back(a.tensor(i));
+    }
+  Bindings bounds = clamp_bounds(row, a);
+  if (in_place) {
+    row.derivatives.record_in_place(r, inputs, std::move(bounds));
+    return {x};
+  }
+  Tensor y = op::pointwise(r, operands, op::result_type(operands));
+  row.derivatives.record(r, inputs, {y}, std::move(bounds));
+  return {y};
+}
+
+ValueList run_masked_fill(Run& r, Args& a) {
+  const Row& row = *registry().find(a.op());
+  Tensor x = a.tensor(0), mask = a.tensor(1), value = a[2].is_tensor() ? a.tensor(2) : Tensor();
+  const std::vector<std::pair<std::string_view, Tensor>> inputs{{"self", x}, {"mask", mask}, {"value", value}};
+  if (a.op().find("fill_") != std::string_view::npos) {
+    row.derivatives.record_in_place(r, inputs);
+    return {x};
+  }
+  Tensor y = op::pointwise(r, {x, mask}, x->dtype);
+  row.derivatives.record(r, inputs, {y});
+  return {y};
+}
+
+ValueList run_identity(Run&, Args& a) { return {a[0]}; }
+
+void add_fused(Registry& t, std::initializer_list<const char*> names, const char* schema, int operands,
+               const char* derivatives) {
+  for (const char* n : names) {
+    const bool in_place =
+        std::string_view(n).find("_.") != std::string_view::npos || n[std::string_view(n).size() - 1] == '_';
+    Row& row = t.add(n, schema, in_place ? run_elementwise_ : run_elementwise);
+    row.operands = operands;
+    row.derivatives = Derivatives(derivatives);
+  }
+}
+
+}  // namespace
+
+void register_selection(Registry& t) {
+  for (const char* n : {"aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar"})
+    t.add(n, "condition, self, other", run_where).derivatives =
+        Derivatives("self: where(condition, grad, 0) | other: where(condition, 0, grad)");
+  for (const char* n : {"aten::clamp", "aten::clip", "aten::clamp.Tensor", "aten::clamp_", "aten::clip_"})
+    t.add(n, "self, min=None, max=None", run_clamp).derivatives = Derivatives(clamp_formula);
+  for (const char* n : {"aten::clamp_min", "aten::clamp_max", "aten::clamp_min_", "aten::clamp_max_"})
+    t.add(n, "self, bound", run_clamp).derivatives = Derivatives(clamp_formula);
+  t.add("aten::clamp_min.Tensor", "self, min", run_clamp).derivatives = Derivatives(
+      "self: where(self >= min, grad, scalar_like(grad)) | min: where(self < min, grad, scalar_like(grad))");
+  t.add("aten::clamp_max.Tensor", "self, max", run_clamp).derivatives = Derivatives(
+      "self: where(self <= max, grad, scalar_like(grad)) | max: where(self > max, grad, scalar_like(grad))");
+  for (const char* n : {"aten::masked_fill.Scalar", "aten::masked_fill.Tensor", "aten::masked_fill_.Scalar",
+                        "aten::masked_fill_.Tensor"})
+    t.add(n, "self, mask, value", run_masked_fill).derivatives = Derivatives("self: masked_fill(grad, mask, 0)");
+  const char* fused = "self, tensor1, tensor2, value=1";
+  add_fused(t, {"aten::addcmul", "aten::addcmul_"}, fused, 3,
+            "self: grad | tensor1: grad * (tensor2 * value) | tensor2: grad * (tensor1 * value)");
+  add_fused(
+      t, {"aten::addcdiv", "aten::addcdiv_"}, fused, 3,
+      "self: grad | tensor1: grad * (value / tensor2) | tensor2: -grad * (value * tensor1 / (tensor2 * tensor2))");
+  add_fused(t, {"aten::lerp.Scalar", "aten::lerp_.Scalar"}, "self, end, weight", 2,
+            "self: grad * (1 - weight) | end: grad * weight");
+  add_fused(t, {"aten::lerp.Tensor", "aten::lerp_.Tensor"}, "self, end, weight", 3,
+            "self: grad * (1 - weight) | end: grad * weight | weight: grad * (end - self)");
+  for (const char* n :
+       {"aten::fill_.Scalar", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::fill_.Tensor"})
+    t.add(n, "self, a=None, b=None", run_identity);
+}
+
+}  // namespace memplan

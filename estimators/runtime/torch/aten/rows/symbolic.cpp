@@ -1,0 +1,83 @@
+// Arithmetic on sizes: Python numbers that the exporters keep as nodes. No memory.
+#include <cmath>
+
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/registry.h"
+
+namespace memplan {
+
+namespace {
+
+bool both_int(const Args& a) {
+  return std::holds_alternative<std::int64_t>(a[0].v) && std::holds_alternative<std::int64_t>(a[1].v);
+}
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  if (b == 0) fail_input("a size is divided by zero");
+  const std::int64_t q = a / b;
+  return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+}
+
+template <class I, class D>
+ValueList arithmetic(Args& a, I whole, D real) {
+  if (both_int(a)) return {Value(static_cast<std::int64_t>(whole(a.integer(0), a.integer(1))))};
+  return {Value(static_cast<double>(real(a.number(0), a.number(1))))};
+}
+
+}  // namespace
+
+void register_symbolic(Registry& t) {
+  for (const char* n : {"aten::sym_size.int", "aten::sym_size"})
+    t.add(n, "self, dim", [](Run&, Args& a) -> ValueList {
+      Tensor x = a.tensor(0);
+      return {Value(x->sizes[op::wrap_dim(a.integer(1), x->rank())])};
+    });
+  t.add("aten::sym_numel", "self", [](Run&, Args& a) -> ValueList { return {Value(a.tensor(0)->numel())}; });
+  t.add("_operator.add", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, checked_add, [](double x, double y) { return x + y; }); });
+  t.add("_operator.sub", "a, b", [](Run&, Args& a) {
+    return arithmetic(
+        a, [](auto x, auto y) { return checked_add(x, -y); }, [](double x, double y) { return x - y; });
+  });
+  t.add("_operator.mul", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, checked_mul, [](double x, double y) { return x * y; }); });
+  t.add("_operator.floordiv", "a, b",
+        [](Run&, Args& a) { return arithmetic(a, floor_div, [](double x, double y) { return std::floor(x / y); }); });
+  t.add("_operator.mod", "a, b", [](Run&, Args& a) {
+    return arithmetic(
+        a, [](auto x, auto y) { return x - y * floor_div(x, y); },
+        [](double x, double y) { return x - y * std::floor(x / y); });
+  });
+  t.add("_operator.truediv", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) / a.number(1))}; });
+  t.add("_operator.pow", "a, b", [](Run&, Args& a) -> ValueList {
+    const double p = std::pow(a.number(0), a.number(1));
+    if (both_int(a)) return {Value(static_cast<std::int64_t>(p))};
+    return {Value(p)};
+  });
+  t.add("_operator.neg", "a", [](Run&, Args& a) -> ValueList { return {Value(-a.integer(0))}; });
+  for (const char* n : {"torch.sym_max", "builtins.max"})
+    t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::max(a.integer(0), a.integer(1)))}; });
+  for (const char* n : {"torch.sym_min", "builtins.min"})
+    t.add(n, "a, b", [](Run&, Args& a) -> ValueList { return {Value(std::min(a.integer(0), a.integer(1)))}; });
+  for (const char* n : {"math.trunc", "math.floor", "torch.sym_int"})
+    t.add(n, "a",
+          [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::floor(a.number(0))))}; });
+  t.add("math.ceil", "a",
+        [](Run&, Args& a) -> ValueList { return {Value(static_cast<std::int64_t>(std::ceil(a.number(0))))}; });
+  for (const char* n : {"torch.sym_float", "aten::sym_float"})
+    t.add(n, "a", [](Run&, Args& a) -> ValueList { return {Value(a.number(0))}; });
+  t.add("_operator.eq", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) == a.number(1))}; });
+  t.add("_operator.ne", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) != a.number(1))}; });
+  t.add("_operator.lt", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) < a.number(1))}; });
+  t.add("_operator.le", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) <= a.number(1))}; });
+  t.add("_operator.gt", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) > a.number(1))}; });
+  t.add("_operator.ge", "a, b", [](Run&, Args& a) -> ValueList { return {Value(a.number(0) >= a.number(1))}; });
+  t.add("_operator.getitem", "a, index", [](Run&, Args& a) -> ValueList {
+    const ValueList& list = a[0].list();
+    const std::int64_t i = a.integer(1);
+    if (i < 0 || i >= static_cast<std::int64_t>(list.size())) fail_input("a list index is out of range");
+    return {list[i]};
+  });
+}
+
+}  // namespace memplan

@@ -1,0 +1,365 @@
+#include "estimators/runtime/torch/aten/run.h"
+
+#include "estimators/runtime/torch/aten/stride_order.h"
+
+namespace memplan {
+
+Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d) {}
+
+Run::~Run() {
+  cast_cache.clear();
+  kept_by_modules.clear();
+  for (auto& w : cublas_workspace_) w.reset();
+  for (auto& w : cublas_lt_workspace_) w.reset();
+  cudnn_dropout_.reset();
+}
+
+// --- memory ---------------------------------------------------------------------------------------------------------
+
+Storage* Run::new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype) {
+  Storage* s;
+  if (free_storages_.empty()) {
+    s = &storages_.emplace_back();
+  } else {
+    s = free_storages_.back();
+    free_storages_.pop_back();
+  }
+  *s = Storage{this, bytes, 0, -1};
+  if (bytes > 0 && !phantom) begin_allocation(s, category, sizes, dtype);
+  return s;
+}
+
+void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DType dtype) {
+  s->allocation = static_cast<std::int32_t>(schedule.allocations.size());
+  Allocation& a = schedule.allocations.emplace_back();
+  a.size = Bytes(s->bytes);
+  a.born = static_cast<std::int32_t>(schedule.events.size());
+  a.op = static_cast<std::int32_t>(schedule.ops.size()) - 1;
+  a.category = category;
+  a.stream = stream;
+  a.shape_at = static_cast<std::int32_t>(schedule.shapes.size());
+  schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
+  schedule.events.push_back({Event::Kind::alloc, s->allocation});
+}
+
+void Run::materialize(const Tensor& t) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation >= 0 || s->bytes == 0 || t->on_host) return;
+  begin_allocation(s, Category::activation, t->sizes, t->dtype);
+}
+
+void Run::free_memory(const Tensor& t) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation < 0 || closed_) return;
+  schedule.allocations[s->allocation].died = static_cast<std::int32_t>(schedule.events.size());
+  schedule.events.push_back({Event::Kind::free, s->allocation});
+  s->allocation = -1;
+}
+
+void Run::take_memory(const Tensor& t, Category category) {
+  Storage* s = t->storage.get();
+  if (!s || s->allocation >= 0 || s->bytes == 0) return;
+  begin_allocation(s, category, t->sizes, t->dtype);
+  schedule.allocations[s->allocation].label = t->name;
+}
+
+Schedule Run::close() {
+  closed_ = true;
+  return std::move(schedule);
+}
+
+void Run::free_storage(Storage* s) {
+  if (closed_) return;
+  if (s->allocation >= 0) {
+    Allocation& a = schedule.allocations[s->allocation];
+    a.died = static_cast<std::int32_t>(schedule.events.size());
+    // What an op both takes and gives back is its scratch memory, whatever it was made as.
+    if (a.op == static_cast<std::int32_t>(schedule.ops.size()) - 1 && a.category == Category::activation)
+      a.category = Category::temporary;
+    schedule.events.push_back({Event::Kind::free, s->allocation});
+  }
+  free_storages_.push_back(s);
+}
+
+Tensor Run::empty(const Dims& sizes, DType dtype, Category category) {
+  return empty_strided(sizes, contiguous_strides(sizes), dtype, category);
+}
+
+Tensor Run::empty_strided(const Dims& sizes, const Dims& strides, DType dtype, Category category) {
+  std::int64_t span = 1;  // elements from the first to the last one addressed
+  for (int i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 0) fail_input("a computed size is negative", {}, "check the dimensions given");
+    if (sizes[i] == 0) {
+      span = 0;
+      break;
+    }
+    span = checked_add(span, checked_mul(sizes[i] - 1, strides[i]));
+  }
+  // In the backward pass nothing but gradients on their way is made; parameters' gradients are marked when stored.
+  if (category == Category::activation && !recomputing &&
+      (phase == Phase::backward || phase == Phase::optimizer || phase == Phase::clip))
+    category = Category::temporary;
+  auto* body = new TensorBody;
+  body->sizes = sizes;
+  body->strides = strides;
+  body->dtype = dtype;
+  Tensor t(body);
+  body->storage = StorageRef(new_storage(bytes_of(dtype, span).count, category, sizes, dtype));
+  return t;
+}
+
+Tensor Run::empty_like(const Tensor& t) { return empty_like(t, t->dtype); }
+
+Tensor Run::empty_like(const Tensor& t, DType dtype) {
+  if (t->on_host) return host(t->sizes, dtype);
+  if (is_non_overlapping_and_dense(*t)) return empty_strided(t->sizes, t->strides, dtype);
+  // infer_dense_strides (aten/src/ATen/native/TensorFactories.cpp): same order of dimensions, without gaps.
+  std::vector<int> order = reversed_dims(t->rank());
+  sort_by_stride(order, [&](int a, int b) {
+    const auto sa = t->strides[a], sb = t->strides[b];
+    if (sa == 0 || sb == 0) return 0;
+    if (sa < sb) return -1;
+    if (sa > sb) return 1;
+    return t->sizes[a] > t->sizes[b] ? 1 : 0;
+  });
+  return empty_strided(t->sizes, dense_strides(t->sizes, order), dtype);
+}
+
+Tensor Run::alias(const Tensor& t, const Dims& sizes, const Dims& strides, std::int64_t offset) {
+  auto* body = new TensorBody;
+  body->sizes = sizes;
+  body->strides = strides;
+  body->offset = offset;
+  body->dtype = t->dtype;
+  body->on_host = t->on_host;
+  body->is_view = true;
+  body->storage = t->storage;
+  body->name = t->name;
+  return Tensor(body);
+}
+
+Tensor Run::detach(const Tensor& t) { return alias(t, t->sizes, t->strides, t->offset); }
+
+Tensor Run::host(const Dims& sizes, DType dtype) {
+  auto* body = new TensorBody;
+  body->sizes = sizes;
+  body->strides = contiguous_strides(sizes);
+  body->dtype = dtype;
+  body->on_host = true;
+  Tensor t(body);
+  body->storage = StorageRef(new_storage(0, Category::temporary, sizes, dtype));
+  return t;
+}
+
+void Run::resize(const Tensor& t, const Dims& sizes, DType dtype) {
+  t->sizes = sizes;
+  t->strides = contiguous_strides(sizes);
+  t->dtype = dtype;
+  t->storage->bytes = bytes_of(dtype, t->numel()).count;
+  Allocation& a = schedule.allocations[t->storage->allocation];
+  a.size = Bytes(t->storage->bytes);
+  schedule.shapes[a.shape_at] = {static_cast<std::uint8_t>(dtype), sizes.vector()};
+}
+
+Tensor Run::scratch(Bytes bytes, Category category) { return empty({bytes.count}, DType::uint8, category); }
+
+// --- autograd -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The node that receives the gradient of `t`: its grad_fn, or the leaf's accumulator (made on first use).
+Edge gradient_edge(Run& run, const Tensor& t) {
+  if (!t || !t->requires_grad()) return {};
+  if (t->grad_fn) return {t->grad_fn, t->output_nr};
+  if (!t->accumulator) {
+    auto* node = new Node;
+    node->run = &run;
+    node->sequence = UINT64_MAX;
+    node->name = run.intern("AccumulateGrad");
+    node->leaf = t.get();
+    t->accumulator = NodeRef(node);
+  }
+  return {t->accumulator, 0};
+}
+
+template <class Inputs, class Outputs>
+Node* make_node(Run& run, const Inputs& inputs, const Outputs& outputs, Backward backward) {
+  if (!run.grad_mode) return nullptr;
+  bool any = false;
+  for (const Tensor& t : inputs) any = any || (t && t->requires_grad());
+  if (!any) return nullptr;
+  auto* node = new Node;
+  node->run = &run;
+  node->sequence = run.next_sequence++;
+  node->name = run.schedule.ops.empty() ? -1 : run.schedule.ops.back().name;
+  node->scope = run.scope;
+  node->call = run.call;
+  node->backward = std::move(backward);
+  for (const Tensor& t : inputs) {
+    node->next.push_back(gradient_edge(run, t));
+    node->inputs.push_back(t ? InputMeta{t->sizes, t->dtype, t->on_host} : InputMeta{});
+  }
+  NodeRef owner(node);
+  int nr = 0;
+  for (const Tensor& t : outputs) {
+    if (t && (is_floating(t->dtype) || is_complex(t->dtype))) {
+      t->grad_fn = owner;
+      t->output_nr = nr;
+    }
+    ++nr;
+  }
+  node->outputs = std::max(nr, 1);
+  // An in-place op has no outputs yet: rebase() takes the node over before anyone else looks at it.
+  if (nr == 0) {
+    ++node->refs;
+    owner = NodeRef();
+    --node->refs;
+  }
+  return node;
+}
+
+}  // namespace
+
+Node* Run::record(std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs, Backward backward) {
+  return make_node(*this, inputs, outputs, std::move(backward));
+}
+Node* Run::record(const TensorList& inputs, const TensorList& outputs, Backward backward) {
+  return make_node(*this, inputs, outputs, std::move(backward));
+}
+
+void Run::save(Node* node, const Tensor& t) {
+  if (!node || !t) return;
+  if (save_hook) {
+    save_hook->save(*this, *node, t, false);
+    return;
+  }
+  keep(node, t);
+}
+
+void Run::keep(Node* node, const Tensor& t) {
+  node->saved.push_back(t);
+  if (t->storage && t->storage->allocation >= 0) {
+    Allocation& a = schedule.allocations[t->storage->allocation];
+    if (a.reason < 0) a.reason = node->name;
+  }
+}
+
+void Run::save_output(Node* node, const Tensor& t) {
+  if (!node || !t) return;
+  if (save_hook)
+    save_hook->save(*this, *node, detach(t), true);
+  else
+    keep(node, detach(t));
+}
+
+void Run::rebase(const Tensor& t, Node* node) {
+  if (!node) return;
+  t->grad_fn = NodeRef(node);
+  t->output_nr = 0;
+}
+
+void Run::release_node(Node* node) {
+  // A chain of a hundred thousand nodes must not be freed by recursion.
+  dying_nodes_.push_back(node);
+  if (releasing_nodes_) return;
+  releasing_nodes_ = true;
+  while (!dying_nodes_.empty()) {
+    Node* n = dying_nodes_.back();
+    dying_nodes_.pop_back();
+    delete n;
+  }
+  releasing_nodes_ = false;
+}
+
+// --- the record -----------------------------------------------------------------------------------------------------
+
+void Run::begin_op(std::string_view name) { begin_op(intern(name)); }
+
+void Run::begin_op(std::int32_t name) {
+  OpRecord& op = schedule.ops.emplace_back();
+  op.name = name;
+  op.scope = scope;
+  op.call = call;
+  op.phase = phase;
+  op.step = step;
+  op.first_event = static_cast<std::int32_t>(schedule.events.size());
+}
+
+std::int32_t Run::intern(std::string_view text) {
+  auto it = interned_.find(text);
+  if (it != interned_.end()) return it->second;
+  const auto id = static_cast<std::int32_t>(schedule.names.size());
+  schedule.names.emplace_back(text);
+  interned_.emplace(std::string(text), id);
+  return id;
+}
+
+void Run::label(const Tensor& t, std::string_view name) { label(t, intern(name)); }
+
+void Run::label(const Tensor& t, std::int32_t name) {
+  if (!t) return;
+  t->name = name;
+  if (t->storage->allocation >= 0) {
+    Allocation& a = schedule.allocations[t->storage->allocation];
+    if (a.label < 0) a.label = name;
+  }
+}
+
+void Run::set_category(const Tensor& t, Category category) {
+  if (t && t->storage->allocation >= 0) schedule.allocations[t->storage->allocation].category = category;
+}
+
+void Run::set_reason(const Tensor& t, std::string_view reason) {
+  if (t && t->storage->allocation >= 0) schedule.allocations[t->storage->allocation].reason = intern(reason);
+}
+
+void Run::widen(std::string_view op, std::string_view handling, Bytes bytes) {
+  for (Widening& w : schedule.widenings)
+    if (w.op == op && w.handling == handling) {
+      ++w.count;
+      w.bytes = std::max(w.bytes, bytes);
+      return;
+    }
+  schedule.widenings.push_back({std::string(op), std::string(handling), 1, bytes});
+}
+
+void Run::empty_cache() {
+  scope = call = -1;
+  begin_op("torch.cuda.empty_cache");
+  schedule.events.push_back({Event::Kind::empty_cache, -1});
+}
+
+// --- library state --------------------------------------------------------------------------------------------------
+
+// getChosenWorkspaceSize (aten/src/ATen/cuda/CublasHandlePool.cpp of PyTorch 2.11): 32 MiB on compute capability 9.0,
+// else 2 x 4096 KiB + 8 x 16 KiB.
+void Run::use_cublas() {
+  Tensor& w = cublas_workspace_[on_engine_thread];
+  if (w) return;
+  const std::int64_t bytes = device.sm() == 90 ? 32ll << 20 : (2 * 4096 + 8 * 16) << 10;
+  w = scratch(Bytes(bytes), Category::workspace);
+  label(w, on_engine_thread ? "cuBLAS workspace of the backward thread" : "cuBLAS workspace");
+  set_reason(w, "kept by PyTorch for every thread and stream");
+}
+
+void Run::use_cublas_lt() {
+  use_cublas();
+  Tensor& w = cublas_lt_workspace_[on_engine_thread];
+  if (w) return;
+  w = scratch(Bytes::mib(1), Category::workspace);
+  label(w, "cuBLASLt workspace");
+  set_reason(w, "kept by PyTorch for every thread and stream");
+}
+
+// DropoutDescriptor::initialize_rng (native/cudnn/RNN.cpp): 16 bytes for every thread that the device can run, after
+// the seed, an int64 on the device, was drawn.
+void Run::use_cudnn_dropout() {
+  if (cudnn_dropout_) return;
+  { Tensor seed = scratch(Bytes(8)); }
+  cudnn_dropout_ = scratch(Bytes(std::int64_t{16} * device.multiprocessors * device.threads_per_multiprocessor),
+                           Category::workspace);
+  label(cudnn_dropout_, "cuDNN's dropout state");
+  set_reason(cudnn_dropout_, "kept by PyTorch until the process ends");
+}
+
+}  // namespace memplan

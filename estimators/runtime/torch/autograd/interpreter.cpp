@@ -1,0 +1,148 @@
+#include "estimators/runtime/torch/autograd/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "estimators/runtime/torch/aten/arguments.h"
+#include "estimators/runtime/torch/autograd/checkpoint.h"
+#include "estimators/setup/setup.h"
+
+namespace memplan {
+
+namespace {
+
+Value resolve(const Environment& env, const Arg& arg) {
+  return value_of(arg, [&](ValueId id) { return env.values[id.index]; });
+}
+
+std::int32_t name_id(Run& r, std::vector<std::int32_t>& known, std::size_t index, const std::string& name) {
+  if (known[index] < 0) known[index] = r.intern(name);
+  return known[index];
+}
+
+/// An op without a row: outputs as the file describes them, kept until the backward pass like its inputs, because
+/// that is the most it can be without temporaries. The estimate widens by the largest of them.
+ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) {
+  TensorList inputs, outputs;
+  for (const Value& a : args)
+    if (a.is_tensor()) inputs.push_back(a.tensor());
+  Bytes bound;
+  for (const auto& [dtype, sizes] : call.known_shapes) outputs.push_back(r.empty(Dims(sizes), dtype));
+  if (call.known_shapes.empty() && !inputs.empty())
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) outputs.push_back(r.empty_like(inputs[0]));
+  for (const Tensor& t : outputs) bound += t->bytes();
+  for (const Tensor& t : inputs) bound += t->bytes();
+  Node* node = r.record(inputs, outputs, [](Run& r, Node& n, TensorList&) {
+    TensorList grads(n.next.size());
+    for (std::size_t i = 0; i < grads.size(); ++i)
+      if (n.wants(static_cast<int>(i))) grads[i] = r.empty(n.inputs[i].sizes, n.inputs[i].dtype);
+    return grads;
+  });
+  for (const Tensor& t : inputs) r.save(node, t);
+  for (const Tensor& t : outputs) r.save_output(node, t);
+  r.widen(call.op, "counted with its inputs and outputs kept for backward; its temporaries are not known", bound);
+  ValueList values;
+  for (const Tensor& t : outputs) values.emplace_back(t);
+  return values;
+}
+
+}  // namespace
+
+namespace {
+
+/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one
+/// has run.
+void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
+               bool entered = false) {
+  const Registry& table = registry();
+  std::vector<Value> args;
+  std::vector<std::pair<std::string, Value>> kwargs;
+  for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
+    const Call& call = tape.calls[i];
+    if (env.hooks && !std::exchange(entered, false)) env.hooks->before(r, env, static_cast<std::int32_t>(i));
+    r.scope = call.scope;
+    r.call = static_cast<std::int32_t>(i);
+    r.begin_op(name_id(r, names.call_names, i, call.op));
+    args.clear();
+    kwargs.clear();
+    for (const Arg& a : call.args) args.push_back(resolve(env, a));
+    for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
+    if (names.observer) names.observer->before(r, i, args, kwargs);
+    const Row* row = call.unknown ? nullptr : table.find(call.op);
+    ValueList results;
+    Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
+    try {
+      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args);
+    } catch (const Failure& failure) {
+      Error e = failure.error();
+      const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
+      e.where = fmt::format("call {} of the tape, {}{}{}", i, call.op, at.empty() ? "" : " in ", at);
+      throw Failure(std::move(e));
+    }
+    args.clear();
+    kwargs.clear();
+    if (names.observer) names.observer->after(r, i, results);
+    // An op that returns one list (split, unbind, chunk) may be bound to several names.
+    if (results.size() == 1 && results[0].is_list() && call.outputs.size() != 1) {
+      ValueList inner = results[0].list();
+      results = std::move(inner);
+    }
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      if (!call.outputs[o].valid()) continue;
+      Value& slot = env.values[call.outputs[o].index];
+      slot = o < results.size() ? std::move(results[o]) : Value();
+      if (slot.is_tensor() && slot.tensor() && slot.tensor()->name < 0) {
+        const auto value = static_cast<std::size_t>(call.outputs[o].index);
+        r.label(slot.tensor(), name_id(r, names.value_names, value, tape.values[value].name));
+      }
+    }
+    results.clear();
+    for (ValueId id : call.last_uses) env.values[id.index] = Value();
+    if (env.hooks) env.hooks->after(r, env, static_cast<std::int32_t>(i));
+  }
+}
+
+/// Calls [first, last] with the checkpointed stretches among them: those of Tape::checkpoints from `region` on.
+void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
+               std::size_t region, bool entered = false) {
+  std::int32_t at = first;
+  while (region < tape.checkpoints.size() && tape.checkpoints[region].last <= last) {
+    const CheckpointRegion& calls = tape.checkpoints[region];
+    if (calls.first < first) {
+      ++region;
+      continue;
+    }
+    if (calls.first > at) run_calls(r, tape, env, names, at, calls.first - 1, std::exchange(entered, false));
+    // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast
+    // are its inputs.
+    if (env.hooks && !entered) env.hooks->before(r, env, calls.first);
+    const auto frame = std::make_shared<CheckpointFrame>(
+        r, tape, region, env,
+        [&tape, &names, region](Run& run, Environment& own, std::int32_t from, std::int32_t to) {
+          run_range(run, tape, own, names, from, to, region + 1);
+        },
+        names.kept_ops);
+    Restore<SaveHook*> hook(r.save_hook, frame.get());
+    Restore<OpCache*> cache(r.op_cache, frame->cache());
+    run_range(r, tape, env, names, calls.first, calls.last, region + 1, true);
+    frame->returned();
+    entered = false;
+    at = calls.last + 1;
+    while (region < tape.checkpoints.size() && tape.checkpoints[region].first < at) ++region;  // those inside of it
+  }
+  if (at <= last) run_calls(r, tape, env, names, at, last, entered);
+}
+
+}  // namespace
+
+void run_forward(Run& r, const Tape& tape, Environment& env) {
+  env.call_names.resize(tape.calls.size(), -1);
+  env.value_names.resize(tape.values.size(), -1);
+  const auto last = static_cast<std::int32_t>(tape.calls.size()) - 1;
+  if (!r.grad_mode || tape.checkpoints.empty()) return run_calls(r, tape, env, env, 0, last);
+  if (env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
+  run_range(r, tape, env, env, 0, last, 0);
+}
+
+}  // namespace memplan

@@ -1,0 +1,70 @@
+#include "estimators/runtime/torch/step/module_order.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string_view>
+
+namespace memplan {
+
+namespace {
+
+struct Module {
+  std::vector<std::string_view> order;
+  std::map<std::string_view, std::unique_ptr<Module>> children;
+  std::vector<ValueId> parameters, buffers;
+};
+
+Module& owner(Module& root, std::string_view name) {
+  Module* at = &root;
+  for (auto dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.')) {
+    const std::string_view part = name.substr(0, dot);
+    name.remove_prefix(dot + 1);
+    auto& child = at->children[part];
+    if (!child) {
+      child = std::make_unique<Module>();
+      at->order.push_back(part);
+    }
+    at = child.get();
+  }
+  return *at;
+}
+
+void collect(const Module& m, std::vector<ValueId>& out) {
+  for (std::string_view child : m.order) collect(*m.children.at(child), out);
+  out.insert(out.end(), m.parameters.begin(), m.parameters.end());
+  out.insert(out.end(), m.buffers.begin(), m.buffers.end());
+}
+
+}  // namespace
+
+std::vector<ValueId> module_order(const Tape& tape) {
+  Module root;
+  for (ValueId id : tape.parameters) owner(root, tape.values[id.index].name).parameters.push_back(id);
+  for (ValueId id : tape.buffers) owner(root, tape.values[id.index].name).buffers.push_back(id);
+  std::vector<ValueId> out;
+  collect(root, out);
+  for (std::size_t i = 0; i < tape.values.size(); ++i)
+    if (tape.values[i].kind == ValueKind::constant) out.push_back({static_cast<std::int32_t>(i)});
+  return out;
+}
+
+std::vector<std::vector<ValueId>> flattened_groups(const Tape& tape) {
+  std::vector<std::vector<ValueId>> out;
+  for (const Call& call : tape.calls) {
+    if (call.op != "aten::lstm.input" && call.op != "aten::gru.input" && call.op != "aten::rnn_tanh.input" &&
+        call.op != "aten::rnn_relu.input")
+      continue;
+    const auto* list = call.args.size() > 2 ? std::get_if<Arg::List>(&call.args[2].value) : nullptr;
+    if (!list) continue;
+    std::vector<ValueId> group;
+    for (const Arg& a : *list)
+      if (const auto* id = std::get_if<ValueId>(&a.value); id && tape.values[id->index].kind == ValueKind::parameter)
+        group.push_back(*id);
+    if (group.size() != list->size() || std::find(out.begin(), out.end(), group) != out.end()) continue;
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+}  // namespace memplan

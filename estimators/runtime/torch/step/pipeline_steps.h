@@ -1,0 +1,38 @@
+// The training steps of one pipeline rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "estimators/facts/device.h"
+#include "estimators/runtime/torch/step/loss.h"
+#include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Pipeline ranks of which one needs most: the first, the last, and the first of those in between with as many blocks.
+/// The others run the same calls with fewer micro-batches in flight.
+std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup& setup);
+
+/// What crosses the cuts between stages, and the target: found by one forward pass of the whole model, for all ranks.
+struct PipelineShapes {
+  struct Shape {
+    Dims sizes;
+    DType dtype = DType::float32;
+  };
+  std::map<ValueId, Shape> shapes;
+  TargetShape target;
+};
+PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device);
+
+/// torch.distributed.pipelining's program for rank `rank` (of setup.parallel.pipeline) on the tape of the whole model:
+/// buffers to receive every micro-batch's activations and gradients are made once; each step runs the rank's actions
+/// with return_outputs=False, then the optimizer. Gradients are reduced over data-parallel ranks after the last
+/// backward.
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
+                            const PipelineShapes& shapes);
+
+}  // namespace memplan

@@ -1,0 +1,280 @@
+// The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
+
+#include "estimators/runtime/torch/step/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "estimators/pipeline.h"
+#include "estimators/runtime/torch/aten/autocast.h"
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/autograd/engine.h"
+#include "estimators/runtime/torch/autograd/host_store.h"
+#include "estimators/runtime/torch/autograd/interpreter.h"
+#include "estimators/runtime/torch/step/clip.h"
+#include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/runtime/torch/step/loss.h"
+#include "estimators/runtime/torch/step/muon.h"
+#include "estimators/runtime/torch/step/optimizer.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/runtime/torch/step/probe.h"
+#include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/runtime/torch/step/scaler.h"
+#include "estimators/transforms/parallel.h"
+
+namespace memplan {
+
+namespace {
+
+class Program {
+ public:
+  Program(Run& run, const Tape& tape, const TrainingSetup& setup)
+      : r_(run), tape_(tape), setup_(setup), model_(run, tape, setup) {}
+
+  void probe(const std::function<void(const Run&, const Environment&)>& look) {
+    model_.to_device(false);
+    move_batch();
+    r_.phase = Phase::forward;
+    Restore<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
+    model_.begin_autocast();
+    run_forward(r_, tape_, model_.env);
+    look(r_, model_.env);
+  }
+
+  /// All steps. The first batch carries a target whose shape only the first forward pass tells: its place in the order
+  /// of events is kept, and its size filled in then. False when there turns out to be no target (`target` is set: run
+  /// again).
+  bool run(std::optional<TargetShape>& target, CallObserver* observer, const std::vector<KvLayer>& kv) {
+    target_shape_ = &target;
+    model_.env.observer = observer;
+    model_.to_device(true);
+    const bool training = setup_.mode == Mode::training;
+    if (setup_.kv_cache) cache_ = make_kv_cache(r_, kv, *setup_.kv_cache);
+    if (training && !setup_.offload.optimizer) make_optimizers();
+    for (std::int64_t s = 1; s <= setup_.steps; ++s) {
+      r_.step = static_cast<std::int32_t>(s);
+      r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
+      if (training && !train()) return false;
+      if (!training && setup_.keep_loss_history && !evaluate()) return false;
+      if (!training && !setup_.keep_loss_history) infer();
+      if (setup_.empty_cache) r_.empty_cache();
+    }
+    return true;
+  }
+
+ private:
+  /// x = x.to("cuda") for every input of the batch; the name's old tensor goes when the new one is bound.
+  void move_batch() {
+    r_.phase = Phase::data;
+    r_.scope = r_.call = -1;
+    r_.begin_op("batch.to");
+    batch_.resize(tape_.inputs.size());
+    for (std::size_t i = 0; i < tape_.inputs.size(); ++i) {
+      const TapeValue& v = tape_.values[tape_.inputs[i].index];
+      if (v.number) {
+        model_.env.values[tape_.inputs[i].index] = Value(*v.number);
+        continue;
+      }
+      Tensor fresh = model_.formatted(Dims(v.sizes), converted(v.dtype, setup_.precision), Category::input);
+      r_.label(fresh, v.name);
+      r_.set_reason(fresh, "batch");
+      batch_[i] = fresh;
+      model_.env.values[tape_.inputs[i].index] = fresh;
+    }
+  }
+
+  /// output = model(x): the name's old value goes when the call has returned.
+  void forward(bool sync = true) {
+    output_ = model_.forward(sync);
+    for (const Value& v : output_)
+      if (v.is_tensor()) r_.set_reason(v.tensor(), "the name of the model's output");
+  }
+
+  bool train() {
+    const std::int64_t count = micro_batches_run(setup_);
+    for (std::int64_t k = 0; k < count; ++k) {
+      move_batch();
+      move_target();
+      if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
+      {
+        const auto store = std::make_shared<HostStore>();
+        Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
+        forward(k + 1 == count);
+        if (!take_loss(setup_.accumulate > 1)) return false;
+        if (is_megatron(setup_.parallel.sharding)) output_.clear();  // its model returns the loss
+      }
+      model_.end_autocast();
+      model_.begin_backward();
+      if (setup_.precision == Precision::amp_fp16) {
+        Tensor scaled = scaler_.scale(r_, loss_);
+        backward(r_, scaled);
+      } else {
+        const Tensor root = model_.scaled(loss_);
+        backward(r_, root);
+        model_.end_backward();
+      }
+    }
+    if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
+    if (setup_.clip_grad_norm && !is_zero(setup_.parallel.sharding))
+      clip_grad_norm(r_, model_.trainable);  // DeepSpeed clips by itself
+    do {
+      model_.begin_optimizer();
+      if (optimizer_) optimizer_->step(r_);
+    } while (model_.end_optimizer());
+    if (setup_.offload.optimizer) step_on_host();
+    if (setup_.precision == Precision::amp_fp16) scaler_.update(r_);
+    if (setup_.zero_grad == ZeroGrad::end_set_none) zero_grad();
+    return true;
+  }
+
+  void make_optimizers() {
+    const bool adam = setup_.optimizer.kind == OptimizerKind::adam || setup_.optimizer.kind == OptimizerKind::adamw;
+    if (adam && is_zero(setup_.parallel.sharding)) {
+      optimizer_ = make_deepspeed_adam(r_, model_.trainable);
+      return;
+    }
+    if (setup_.optimizer.kind != OptimizerKind::muon) {
+      optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), model_.trainable);
+      return;
+    }
+    TensorList hidden, others;
+    const std::vector<ValueId> chosen = hidden_matrices(tape_);
+    for (const Tensor& p : model_.trainable) {
+      const bool takes = std::any_of(chosen.begin(), chosen.end(), [&](ValueId id) {
+        const Value& v = model_.env.values[static_cast<std::size_t>(id.index)];
+        return v.is_tensor() && v.tensor().get() == p.get();
+      });
+      (takes ? hidden : others).push_back(p);
+    }
+    optimizer_ = make_muon(r_, setup_.optimizer, hidden, others);
+  }
+
+  /// y = host_y.to("cuda"). Before the first forward pass its shape is not known.
+  void move_target() {
+    target_known_ = target_shape_->has_value();
+    target_ = target_known_ ? make_target(r_, **target_shape_) : make_target(r_, TargetShape{.sizes = {1}});
+  }
+
+  /// False when the program must begin anew without a target.
+  bool take_loss(bool mean) {
+    if (!target_known_) {
+      *target_shape_ = target_shape(output_, setup_);
+      if (!has_target(**target_shape_)) return false;
+      r_.resize(target_, (*target_shape_)->sizes, (*target_shape_)->dtype);
+    }
+    r_.phase = Phase::loss;
+    r_.begin_op("loss");
+    Tensor fresh = compute_loss(r_, output_, target_, **target_shape_);
+    if (mean) fresh = op::div_number(r_, fresh);
+    loss_ = std::move(fresh);
+    if (setup_.keep_loss_history) losses_.push_back(loss_);
+    return true;
+  }
+
+  /// The optimizer works on copies in host memory: gradients go there one after the other, and the new weights are
+  /// copied into the old ones.
+  void step_on_host() {
+    r_.phase = Phase::optimizer;
+    r_.scope = r_.call = -1;
+    r_.begin_op("gradients to the host");
+    for (const Tensor& p : model_.trainable) p->grad.reset();
+  }
+
+  /// An evaluation that forgets torch.no_grad() and keeps every loss: losses.append(loss).
+  bool evaluate() {
+    move_batch();
+    move_target();
+    forward();
+    if (!take_loss(false)) return false;
+    model_.end_autocast();
+    return true;
+  }
+
+  void infer() {
+    move_batch();
+    Restore<bool> no_grad(r_.grad_mode, false);
+    forward();
+    model_.end_autocast();
+  }
+
+  void zero_grad() {
+    r_.begin_op("optimizer.zero_grad");
+    for (const Tensor& p : model_.trainable) p->grad.reset();
+  }
+
+  Run& r_;
+  const Tape& tape_;
+  const TrainingSetup& setup_;
+  RankModel model_;
+  TensorList batch_;
+  std::vector<Value> output_;
+  std::optional<TargetShape>* target_shape_ = nullptr;
+  bool target_known_ = false;
+  Tensor target_, loss_;
+  TensorList losses_;
+  TensorList cache_;
+  std::unique_ptr<Optimizer> optimizer_;
+  GradScaler scaler_;
+};
+
+Bytes requested_peak(const Schedule& s) {
+  Bytes now, most;
+  for (const Event& e : s.events) {
+    if (e.kind == Event::Kind::empty_cache) continue;
+    const Bytes size = s.allocations[static_cast<std::size_t>(e.allocation)].size;
+    now = e.kind == Event::Kind::alloc ? now + size : now - size;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::int64_t micro_batches_run(const TrainingSetup& setup) {
+  return is_parallel(setup.parallel) && !setup.keep_loss_history ? std::min<std::int64_t>(setup.accumulate, 4)
+                                                                 : setup.accumulate;
+}
+
+void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                   const std::function<void(const Run&, const Environment&)>& look) {
+  Tape kept = tape;
+  kept.checkpoints.clear();
+  for (Call& call : kept.calls) call.last_uses.clear();
+  Run run(setup, device);
+  Program(run, kept, setup).probe(look);
+}
+
+Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return run_steps_observed(tape, setup, device, nullptr);
+}
+
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                    CallObserver* observer) {
+  return catching([&] {
+    check_parallel(tape, setup);
+    if (setup.parallel.pipeline > 1 && !observer) {
+      // The rank that asks for most speaks for the job.
+      std::optional<Schedule> heaviest;
+      const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
+      for (std::int64_t rank : candidate_ranks(tape, setup)) {
+        Schedule s = run_pipeline_steps(tape, setup, device, rank, shapes);
+        if (!heaviest || requested_peak(s) > requested_peak(*heaviest)) heaviest = std::move(s);
+      }
+      return std::move(*heaviest);
+    }
+    std::optional<TargetShape> target;
+    std::vector<KvLayer> kv;
+    if (setup.kv_cache)
+      probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
+    for (;;) {
+      Run run(setup, device);
+      Program program(run, tape, setup);
+      // The program's names are still bound when the record closes: their memory stays taken in the schedule.
+      if (program.run(target, observer, kv)) return run.close();
+    }
+  });
+}
+
+}  // namespace memplan

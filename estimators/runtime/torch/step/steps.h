@@ -1,0 +1,18 @@
+// run_steps of pipeline.h with somebody looking on.
+#pragma once
+
+#include "estimators/pipeline.h"
+#include "estimators/runtime/torch/autograd/interpreter.h"
+
+namespace memplan {
+
+/// As run_steps; `observer` (may be null) sees every call of the steps, also those that run again under checkpointing.
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                    CallObserver* observer);
+
+/// How many of a step's accumulated micro-batches are run: all on one GPU. On several, the first, two that repeat each
+/// other and the last one, which reduces gradients, stand for all: from the second one on each asks for the same bytes.
+/// (What the allocator caches meanwhile may settle later: compared with all, allocated bytes differed by up to 0.2 %.)
+std::int64_t micro_batches_run(const TrainingSetup& setup);
+
+}  // namespace memplan

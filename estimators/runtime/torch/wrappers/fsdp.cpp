@@ -1,0 +1,486 @@
+// FSDP2 (fully_shard): shards that live for ever, weights that are gathered around each unit's forward and backward,
+// gradients that are scattered. Names in comments are those of torch/distributed/fsdp/_fully_shard of PyTorch 2.11.
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/step/module_order.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/tape/uses.h"
+#include "estimators/transforms/blocks.h"
+
+namespace memplan {
+
+namespace {
+
+// Pools of the allocator: FSDPCommContext's streams. 0 computes; the collectives themselves allocate nothing.
+constexpr std::int32_t copy_in_stream = 1, reduce_scatter_stream = 2, all_reduce_stream = 3;
+
+enum class State : std::uint8_t { idle, forward, pre_backward, post_backward };
+
+/// FSDPParam: rank 0's shard is the first chunk of dimension 0, as long as any.
+struct Param {
+  Tensor sharded, unsharded;
+  Tensor accumulated;       ///< unsharded_accumulated_grad, in the reduce dtype
+  std::int64_t padded = 0;  ///< elements of one rank's padded shard
+};
+
+/// FSDPParamGroup.
+struct Unit {
+  std::string path;
+  std::vector<Param> params;
+  bool reshard_after_forward = true;
+  bool gathered = false;
+  bool gathered_once = false;
+  State state = State::idle;
+  Tensor gather_output;                 ///< _all_gather_result, while its copy-out is to come
+  std::vector<std::size_t> forward_at;  ///< _post_forward_indices
+  Tensor all_reduce_input;              ///< _all_reduce_state
+};
+
+/// One call of a unit's module: which calls of the tape, what comes in and what goes out.
+struct Visit {
+  std::size_t unit = 0;
+  std::int32_t first = 0, last = 0;
+  std::vector<ValueId> inputs, outputs;
+  std::vector<std::pair<std::int32_t, Value>> outside;  ///< the caller's own inputs, while the module runs on aliases
+};
+
+constexpr std::int64_t block_bytes = 2048;  // what 128 threads copy at a time, 16 bytes each
+
+std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) {
+  return (bytes_of(dtype, elements).count + per_block - 1) / per_block;
+}
+
+/// split_with_sizes_copy (aten/src/ATen/native/cuda/TensorShape.cu) sends three numbers per part, a running sum and the
+/// part of every block through device memory. A block takes several turns where there would be more blocks than two
+/// waves fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and
+/// blocks of all rows <= turns * (turns + 1) * two waves.
+Bytes copy_out_pointers(const Device& device, const Unit& u) {
+  const std::int64_t two_waves = 2ll * device.multiprocessors * device.threads_per_multiprocessor / 128;
+  std::int64_t blocks = 0, rows = 0;
+  for (const Param& p : u.params) {
+    blocks += blocks_of(p.padded, p.unsharded->dtype, block_bytes);
+    rows = p.unsharded->storage->bytes / std::max<std::int64_t>(1, bytes_of(p.unsharded->dtype, p.padded).count);
+  }
+  std::int64_t turns = 1;
+  while (blocks > turns * two_waves || blocks * rows > turns * (turns + 1) * two_waves) ++turns;
+  std::int64_t numbers = 4 * static_cast<std::int64_t>(u.params.size()) + 1;
+  for (const Param& p : u.params) numbers += (blocks_of(p.padded, p.unsharded->dtype, block_bytes) + turns - 1) / turns;
+  return Bytes(8 * numbers);
+}
+
+/// _chunk_cat: six numbers per gradient, two more, and the gradient of every block (measured likewise).
+Bytes copy_in_pointers(const std::vector<Param*>& params, DType dtype) {
+  std::int64_t numbers = 6 * static_cast<std::int64_t>(params.size()) + 2;
+  for (const Param* p : params) numbers += blocks_of(p->padded, dtype, block_bytes);
+  return Bytes(8 * numbers);
+}
+
+class Fsdp : public ModelWrapper {
+ public:
+  Fsdp(Run& r, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
+       TensorList& trainable)
+      : tape_(tape), setup_(setup), ranks_(shard_group(setup)) {
+    find_units();
+    const auto order = module_order(tape);
+    for (std::size_t u = 0; u < units_.size(); ++u) shard_unit(r, u, order, env, place);
+    for (ValueId id : tape.parameters) {
+      const auto it = shards_.find(id.index);
+      if (it == shards_.end() || !it->second->requires_grad_leaf) continue;
+      const auto same = [&](const Tensor& t) { return t.get() == it->second.get(); };
+      if (std::none_of(trainable.begin(), trainable.end(), same)) trainable.push_back(it->second);
+    }
+    shards_.clear();
+    find_visits();
+  }
+
+  void begin_forward(Run& r, Environment& env, bool) override {
+    cast_inputs(r, env, tape_.inputs);
+    pre_forward(r, units_.back());
+  }
+
+  void end_forward(Run& r, Environment& env) override {
+    post_forward(r, env, units_.back(), tape_.outputs);
+    r.stream = 0;
+    last_gather_.reset();  // flushed by the root: iter_forward_root
+  }
+
+  void before(Run& r, Environment& env, std::int32_t call) override {
+    const auto it = enter_.find(call);
+    if (it == enter_.end()) return;
+    for (std::size_t v : it->second) {
+      Visit& visit = visits_[v];
+      r.scope = tape_.calls[static_cast<std::size_t>(call)].scope;
+      visit.outside.clear();
+      for (ValueId id : visit.inputs)
+        visit.outside.emplace_back(id.index, env.values[static_cast<std::size_t>(id.index)]);
+      cast_inputs(r, env, visit.inputs);
+      pre_forward(r, units_[visit.unit]);
+      register_post_backward(r, env, visit);
+    }
+  }
+
+  void after(Run& r, Environment& env, std::int32_t call) override {
+    const auto it = leave_.find(call);
+    if (it == leave_.end()) return;
+    for (std::size_t v : it->second) {
+      Visit& visit = visits_[v];
+      for (auto& [index, value] : visit.outside) {
+        Value& inside = env.values[static_cast<std::size_t>(index)];
+        if (!inside.is_none()) inside = std::move(value);  // else the name went out of scope in there
+        value = Value();
+      }
+      visit.outside.clear();
+      post_forward(r, env, units_[visit.unit], visit.outputs);
+    }
+  }
+
+  void accumulated(Run&, TensorBody&) override {}
+
+  void set_sync(bool sync) override { sync_ = sync; }
+
+  void reduce_gradients(Run& r) override {
+    sync_ = true;
+    for (Unit& u : units_) u.state = State::idle;
+    finished(r);
+  }
+
+  /// _root_post_backward_final_callback: the root first, then the blocks.
+  void finished(Run& r) override {
+    const auto finish = [&](Unit& u) {
+      if (u.state != State::post_backward) post_backward(r, u);
+      u.state = State::idle;
+      if (!sync_) return;  // is_last_backward is false
+      u.all_reduce_input.reset();
+      u.gather_output.reset();
+      u.forward_at.clear();
+    };
+    finish(units_.back());
+    for (std::size_t i = 0; i + 1 < units_.size(); ++i) finish(units_[i]);
+    if (!sync_) return;
+    forward_order_.clear();
+    reduce_scatter_input_.reset();
+  }
+
+ private:
+  // --- units -------------------------------------------------------------------------------------------------------
+
+  /// Blocks in the order of their first call, the root last.
+  void find_units() {
+    const std::vector<std::string> globs = setup_.blocks.empty() ? std::vector<std::string>{"blocks"} : setup_.blocks;
+    std::set<std::int32_t> scopes;
+    // A model without repeated blocks is one unit, unless blocks were asked for.
+    if (!setup_.blocks.empty() || !repeated_modules(tape_).empty())
+      scopes = outermost(tape_, named_modules(tape_, globs, "--blocks"));
+    const ScopeSpans spans(tape_);
+    std::vector<std::int32_t> ordered(scopes.begin(), scopes.end());
+    std::erase_if(ordered, [&](std::int32_t s) { return spans.first[static_cast<std::size_t>(s)] < 0; });
+    std::sort(ordered.begin(), ordered.end(), [&](auto a, auto b) {
+      return spans.first[static_cast<std::size_t>(a)] < spans.first[static_cast<std::size_t>(b)];
+    });
+    for (std::int32_t s : ordered) {
+      const std::string& path = tape_.scopes[static_cast<std::size_t>(s)].path;
+      std::size_t unit = 0;
+      while (unit < units_.size() && units_[unit].path != path) ++unit;
+      if (unit == units_.size()) {
+        units_.emplace_back();
+        units_.back().path = path;
+        units_.back().reshard_after_forward = setup_.reshard_after_forward;
+      }
+      Visit visit;
+      visit.unit = unit;
+      visit.first = spans.first[static_cast<std::size_t>(s)];
+      visit.last = spans.last[static_cast<std::size_t>(s)];
+      visits_.push_back(std::move(visit));
+    }
+    units_.emplace_back();
+    units_.back().reshard_after_forward = false;  // auto: the root is needed again at once
+  }
+
+  std::size_t unit_of(const std::string& name) const {
+    for (std::size_t u = 0; u + 1 < units_.size(); ++u)
+      if (name.size() > units_[u].path.size() && name.starts_with(units_[u].path) && name[units_[u].path.size()] == '.')
+        return u;
+    return units_.size() - 1;
+  }
+
+  /// fully_shard(module): its parameters, then its buffers, move to the device; every parameter is cut; what was moved
+  /// goes when the call returns.
+  void shard_unit(Run& r, std::size_t u, const std::vector<ValueId>& order, Environment& env, const PlaceValue& place) {
+    Unit& unit = units_[u];
+    r.begin_op("fully_shard");
+    TensorList moved;
+    std::vector<ValueId> mine;
+    for (ValueId id : order) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+      if (v.kind != ValueKind::parameter || v.same_storage_as.valid() || unit_of(v.name) != u) continue;
+      moved.push_back(place(v));
+      mine.push_back(id);
+    }
+    for (ValueId id : order) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+      if (v.kind != ValueKind::parameter && unit_of(v.name) == u)
+        env.values[static_cast<std::size_t>(id.index)] = place(v);
+    }
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(mine[i].index)];
+      const Tensor& full = moved[i];
+      if (full->rank() == 0)
+        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), "--fsdp",
+             "make it a vector of one element");
+      Param p;
+      Dims shard = full->sizes;
+      shard[0] = (shard[0] + ranks_ - 1) / ranks_;
+      p.sharded = r.empty(shard, full->dtype, Category::parameter);
+      p.sharded->requires_grad_leaf = v.requires_grad && is_floating(full->dtype);
+      p.padded = shard.product();
+      r.label(p.sharded, v.name);
+      r.set_reason(p.sharded, fmt::format("shard of a parameter, 1/{}", ranks_));
+      shards_[mine[i].index] = p.sharded;
+      // Its memory is taken when it is gathered; a padded buffer, of which the parameter is a view.
+      const DType dtype = setup_.param_dtype && is_floating(full->dtype) ? *setup_.param_dtype : full->dtype;
+      {
+        Restore<bool> phantom(r.phantom, true);
+        p.unsharded = r.empty({checked_mul(p.padded, ranks_)}, dtype, Category::parameter);
+      }
+      p.unsharded->sizes = full->sizes;
+      p.unsharded->strides = contiguous_strides(full->sizes);
+      p.unsharded->requires_grad_leaf = p.sharded->requires_grad_leaf;
+      p.unsharded->name = p.sharded->name;
+      env.values[static_cast<std::size_t>(mine[i].index)] = p.unsharded;
+      for (ValueId id : tape_.parameters) {
+        const TapeValue& tied = tape_.values[static_cast<std::size_t>(id.index)];
+        if (tied.same_storage_as.valid() && tied.same_storage_as == mine[i]) {
+          env.values[static_cast<std::size_t>(id.index)] = p.unsharded;
+          shards_[id.index] = p.sharded;
+        }
+      }
+      unit.params.push_back(std::move(p));
+    }
+    for (Tensor& t : moved) t.reset();
+  }
+
+  /// What each visit takes from outside and hands on.
+  void find_visits() {
+    std::vector<std::int32_t> born(tape_.values.size(), -1);
+    for (std::size_t i = 0; i < tape_.calls.size(); ++i)
+      for (ValueId id : tape_.calls[i].outputs)
+        if (id.valid()) born[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+    for (std::size_t v = 0; v < visits_.size(); ++v) {
+      Visit& visit = visits_[v];
+      std::set<ValueId> in, out;
+      for (std::int32_t i = visit.first; i <= visit.last; ++i)
+        for_each_value(tape_.calls[static_cast<std::size_t>(i)], [&](ValueId id) {
+          const ValueKind kind = tape_.values[static_cast<std::size_t>(id.index)].kind;
+          if ((kind == ValueKind::computed || kind == ValueKind::user_input) &&
+              born[static_cast<std::size_t>(id.index)] < visit.first && in.insert(id).second)
+            visit.inputs.push_back(id);
+        });
+      const auto leaves = [&](ValueId id) {
+        const auto b = id.valid() ? born[static_cast<std::size_t>(id.index)] : -1;
+        if (b >= visit.first && b <= visit.last && out.insert(id).second) visit.outputs.push_back(id);
+      };
+      for (std::size_t i = static_cast<std::size_t>(visit.last) + 1; i < tape_.calls.size(); ++i)
+        for_each_value(tape_.calls[i], leaves);
+      for (ValueId id : tape_.outputs) leaves(id);
+      enter_[visit.first].push_back(v);
+      leave_[visit.last].push_back(v);
+    }
+  }
+
+  // --- gathering ---------------------------------------------------------------------------------------------------
+
+  /// foreach_all_gather: in forward and pre-backward on streams of its own.
+  void unshard(Run& r, Unit& u) {
+    if (u.gather_output || u.gathered || u.params.empty()) return;
+    r.begin_op("FSDP::all_gather " + u.path);
+    Restore<std::int32_t> stream(r.stream, copy_in_stream);
+    std::int64_t elements = 0, bytes = 0;
+    bool same = true, cast = false;
+    const DType dtype = u.params[0].unsharded->dtype;
+    for (const Param& p : u.params) {
+      elements = checked_add(elements, p.padded);
+      bytes = checked_add(bytes, bytes_of(p.unsharded->dtype, p.padded).count);
+      same = same && p.unsharded->dtype == dtype;
+      cast = cast || p.unsharded->dtype != p.sharded->dtype;
+    }
+    Tensor flat = cast ? r.empty({elements}, dtype, Category::temporary) : Tensor();
+    u.gather_output = same ? r.empty({checked_mul(elements, ranks_)}, dtype, Category::temporary)
+                           : r.empty({checked_mul(bytes, ranks_)}, DType::uint8, Category::temporary);
+    r.label(u.gather_output, "FSDP all-gather of " + (u.path.empty() ? "the root" : u.path));
+  }
+
+  /// wait_for_unshard: copies the flat buffer into each parameter's own.
+  void wait_for_unshard(Run& r, Unit& u) {
+    if (!u.gather_output) return;
+    r.begin_op("FSDP::all_gather_copy_out " + u.path);
+    // comm_ctx lets go of the previous unit's buffer here, but the function's own name for it lasts until it returns.
+    Tensor previous;
+    if (u.state == State::forward) previous = std::move(last_gather_);
+    for (Param& p : u.params) {
+      r.take_memory(p.unsharded, Category::parameter);
+      r.set_reason(p.unsharded, "gathered parameter");
+    }
+    { Tensor pointers = r.scratch(copy_out_pointers(r.device, u)); }
+    u.gathered = true;
+    if (u.state == State::forward) last_gather_ = u.gather_output;
+    u.gather_output.reset();
+  }
+
+  void reshard(Run& r, Unit& u) {
+    if (u.state == State::forward && !u.reshard_after_forward) return;
+    if (!u.gathered) return;
+    for (Param& p : u.params) r.free_memory(p.unsharded);
+    u.gathered = false;
+  }
+
+  // --- hooks -------------------------------------------------------------------------------------------------------
+
+  void cast_inputs(Run& r, Environment& env, const std::vector<ValueId>& inputs) {
+    if (!setup_.param_dtype) return;
+    for (ValueId id : inputs) {
+      Value& v = env.values[static_cast<std::size_t>(id.index)];
+      if (v.is_tensor() && v.tensor() && is_floating(v.tensor()->dtype) && v.tensor()->dtype != *setup_.param_dtype)
+        v = Value(op::to(r, v.tensor(), *setup_.param_dtype));
+    }
+  }
+
+  void pre_forward(Run& r, Unit& u) {
+    u.state = State::forward;
+    unshard(r, u);
+    wait_for_unshard(r, u);
+  }
+
+  /// RegisterPostBackwardFunction: an identity on the inputs that want gradients.
+  void register_post_backward(Run& r, Environment& env, Visit& visit) {
+    if (!r.grad_mode) return;
+    TensorList inputs, outputs;
+    std::vector<std::size_t> places;
+    for (ValueId id : visit.inputs) {
+      const Value& v = env.values[static_cast<std::size_t>(id.index)];
+      if (!v.is_tensor() || !v.tensor() || !v.tensor()->requires_grad()) continue;
+      inputs.push_back(v.tensor());
+      outputs.push_back(r.detach(v.tensor()));
+      outputs.back()->is_view = v.tensor()->is_view;
+      places.push_back(static_cast<std::size_t>(id.index));
+    }
+    if (inputs.empty()) return;
+    r.begin_op("RegisterPostBackwardFunction");
+    const std::size_t unit = visit.unit;
+    r.record(inputs, outputs, [this, unit](Run& run, Node&, TensorList& grads) {
+      post_backward(run, units_[unit]);
+      return grads;
+    });
+    for (std::size_t i = 0; i < places.size(); ++i) env.values[places[i]] = Value(outputs[i]);
+  }
+
+  void post_forward(Run& r, Environment& env, Unit& u, const std::vector<ValueId>& outputs) {
+    if (!u.params.empty()) {
+      reshard(r, u);
+      u.forward_at.push_back(forward_order_.size());
+      forward_order_.push_back(static_cast<std::size_t>(&u - units_.data()));
+    }
+    u.state = State::idle;
+    if (!r.grad_mode) return;
+    const auto unit = static_cast<std::size_t>(&u - units_.data());
+    for (ValueId id : outputs) {
+      const Value& v = env.values[static_cast<std::size_t>(id.index)];
+      if (v.is_tensor() && v.tensor() && v.tensor()->grad_fn)
+        v.tensor()->grad_fn->pre_hooks.push_back([this, unit](Run& run) { pre_backward(run, units_[unit]); });
+    }
+  }
+
+  void pre_backward(Run& r, Unit& u) {
+    if (u.state == State::pre_backward || u.params.empty()) return;
+    u.state = State::pre_backward;
+    unshard(r, u);
+    wait_for_unshard(r, u);
+    if (u.forward_at.empty()) return;
+    const std::size_t at = u.forward_at.back();
+    u.forward_at.pop_back();
+    if (at == 0) return;
+    Unit& next = units_[forward_order_[at - 1]];
+    unshard(r, next);
+  }
+
+  /// foreach_reduce: gradients into one padded flat buffer, of which every rank gets its part.
+  void post_backward(Run& r, Unit& u) {
+    u.state = State::post_backward;
+    for (Param& p : u.params)
+      if (p.accumulated) p.unsharded->grad.reset();  // added to what earlier backward passes left
+    if (!sync_) {
+      for (Param& p : u.params)
+        if (!p.accumulated && p.unsharded->grad && setup_.reduce_dtype &&
+            *setup_.reduce_dtype != p.unsharded->grad->dtype) {
+          p.accumulated = r.empty(p.unsharded->sizes, *setup_.reduce_dtype, Category::gradient);
+          r.set_reason(p.accumulated, "whole gradient in the reduce dtype, until the last micro-batch");
+          p.unsharded->grad.reset();
+        }
+      return;
+    }
+    TensorList grads;
+    std::vector<Param*> with_grad;
+    for (Param& p : u.params) {
+      Tensor& grad = p.accumulated ? p.accumulated : p.unsharded->grad;
+      if (!grad) continue;
+      with_grad.push_back(&p);
+      grads.push_back(std::move(grad));
+      grad.reset();
+    }
+    reshard(r, u);
+    if (grads.empty()) return;
+    r.begin_op("FSDP::post_backward_reduce " + u.path);
+    reduce_scatter_input_.reset();
+    u.all_reduce_input.reset();
+    std::int64_t elements = 0;
+    for (const Param* p : with_grad) elements = checked_add(elements, p->padded);
+    const DType grad_dtype = grads[0]->dtype, reduce_dtype = setup_.reduce_dtype.value_or(grad_dtype),
+                shard_dtype = with_grad[0]->sharded->dtype;
+    reduce_scatter_input_ = r.empty({checked_mul(elements, ranks_)}, reduce_dtype, Category::temporary);
+    r.label(reduce_scatter_input_, "FSDP reduce-scatter input of " + (u.path.empty() ? "the root" : u.path));
+    { Tensor pointers = r.scratch(copy_in_pointers(with_grad, reduce_dtype)); }
+    // A Python list lets go of its items from the last; the very last one is still bound to the loop's variable.
+    const Tensor bound = grads.back();
+    while (!grads.empty()) grads.pop_back();
+    Restore<std::int32_t> stream(r.stream, reduce_scatter_stream);
+    Tensor output = r.empty({elements}, reduce_dtype, Category::gradient);
+    const bool hybrid = ranks_ < setup_.data * setup_.context;
+    if (hybrid) {
+      u.all_reduce_input = output;
+      r.stream = all_reduce_stream;
+    }
+    if (shard_dtype != reduce_dtype) output = r.empty({elements}, shard_dtype, Category::gradient);
+    r.label(output, "gradients of " + (u.path.empty() ? "the root" : u.path));
+    r.set_category(output, Category::gradient);
+    r.set_reason(output, "sharded gradients, until zero_grad");
+    std::int64_t at = 0;
+    for (Param* p : with_grad) {
+      if (!p->sharded->grad) p->sharded->grad = r.alias(output, p->sharded->sizes, p->sharded->strides, at);
+      at += p->padded;
+    }
+  }
+
+  const Tape& tape_;
+  const ParallelSetup setup_;
+  const std::int64_t ranks_;
+  std::vector<Unit> units_;  ///< the root is the last
+  std::vector<Visit> visits_;
+  std::map<std::int32_t, std::vector<std::size_t>> enter_, leave_;
+  std::map<std::int32_t, Tensor> shards_;
+  bool sync_ = true;                        ///< requires_gradient_sync
+  std::vector<std::size_t> forward_order_;  ///< comm_ctx.post_forward_order
+  Tensor last_gather_;                      ///< comm_ctx.all_gather_state
+  Tensor reduce_scatter_input_;             ///< comm_ctx.reduce_scatter_state
+};
+
+}  // namespace
+
+std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env,
+                                        const PlaceValue& place, TensorList& trainable) {
+  return std::make_unique<Fsdp>(run, tape, setup, env, place, trainable);
+}
+
+}  // namespace memplan

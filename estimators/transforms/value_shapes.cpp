@@ -1,0 +1,50 @@
+#include "estimators/transforms/value_shapes.h"
+
+#include "estimators/runtime/torch/autograd/interpreter.h"
+
+namespace memplan {
+
+namespace {
+
+/// Looks at the results of every call before their names are dropped.
+struct Watch : CallHooks {
+  Watch(const Tape& t, std::vector<std::optional<Dims>>& s) : tape(t), shapes(s) {}
+  void before(Run&, Environment&, std::int32_t) override {}
+  void after(Run&, Environment& env, std::int32_t call) override {
+    for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
+      if (!id.valid()) continue;
+      const Value& v = env.values[static_cast<std::size_t>(id.index)];
+      if (v.is_tensor() && v.tensor()) shapes[static_cast<std::size_t>(id.index)] = v.tensor()->sizes;
+    }
+  }
+  const Tape& tape;
+  std::vector<std::optional<Dims>>& shapes;
+};
+
+}  // namespace
+
+std::vector<std::optional<Dims>> value_shapes(const Tape& given, const TrainingSetup& setup, const Device& device) {
+  Tape tape = given;
+  tape.checkpoints.clear();
+  std::vector<std::optional<Dims>> shapes(tape.values.size());
+  Run run(setup, device);
+  run.grad_mode = false;
+  Environment env;
+  env.values.resize(tape.values.size());
+  for (std::size_t i = 0; i < tape.values.size(); ++i) {
+    const TapeValue& v = tape.values[i];
+    if (v.kind == ValueKind::computed) continue;
+    if (v.number) {
+      env.values[i] = Value(*v.number);
+      continue;
+    }
+    shapes[i] = Dims(v.sizes);
+    env.values[i] = v.on_host ? run.host(*shapes[i], v.dtype) : run.empty(*shapes[i], v.dtype);
+  }
+  Watch watch(tape, shapes);
+  env.hooks = &watch;
+  run_forward(run, tape, env);
+  return shapes;
+}
+
+}  // namespace memplan

@@ -1,0 +1,17 @@
+// What every value of a tape is when it runs: strategies that cut tensors need the shapes that the calls compute.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "estimators/facts/device.h"
+#include "estimators/runtime/torch/aten/value.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Sizes per value of the tape; nothing for values that are no tensors.
+std::vector<std::optional<Dims>> value_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device);
+
+}  // namespace memplan

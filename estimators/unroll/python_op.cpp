@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <cmath>
+
+#include "estimators/base/error.h"
+#include "estimators/unroll/values.h"
+
+namespace memplan::torchscript {
+
+const V* V::number() const {
+  if (std::holds_alternative<bool>(v) || std::holds_alternative<std::int64_t>(v) || std::holds_alternative<double>(v))
+    return this;
+  const TensorV* t = tensor();
+  return t && t->number ? t->number.get() : nullptr;
+}
+
+std::optional<std::int64_t> V::integer() const {
+  const V* n = number();
+  if (!n) return std::nullopt;
+  if (const auto* i = n->get<std::int64_t>()) return *i;
+  if (const auto* b = n->get<bool>()) return *b ? 1 : 0;
+  return static_cast<std::int64_t>(*n->get<double>());
+}
+
+std::optional<double> V::real() const {
+  const V* n = number();
+  if (!n) return std::nullopt;
+  if (const auto* d = n->get<double>()) return *d;
+  return static_cast<double>(*n->integer());
+}
+
+std::optional<bool> V::truth() const {
+  if (number()) return *real() != 0;
+  if (const auto* s = get<std::string>()) return !s->empty();
+  if (const auto* l = get<ListV>()) return !(*l)->empty();
+  if (is_none()) return false;
+  return std::nullopt;
+}
+
+V make_list(std::vector<V> items) { return std::make_shared<std::vector<V>>(std::move(items)); }
+
+bool equal(const V& a, const V& b) {
+  if (a.get<std::string>() && b.get<std::string>()) return *a.get<std::string>() == *b.get<std::string>();
+  const auto items = [](const V& x) -> const std::vector<V>* {
+    if (const auto* l = x.get<ListV>()) return l->get();
+    if (const auto* t = x.get<TupleV>()) return &t->items;
+    return nullptr;
+  };
+  if (const auto* x = items(a), *y = items(b); x && y)
+    return x->size() == y->size() && std::equal(x->begin(), x->end(), y->begin(), equal);
+  if (a.get<DeviceV>() && b.get<DeviceV>()) return true;  // everything is on the planned device
+  if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
+  return a.number() && b.number() && *a.real() == *b.real();
+}
+
+namespace {
+
+bool is_real(const V& v) { return v.number() && v.number()->get<double>(); }
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  if (b == 0) fail_input("the TorchScript program divides by zero");
+  const std::int64_t q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+}
+
+std::optional<V> arithmetic(std::string_view op, const std::vector<V>& args) {
+  const V &a = args[0], &b = args[1];
+  if (!a.number() || !b.number()) return std::nullopt;
+  const bool real = is_real(a) || is_real(b);
+  const double x = *a.real(), y = *b.real();
+  const std::int64_t i = *a.integer(), j = *b.integer();
+  const auto wrap = [](std::int64_t p, std::int64_t q,
+                       bool (*overflows)(std::int64_t, std::int64_t, std::int64_t*)) -> V {
+    std::int64_t out = 0;
+    if (overflows(p, q, &out)) fail_input("a number in the TorchScript program overflows");
+    return out;
+  };
+  const auto scaled = [&](double s, std::int64_t k) { return s * static_cast<double>(k); };
+  if (op == "add" || op == "sub" || op == "rsub") {
+    // A trailing alpha counts only where a trace gave one.
+    const std::int64_t alpha = args.size() > 2 && args[2].integer() ? *args[2].integer() : 1;
+    if (real) return op == "add" ? x + scaled(y, alpha) : op == "sub" ? x - scaled(y, alpha) : y - scaled(x, alpha);
+    const auto times = [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_mul_overflow(p, q, o); };
+    const std::int64_t ja = *wrap(op == "rsub" ? i : j, alpha, times).get<std::int64_t>();
+    if (op == "add")
+      return wrap(i, ja,
+                  [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_add_overflow(p, q, o); });
+    return wrap(op == "sub" ? i : j, ja,
+                [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_sub_overflow(p, q, o); });
+  }
+  if (op == "mul") {
+    if (real) return x * y;
+    return wrap(i, j, [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_mul_overflow(p, q, o); });
+  }
+  if (op == "div" && args.size() > 2 && args[2].get<std::string>()) {
+    if (real) return *args[2].get<std::string>() == "floor" ? std::floor(x / y) : std::trunc(x / y);
+    if (*args[2].get<std::string>() == "floor") return floor_div(i, j);
+    return j == 0 ? floor_div(i, j) : i / j;
+  }
+  if (op == "div" || op == "truediv") return x / y;
+  if (op == "floordiv" || op == "floor_divide" || op == "__floordiv__")
+    return real ? V(std::floor(x / y)) : V(floor_div(i, j));
+  if (op == "remainder" || op == "fmod") return real ? V(x - y * std::floor(x / y)) : V(i - j * floor_div(i, j));
+  if (op == "pow") {
+    const double p = std::pow(x, y);
+    return real || j < 0 || std::fabs(p) > 9e15 ? V(p) : V(static_cast<std::int64_t>(std::llround(p)));
+  }
+  if (op == "min" || op == "minimum") return real ? V(std::min(x, y)) : V(std::min(i, j));
+  if (op == "max" || op == "maximum") return real ? V(std::max(x, y)) : V(std::max(i, j));
+  if (op == "eq") return x == y;
+  if (op == "ne") return x != y;
+  if (op == "lt") return x < y;
+  if (op == "le") return x <= y;
+  if (op == "gt") return x > y;
+  if (op == "ge") return x >= y;
+  if (op == "__and__" || op == "bitwise_and" || op == "logical_and")
+    return a.get<bool>() && b.get<bool>() ? V(x != 0 && y != 0) : V(i & j);
+  if (op == "__or__" || op == "bitwise_or" || op == "logical_or")
+    return a.get<bool>() && b.get<bool>() ? V(x != 0 || y != 0) : V(i | j);
+  if (op == "__xor__") return a.get<bool>() && b.get<bool>() ? V((x != 0) != (y != 0)) : V(i ^ j);
+  return std::nullopt;
+}
+
+std::optional<V> unary(std::string_view op, const V& a) {
+  if (!a.number()) return std::nullopt;
+  const bool real = is_real(a);
+  const double x = *a.real();
+  if (op == "neg") return real ? V(-x) : V(-*a.integer());
+  if (op == "abs") return real ? V(std::fabs(x)) : V(std::abs(*a.integer()));
+  if (op == "floor") return V(static_cast<std::int64_t>(std::floor(x)));
+  if (op == "ceil") return V(static_cast<std::int64_t>(std::ceil(x)));
+  if (op == "round") return V(static_cast<std::int64_t>(std::nearbyint(x)));
+  if (op == "sqrt") return V(std::sqrt(x));
+  if (op == "log") return V(std::log(x));
+  if (op == "log2") return V(std::log2(x));
+  if (op == "exp") return V(std::exp(x));
+  if (op == "Int" || op == "IntImplicit" || op == "trunc") return V(*a.integer());
+  if (op == "Float" || op == "FloatImplicit") return V(x);
+  if (op == "Bool" || op == "is_nonzero") return V(x != 0);
+  if (op == "ScalarImplicit" || op == "item" || op == "NumToTensor" || op == "detach" || op == "to" ||
+      op == "contiguous" || op == "clone" || op == "scalar_tensor")
+    return *a.number();
+  return std::nullopt;
+}
+
+std::size_t place(const V& index, std::size_t n) {
+  const auto i = index.integer();
+  const std::int64_t at = !i ? -1 : *i < 0 ? *i + static_cast<std::int64_t>(n) : *i;
+  if (at < 0 || at >= static_cast<std::int64_t>(n))
+    fail_input("the TorchScript program takes an element that a list does not have");
+  return static_cast<std::size_t>(at);
+}
+
+std::vector<V> cut(const std::vector<V>& items, const std::vector<V>& args) {
+  const auto n = static_cast<std::int64_t>(items.size());
+  const std::int64_t step = args.size() > 3 && args[3].integer() ? *args[3].integer() : 1;
+  if (step <= 0) fail_input("the TorchScript program takes a slice with a step below 1");
+  const auto bound = [&](std::size_t at, std::int64_t standard) {
+    const std::int64_t i = args.size() > at && args[at].integer() ? *args[at].integer() : standard;
+    return std::clamp<std::int64_t>(i < 0 ? i + n : i, 0, n);
+  };
+  std::vector<V> out;
+  for (std::int64_t i = bound(1, 0), end = bound(2, n); i < end; i += step)
+    out.push_back(items[static_cast<std::size_t>(i)]);
+  return out;
+}
+
+std::optional<V> list_op(std::string_view op, const std::vector<V>& args) {
+  const auto* list = args[0].get<ListV>();
+  const auto* tuple = args[0].get<TupleV>();
+  if (!list && !tuple) return std::nullopt;
+  const std::vector<V>& items = list ? **list : tuple->items;
+  if (op == "len") return V(static_cast<std::int64_t>(items.size()));
+  if (op == "__getitem__") return items[place(args.at(1), items.size())];
+  if (op == "slice") return make_list(cut(items, args));
+  if (op == "list" || op == "copy") return make_list(items);
+  if (op == "__contains__")
+    return V(std::any_of(items.begin(), items.end(), [&](const V& v) { return equal(v, args.at(1)); }));
+  if (op == "eq") return V(equal(args[0], args.at(1)));
+  if (op == "ne") return V(!equal(args[0], args.at(1)));
+  if ((op == "add" || op == "add_") && args.at(1).get<ListV>()) {
+    std::vector<V> both = items;
+    both.insert(both.end(), (*args[1].get<ListV>())->begin(), (*args[1].get<ListV>())->end());
+    if (op == "add_") return **list = std::move(both), args[0];
+    return make_list(std::move(both));
+  }
+  if (op == "mul" && args.at(1).integer()) {
+    std::vector<V> out;
+    for (std::int64_t i = 0; i < *args[1].integer() && out.size() < 1'000'000; ++i)
+      out.insert(out.end(), items.begin(), items.end());
+    return make_list(std::move(out));
+  }
+  if ((op == "min" || op == "max" || op == "sum") && !items.empty() &&
+      std::all_of(items.begin(), items.end(), [](const V& v) { return v.number() && !v.tensor(); })) {
+    V best = items[0];
+    for (std::size_t i = 1; i < items.size(); ++i) best = *arithmetic(op == "sum" ? "add" : op, {best, items[i]});
+    return best;
+  }
+  if ((op == "all" || op == "any") &&
+      std::all_of(items.begin(), items.end(), [](const V& v) { return v.truth().has_value(); })) {
+    const auto holds = [](const V& v) { return *v.truth(); };
+    return V(op == "all" ? std::all_of(items.begin(), items.end(), holds)
+                         : std::any_of(items.begin(), items.end(), holds));
+  }
+  if (!list) return std::nullopt;
+  if (op == "append") return (*list)->push_back(args.at(1)), args[0];
+  if (op == "extend" && args.at(1).get<ListV>()) {
+    const std::vector<V> more = **args[1].get<ListV>();
+    return (*list)->insert((*list)->end(), more.begin(), more.end()), args[0];
+  }
+  if (op == "insert") {
+    const auto at =
+        std::clamp<std::int64_t>(args.at(1).integer().value_or(0), 0, static_cast<std::int64_t>(items.size()));
+    return (*list)->insert((*list)->begin() + at, args.at(2)), args[0];
+  }
+  if (op == "pop") {
+    const std::size_t at = place(args.size() > 1 ? args[1] : V(std::int64_t{-1}), items.size());
+    V out = items[at];
+    (*list)->erase((*list)->begin() + static_cast<std::ptrdiff_t>(at));
+    return out;
+  }
+  if (op == "reverse") return std::reverse((*list)->begin(), (*list)->end()), args[0];
+  if (op == "clear") return (*list)->clear(), args[0];
+  if (op == "_set_item") return (**list)[place(args.at(1), items.size())] = args.at(2), args[0];
+  return std::nullopt;
+}
+
+std::optional<V> dict_op(std::string_view op, const std::vector<V>& args) {
+  const auto* dict = args[0].get<DictV>();
+  if (!dict) return std::nullopt;
+  auto& items = **dict;
+  const auto find = [&](const V& key) {
+    return std::find_if(items.begin(), items.end(), [&](const auto& item) { return equal(item.first, key); });
+  };
+  if (op == "len") return V(static_cast<std::int64_t>(items.size()));
+  if (op == "__contains__") return V(find(args.at(1)) != items.end());
+  if (op == "__getitem__" || op == "get") {
+    const auto it = find(args.at(1));
+    if (it != items.end()) return it->second;
+    if (op == "get") return args.size() > 2 ? args[2] : V();
+    fail_input("the TorchScript program takes an entry that a dictionary does not have");
+  }
+  if (op == "_set_item") {
+    const auto it = find(args.at(1));
+    if (it != items.end())
+      it->second = args.at(2);
+    else
+      items.emplace_back(args.at(1), args.at(2));
+    return args[0];
+  }
+  if (op == "keys" || op == "values" || op == "items") {
+    std::vector<V> out;
+    for (const auto& [key, value] : items)
+      out.push_back(op == "keys" ? key : op == "values" ? value : V(TupleV{{key, value}}));
+    return make_list(std::move(out));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<V> python_op(std::string_view full, const std::vector<V>& args) {
+  const std::size_t colon = full.find("::");
+  const std::string_view op = colon == std::string_view::npos ? full : full.substr(colon + 2);
+  if (op == "format" || op == "str" || op == "join" || op == "percentFormat")
+    return V("text");  // what it says is for people
+  if (op == "warn" || op == "Print") return V();
+  if (args.empty()) return std::nullopt;
+  // Identity first: it looks at no value.
+  if (args.size() == 2 && (op == "__is__" || op == "__isnot__")) {
+    const TensorV *a = args[0].tensor(), *b = args[1].tensor();
+    const bool same = a && b ? a->name == b->name
+                             : args[0].is_none() == args[1].is_none() && (args[0].is_none() || equal(args[0], args[1]));
+    return V(same == (op == "__is__"));
+  }
+  const bool works_on_tensors =
+      std::any_of(args.begin(), args.end(), [](const V& a) { return a.tensor() && !a.tensor()->number; });
+  for (const V& a : args)
+    if (a.get<UnknownV>() && !works_on_tensors) return a;
+  if (op == "__not__") return args[0].truth() ? std::optional<V>(!*args[0].truth()) : std::nullopt;
+  if (op == "__range_length" && args.size() == 3) {
+    const std::int64_t low = args[0].integer().value_or(0), high = args[1].integer().value_or(0),
+                       step = args[2].integer().value_or(1);
+    if (step == 0) fail_input("the TorchScript program has a range with step 0");
+    return V(std::max<std::int64_t>(
+        0, step > 0 ? floor_div(high - low + step - 1, step) : floor_div(low - high - step - 1, -step)));
+  }
+  if (op == "__derive_index" && args.size() == 3)
+    return V(args[1].integer().value_or(0) + args[0].integer().value_or(0) * args[2].integer().value_or(1));
+  if (const auto* text = args[0].get<std::string>()) {
+    if (op == "len") return V(static_cast<std::int64_t>(text->size()));
+    if (op == "add") return V("text");
+    if (op == "__contains__" && args.size() > 1 && args[1].get<std::string>())
+      return V(text->find(*args[1].get<std::string>()) != std::string::npos);
+  }
+  // torch.tensor(3.0) is a number on the CPU until something larger takes it in.
+  if ((op == "tensor" || op == "as_tensor") && args[0].number()) return *args[0].number();
+  if (auto out = list_op(op, args)) return out;
+  if (auto out = dict_op(op, args)) return out;
+  if (args.size() >= 2 && (op == "eq" || op == "ne") &&
+      (args[0].get<std::string>() || args[0].get<DeviceV>() || args[0].is_none() || args[1].is_none()))
+    return V(equal(args[0], args[1]) == (op == "eq"));
+  // A constant tensor among tensors is a tensor; with numbers it is one of them.
+  bool plain = false;
+  for (const V& a : args) {
+    if (a.tensor() && !a.tensor()->number) return std::nullopt;
+    plain = plain || (a.number() && !a.tensor());
+  }
+  if (!plain && op != "item" && op != "Int" && op != "Float" && op != "Bool" && op != "ScalarImplicit" &&
+      op != "IntImplicit" && op != "FloatImplicit")
+    return std::nullopt;
+  if (args.size() >= 2 && op != "to" && op != "item" && op != "round")
+    if (auto out = arithmetic(op, args)) return out;
+  return unary(op, args[0]);
+}
+
+}  // namespace memplan::torchscript
