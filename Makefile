@@ -48,6 +48,7 @@ test: build
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
 lint: build
+	@tools/debian-packages.sh clang-format clang-tidy
 	@tools/lint.sh $(BUILD)
 
 TORCH := build/torch
