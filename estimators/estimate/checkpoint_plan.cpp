@@ -11,6 +11,7 @@
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/probe.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
@@ -263,7 +264,8 @@ class Planner {
       fail(ErrorKind::usage,
            fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
                        to_human(plan.budget), to_human(best.smallest)),
-           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
+           setting(Field::checkpoint, "optimal"),
+           fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
     plan.peak = best.peak;
     if (!best.nested.empty()) {
       plan.regions = std::move(best.nested);

@@ -4,6 +4,7 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -323,7 +324,8 @@ std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, c
   const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam ||
                          s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
   if (s.impl == Impl::fused && !has_fused)
-    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", setting(Field::optimizer_impl),
+         "use foreach or loop");
   if (s.impl == Impl::automatic) {
     const bool loop =
         s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
