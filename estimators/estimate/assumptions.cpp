@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "estimators/runtime/runtime.h"
 #include "estimators/setup/field.h"
 
 namespace memplan {
@@ -121,12 +122,13 @@ const char* name_of(ZeroGrad zero_grad) {
 }
 
 std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device& device) {
+  const Runtime& runtime = runtime_of(setup);
   std::vector<std::string> a;
-  a.push_back(fmt::format("PyTorch 2.11 eager on {}, {} steps of the reference program (memplan explain MODEL {})",
+  a.push_back(fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})",
+                          runtime.title(setup),
                           is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
                           setup.steps, setting(Field::reference_program)));
-  a.push_back(fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
-                          device.context_source.empty() ? std::string() : " (" + device.context_source + ")"));
+  a.push_back(runtime.outside(setup, device).assumption);
   if (device.total_is_bound) a.push_back("the device's total is an upper bound, no measured figure is known");
   if (is_megatron(setup.parallel.sharding))
     a.push_back(

@@ -8,7 +8,7 @@
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
-#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/pipeline.h"
 
@@ -28,14 +28,14 @@ namespace {
 
 Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup,
                            const Device& device) {
-  const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
+  const Timeline unlimited = take(replay(schedule, setup, without_limit(device)));
   Estimate need = take(summarize(tape, schedule, unlimited, setup, device));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
   const bool sees_limit =
       need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
   if (!sees_limit) return need;
-  const Timeline limited = take(replay(schedule, allocator, device));
+  const Timeline limited = take(replay(schedule, setup, device));
   Estimate real = take(summarize(tape, schedule, limited, setup, device));
   if (real.out_of_memory) {
     // The replay stopped half-way; the figures that help are those of a device that is large enough.
@@ -68,13 +68,12 @@ void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, By
 Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real,
                         Bytes nccl) {
   const ParallelSetup& p = setup.parallel;
-  const auto candidates = candidate_ranks(tape, setup);
+  const RankPrograms programs = runtime_of(setup).rank_programs(tape, setup, device);
+  const auto& candidates = programs.ranks;
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
-  const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
-    estimates[i] =
-        estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
+    estimates[i] = estimate_schedule(tape, programs.schedule(candidates[i]), setup, device);
     tell_nccl(estimates[i], setup, real, nccl);
   });
   std::vector<RankClass> classes;

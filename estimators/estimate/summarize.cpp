@@ -7,6 +7,7 @@
 #include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/reasons.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/runtime.h"
 
 namespace memplan {
 
@@ -14,8 +15,8 @@ namespace {
 
 class Summary {
  public:
-  Summary(const Tape& tape, const Schedule& s, const Timeline& t, const Device& device)
-      : tape_(tape), s_(s), t_(t), device_(device), count_(std::min(s.events.size(), t.samples.size())) {}
+  Summary(const Tape& tape, const Schedule& s, const Timeline& t, Bytes outside)
+      : tape_(tape), s_(s), t_(t), outside_(outside), count_(std::min(s.events.size(), t.samples.size())) {}
 
   Estimate run() {
     walk();
@@ -41,7 +42,7 @@ class Summary {
     return static_cast<std::int32_t>(it - s_.ops.begin()) - 1;
   }
 
-  Bytes process(std::int64_t reserved) const { return device_.context + Bytes(reserved); }
+  Bytes process(std::int64_t reserved) const { return outside_ + Bytes(reserved); }
 
   /// Peaks of every step and phase, and the event at which most is allocated. A step's peak counts the level at
   /// its start too, as torch.cuda.reset_peak_memory_stats does.
@@ -134,7 +135,7 @@ class Summary {
     const Bytes allocated = peak_event_ < 0 ? Bytes() : Bytes(t_.samples[peak_event_].allocated);
     e_.parts.push_back({"rounding", allocated - requested, "modelled"});
     e_.parts.push_back({"cached", e_.peak.reserved - allocated, "modelled"});
-    e_.parts.push_back({"context", device_.context, "assumed"});
+    e_.parts.push_back({"context", outside_, "assumed"});
   }
 
   void live() {
@@ -178,7 +179,7 @@ class Summary {
   const Tape& tape_;
   const Schedule& s_;
   const Timeline& t_;
-  const Device& device_;
+  const Bytes outside_;  ///< of the process, beside what its allocator holds
   std::size_t count_;
   std::int32_t peak_event_ = -1;
   Estimate e_;
@@ -200,7 +201,7 @@ void count_parameters(const Tape& tape, Estimate& e) {
 Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
                            const TrainingSetup& setup, const Device& device) {
   return catching([&] {
-    Estimate e = Summary(tape, schedule, timeline, device).run();
+    Estimate e = Summary(tape, schedule, timeline, runtime_of(setup).outside(setup, device).bytes).run();
     count_parameters(tape, e);
     e.assumptions = assumptions_of(setup, device);
     e.notes = tape.notes;
