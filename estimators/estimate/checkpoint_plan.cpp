@@ -396,7 +396,8 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
          plan.regions.empty()
              ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
              : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
-                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
+         Evidence::assumed, About::checkpointing});
     return planned;
   });
 }
