@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan::cli {
@@ -52,7 +53,7 @@ std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
 int run_ops(const Options& options) {
   if (options.unsupported && options.argument.empty())
     fail(ErrorKind::usage, "--unsupported needs a model", "--unsupported", "try: memplan ops model.onnx --unsupported");
-  const OpTable& ops = profile_of(options.setup).ops;
+  const OpTable& ops = *profile_of(options.setup).ops;
   std::vector<OpUse> uses = options.argument.empty() ? whole_table(ops) : of_model(ops, options);
   if (options.unsupported) std::erase_if(uses, [](const OpUse& u) { return u.fidelity != "not modelled"; });
   if (options.format == Format::json) {

@@ -4,8 +4,8 @@
 //   Allocator           where its requests are placed
 //   Outside             what the process holds beside that
 //
-// Adding one: a folder that implements Runtime, and a row in runtimes.cpp. The flow of pipeline.h asks the runtime that
-// the setup names and knows none by itself.
+// Adding one: a folder that implements Runtime, its declaration below, and a row in runtimes.cpp. The flow of
+// pipeline.h asks the runtime that the setup names and knows none by itself.
 #pragma once
 
 #include <functional>
@@ -54,6 +54,9 @@ class Runtime {
 
   virtual Outside outside(const TrainingSetup& setup, const Device& device) const = 0;
 };
+
+// One function per runtime.
+const Runtime& torch_eager();
 
 struct RuntimeRow {
   std::string_view name;

@@ -1,6 +1,5 @@
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
-#include "estimators/runtime/torch/eager.h"
 
 namespace memplan {
 

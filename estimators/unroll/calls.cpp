@@ -211,7 +211,7 @@ ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args)
                                                      : run_->empty_like(args[0].tensor()->tensor, dtype)};
   }
   onnx_format::rewrite(call, setup_);
-  const Row* row = run_->profile.ops.find(call.op);
+  const Row* row = run_->profile.ops->find(call.op);
   if (!row) return {};
   std::vector<Value> values;
   std::vector<std::pair<std::string, Value>> named;

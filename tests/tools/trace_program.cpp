@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
         const json& c = calls[i];
         mark(c["op"]);
         run.begin_op(c["op"].get<std::string>());
-        const Row* row = run.profile.ops.find(c["op"].get<std::string>());
+        const Row* row = run.profile.ops->find(c["op"].get<std::string>());
         if (!row) fail_input("no row for " + c["op"].get<std::string>());
         {
           std::vector<Value> args;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "estimators/pipeline.h"
+#include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/versions/versions.h"
 #include "tests/unit/tape_builder.h"
 
 using namespace memplan;
@@ -15,15 +17,17 @@ constexpr std::int64_t extra = 12345;
 
 /// PyTorch 2.11 with another cuBLAS workspace, a gelu that takes a buffer more, and larger blocks.
 TorchProfile changed() {
-  TorchProfile p = profile_named("2.11");
+  TorchProfile p = torch_2_11();
   p.version = "test";
   p.workspaces.cublas_of_sm[90] = Bytes::mib(64);
   p.allocator.min_block = 4096;
-  p.ops.replace("aten::gelu", "self, approximate=none", [](Run& r, Args& a) -> ValueList {
-    Tensor buffer = r.scratch(Bytes(extra));
-    return call_op(r, profile_named("2.11").ops.at("aten::gelu"), {a[0]}, {});
+  p.op_changes.push_back([](OpTable& table) {
+    table.replace("aten::gelu", "self", [](Run& r, Args& a) -> ValueList {
+      Tensor buffer = r.scratch(Bytes(extra));
+      return call_op(r, profile_named("2.11").ops->at("aten::gelu"), {a[0]}, {});
+    });
   });
-  return p;
+  return finished(p);
 }
 
 Schedule schedule_of(const TrainingSetup& setup) {
@@ -63,7 +67,8 @@ TEST_CASE("a profile's overrides change the schedule, and only what they name") 
   CHECK(sizes_of(after) == expected);
 
   // The table that the copy was made of has its own row still.
-  CHECK(profile_named("2.11").ops.at("aten::gelu").kernel != profile.ops.at("aten::gelu").kernel);
+  const bool replaced = profile_named("2.11").ops->at("aten::gelu").kernel != profile.ops->at("aten::gelu").kernel;
+  CHECK(replaced);
   CHECK(schedule_of({}).allocations.size() == before.allocations.size());
 }
 

@@ -1,8 +1,9 @@
-#include "estimators/runtime/torch/eager.h"
-
+// PyTorch's eager mode as a runtime: the reference program (step/), the engine and the caching allocator, in the
+// version that the setup's profile describes.
 #include <fmt/format.h>
 
 #include "estimators/base/take.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"

@@ -94,7 +94,7 @@ const Row* overload(Run& r, std::string_view name, const ValueList& args) {
   key += static_cast<char>('0' + tensors[0] + 2 * tensors[1] + 4 * tensors[2] + 8 * tensors[3]);
   key += static_cast<char>('0' + second_list + 2 * (args.size() > 1));
   const auto [it, added] = r.known_overloads.try_emplace(std::move(key));
-  if (added) it->second = find_overload(r.profile.ops, name, args.size(), tensors, second_list);
+  if (added) it->second = find_overload(*r.profile.ops, name, args.size(), tensors, second_list);
   return it->second;
 }
 

@@ -102,9 +102,9 @@ ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
 }
 
 ValueList call_op(Run& run, std::string_view name, std::vector<Value> args) {
-  return call_op(run, run.profile.ops.at(name), std::move(args), {});
+  return call_op(run, run.profile.ops->at(name), std::move(args), {});
 }
 
-const Row& row_named(const Run& run, std::string_view name) { return run.profile.ops.at(name); }
+const Row& row_named(const Run& run, std::string_view name) { return run.profile.ops->at(name); }
 
 }  // namespace memplan

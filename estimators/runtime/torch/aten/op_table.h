@@ -1,7 +1,7 @@
 // The table of ATen ops: one row per op, in rows/<family>.cpp. A row is a schema (argument names and defaults, as in
 // PyTorch's native_functions.yaml) and a function that does on paper what the op does on CUDA: outputs, aliases,
-// temporaries in their order, and the autograd node with what it saves and what its backward allocates. Every version of
-// PyTorch has a table of its own (profile/profile.h), which a run reaches as run.profile.ops.
+// temporaries in their order, and the autograd node with what it saves and what its backward allocates. Every version
+// of PyTorch has a table of its own (profile/profile.h), which a run reaches as run.profile.ops.
 #pragma once
 
 #include <deque>
@@ -42,7 +42,6 @@ struct Row {
   ResultType result = ResultType::same;
 };
 
-/// A value: a copy has rows of its own, which a later version of PyTorch may replace.
 class OpTable {
  public:
   /// A new op. `schema`: "input, weight, bias=None, stride=1, padding=0". Defaults: numbers, True, False, None, [].

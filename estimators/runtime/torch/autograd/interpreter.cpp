@@ -57,7 +57,7 @@ namespace {
 /// has run.
 void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
                bool entered = false) {
-  const OpTable& table = r.profile.ops;
+  const OpTable& table = *r.profile.ops;
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {

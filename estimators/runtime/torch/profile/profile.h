@@ -2,21 +2,23 @@
 // of libraries, autocast's lists, the wrappers' constants. Rows, wrappers and the allocator ask the profile that their
 // run was given, never a version number.
 //
-// Adding a version: a file that copies the version before it and overrides what has changed (torch_2_11.cpp is the
-// first one and says everything), its declaration below, and a row in profiles.cpp.
+// Adding a version: a file of versions/ that copies the version before it and overrides what has changed
+// (torch_2_11.cpp is the first one and says everything), its declaration in versions.h and a row in profiles.cpp there.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "estimators/runtime/torch/allocator/rounding.h"
-#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
+
+class OpTable;
 
 /// Names of ops without "aten::" and overload, by what autocast does before them (aten/src/ATen/autocast_mode.h).
 struct AutocastLists {
@@ -74,7 +76,8 @@ struct FsdpConstants {
 
 struct TorchProfile {
   std::string version;  ///< "2.11"
-  OpTable ops;
+  /// Ops that the version adds to base_ops() or replaces in it (aten/op_table.h), in this order.
+  std::vector<void (*)(OpTable&)> op_changes;
   AutocastLists autocast;
   AllocatorConstants allocator;
   LibraryWorkspaces workspaces;
@@ -83,11 +86,13 @@ struct TorchProfile {
   DdpConstants ddp;
   FsdpConstants fsdp;
 
+  std::shared_ptr<const OpTable> ops;  ///< made by finished() of the changes and the lists
+
   std::string name() const { return "PyTorch " + version; }
 };
 
-// One function per version.
-TorchProfile torch_2_11();
+/// The profile with its table of ops, as a run needs it.
+TorchProfile finished(TorchProfile profile);
 
 struct ProfileRow {
   std::string_view version;

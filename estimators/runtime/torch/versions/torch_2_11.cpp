@@ -1,7 +1,7 @@
 // PyTorch 2.11.0 with CUDA 13.0 and cuDNN 9.19, the version that the recordings were made with. Each figure has its
 // place in PyTorch's source beside it; how the constants are used is said where they are declared (profile.h,
 // rounding.h).
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/versions.h"
 
 namespace memplan {
 
@@ -121,7 +121,6 @@ AutocastLists autocast_2_11() {
 TorchProfile torch_2_11() {
   TorchProfile p;
   p.version = "2.11";
-  p.ops = base_ops();
   p.autocast = autocast_2_11();
   p.allocator = allocator_2_11();
 

@@ -1,6 +1,6 @@
 // The versions of PyTorch that memplan knows, the oldest first.
 #include "estimators/runtime/torch/aten/autocast.h"
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/versions.h"
 
 namespace memplan {
 
@@ -8,15 +8,19 @@ namespace {
 
 template <TorchProfile (*make)()>
 const TorchProfile& made_once() {
-  static const TorchProfile profile = [] {
-    TorchProfile p = make();
-    apply_autocast_lists(p.ops, p.autocast);
-    return p;
-  }();
+  static const TorchProfile profile = finished(make());
   return profile;
 }
 
 }  // namespace
+
+TorchProfile finished(TorchProfile profile) {
+  OpTable ops = base_ops();
+  for (const auto change : profile.op_changes) change(ops);
+  apply_autocast_lists(ops, profile.autocast);
+  profile.ops = std::make_shared<const OpTable>(std::move(ops));
+  return profile;
+}
 
 const std::vector<ProfileRow>& profiles() {
   static const std::vector<ProfileRow> rows{
