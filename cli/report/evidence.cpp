@@ -21,30 +21,31 @@ std::vector<const Fact*> by_evidence(const Estimate& e) {
 
 std::string where(const Fact& f) {
   std::string text = clean(f.op);
-  if (!f.module.empty()) text += (text.empty() ? "in " : " in ") + clean(f.module) + (f.count > 1 ? ", …" : "");
+  if (!f.module.empty())
+    text += (text.empty() ? "in " : " in ") + clean(f.module) + (f.count > 1 ? " and elsewhere" : "");
   return text;
 }
 
 }  // namespace
 
 std::string evidence_table(const Estimate& e, const Style& style) {
-  Table table;
-  table.head = {"EVIDENCE", "ABOUT", "TIMES", "FACT", "WHERE"};
-  table.right = {false, false, true, false, false};
-  table.flexible = {3, 4};
-  Evidence before = Evidence::assumed;
+  std::string out =
+      fmt::format("What the program asks for is {}; the process takes {} ({} to {}).\n", name_of(e.requested_basis),
+                  to_human(e.peak.process), to_human(e.low), to_human(e.high));
+  std::optional<Evidence> before;
+  constexpr std::size_t indent = 24;
   for (const Fact* f : by_evidence(e)) {
-    const bool again = !table.rows.empty() && f->evidence == before;
+    if (before != f->evidence) out += "\n" + style.paint(name_of(f->evidence), Paint::bold) + "\n";
     before = f->evidence;
     std::string text = clean(f->text);
+    if (const std::string place = where(*f); !place.empty()) text += fmt::format(" ({})", place);
     if (!f->code.empty()) text += fmt::format(" [{}]", f->code);
     if (f->off)
       text += fmt::format("; off by up to {} below, {} above", to_human(f->off->below), to_human(f->off->above));
-    table.rows.push_back({again ? "" : name_of(f->evidence), name_of(f->about), grouped(f->count), text, where(*f)});
+    out += fmt::format("  {:>5}  {:<13}  ", grouped(f->count), name_of(f->about)) +
+           wrap(text, style.width, indent, indent) + "\n";
   }
-  return fmt::format("What the program asks for is {}; the process takes {} ({} to {}).\n\n",
-                     name_of(e.requested_basis), to_human(e.peak.process), to_human(e.low), to_human(e.high)) +
-         table.print(style);
+  return out;
 }
 
 Json evidence_json(const Estimate& e) {

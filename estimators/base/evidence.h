@@ -97,7 +97,8 @@ struct Fact {
   std::int64_t count = 1;     ///< places that it stands for
   std::optional<Effect> off;  ///< where it is known; the larger one of several places
 };
-using Notes = std::vector<Fact>;
+using Note = Fact;  ///< as frontends and passes write it down
+using Notes = std::vector<Note>;
 
 /// Adds a fact, or counts it where the same one is there already.
 void note(Notes& notes, Fact fact);

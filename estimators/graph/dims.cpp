@@ -202,7 +202,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, Notes& notes) {
+Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {

@@ -334,7 +334,7 @@ class Unrolling {
   }
 
   void note(std::string code, std::string text, About about) {
-    if (std::none_of(notes_.begin(), notes_.end(), [&](const Fact& n) { return n.text == text; }))
+    if (std::none_of(notes_.begin(), notes_.end(), [&](const Note& n) { return n.text == text; }))
       notes_.push_back({std::move(code), std::move(text), Evidence::assumed, about});
   }
 
@@ -343,7 +343,7 @@ class Unrolling {
   std::shared_ptr<torch_export::Program> program_;
   Calls calls_;
   std::vector<V> values_, stored_, constants_;
-  Notes notes_;
+  std::vector<Note> notes_;
   std::int64_t steps_ = 0;
 };
 

@@ -51,9 +51,9 @@ TEST_CASE("precision and memory format change the workspace") {
 
 TEST_CASE("a convolution that the table lacks gets a scaled figure and says so") {
   ConvProblem known = square(32, 64, 56, 64, 3, 1), wider = square(32, 64, 57, 64, 3, 1);
-  CHECK(workspace(known, ConvPass::forward, 90).exact);
+  CHECK(workspace(known, ConvPass::forward, 90).evidence == Evidence::recorded);
   const ConvWorkspace near = workspace(wider, ConvPass::forward, 90);
-  CHECK_FALSE(near.exact);
+  CHECK(near.evidence == Evidence::nearest_table_entry);
   CHECK_FALSE(near.why.empty());
   const double ratio =
       static_cast<double>(near.bytes.count) / static_cast<double>(workspace(known, ConvPass::forward, 90).bytes.count);
@@ -62,20 +62,20 @@ TEST_CASE("a convolution that the table lacks gets a scaled figure and says so")
 
 TEST_CASE("another architecture takes the figures of the one before it and says so") {
   ConvProblem block = square(32, 64, 56, 64, 3, 1);
-  for (const int sm : {80, 89, 90}) CHECK(workspace(block, ConvPass::forward, sm).exact);
+  for (const int sm : {80, 89, 90}) CHECK(workspace(block, ConvPass::forward, sm).evidence == Evidence::recorded);
   for (const auto& [sm, before] : {std::pair(87, 80), std::pair(100, 90), std::pair(120, 90)}) {
     CHECK(workspace(block, ConvPass::forward, sm).bytes == workspace(block, ConvPass::forward, before).bytes);
-    CHECK_FALSE(workspace(block, ConvPass::forward, sm).exact);
+    CHECK(workspace(block, ConvPass::forward, sm).evidence == Evidence::nearest_table_entry);
   }
-  CHECK_FALSE(workspace(block, ConvPass::forward, 70).exact);
+  CHECK(workspace(block, ConvPass::forward, 70).evidence == Evidence::nearest_table_entry);
 }
 
 TEST_CASE("three-dimensional convolutions and other types have no figure") {
   ConvProblem p;
   p.input = {1, 3, 8, 8, 8};
   p.weight = {4, 3, 3, 3, 3};
-  CHECK_FALSE(workspace(p, ConvPass::forward, 90).exact);
+  CHECK(workspace(p, ConvPass::forward, 90).evidence == Evidence::assumed);
   ConvProblem doubles = square(1, 3, 8, 4, 3, 1);
   doubles.dtype = DType::float64;
-  CHECK_FALSE(workspace(doubles, ConvPass::forward, 90).exact);
+  CHECK(workspace(doubles, ConvPass::forward, 90).evidence == Evidence::assumed);
 }

@@ -22,7 +22,7 @@ bool has_subgraph(const GraphNode& n) {
 
 class Flattener {
  public:
-  Flattener(const Model& model, const Symbols& symbols, Notes& notes)
+  Flattener(const Model& model, const Symbols& symbols, std::vector<Note>& notes)
       : model_(model), symbols_(symbols), notes_(notes) {}
 
   std::optional<Graph> run() {
@@ -238,7 +238,7 @@ class Flattener {
 
   const Model& model_;
   const Symbols& symbols_;
-  Notes& notes_;
+  std::vector<Note>& notes_;
   Graph* g_ = nullptr;
   std::unordered_map<std::string, GraphValueId> names_;
   std::int64_t fresh_ = 0;
@@ -247,7 +247,7 @@ class Flattener {
 
 }  // namespace
 
-std::optional<Graph> flatten(const Model& model, const Symbols& symbols, Notes& notes) {
+std::optional<Graph> flatten(const Model& model, const Symbols& symbols, std::vector<Note>& notes) {
   return Flattener(model, symbols, notes).run();
 }
 

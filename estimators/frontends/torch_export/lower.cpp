@@ -345,7 +345,7 @@ class Lowering {
   }
 
   void note(std::string code, std::string text, About about) {
-    const auto same = [&](const memplan::Fact& n) { return n.text == text; };
+    const auto same = [&](const Note& n) { return n.text == text; };
     if (std::none_of(tape_.notes.begin(), tape_.notes.end(), same))
       tape_.notes.push_back({std::move(code), std::move(text), Evidence::assumed, about});
   }
