@@ -201,7 +201,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+Dims bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
@@ -213,7 +213,8 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), "--dim " + name,
            "give a positive number");
   }
-  Symbols out;
+  Dims all;
+  Symbols& out = all.sizes;
   std::vector<OpenDim> unbound;
   bool batch_used = false, sequence_used = false;
   for (const OpenDim& d : dims) {
@@ -227,7 +228,7 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.sequence;
     } else if (d.batch) {
       out[d.name] = 1;
-      notes.push_back(
+      all.notes.push_back(
           {"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with --batch", d.name)});
     } else {
       unbound.push_back(d);
@@ -236,9 +237,10 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
   if (unbound.size() == 1 && unbound[0].sequence)
     if (const auto table = find_position_table(g)) {
       out[unbound[0].name] = table->length;
-      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
-                                            "model's position table {}; set it with --seq",
-                                            unbound[0].name, table->length, table->name)});
+      all.notes.push_back(
+          {"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                "model's position table {}; set it with --seq",
+                                unbound[0].name, table->length, table->name)});
       unbound.clear();
     }
   if (!unbound.empty()) {
@@ -261,7 +263,11 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
     }
     if (!same) contradicts("--seq", *setup.sequence);
   }
-  return out;
+  for (const OpenDim& d : dims) {
+    const bool given = setup.dims.contains(d.name) || (d.batch && setup.batch) || (d.sequence && setup.sequence);
+    all.bound.push_back({d.name, out.find(d.name)->second, !given});
+  }
+  return all;
 }
 
 std::optional<std::int64_t> evaluate(const Dim& dim, const Symbols& symbols) {
