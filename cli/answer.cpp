@@ -6,26 +6,12 @@
 
 #include "cli/progress.h"
 #include "cli/report/formats.h"
-#include "estimators/graph/dims.h"
 
 namespace memplan::cli {
 
 namespace {
 
 constexpr const char* default_device = "h100-80gb";
-
-std::vector<BoundDim> bound_dims(const Model& model, const TrainingSetup& setup) {
-  std::vector<BoundDim> out;
-  std::vector<Note> notes;
-  const auto symbols = onnx_format::bind_dims(model, setup, notes);
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
-    const auto size = symbols.find(dim.name);
-    if (size == symbols.end()) continue;
-    const bool given = setup.dims.contains(dim.name) || (dim.batch && setup.batch) || (dim.sequence && setup.sequence);
-    out.push_back({dim.name, size->second, !given});
-  }
-  return out;
-}
 
 std::vector<Input> inputs_of(const Tape& tape) {
   std::vector<Input> out;
@@ -133,9 +119,9 @@ Answer compute(const Options& options) {
   a.path = options.argument;
   a.format = model.format;
   a.file_bytes = model.file_bytes;
-  const Tape tape = take(lower(model, a.setup));
+  const Tape tape = take(tape_of(model, a.setup));
   a.graph_hash = hash_of(tape);
-  a.dims = bound_dims(model, a.setup);
+  a.dims = tape.dims;
   a.inputs = inputs_of(tape);
   progress.show("replaying the steps");
   a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));

@@ -13,12 +13,6 @@
 
 namespace memplan::cli {
 
-struct BoundDim {
-  std::string name;
-  std::int64_t size = 0;
-  bool assumed = false;  ///< nobody gave it: an open batch is 1, a sequence as long as the model's position table
-};
-
 struct Input {
   std::string name, dtype;
   std::vector<std::int64_t> sizes;

@@ -1,6 +1,7 @@
 // The flow of memplan, one free function per arrow. Read this file first.
 //
-//   file -> Graph -> Tape -> Schedule -> Timeline -> Estimate -> report
+//   file --load_model--> Model --lower--> Tape --restore--> Tape --transform--> Tape
+//        --run_steps--> Schedule --replay--> Timeline --summarize--> Estimate --> report
 //
 // Every function takes values and returns values: no hidden state, no printing, same input same output.
 #pragma once
@@ -13,6 +14,7 @@
 #include "estimators/base/error.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/facts/device.h"
+#include "estimators/graph/dims.h"
 #include "estimators/graph/given_input.h"
 #include "estimators/graph/graph.h"
 #include "estimators/replay/timeline.h"
@@ -27,9 +29,23 @@ namespace memplan {
 /// themselves what they take, so for them it is Failure(usage).
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs = {});
 
-/// Binds open dimensions and lowers to ATen calls, recovering the PyTorch ops that the exporter decomposed.
-/// Fails with ErrorKind::input and a list of the open dimensions where the setup leaves some unbound.
-Result<Tape> lower(const Model& model, const TrainingSetup& setup);
+/// The size of every open dimension. Fails with ErrorKind::input and a list of them where the setup leaves some
+/// unbound.
+Result<onnx_format::Dims> bind(const Model& model, const TrainingSetup& setup);
+
+/// By the file's frontend to ATen calls, recovering the PyTorch ops that the exporter decomposed.
+Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const TrainingSetup& setup);
+
+/// Puts back what exporters lose: in-place ops, casts, names that hold tensors … (estimators/restore/restore.h has the
+/// passes and their order).
+Result<Tape> restore(Tape tape, const TrainingSetup& setup);
+
+/// Applies the strategies of the setup that edit the model: adapters, checkpointing, tensor parallelism …
+/// (estimators/transforms/transforms.h has one row for each). The result is what one rank runs.
+Result<Tape> transform(Tape tape, const TrainingSetup& setup);
+
+/// From a model to what one rank runs of it: bind, lower, restore and transform.
+Result<Tape> tape_of(const Model& model, const TrainingSetup& setup);
 
 /// A TorchScript program says no shapes: runs it on paper, with open dimensions as bound by `dims`, into the calls that
 /// torch.export would have recorded. Failure(input) where only data decide what it does.

@@ -33,7 +33,7 @@ struct Place {
 
 class JobSpace {
  public:
-  /// `present.parallel` is resolved. Failure as of lower_whole.
+  /// `present.parallel` is resolved. Failure as of tape_of_model.
   JobSpace(const Model& model, const TrainingSetup& present, const Device& device, const SuggestOptions& options,
            Tapes& tapes);
 

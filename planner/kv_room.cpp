@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "estimators/base/take.h"
-#include "estimators/frontends/lower.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
+#include "estimators/transforms/transforms.h"
 
 namespace memplan {
 
@@ -31,7 +31,7 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   if (given.mode != Mode::inference || is_parallel(resolve(given.parallel))) return std::nullopt;
   TrainingSetup setup = given;
   setup.kv_cache.reset();
-  const Tape tape = take(lower(model, setup));
+  const Tape tape = take(tape_of(model, setup));
   std::vector<KvLayer> layers;
   try {
     probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { layers = kv_layers(tape, env); });

@@ -52,7 +52,7 @@ Axis checkpoint_axis(const Model& model, const TrainingSetup& s, Space& space) {
   if (!s.checkpoint.empty()) return axis;
   TrainingSetup blocks = s;
   blocks.checkpoint = {"blocks"};
-  const Result<Tape> tape = lower(model, blocks);
+  const Result<Tape> tape = tape_of(model, blocks);
   if (tape) {
     axis.options.push_back(
         {setting(Field::checkpoint, "blocks"), "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimators/base/take.h"
-#include "estimators/frontends/lower.h"
+#include "estimators/transforms/transforms.h"
 
 namespace memplan {
 
@@ -23,7 +23,7 @@ std::string key_of(const TrainingSetup& s) {
 
 const Tape& Tapes::whole(const TrainingSetup& setup) {
   auto& place = whole_[key_of(setup)];
-  if (!place) place = std::make_unique<const Tape>(take(lower_whole(model_, setup)));
+  if (!place) place = std::make_unique<const Tape>(take(tape_of_model(model_, setup)));
   return *place;
 }
 

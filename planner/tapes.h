@@ -15,7 +15,7 @@ class Tapes {
  public:
   explicit Tapes(const Model& model) : model_(model) {}
 
-  /// The model's own tape for the setup (estimators/frontends/lower.h). Failure as of lower_whole.
+  /// The model's own tape for the setup (estimators/transforms/transforms.h). Failure as of tape_of_model.
   const Tape& whole(const TrainingSetup& setup);
   /// The tape of one rank with `blocks` blocks; 0: all. Failure where the model cannot be had with so few, and as of
   /// tape_of_rank.

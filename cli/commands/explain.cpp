@@ -27,8 +27,8 @@ struct Study {
 Study study(const Options& options) {
   Study s;
   s.device = device_of(options).device;
-  s.tape = take(with_planned_checkpoints(take(lower(take(load_model(options.argument, options.inputs)), options.setup)),
-                                         options.setup, s.device));
+  s.tape = take(with_planned_checkpoints(
+      take(tape_of(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, s.device));
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   Device unlimited = s.device;
   unlimited.total = Bytes::gib(1LL << 30);  // what it needs, also where it does not fit

@@ -34,7 +34,7 @@ std::vector<OpUse> whole_table(const OpTable& table) {
 }
 
 std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
-  const Tape tape = take(lower(take(load_model(options.argument, options.inputs)), options.setup));
+  const Tape tape = take(tape_of(take(load_model(options.argument, options.inputs)), options.setup));
   std::map<std::string, OpUse> by_name;
   for (const Call& call : tape.calls) {
     OpUse& use = by_name[call.op];

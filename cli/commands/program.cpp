@@ -38,7 +38,7 @@ struct Shapes {
 Shapes shapes_of(const Options& options) {
   const Device device = device_of(options).device;
   const Model model = take(load_model(options.argument, options.inputs));
-  const Tape tape = take(with_planned_checkpoints(take(lower(model, options.setup)), options.setup, device));
+  const Tape tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, device));
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
   for (ValueId id : tape.inputs) {

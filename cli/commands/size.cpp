@@ -39,7 +39,7 @@ SizeAnswer compute_size(const Options& options) {
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   const Prices prices = options.prices.empty() ? Prices{} : read_prices(options.prices);
   const Model model = take(load_model(options.argument));
-  const Tape tape = take(lower(model, options.setup));
+  const Tape tape = take(tape_of(model, options.setup));
   a.estimate = take(estimate_tape(tape, options.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
   if (a.device_given) {

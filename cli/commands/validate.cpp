@@ -112,7 +112,7 @@ void judge(Validation& v) {
 Validation on_device(const Options& given) {
   const Place place = place_of(given);
   const Options& options = place.options;
-  Tape tape = take(lower(take(load_model(options.argument, options.inputs)), options.setup));
+  Tape tape = take(tape_of(take(load_model(options.argument, options.inputs)), options.setup));
   Validation v;
   v.device = place.run.card;
   // The request needs the shape of the target, which depends on no device.
@@ -145,8 +145,8 @@ Validation of_measurement(const Options& options) {
   Validation v;
   v.measured = measured_of(options);
   v.device = device_of(options).device;
-  const Prediction p =
-      predict(take(lower(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, v.device);
+  const Prediction p = predict(take(tape_of(take(load_model(options.argument, options.inputs)), options.setup)),
+                               options.setup, v.device);
   v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
   v.estimate = p.estimate;
   if (p.timeline.out_of_memory_event)

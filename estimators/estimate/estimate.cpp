@@ -108,7 +108,7 @@ Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& give
 }
 
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return take(estimate_tape(take(lower(model, setup)), setup, device)); });
+  return catching([&] { return take(estimate_tape(take(tape_of(model, setup)), setup, device)); });
 }
 
 }  // namespace memplan

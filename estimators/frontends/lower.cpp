@@ -1,31 +1,19 @@
-// lower of pipeline.h: the route by which a file becomes a tape, and the passes over it.
-#include "estimators/frontends/lower.h"
+// lower of pipeline.h: which frontend makes a tape of a file.
+#include "estimators/frontends/torch_export/lower.h"
 
-#include <fmt/format.h>
+#include <set>
+#include <sstream>
 
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
-#include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
-#include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
-#include "estimators/restore/casts.h"
-#include "estimators/restore/lifetimes.h"
-#include "estimators/restore/passes.h"
-#include "estimators/setup/field.h"
 #include "estimators/setup/run_dtype.h"
+#include "estimators/tape/check.h"
 #include "estimators/tape/uses.h"
-#include "estimators/transforms/checkpointing.h"
-#include "estimators/transforms/context_parallel.h"
-#include "estimators/transforms/expert_parallel.h"
-#include "estimators/transforms/fp8.h"
-#include "estimators/transforms/lora.h"
-#include "estimators/transforms/offload.h"
-#include "estimators/transforms/support.h"
-#include "estimators/transforms/tensor_parallel.h"
 
 namespace memplan {
 
@@ -57,86 +45,67 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
   absent_inputs_are_none(tape);
 }
 
-/// Context parallelism: the rank's forward pass sees its share of the sequence.
-void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& symbols) {
-  bool any = false;
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
-    const auto at = symbols.find(dim.name);
-    if (!dim.sequence || at == symbols.end()) continue;
-    any = true;
-    if (at->second % ranks != 0)
-      fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
-           setting(Field::context_parallel), "use a divisor of the sequence");
-    at->second /= ranks;
+void lower_program(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
+  // The training IR of torch.export still has the in-place ops that other routes have to recover.
+  if (!model.exported->script) {
+    torch_export::check_ranges(*model.exported, symbols);
+    torch_export::lower_program(*model.exported, symbols, setup, tape);
+    tape.exported.functional = model.exported->decomposed;
+    return;
   }
-  if (!any)
-    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", setting(Field::context_parallel),
-         "export it with a dynamic sequence length, or leave " + setting(Field::context_parallel) + " out");
+  Result<Unrolled> unrolled = unroll_script(model, symbols, setup);
+  if (!unrolled) throw Failure(unrolled.error());
+  tape.notes.insert(tape.notes.end(), unrolled->notes.begin(), unrolled->notes.end());
+  torch_export::lower_program(*unrolled->program, symbols, setup, tape);
+  tape.exported.functional = false;
+}
+
+/// The names in an entry of the file's metadata, which are separated by spaces.
+std::vector<std::string> names_in(const Model& model, const char* entry) {
+  const auto it = model.metadata.find(entry);
+  if (it == model.metadata.end()) return {};
+  std::vector<std::string> out;
+  std::istringstream words(it->second);
+  for (std::string word; std::getline(words, word, ' ');)
+    if (!word.empty()) out.push_back(word);
+  return out;
+}
+
+/// Parameters that the file itself calls frozen.
+void freeze_listed(Tape& tape, const std::vector<std::string>& names) {
+  const std::set<std::string_view> listed(names.begin(), names.end());
+  for (ValueId id : tape.parameters) {
+    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    if (listed.count(v.name)) v.requires_grad = false;
+  }
 }
 
 }  // namespace
 
-Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
+Result<onnx_format::Dims> bind(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
-    check_strategies(setup);
+    return onnx_format::bind_dims(model, setup);
+  });
+}
+
+Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const TrainingSetup& setup) {
+  return catching([&] {
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
-    onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
-    if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
-    // The training IR of torch.export still has the in-place ops that other routes have to recover.
-    bool functional = true;
-    if (model.exported && model.exported->script) {
-      Result<Unrolled> unrolled = unroll_script(model, symbols, setup);
-      if (!unrolled) throw Failure(unrolled.error());
-      tape.notes.insert(tape.notes.end(), unrolled->notes.begin(), unrolled->notes.end());
-      torch_export::lower_program(*unrolled->program, symbols, setup, tape);
-      functional = false;
-    } else if (model.exported) {
-      torch_export::check_ranges(*model.exported, symbols);
-      torch_export::lower_program(*model.exported, symbols, setup, tape);
-      functional = model.exported->decomposed;
-    } else {
-      lower_onnx(model, symbols, setup, tape);
-    }
-    if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end())
-      freeze_listed(tape, frozen->second);
+    tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
+    tape.dims = dims.bound;
+    if (model.exported)
+      lower_program(model, dims.sizes, setup, tape);
     else
+      lower_onnx(model, dims.sizes, setup, tape);
+    tape.exported.inplace_modules = names_in(model, "memplan.inplace");
+    freeze_listed(tape, names_in(model, "memplan.frozen"));
+    if (!model.metadata.contains("memplan.frozen"))
       note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
-    freeze(tape, setup.frozen);
-    recover_causal_masks(tape);
-    if (setup.mode == Mode::inference) enter_inference(tape, dtype_of_run(setup));
-    remove_dead_calls(tape);
-    if (setup.inplace_activations && functional) {
-      const auto listed = model.metadata.find("memplan.inplace");
-      recover_inplace(tape, listed == model.metadata.end() ? std::string_view{} : std::string_view(listed->second));
-    }
-    restore_casts(tape);
-    follow_model_dtype(tape, dtype_of_run(setup));
-    if (setup.mode == Mode::training && setup.lora) add_adapters(tape, *setup.lora, setup.precision);
-    mark_last_uses(tape);
+    verify(tape, "lower");
     return tape;
   });
-}
-
-Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
-  return catching([&] {
-    if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
-    if (!setup.checkpoint_save.empty() && nests(tape))
-      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
-           setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");
-    if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
-    if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
-    if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});
-    if (setup.parallel.context > 1) gather_keys_and_values(tape, setup.parallel.context);
-    if (setup.fp8 != Fp8::none) linears_in_fp8(tape, setup);
-    return std::move(tape);
-  });
-}
-
-Result<Tape> lower(const Model& model, const TrainingSetup& setup) {
-  Result<Tape> whole = lower_whole(model, setup);
-  return whole ? tape_of_rank(std::move(whole.value()), setup) : whole;
 }
 
 }  // namespace memplan

@@ -202,7 +202,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+Dims bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
@@ -214,7 +214,8 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), setting(Field::dims, name),
            "give a positive number");
   }
-  Symbols out;
+  Dims all;
+  Symbols& out = all.sizes;
   std::vector<OpenDim> unbound;
   bool batch_used = false, sequence_used = false;
   for (const OpenDim& d : dims) {
@@ -228,10 +229,10 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.sequence;
     } else if (d.batch) {
       out[d.name] = 1;
-      notes.push_back({"MP002",
-                       fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
-                                   setting(Field::batch)),
-                       Evidence::assumed, About::shape});
+      all.notes.push_back({"MP002",
+                           fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
+                                       setting(Field::batch)),
+                           Evidence::assumed, About::shape});
     } else {
       unbound.push_back(d);
     }
@@ -239,11 +240,11 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
   if (unbound.size() == 1 && unbound[0].sequence)
     if (const auto table = find_position_table(g)) {
       out[unbound[0].name] = table->length;
-      notes.push_back({"MP003",
-                       fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
-                                   "model's position table {}; set it with {}",
-                                   unbound[0].name, table->length, table->name, setting(Field::sequence)),
-                       Evidence::assumed, About::shape});
+      all.notes.push_back({"MP003",
+                           fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                       "model's position table {}; set it with {}",
+                                       unbound[0].name, table->length, table->name, setting(Field::sequence)),
+                           Evidence::assumed, About::shape});
       unbound.clear();
     }
   if (!unbound.empty()) {
@@ -268,7 +269,11 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
     }
     if (!same) contradicts(Field::sequence, *setup.sequence);
   }
-  return out;
+  for (const OpenDim& d : dims) {
+    const bool given = setup.dims.contains(d.name) || (d.batch && setup.batch) || (d.sequence && setup.sequence);
+    all.bound.push_back({d.name, out.find(d.name)->second, !given});
+  }
+  return all;
 }
 
 std::optional<std::int64_t> evaluate(const Dim& dim, const Symbols& symbols) {

@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/base/evidence.h"
 #include "estimators/graph/graph.h"
-#include "estimators/tape/tape.h"
+#include "estimators/setup/bound_dim.h"
 
 namespace memplan {
 struct TrainingSetup;
@@ -29,10 +30,17 @@ struct OpenDim {
 /// place: the first dimension of the first input, the second one of integer inputs.
 std::vector<OpenDim> open_dims(const Graph& graph);
 
+/// What the open dimensions are in one setup.
+struct Dims {
+  Symbols sizes;                ///< what shapes are evaluated with
+  std::vector<BoundDim> bound;  ///< the same for the report, in the order of open_dims
+  std::vector<Note> notes;
+};
+
 /// Gives every open dimension a number: by name from `setup.dims`, then `setup.batch` and `setup.sequence`; an open
 /// batch that nobody binds is 1, with note MP002. Failure(input) lists what stays open with a command to paste;
 /// Failure(usage) for names that the model does not have and for a batch that contradicts the file.
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes);
+Dims bind_dims(const Model& model, const TrainingSetup& setup);
 
 /// A number, a bound symbol, or an expression of them with + - * / // % ( ) min max floor ceil. None when something
 /// in it is unbound or it is not an integer.

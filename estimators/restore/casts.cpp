@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
@@ -27,25 +28,24 @@ ValueId value_at(const Call& c, std::size_t i) {
   return v ? *v : ValueId{};
 }
 
-enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, t5_attention, t5_wo, stochastic_depth };
+enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, softmax, to_weight, noise };
 
-Rule rule_of(std::string_view module_class) {
-  if (module_class.ends_with("T5LayerNorm")) return Rule::t5_norm;
-  // torch.nn.RMSNorm is one op and casts inside.
-  if (module_class.ends_with("RMSNorm") && module_class.find("torch.nn") == std::string_view::npos)
-    return Rule::rms_norm;
-  if (module_class.ends_with("RotaryEmbedding")) return Rule::rotary;
-  if (module_class.ends_with("T5Attention")) return Rule::t5_attention;
-  if (module_class.ends_with("torchvision.ops.stochastic_depth.StochasticDepth")) return Rule::stochastic_depth;
+/// What `detail` of the fact "casts" means (data/libraries/modules.json).
+Rule rule_named(std::string_view detail) {
+  static constexpr std::pair<std::string_view, Rule> names[] = {
+      {"rms_norm", Rule::rms_norm}, {"t5_norm", Rule::t5_norm},     {"rotary", Rule::rotary},
+      {"softmax", Rule::softmax},   {"to_weight", Rule::to_weight}, {"noise", Rule::noise}};
+  for (const auto& [name, rule] : names)
+    if (name == detail) return rule;
   return Rule::none;
 }
 
 Rule rule_of(const Tape& tape, const Scope& s) {
-  if (s.parent >= 0 && s.path.ends_with(".wo")) {
-    const std::string& owner = tape.scopes[static_cast<std::size_t>(s.parent)].module_class;
-    if (owner.ends_with("T5DenseActDense") || owner.ends_with("T5DenseGatedActDense")) return Rule::t5_wo;
-  }
-  return rule_of(s.module_class);
+  const LibraryFact* fact = nullptr;
+  if (s.parent >= 0)
+    fact = fact_of_child("casts", tape.scopes[static_cast<std::size_t>(s.parent)].module_class, s.path);
+  if (!fact) fact = fact_of_class("casts", s.module_class);
+  return fact ? rule_named(fact->detail) : Rule::none;
 }
 
 class Pass {
@@ -78,13 +78,13 @@ class Pass {
         case Rule::rotary:
           rotary(std::move(body));
           break;
-        case Rule::t5_attention:
+        case Rule::softmax:
           softmax(std::move(body));
           break;
-        case Rule::t5_wo:
+        case Rule::to_weight:
           to_weight(std::move(body));
           break;
-        case Rule::stochastic_depth:
+        case Rule::noise:
           noise(std::move(body));
           break;
       }
@@ -112,6 +112,7 @@ class Pass {
     c.outputs = {out};
     c.scope = like.scope;
     c.source = like.source;
+    c.binding = like.binding;
     tape_.calls.push_back(std::move(c));
     ++count_;
     return out;
@@ -128,9 +129,8 @@ class Pass {
         x = value_at(c, 0);
         if (x.valid()) {
           wide = cast(c, x, {DType::float32}, "aten::to.dtype");
-          // A line of its own, whose name the product's line binds again.
-          if (product_in_fp32 && !c.source.empty())
-            tape_.calls.back().source = " hidden_states = hidden_states.to(torch.float32)";
+          // A statement of its own, whose name the product's statement binds again.
+          if (product_in_fp32 && c.binding >= 0) tape_.calls.back().binding = named("hidden_states", widened_);
         }
         replace(c, x, wide);
       } else if (x.valid() && product_in_fp32) {
@@ -163,30 +163,35 @@ class Pass {
           cast(body.back(), body.back().outputs[0], {returned_like}, "aten::type_as");
   }
 
-  /// The lines of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:
+  /// The statements of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:
   ///   freqs = …; emb = torch.cat((freqs, freqs), dim=-1); cos = emb.cos() * scaling; sin = emb.sin() * scaling
-  static void name_rotary_lines(std::vector<Call>& body) {
+  void bind_rotary_names(std::vector<Call>& body) {
     ValueId freqs;
     for (const Call& c : body)
-      if (c.op == "aten::cat" && c.source.empty() && !c.args.empty())
+      if (c.op == "aten::cat" && c.binding < 0 && !c.args.empty())
         if (auto* list = std::get_if<Arg::List>(&c.args[0].value);
             list && list->size() == 2 && std::holds_alternative<ValueId>((*list)[0].value))
           if (is_value((*list)[1], std::get<ValueId>((*list)[0].value))) freqs = std::get<ValueId>((*list)[0].value);
     if (!freqs.valid()) return;
-    std::string_view line = " freqs = positions * self.inv_freq";
+    std::int32_t binding = named("freqs", freqs_);
     for (Call& c : body) {
-      if (c.op == "aten::cat") line = " emb = torch.cat((freqs, freqs), dim=-1)";
-      if (c.op == "aten::cos") line = " cos = emb.cos() * self.attention_scaling";
-      if (c.op == "aten::sin") line = " sin = emb.sin() * self.attention_scaling";
-      if (c.source.empty()) c.source = line;
+      if (c.op == "aten::cat") binding = named("emb", emb_);
+      if (c.op == "aten::cos") binding = named("cos", cos_);
+      if (c.op == "aten::sin") binding = named("sin", sin_);
+      if (c.binding < 0) c.binding = binding;
     }
   }
 
+  /// The statement "name = …", the same for all modules of the tape; `known` keeps it.
+  std::int32_t named(const char* name, std::int32_t& known) {
+    if (known < 0) known = tape_.add_binding({name});
+    return known;
+  }
+
   void rotary(std::vector<Call> body) {
-    name_rotary_lines(body);
+    bind_rotary_names(body);
     Scope& scope = tape_.scopes[static_cast<std::size_t>(body.front().scope)];
-    if (scope.source.empty())
-      scope.source = " position_embeddings = self.rotary_emb(hidden_states, position_ids=position_ids)";
+    if (scope.binding < 0) scope.binding = named("position_embeddings", embeddings_);
     // inv_freq.float() on the way in, cos.to(x.dtype) and sin.to(x.dtype) on the way out, autocast off between.
     std::vector<ValueId> results;
     for (Call& c : body) {
@@ -203,7 +208,8 @@ class Pass {
       if (result) results.push_back(c.outputs.at(0));
     }
     Call last = body.back();
-    last.source = " return cos.to(dtype=x.dtype), sin.to(dtype=x.dtype)";
+    if (returned_ < 0) returned_ = tape_.add_binding({});  // return cos.to(dtype=x.dtype), sin.to(dtype=x.dtype)
+    last.binding = returned_;
     for (const ValueId& r : results) renamed_[r.index] = cast(last, r, {}, "memplan::to_default_dtype");
   }
 
@@ -235,7 +241,8 @@ class Pass {
         if (const ValueId x = value_at(c, 0), w = value_at(c, 1); x.valid() && w.valid()) {
           Call caller = c;
           caller.scope = tape_.scopes[static_cast<std::size_t>(c.scope)].parent;
-          caller.source = " hidden_states = hidden_states.to(self.wo.weight.dtype)";
+          caller.source.clear();
+          caller.binding = named("hidden_states", narrowed_);
           replace(c, x, cast(caller, x, {w}, "aten::type_as"));
         }
       tape_.calls.push_back(std::move(c));
@@ -281,6 +288,9 @@ class Pass {
   Tape& tape_;
   std::unordered_map<std::int32_t, ValueId> renamed_;
   std::int64_t count_ = 0;
+  // Statements of modules whose lines are not in the file.
+  std::int32_t widened_ = -1, narrowed_ = -1, freqs_ = -1, emb_ = -1, cos_ = -1, sin_ = -1, embeddings_ = -1,
+               returned_ = -1;
 };
 
 }  // namespace

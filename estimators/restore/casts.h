@@ -10,14 +10,16 @@ namespace memplan {
 enum class Precision : std::uint8_t;
 
 /// `x.to(torch.float32)` on an fp32 tensor is no call, so a graph exported in fp32 lacks the casts that the module
-/// makes when it runs in half precision or under autocast. Puts back those of well-known modules, by the module's
-/// class (transformers: modeling_llama.py, modeling_t5.py and the models made after them):
-///   *RMSNorm:         statistics and product in fp32, cast back before the weight
-///   *T5LayerNorm:     statistics in fp32, product cast to the weight's dtype
-///   *RotaryEmbedding: everything in fp32 with autocast off, results cast to the dtype of the hidden states
-///   *T5Attention:     softmax in fp32, cast back
-///   *T5Dense*.wo:     input cast to the weight's dtype
-/// In fp32 the calls put in do nothing. What was put back is added to Tape::recovered.
+/// makes when it runs in half precision or under autocast. Puts back those of modules that data/libraries/modules.json
+/// has with the fact "casts", by its detail:
+///   rms_norm:  statistics and product in fp32, cast back before the weight
+///   t5_norm:   statistics in fp32, product cast to the weight's dtype
+///   rotary:    everything in fp32 with autocast off, results cast to the dtype of the hidden states
+///   softmax:   in fp32, cast back
+///   to_weight: input cast to the weight's dtype
+///   noise:     made in the dtype of the input that it multiplies
+/// In fp32 the calls put in do nothing. To be called after bind_names: the names that hold their results are set. What
+/// was put back is added to Tape::recovered.
 void restore_casts(Tape& tape);
 
 /// Whether the scope is one of those modules.

@@ -2,6 +2,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
@@ -30,12 +31,10 @@ class EvalMode {
       const auto first = calls.begin() + static_cast<std::ptrdiff_t>(i),
                  last = calls.begin() + static_cast<std::ptrdiff_t>(end);
       // F.dropout(inplace=True) of nn.Dropout is written out as the same product in ONNX files.
-      const bool drops = module.ends_with(".StochasticDepth") || module.ends_with(".DropPath") ||
-                         module.starts_with("torch.nn.modules.dropout.");
-      const bool replaced = drops ? pass_through(first, last)
-                            : fast_paths_ && module == "torch.nn.modules.activation.MultiheadAttention"
-                                ? attention(first, last)
-                                : false;
+      const bool drops = fact_of_class("drops_in_training", module) != nullptr;
+      const bool replaced = drops                                                            ? pass_through(first, last)
+                            : fast_paths_ && fact_of_class("fast_path_in_inference", module) ? attention(first, last)
+                                                                                             : false;
       if (!replaced) std::move(first, last, std::back_inserter(tape_.calls));
       i = end;
     }

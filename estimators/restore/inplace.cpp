@@ -4,6 +4,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "estimators/base/text.h"
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
 #include "estimators/restore/statement.h"
 
@@ -19,9 +21,6 @@ namespace {
 constexpr std::array activations{"relu", "relu6",   "hardtanh",   "hardswish", "hardsigmoid",
                                  "silu", "mish",    "leaky_relu", "elu",       "celu",
                                  "selu", "sigmoid", "tanh",       "dropout",   "threshold"};
-constexpr std::array containers{"torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList",
-                                "torch.nn.modules.container.ModuleDict"};
-
 struct InplaceRule {
   std::string root, owner, name, module_class;
 };
@@ -36,10 +35,6 @@ const std::vector<InplaceRule>& rules() {
   return table;
 }
 
-bool is_container(std::string_view module_class) {
-  return std::any_of(containers.begin(), containers.end(), [&](const char* c) { return module_class == c; });
-}
-
 std::string_view base_of(std::string_view op) {
   if (op.rfind("aten::", 0) == 0) op.remove_prefix(6);
   return op.substr(0, op.find('.'));
@@ -47,13 +42,10 @@ std::string_view base_of(std::string_view op) {
 
 class InplaceModules {
  public:
-  InplaceModules(const Tape& tape, std::string_view listed) : tape_(tape), known_(tape.scopes.size(), -1) {
-    while (!listed.empty()) {
-      const std::size_t space = listed.find(' ');
-      if (space != 0) listed_.emplace(listed.substr(0, space));
-      if (space == std::string_view::npos) break;
-      listed.remove_prefix(space + 1);
-    }
+  explicit InplaceModules(const Tape& tape)
+      : tape_(tape),
+        known_(tape.scopes.size(), -1),
+        listed_(tape.exported.inplace_modules.begin(), tape.exported.inplace_modules.end()) {
     if (!tape.scopes.empty()) {
       std::size_t s = 0;
       while (tape.scopes[s].parent >= 0) s = static_cast<std::size_t>(tape.scopes[s].parent);
@@ -75,7 +67,7 @@ class InplaceModules {
     // The owner is the nearest enclosing module that is not a plain container; a container's own children that are not
     // called through it (ModuleList) have paths that skip it.
     std::int32_t o = s.parent;
-    while (o >= 0 && is_container(tape_.scopes[static_cast<std::size_t>(o)].module_class))
+    while (o >= 0 && fact_of_class("container", tape_.scopes[static_cast<std::size_t>(o)].module_class))
       o = tape_.scopes[static_cast<std::size_t>(o)].parent;
     if (o < 0) return false;
     const Scope& owner = tape_.scopes[static_cast<std::size_t>(o)];
@@ -145,8 +137,8 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
 
 }  // namespace
 
-void recover_inplace(Tape& tape, std::string_view listed) {
-  InplaceModules in_place(tape, listed);
+void recover_inplace(Tape& tape) {
+  InplaceModules in_place(tape);
   std::int64_t modules = 0, lines = 0;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
@@ -184,7 +176,7 @@ void recover_inplace(Tape& tape, std::string_view listed) {
                               Evidence::proven_by_file, About::in_place});
   if (modules)
     tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
-                              listed.empty() ? Evidence::told_by_name : Evidence::proven_by_file, About::in_place});
+                              tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file, About::in_place});
   if (lines)
     tape.recovered.push_back(
         {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});

@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "estimators/restore/statement.h"
+#include "estimators/facts/libraries.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -15,7 +15,7 @@ namespace {
 /// Consecutive things that one line of a frame did: calls of its own, or modules that it called.
 struct Line {
   std::int32_t first = 0, last = 0;  ///< tape calls
-  std::string_view source;
+  std::int32_t binding = -1;
 };
 
 class Frames {
@@ -24,9 +24,9 @@ class Frames {
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i);
       std::int32_t scope = tape.calls[i].scope;
-      add(scope, at, tape.calls[i].source, -1);
+      add(scope, at, tape.calls[i].binding, -1);
       for (std::int32_t s = scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent)
-        add(tape.scopes[static_cast<std::size_t>(s)].parent, at, tape.scopes[static_cast<std::size_t>(s)].source, s);
+        add(tape.scopes[static_cast<std::size_t>(s)].parent, at, tape.scopes[static_cast<std::size_t>(s)].binding, s);
     }
     depth_.resize(tape.scopes.size());
     for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
@@ -36,7 +36,7 @@ class Frames {
     for (std::size_t f = 0; f < frames_.size(); ++f) {
       if (frames_[f].lines.empty()) continue;
       split_turns(frames_[f], static_cast<std::int32_t>(f) - 1);
-      parse(frames_[f]);
+      follow_names(frames_[f]);
     }
   }
 
@@ -69,6 +69,9 @@ class Frames {
     return static_cast<std::size_t>(it - lines.begin()) - 1;
   }
   const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
+  const Binding& binding(const Line& line) const {
+    return line.binding < 0 ? no_names_ : tape_.bindings[static_cast<std::size_t>(line.binding)];
+  }
 
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
   /// line binds no name.
@@ -88,15 +91,15 @@ class Frames {
   Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope + 1)]; }
   const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope + 1)]; }
 
-  void add(std::int32_t scope, std::int32_t at, std::string_view source, std::int32_t child) {
+  void add(std::int32_t scope, std::int32_t at, std::int32_t binding, std::int32_t child) {
     Frame& f = frame(scope);
     // A line that runs again in a loop joins its last run: what each turn hands to the next is used there anyway.
-    if (!f.lines.empty() && (f.lines.back().source == source && !source.empty())) {
+    if (!f.lines.empty() && f.lines.back().binding == binding && binding >= 0) {
       f.lines.back().last = at;
     } else if (!f.lines.empty() && child >= 0 && f.last_child == child) {
       f.lines.back().last = at;
     } else {
-      f.lines.push_back({at, at, source});
+      f.lines.push_back({at, at, binding});
     }
     f.last_child = child;
   }
@@ -106,17 +109,17 @@ class Frames {
   void split_turns(Frame& f, std::int32_t scope) const {
     std::vector<Line> lines;
     for (const Line& line : f.lines) {
-      const Statement s = parse_statement(line.source);
+      const Binding& s = binding(line);
       const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(),
                                                               [](const auto& names) { return names.size() == 1; });
-      const std::size_t period = !one_name ? 0 : calls_one_module(scope, line, s.value) ? 1 : period_of(scope, line);
+      const std::size_t period = !one_name ? 0 : calls_one_module(scope, line) ? 1 : period_of(scope, line);
       if (period == 0) {
         lines.push_back(line);
         continue;
       }
       const std::vector<Item> items = items_of(scope, line);
       for (std::size_t i = 0; i < items.size(); i += period)
-        lines.push_back({items[i].first, items[i + period - 1].last, line.source});
+        lines.push_back({items[i].first, items[i + period - 1].last, line.binding});
     }
     f.lines = std::move(lines);
   }
@@ -146,13 +149,10 @@ class Frames {
     return items;
   }
 
-  /// A line such as nn.Sequential's "input = module(input)": one call, of a local name, that only modules answered. It
-  /// calls one module per turn, whatever their order looks like.
-  bool calls_one_module(std::int32_t scope, const Line& line, std::string_view value) const {
-    const auto open = value.find('(');
-    if (open == std::string_view::npos || value.find('(', open + 1) != std::string_view::npos || value.back() != ')')
-      return false;
-    if (value.substr(0, open).find('.') != std::string_view::npos) return false;
+  /// A line such as nn.Sequential's "input = module(input)" that only modules answered: one module per turn, whatever
+  /// their order looks like.
+  bool calls_one_module(std::int32_t scope, const Line& line) const {
+    if (!binding(line).calls_local) return false;
     for (std::int32_t at = line.first; at <= line.last; ++at)
       if (tape_.calls[static_cast<std::size_t>(at)].scope == scope) return false;
     return true;
@@ -170,37 +170,37 @@ class Frames {
     return 0;
   }
 
-  /// "skips = [self.inc(x)]" followed somewhere by "skips.pop()": the name holds the list, which gives its elements
-  /// away.
-  static bool gives_away(const Frame& f, std::string_view name, std::string_view value) {
-    if (value.empty() || value.front() != '[') return false;
-    const std::string pop = std::string(name) + ".pop(";
-    return std::any_of(f.lines.begin(), f.lines.end(),
-                       [&](const Line& l) { return l.source.find(pop) != std::string_view::npos; });
+  /// The name holds a list that gives its elements away somewhere in the frame.
+  bool gives_away(const Frame& f, const std::string& name, const Binding& made_by) const {
+    return made_by.makes_list && std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
+             const auto& pops = binding(l).pops;
+             return std::find(pops.begin(), pops.end(), name) != pops.end();
+           });
   }
 
-  static void parse(Frame& f) {
+  void follow_names(Frame& f) const {
     const std::int32_t end = f.lines.back().last;
     f.rebound.resize(f.lines.size());
     std::unordered_map<std::string_view, std::int32_t> next;  // where a name is bound next
     for (std::size_t i = f.lines.size(); i-- > 0;) {
-      const Statement s = parse_statement(f.lines[i].source);
+      const Binding& s = binding(f.lines[i]);
       std::size_t width = 0;
       for (const auto& names : s.targets) width = std::max(width, names.size());
       f.rebound[i].assign(width, -1);
       for (const auto& names : s.targets)
         for (std::size_t k = 0; k < width; ++k) {
-          if (gives_away(f, names[0], s.value)) continue;
+          if (gives_away(f, names[0], s)) continue;
           const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
           // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
           f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);
         }
       for (const auto& names : s.targets)
-        for (std::string_view name : names) next[name] = f.lines[i].last;
+        for (const std::string& name : names) next[name] = f.lines[i].last;
     }
   }
 
   const Tape& tape_;
+  const Binding no_names_{};
   std::vector<Frame> frames_;  ///< [0] is the program outside of all modules
   std::vector<int> depth_;
 };
@@ -210,26 +210,10 @@ bool is_recurrent(std::string_view op) {
          op == "aten::rnn_relu.input";
 }
 
-/// Names inside of plain functions are not in the file. Where one holds something large that the function's next op has
-/// used up, it is listed here: the text by which a line calls the function, and the op whose result the name holds (the
-/// first of its kind on the line).
-struct FunctionName {
-  std::string_view called, op;
-};
-constexpr FunctionName function_names[] = {
-    {"self.bn_function(", "aten::cat"},  // torchvision densenet.py: concated_features
-    // torchvision swin_transformer.py: qkv, q and attn
-    {"shifted_window_attention(", "aten::linear"},
-    {"shifted_window_attention(", "aten::mul.Tensor"},
-    {"shifted_window_attention(", "aten::softmax.int"},
-    {"F.multi_head_attention_forward(",
-     "aten::contiguous"},  // torch/nn/functional.py: q, k and v, views of one projection
-};
-
-bool held_by_function(std::string_view source, std::string_view op) {
-  return std::any_of(std::begin(function_names), std::end(function_names), [&](const FunctionName& f) {
-    return op == f.op && source.find(f.called) != std::string_view::npos;
-  });
+/// The module `owner` returns what the module `child` in it has made.
+bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child) {
+  return fact_of_child("returned_by_owner", tape.scopes[static_cast<std::size_t>(owner)].module_class,
+                       tape.scopes[static_cast<std::size_t>(child)].path) != nullptr;
 }
 
 }  // namespace
@@ -241,6 +225,7 @@ void mark_last_uses(Tape& tape) {
     std::int32_t born = -1, last = -1;
     std::int32_t top = -1;  ///< frame that sees the definition and all uses
     bool kept = false;
+    bool released = false;  ///< by Call::releases
   };
   std::vector<Life> lives(tape.values.size());
   const auto at_index = [](ValueId id) { return static_cast<std::size_t>(id.index); };
@@ -258,21 +243,21 @@ void mark_last_uses(Tape& tape) {
     for (ValueId id : call.outputs)
       if (id.valid())
         lives[at_index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
-                               recurrent ? frames.parent(call.scope) : call.scope, false};
+                               recurrent ? frames.parent(call.scope) : call.scope, false, false};
   }
+  for (const Call& call : tape.calls)
+    for (ValueId id : call.releases) lives[at_index(id)].released = true;
   for (ValueId id : tape.outputs)
     if (id.valid()) lives[at_index(id)].kept = true;
-  // transformers' encoder-decoder models return the encoder's result as well (Seq2SeqModelOutput), though nothing of
-  // the graph reads it any more.
+  // Some modules return a result of a module inside of them that nothing of the graph reads any more.
   std::int64_t by_class = 0, by_function = 0, by_line = 0;
   for (Life& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
-    if (owner.parent < 0 || !owner.module_class.starts_with("transformers.") || !owner.module_class.ends_with("Model"))
-      continue;
+    if (owner.parent < 0) continue;
     std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
     while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
-    if (child != l.top && tape.scopes[static_cast<std::size_t>(child)].path.ends_with(".encoder")) {
+    if (child != l.top && returned_by_owner(tape, l.top, child)) {
       l.top = owner.parent;
       ++by_class;
     }
@@ -306,7 +291,8 @@ void mark_last_uses(Tape& tape) {
     const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) ==
                                         frames.line(l.top, line).last;
     const std::string& op = tape.calls[static_cast<std::size_t>(l.born)].op;
-    if (held_by_function(frames.line(l.top, line).source, op)) {
+    const auto& held = frames.binding(frames.line(l.top, line)).held;
+    if (std::find(held.begin(), held.end(), op) != held.end()) {
       bool first = true;
       for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i)
         first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
@@ -315,8 +301,10 @@ void mark_last_uses(Tape& tape) {
     const std::int32_t without_names = until;
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     by_line += until > without_names;
-    if (!l.kept) tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
+    if (!l.kept && !l.released)
+      tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
+  for (Call& call : tape.calls) call.last_uses.insert(call.last_uses.end(), call.releases.begin(), call.releases.end());
   // The pass runs again after every change of the tape: only its last word counts.
   std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
   const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <string_view>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
 #include "estimators/tape/uses.h"
 
@@ -9,8 +9,19 @@ namespace memplan {
 
 namespace {
 
-constexpr std::array builders{"create_causal_mask(", "create_bidirectional_mask(", "_create_attention_masks(",
-                              "_update_causal_mask("};
+/// The line calls a function that builds masks only because it is traced.
+bool builds_mask(std::string_view source) {
+  const auto& known = library_facts("masks_while_traced");
+  return std::any_of(known.begin(), known.end(),
+                     [&](const LibraryFact& f) { return source.find(f.subject + "(") != std::string_view::npos; });
+}
+
+/// The line stands in a library that has such functions.
+bool in_such_library(std::string_view source) {
+  const auto& known = library_facts("masks_while_traced");
+  return std::any_of(known.begin(), known.end(),
+                     [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
+}
 
 class Masks {
  public:
@@ -23,8 +34,7 @@ class Masks {
   void run() {
     std::int64_t masks = 0, heads = 0;
     for (Call& call : tape_.calls) {
-      if (call.op != "aten::scaled_dot_product_attention" || !call.source.starts_with("transformers/") ||
-          call.args.size() < 4)
+      if (call.op != "aten::scaled_dot_product_attention" || !in_such_library(call.source) || call.args.size() < 4)
         continue;
       const auto* mask = std::get_if<ValueId>(&call.args[3].value);
       if (!mask) continue;
@@ -74,8 +84,7 @@ class Masks {
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       if (call.op.starts_with("aten::sym_size")) continue;
       seen.push_back(i);
-      built = built || std::any_of(builders.begin(), builders.end(),
-                                   [&](const char* b) { return call.source.find(b) != std::string::npos; });
+      built = built || builds_mask(call.source);
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
       // A sliding window compares once more; eager code drops that mask only for short sequences.
       if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") return std::nullopt;

@@ -1,11 +1,8 @@
-// Passes over a tape that every frontend shares.
+// Passes that put back what exporters lose; the table of restore.h says in which order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "estimators/tape/tape.h"
 
@@ -13,20 +10,11 @@ namespace memplan {
 
 enum class Precision : std::uint8_t;
 
-/// Shell globs over whole names: '*' any run, '?' one character.
-bool matches_glob(std::string_view text, std::string_view glob);
-
-/// Parameters whose name matches one of the globs take no gradient. Failure(usage) for a glob that matches none.
-void freeze(Tape& tape, const std::vector<std::string>& globs);
-
-/// Parameters that the file itself calls frozen: names separated by spaces (the file's metadata "memplan.frozen").
-void freeze_listed(Tape& tape, std::string_view names);
-
 /// Puts back what functionalization took away: `out += identity` and nn.ReLU(inplace=True) become in-place ops. By
-/// the line of Python where a call stands; for modules by `listed`, paths separated by spaces (the file's metadata
-/// "memplan.inplace"), and by the table data/aten/inplace_modules.json of what libraries construct with inplace=True.
-/// What was changed is added to Tape::recovered.
-void recover_inplace(Tape& tape, std::string_view listed);
+/// the line of Python where a call stands; for modules by Exported::inplace_modules and by the table
+/// data/aten/inplace_modules.json of what libraries construct with inplace=True. What was changed is added to
+/// Tape::recovered.
+void recover_inplace(Tape& tape);
 
 /// What model.eval() and no_grad change beyond dropout and batch norm in a graph that was exported in training mode:
 /// StochasticDepth and DropPath return their input; nn.MultiheadAttention takes its fast path (not under autocast).

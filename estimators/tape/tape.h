@@ -14,6 +14,7 @@
 
 #include "estimators/base/dtype.h"
 #include "estimators/base/evidence.h"
+#include "estimators/setup/bound_dim.h"
 
 namespace memplan {
 
@@ -56,6 +57,21 @@ struct TapeValue {
   bool keeps_dtype = false;  ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
 };
 
+/// What one statement of a frame (a module's forward) does with the frame's names, as far as they keep tensors alive.
+/// Calls and modules that follow each other with the same binding are one run of that statement. Read from lines of
+/// Python (restore/names.h), or set by a pass that puts calls in.
+struct Binding {
+  /// Names that get the results, one list per `=`: "a = b, c = f()" is {a}, {b, c}. A name holds its tensor until it is
+  /// bound again or the frame returns. Empty: results go with their last use.
+  std::vector<std::vector<std::string>> targets;
+  bool calls_local = false;       ///< all it does is call a local name, "x = module(x)": a loop's turn calls one module
+  bool makes_list = false;        ///< its value is a list, "skips = [self.inc(x)]"
+  std::vector<std::string> pops;  ///< lists that give an element away here: "x = up(x, skips.pop())"
+  /// Ops of a plain function called here whose first result a name inside of that function holds until the statement
+  /// ends.
+  std::vector<std::string> held;
+};
+
 /// One level of nn.Module nesting around a call: its path ("layer1.0.conv1") and class ("torch.nn.Conv2d").
 struct Scope {
   std::string path;
@@ -63,6 +79,7 @@ struct Scope {
   std::int32_t parent = -1;  ///< index into Tape::scopes, -1 for the root
   std::int32_t call = 0;     ///< numbers repeated calls of the same module
   std::string source;        ///< the caller's line: "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
+  std::int32_t binding = -1;  ///< index into Tape::bindings: the caller's statement
 };
 
 struct Call {
@@ -70,13 +87,19 @@ struct Call {
   std::vector<Arg> args;
   std::vector<std::pair<std::string, Arg>> kwargs;
   std::vector<ValueId> outputs;
-  std::int32_t scope = -1;   ///< index into Tape::scopes
-  std::string source;        ///< "torchvision/models/resnet.py:92 out = self.conv1(x)"; may be empty
-  bool no_autocast = false;  ///< the module runs it with autocast off
-  bool unknown = false;      ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  std::int32_t scope = -1;  ///< index into Tape::scopes
+  /// "torchvision/models/resnet.py:92 out = self.conv1(x)", or a place alone, "peft/tuners/lora/layer.py:1102", where
+  /// a transform knows the library's line; may be empty. Never made up.
+  std::string source;
+  std::int32_t binding = -1;  ///< index into Tape::bindings: the statement that makes it; -1: results are temporaries
+  bool no_autocast = false;   ///< the module runs it with autocast off
+  bool unknown = false;       ///< the frontend knows no ATen op for it: outputs take `known_shapes`
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
   std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;
-  /// Values whose Python name goes out of scope once this call has returned (tape/lifetimes.h).
+  /// Values that are known to be let go once this call has returned, whatever bindings say: for frontends that saw the
+  /// program run, and for transforms that know when. mark_last_uses takes them over.
+  std::vector<ValueId> releases;
+  /// Values whose last reference goes once this call has returned: computed by mark_last_uses (restore/lifetimes.h).
   std::vector<ValueId> last_uses;
 };
 
@@ -87,6 +110,12 @@ struct Recovery {
   std::int64_t count = 0;
   Evidence evidence = Evidence::proven_by_file;
   About about = About::op;
+};
+
+/// What the file says of its program, for the passes that restore what its exporter lost.
+struct Exported {
+  bool functional = true;                    ///< in-place ops were taken out
+  std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
 };
 
 /// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of
@@ -101,18 +130,27 @@ struct Tape {
   std::vector<TapeValue> values;
   std::vector<Call> calls;
   std::vector<Scope> scopes;
+  std::vector<Binding> bindings;
   std::vector<ValueId> inputs;      ///< user inputs, in the order of the model's signature
   std::vector<ValueId> parameters;  ///< in registration order where the file tells it
   std::vector<ValueId> buffers;
   std::vector<ValueId> outputs;
   std::vector<CheckpointRegion>
-      checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
+      checkpoints;             ///< ascending; those inside of another one follow it, others never overlap
+  std::vector<BoundDim> dims;  ///< in the order of the inputs
+  Exported exported;
   std::vector<Recovery> recovered;
   Notes notes;  ///< what was put back, taken for granted or found on the way
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));
     return ValueId{static_cast<std::int32_t>(values.size() - 1)};
+  }
+  /// A statement that binds its results to `names` ("q, k" is {q, k}), as an index for Call::binding.
+  std::int32_t add_binding(std::vector<std::string> names) {
+    bindings.emplace_back();
+    if (!names.empty()) bindings.back().targets.push_back(std::move(names));
+    return static_cast<std::int32_t>(bindings.size() - 1);
   }
 };
 

@@ -79,29 +79,6 @@ std::vector<ValueId> ids_from_json(const json& j, std::size_t values) {
   return ids;
 }
 
-std::string arg_text(const Tape& tape, const Arg& arg) {
-  struct Visitor {
-    const Tape& tape;
-    std::string operator()(Arg::None) const { return "None"; }
-    std::string operator()(ValueId id) const {
-      if (!id.valid()) return "_";
-      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-      return v.kind == ValueKind::computed ? fmt::format("%{}", v.name) : v.name;
-    }
-    std::string operator()(std::int64_t n) const { return std::to_string(n); }
-    std::string operator()(double d) const { return fmt::format("{}", d); }
-    std::string operator()(bool b) const { return b ? "True" : "False"; }
-    std::string operator()(const std::string& s) const { return fmt::format("'{}'", s); }
-    std::string operator()(DType d) const { return std::string(name_of(d)); }
-    std::string operator()(const Arg::List& list) const {
-      std::string out = "[";
-      for (const Arg& a : list) out += (out.size() > 1 ? ", " : "") + std::visit(*this, a.value);
-      return out + "]";
-    }
-  };
-  return std::visit(Visitor{tape}, arg.value);
-}
-
 }  // namespace
 
 json to_json(const Tape& tape) {
@@ -252,44 +229,6 @@ Tape tape_from_json(const json& root) try {
   return tape;
 } catch (const json::exception& e) {
   fail_input(fmt::format("a tape's JSON is not as expected: {}", e.what()));
-}
-
-std::string to_text(const Tape& tape) {
-  std::string out;
-  for (const TapeValue& v : tape.values)
-    if (v.kind != ValueKind::computed)
-      out += fmt::format("{} {} {}{}{}{}\n", kind_names[static_cast<int>(v.kind)], v.name, name_of(v.dtype),
-                         fmt::format("[{}]", fmt::join(v.sizes, ", ")),
-                         v.kind == ValueKind::parameter && !v.requires_grad ? " frozen" : "",
-                         v.same_storage_as.valid()
-                             ? " tied to " + tape.values[static_cast<std::size_t>(v.same_storage_as.index)].name
-                             : "");
-  for (const Call& c : tape.calls) {
-    std::string line;
-    for (ValueId id : c.outputs) line += (line.empty() ? "" : ", ") + arg_text(tape, {id});
-    line += fmt::format(" = {}(", c.op);
-    bool first = true;
-    for (const Arg& a : c.args) line += (first ? "" : ", ") + arg_text(tape, a), first = false;
-    for (const auto& [name, a] : c.kwargs)
-      line += fmt::format("{}{}={}", first ? "" : ", ", name, arg_text(tape, a)), first = false;
-    line += ")";
-    if (c.unknown) line += " UNKNOWN";
-    if (!c.last_uses.empty()) {
-      line += " del";
-      for (ValueId id : c.last_uses) line += ' ' + arg_text(tape, {id});
-    }
-    if (c.scope >= 0) {
-      const Scope& s = tape.scopes[static_cast<std::size_t>(c.scope)];
-      line += fmt::format("  # {}{}", s.path, s.call ? fmt::format("#{}", s.call) : "");
-    }
-    if (!c.source.empty()) line += "  " + c.source;
-    out += line + "\n";
-  }
-  for (ValueId id : tape.outputs) out += "return " + arg_text(tape, {id}) + "\n";
-  for (const Recovery& r : tape.recovered) out += fmt::format("recovered {} x{} from {}\n", r.op, r.count, r.from);
-  for (const Fact& n : tape.notes)
-    if (!n.code.empty()) out += fmt::format("{}: {}\n", n.code, n.text);
-  return out;
 }
 
 }  // namespace memplan

@@ -1,8 +1,8 @@
-// The text form of a Tape: JSON, for tests, tools and other processes.
+// A Tape as JSON, for other processes: what running it needs. Names, their bindings and what the file said of itself
+// stay behind; tape_text.h has all of it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "estimators/tape/tape.h"
 
@@ -14,8 +14,5 @@ nlohmann::json to_json(const Tape& tape);
 
 /// The reverse. Failure(input) naming what is wrong: unknown dtypes, ids outside the tape, missing fields.
 Tape tape_from_json(const nlohmann::json& json);
-
-/// One call per line, "%12 = aten::linear(%11, fc.weight, fc.bias)  # layer source", for people.
-std::string to_text(const Tape& tape);
 
 }  // namespace memplan

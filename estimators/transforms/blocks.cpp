@@ -6,7 +6,8 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
-#include "estimators/restore/passes.h"
+#include "estimators/base/text.h"
+#include "estimators/facts/libraries.h"
 
 namespace memplan {
 
@@ -36,7 +37,7 @@ std::set<std::int32_t> repeated_modules(const Tape& tape) {
   std::map<std::pair<std::string_view, std::string_view>, std::set<std::string_view>> members;
   for (std::size_t i = 0; i < tape.scopes.size(); ++i) {
     const Scope& s = tape.scopes[i];
-    if (s.module_class.rfind("torch.nn.modules.container.", 0) == 0) continue;  // what it contains are the blocks
+    if (fact_of_class("container", s.module_class)) continue;  // what it contains are the blocks
     if (without_number(s.path).size() == s.path.size() || !parents.count(static_cast<std::int32_t>(i))) continue;
     members[{without_number(s.path), s.module_class}].insert(s.path);
   }

@@ -1,5 +1,7 @@
 #include "estimators/transforms/context_parallel.h"
 
+#include <fmt/format.h>
+
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/setup/field.h"
@@ -23,6 +25,22 @@ ValueId gathered(Tape& tape, std::vector<Call>& calls, ValueId id, std::int64_t 
 }
 
 }  // namespace
+
+void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& sizes) {
+  bool any = false;
+  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+    const auto at = sizes.find(dim.name);
+    if (!dim.sequence || at == sizes.end()) continue;
+    any = true;
+    if (at->second % ranks != 0)
+      fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
+           setting(Field::context_parallel), "use a divisor of the sequence");
+    at->second /= ranks;
+  }
+  if (!any)
+    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", setting(Field::context_parallel),
+         "export it with a dynamic sequence length, or leave " + setting(Field::context_parallel) + " out");
+}
 
 void gather_keys_and_values(Tape& tape, std::int64_t ranks) {
   std::vector<Call> before = std::move(tape.calls), after;

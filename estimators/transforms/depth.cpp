@@ -172,6 +172,9 @@ std::optional<Tape> with_blocks(const Tape& tape, std::int64_t blocks) {
   Tape out;
   out.values = tape.values;
   out.scopes = tape.scopes;
+  out.bindings = tape.bindings;
+  out.dims = tape.dims;
+  out.exported = tape.exported;
   out.inputs = tape.inputs, out.parameters = tape.parameters, out.buffers = tape.buffers;
   out.recovered = tape.recovered, out.notes = tape.notes;
   bool missed = false;

@@ -7,6 +7,9 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/base/text.h"
+#include "estimators/facts/libraries.h"
+#include "estimators/restore/lifetimes.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
@@ -22,8 +25,10 @@ struct Layer {
   std::int64_t in = 0, out = 0;
 };
 
-bool is_linear(std::string_view module_class) {
-  return module_class == "torch.nn.modules.linear.Linear" || module_class == "transformers.pytorch_utils.Conv1D";
+/// What peft puts in the place of a linear layer.
+const std::string& adapter_class(std::string_view kind) {
+  const auto& known = library_facts("adapter");
+  return std::find_if(known.begin(), known.end(), [&](const LibraryFact& f) { return f.detail == kind; })->subject;
 }
 
 std::size_t at(ValueId id) { return static_cast<std::size_t>(id.index); }
@@ -35,7 +40,9 @@ std::vector<Layer> linear_layers(const Tape& tape) {
     const std::int32_t scope = tape.calls[i].scope;
     std::size_t end = i + 1;
     while (end < tape.calls.size() && tape.calls[end].scope == scope) ++end;
-    if (scope >= 0 && is_linear(tape.scopes[static_cast<std::size_t>(scope)].module_class)) {
+    const LibraryFact* linear =
+        scope < 0 ? nullptr : fact_of_class("linear", tape.scopes[static_cast<std::size_t>(scope)].module_class);
+    if (linear) {
       Layer l;
       l.scope = scope;
       l.first = static_cast<std::int32_t>(i);
@@ -55,7 +62,7 @@ std::vector<Layer> linear_layers(const Tape& tape) {
       if (!last.outputs.empty()) l.output = last.outputs.front();
       if (l.weight.valid() && l.input.valid() && l.output.valid()) {
         const TapeValue& w = tape.values[at(l.weight)];
-        const bool transposed = tape.scopes[static_cast<std::size_t>(scope)].module_class.ends_with("Conv1D");
+        const bool transposed = linear->detail == "transposed";
         l.in = w.sizes[transposed ? 0 : 1];
         l.out = w.sizes[transposed ? 1 : 0];
         layers.push_back(l);
@@ -136,8 +143,6 @@ class Adapters {
   }
 
  private:
-  static constexpr const char* file = "peft/tuners/lora/layer.py";
-
   ValueId now(ValueId id) const {
     const auto it = renamed_.find(id);
     return it == renamed_.end() ? id : it->second;
@@ -148,28 +153,34 @@ class Adapters {
     tape_.calls.push_back(std::move(call));
   }
 
-  std::int32_t add_scope(std::int32_t parent, std::string path, std::string module_class, std::string source) {
+  /// A statement of peft's layers: the name that it binds, which may be none, and where it stands.
+  struct Line {
+    std::string place;
+    std::int32_t binding = -1;
+  };
+  Line line(const char* place, const char* name) { return {place, tape_.add_binding({name})}; }
+
+  std::int32_t add_scope(std::int32_t parent, std::string path, std::string module_class, Line caller) {
     Scope s;
     s.path = std::move(path);
     s.module_class = std::move(module_class);
     s.parent = parent;
-    s.source = std::move(source);
-    tape_.scopes.push_back(std::move(s));
+    s.source = std::move(caller.place);
+    s.binding = caller.binding;
+    tape_.scopes.push_back(s);
     return static_cast<std::int32_t>(tape_.scopes.size() - 1);
   }
 
   std::int32_t base_scope(const Layer& l, const std::string& path) {
     const std::string inner = tape_.scopes[static_cast<std::size_t>(l.scope)].module_class;
-    tape_.scopes[static_cast<std::size_t>(l.scope)].module_class =
-        lora_.quantized ? "peft.tuners.lora.bnb.Linear4bit" : "peft.tuners.lora.layer.Linear";
+    tape_.scopes[static_cast<std::size_t>(l.scope)].module_class = adapter_class(lora_.quantized ? "packed" : "plain");
     for (ValueId id : {l.weight, l.bias})
       if (id.valid()) {
         std::string& name = tape_.values[at(id)].name;
         if (name.starts_with(path + ".") && !name.starts_with(path + ".base_layer."))
           name.insert(path.size(), ".base_layer");
       }
-    return add_scope(l.scope, path + ".base_layer", inner,
-                     fmt::format("{}:1088 result = self.base_layer(x, *args, **kwargs)", file));
+    return add_scope(l.scope, path + ".base_layer", inner, line("peft/tuners/lora/layer.py:1088", "result"));
   }
 
   ValueId parameter(const std::string& name, std::vector<std::int64_t> sizes) {
@@ -182,14 +193,15 @@ class Adapters {
     return tape_.add_value(std::move(v));
   }
 
-  ValueId emit(std::string op, std::vector<Arg> args, std::int32_t scope, std::string source, std::string name) {
+  ValueId emit(std::string op, std::vector<Arg> args, std::int32_t scope, Line at, std::string name) {
     TapeValue v;
     v.name = std::move(name);
     Call c;
     c.op = std::move(op);
     c.args = std::move(args);
     c.scope = scope;
-    c.source = std::move(source);
+    c.source = std::move(at.place);
+    c.binding = at.binding;
     c.outputs = {tape_.add_value(std::move(v))};
     tape_.calls.push_back(c);
     return c.outputs.front();
@@ -217,27 +229,24 @@ class Adapters {
       b = parameter(path + ".lora_B.default.weight", {l.out, lora_.rank});
       after_[at(l.bias.valid() ? l.bias : l.weight)] = {a, b};
     }
-    const std::string sum = packed
-                                ? "peft/tuners/lora/bnb.py:613 output = lora_B(lora_A(dropout(x))) * scaling"
-                                : fmt::format("{}:1102 result = result + lora_B(lora_A(dropout(x))) * scaling", file);
+    // result = result + lora_B(lora_A(dropout(x))) * scaling, in two statements where weights are packed
+    const Line sum =
+        packed ? line("peft/tuners/lora/bnb.py:613", "output") : line("peft/tuners/lora/layer.py:1102", "result");
     const bool amp = precision_ == Precision::amp_bf16 || precision_ == Precision::amp_fp16,
                lower = result_dtype() != DType::float32;
     const ValueId base = now(l.output);
     ValueId x = now(l.input), result = base;
     if (packed)
-      result =
-          emit("aten::clone", {{result}}, l.scope, "peft/tuners/lora/bnb.py:585 result = result.clone()", "result");
+      result = emit("aten::clone", {{result}}, l.scope, line("peft/tuners/lora/bnb.py:585", "result"), "result");
     // Without autocast, and in lora.Linear always, the input follows the adapter's dtype.
     if (lower && !(packed && amp))
-      x = emit("aten::to.dtype", {{x}, {DType::float32}}, l.scope,
-               fmt::format("{}:1100 x = self._cast_input_dtype(x, lora_A.weight.dtype)", file), "x");
+      x = emit("aten::to.dtype", {{x}, {DType::float32}}, l.scope, line("peft/tuners/lora/layer.py:1100", "x"), "x");
     ValueId h = x;
     if (lora_.dropout > 0)
       h = emit("aten::dropout", {{h}, {lora_.dropout}, {true}},
                add_scope(l.scope, path + ".lora_dropout.default", "torch.nn.modules.dropout.Dropout", sum),
-               "torch/nn/modules/dropout.py:73 return F.dropout(input, self.p, self.training, self.inplace)",
-               "dropout");
-    const std::string linear = "torch/nn/modules/linear.py:134 return F.linear(input, self.weight, self.bias)";
+               Line{"torch/nn/modules/dropout.py:73"}, "dropout");
+    const Line linear{"torch/nn/modules/linear.py:134"};
     h = emit("aten::linear", {{h}, {a}},
              add_scope(l.scope, path + ".lora_A.default", "torch.nn.modules.linear.Linear", sum), linear, "lora_A");
     h = emit("aten::linear", {{h}, {b}},
@@ -245,15 +254,15 @@ class Adapters {
     h = emit("aten::mul.Tensor", {{h}, {2.0}}, l.scope, sum, "scaled");
     if (packed) {
       if (lower && !amp)
-        h = emit("aten::to.dtype", {{h}, {result_dtype()}}, l.scope,
-                 "peft/tuners/lora/bnb.py:622 output = output.to(expected_dtype)", "output");
-      result = emit("aten::add.Tensor", {{result}, {h}}, l.scope,
-                    "peft/tuners/lora/bnb.py:623 result = result + output", "result");
+        h = emit("aten::to.dtype", {{h}, {result_dtype()}}, l.scope, line("peft/tuners/lora/bnb.py:622", "output"),
+                 "output");
+      result =
+          emit("aten::add.Tensor", {{result}, {h}}, l.scope, line("peft/tuners/lora/bnb.py:623", "result"), "result");
     } else {
       result = emit("aten::add.Tensor", {{result}, {h}}, l.scope, sum, "result");
       if (lower)
         result = emit("aten::to.dtype", {{result}, {result_dtype()}}, l.scope,
-                      fmt::format("{}:1113 result = result.to(torch_result_dtype)", file), "result");
+                      line("peft/tuners/lora/layer.py:1113", "result"), "result");
     }
     renamed_[l.output] = result;
   }
@@ -285,9 +294,7 @@ class Adapters {
     c.op = "bitsandbytes::linear_4bit";
     c.args = {{l.input}, {l.weight}, l.bias.valid() ? Arg{l.bias} : Arg{}, {l.out}};
     c.scope = scope;
-    c.source =
-        "bitsandbytes/nn/modules.py:564 return bnb.matmul_4bit(x, weight, bias=bias, "
-        "quant_state=quant_state).to(inp_dtype)";
+    c.source = "bitsandbytes/nn/modules.py:564";
     c.outputs = {l.output};
     return c;
   }
@@ -315,13 +322,16 @@ class Adapters {
 
 }  // namespace
 
-void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision) { Adapters(tape, lora, precision).run(); }
+void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision) {
+  Adapters(tape, lora, precision).run();
+  mark_last_uses(tape);
+}
 
 std::vector<std::string> adapter_targets(const Tape& tape, const LoraSetup& lora) {
   // The tape may have its adapters already: their base layers then stand one level deeper.
   std::vector<std::string> paths;
   for (const Scope& s : tape.scopes)
-    if (s.module_class.starts_with("peft.tuners.lora.") && std::find(paths.begin(), paths.end(), s.path) == paths.end())
+    if (fact_of_class("adapter", s.module_class) && std::find(paths.begin(), paths.end(), s.path) == paths.end())
       paths.push_back(s.path);
   if (!paths.empty()) return paths;
   for (const std::string& path : chosen_paths(tape, linear_layers(tape), lora.targets)) paths.push_back(path);

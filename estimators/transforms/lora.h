@@ -10,7 +10,7 @@ namespace memplan {
 /// nn.Linear (and Conv1D of transformers) gets lora_A [r, in] and lora_B [out, r], which are trained, and returns
 /// base(x) + lora_B(lora_A(dropout(x))) * scaling. Adapters are fp32 also where the model was converted
 /// (autocast_adapter_dtype). With `quantized` every Linear but the one that makes the logits is 4-bit NormalFloat with
-/// double quantization, as transformers' BitsAndBytesConfig makes it. To be called before mark_last_uses.
+/// double quantization, as transformers' BitsAndBytesConfig makes it. Lifetimes are computed anew.
 /// Failure(usage) for a target that matches no such layer.
 void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision);
 

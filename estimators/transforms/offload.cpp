@@ -77,7 +77,10 @@ void offload_parameters(Tape& tape) {
         }
       here.insert(v.loaded.begin(), v.loaded.end());
       if (v.last == i)
-        for (const auto& [parameter, visitor] : v.loaded) call.last_uses.push_back(visitor);
+        for (const auto& [parameter, visitor] : v.loaded) {
+          call.releases.push_back(visitor);
+          call.last_uses.push_back(visitor);
+        }
     }
     replace_values(call, [&](ValueId id) {
       const auto it = id.valid() ? here.find(static_cast<std::size_t>(id.index)) : here.end();

@@ -69,6 +69,8 @@ class Cutter {
       for (ValueId id : tape_.outputs) need(id);
     s.tape.values = tape_.values;
     s.tape.scopes = tape_.scopes;
+    s.tape.bindings = tape_.bindings;
+    s.tape.dims = tape_.dims;
     s.tape.notes = tape_.notes;
     s.tape.recovered = tape_.recovered;
     std::vector<bool> used(tape_.values.size(), false), only_shape(tape_.values.size(), true);

@@ -27,7 +27,7 @@ TABLE = {
     "graph": "base setup",
     "tape": "base setup",
     "schedule": "base",
-    "restore": "base setup tape",
+    "restore": "base facts setup tape",
     "runtime": "base facts schedule setup tape",
     T + "allocator": "base setup runtime",
     T + "aten": "base facts schedule setup tape",

@@ -5,6 +5,7 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/tape/tape_json.h"
+#include "estimators/tape/tape_text.h"
 
 using namespace memplan;
 
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
   }
   const auto model = load_model(argv[1]);
   if (!model.ok()) return failed(model.error());
-  const auto tape = lower(*model, setup);
+  const auto tape = tape_of(*model, setup);
   if (!tape.ok()) return failed(tape.error());
   std::cout << (json ? to_json(*tape).dump() : to_text(*tape)) << "\n";
 }

@@ -241,7 +241,7 @@ int main() {
       const Device device = device_named(run.value("gpu", "h100"));
       if (setup.parallel.pipeline > 1) {
         // One rank, not the heaviest.
-        const Tape tape = take(lower(*model, setup));
+        const Tape tape = take(tape_of(*model, setup));
         const Schedule schedule =
             run_pipeline_steps(tape, setup, device, run.value("rank", 0), pipeline_shapes(tape, setup, device));
         if (run.value("events", false))
@@ -250,10 +250,10 @@ int main() {
           answer["steps"] =
               peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup, device)), setup, device)));
       } else if (run.value("events", false)) {
-        const Tape tape = take(lower(*model, setup));
+        const Tape tape = take(tape_of(*model, setup));
         answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);
       } else {
-        Tape tape = take(with_planned_checkpoints(take(lower(*model, setup)), setup, device));
+        Tape tape = take(with_planned_checkpoints(take(tape_of(*model, setup)), setup, device));
         TrainingSetup planned = setup;
         planned.checkpoint_optimal = false;
         const Estimate e = take(estimate_tape(tape, planned, device));

@@ -21,7 +21,7 @@ json cost_of(const json& run) {
                     : precision == "bf16"   ? Precision::bf16
                                             : Precision::fp32;
   if (run.value("checkpoint", "") != "") setup.checkpoint = {run["checkpoint"].get<std::string>()};
-  const Tape tape = take(lower(take(load_model(run.at("path").get<std::string>())), setup));
+  const Tape tape = take(tape_of(take(load_model(run.at("path").get<std::string>())), setup));
   const Device device = choose_device("h100-80gb").device;
   const Profile p = take(profile(tape, setup, device));
   json answer{

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   };
   auto model = load_model(argv[1]);
   check(model);
-  auto tape = lower(*model, s);
+  auto tape = tape_of(*model, s);
   check(tape);
   auto schedule = run_steps(*tape, s, device);
   check(schedule);

@@ -52,7 +52,7 @@ void try_file(const std::string& path, const std::string& what, Reached& reached
     TrainingSetup setup;
     setup.batch = 2;
     setup.steps = 1;
-    const auto tape = lower(*model, setup);
+    const auto tape = tape_of(*model, setup);
     if (!tape.ok()) {
       CHECK_MESSAGE(tape.error().kind != ErrorKind::internal, what << ": " << tape.error().what);
     } else {

@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "estimators/frontends/lower.h"
 #include "estimators/pipeline.h"
+#include "estimators/transforms/transforms.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"

@@ -101,7 +101,7 @@ class Builder {
   Result<Tape> tape(TrainingSetup setup = {}) const {
     const auto m = load();
     if (!m.ok()) return m.error();
-    return lower(*m, setup);
+    return tape_of(*m, setup);
   }
 
   ::onnx::ModelProto model;

@@ -42,7 +42,7 @@ TEST_CASE("damaged files end in an error or a tape, quickly") {
       const auto model = catching([&] { return onnx_format::read_model(bytes, name); });
       if (model.ok()) {
         ++loaded;
-        const auto tape = lower(*model, setup);
+        const auto tape = tape_of(*model, setup);
         if (tape.ok())
           ++lowered;
         else

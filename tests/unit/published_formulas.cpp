@@ -1,11 +1,11 @@
 // Figures that others published for transformers, against what the engine makes of a transformer's calls.
 #include <doctest/doctest.h>
 
-#include "estimators/frontends/lower.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/transforms/depth.h"
 #include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/transforms.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"

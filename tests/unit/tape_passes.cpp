@@ -1,50 +1,32 @@
 #include <doctest/doctest.h>
 
 #include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
 #include "estimators/restore/passes.h"
 #include "estimators/restore/statement.h"
 #include "estimators/setup/setup.h"
+#include "estimators/tape/check.h"
+#include "estimators/tape/tape_text.h"
 
 using namespace memplan;
 
 namespace {
 
-/// A tape written call by call; values are told by name.
-struct Passes {
-  Tape tape;
-  std::int32_t scope(const char* path, const char* module_class, std::int32_t parent, const char* source = "") {
-    Scope s;
-    s.path = path;
-    s.module_class = module_class;
-    s.parent = parent;
-    s.source = source;
-    tape.scopes.push_back(s);
-    return static_cast<std::int32_t>(tape.scopes.size() - 1);
-  }
-  ValueId value(const char* name, ValueKind kind = ValueKind::computed) {
-    TapeValue v;
-    v.name = name;
-    v.kind = kind;
-    return tape.add_value(v);
-  }
-  ValueId call(const char* op, std::vector<Arg> args, std::int32_t scope, const char* source, const char* name) {
-    Call c;
-    c.op = op;
-    c.args = std::move(args);
-    c.scope = scope;
-    c.source = source;
-    c.outputs = {value(name)};
-    tape.calls.push_back(c);
-    return c.outputs[0];
-  }
-  /// Index of the call after which the value is gone, -1 when it stays.
-  int gone_after(ValueId id) const {
-    for (std::size_t i = 0; i < tape.calls.size(); ++i)
-      for (ValueId u : tape.calls[i].last_uses)
-        if (u == id) return static_cast<int>(i);
-    return -1;
-  }
-};
+/// The index of the call after which the value of that name is gone, -1 when it stays.
+int gone_after(const Tape& tape, std::string_view name) {
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].last_uses)
+      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+Tape with_lifetimes(std::string_view text) {
+  Tape tape = from_text(text);
+  bind_names(tape);
+  mark_last_uses(tape);
+  check(tape);
+  return tape;
+}
 
 }  // namespace
 
@@ -64,131 +46,184 @@ TEST_CASE("a line of Python is taken apart into its targets") {
 }
 
 TEST_CASE("a name holds its tensor until it is bound again, a temporary goes with its last use") {
-  // def forward(self, x): y = relu(x + x); y = exp(y); return y * y
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const ValueId x = b.value("x", ValueKind::user_input);
-  const ValueId sum = b.call("aten::add.Tensor", {{x}, {x}}, root, "m.py:1 y = relu(x + x)", "sum");
-  const ValueId y1 = b.call("aten::relu", {{sum}}, root, "m.py:1 y = relu(x + x)", "y1");
-  const ValueId y2 = b.call("aten::exp", {{y1}}, root, "m.py:2 y = exp(y)", "y2");
-  const ValueId out = b.call("aten::mul.Tensor", {{y2}, {y2}}, root, "m.py:3 return y * y", "out");
-  b.tape.outputs = {out};
-  mark_last_uses(b.tape);
-  CHECK(b.gone_after(sum) == 1);
-  CHECK(b.gone_after(y1) == 2);
-  CHECK(b.gone_after(y2) == 3);
-  CHECK(b.gone_after(out) == -1);
+  const Tape tape = with_lifetimes(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%sum = aten::add.Tensor(%x, %x) in 0 at "m.py:1 y = relu(x + x)"
+%y1 = aten::relu(%sum) in 0 at "m.py:1 y = relu(x + x)"
+%y2 = aten::exp(%y1) in 0 at "m.py:2 y = exp(y)"
+%out = aten::mul.Tensor(%y2, %y2) in 0 at "m.py:3 return y * y"
+return %out
+)tape");
+  CHECK(gone_after(tape, "sum") == 1);
+  CHECK(gone_after(tape, "y1") == 2);
+  CHECK(gone_after(tape, "y2") == 3);
+  CHECK(gone_after(tape, "out") == -1);
 }
 
 TEST_CASE("an argument lives until the module that got it returns") {
-  // block: h = self.a(x); return self.b(h)   with b: t = exp(x); u = t * 2; return u + 1
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const auto block = b.scope("b", "B", root, "m.py:2 return self.b(h)");
-  const ValueId x = b.value("x", ValueKind::user_input);
-  const ValueId h = b.call("aten::relu", {{x}}, root, "m.py:1 h = self.a(x)", "h");
-  const ValueId t = b.call("aten::exp", {{h}}, block, "b.py:1 t = exp(x)", "t");
-  const ValueId u = b.call("aten::mul.Tensor", {{t}, {std::int64_t{2}}}, block, "b.py:2 u = t * 2", "u");
-  const ValueId out = b.call("aten::add.Tensor", {{u}, {std::int64_t{1}}}, block, "b.py:3 return u + 1", "out");
-  b.tape.outputs = {out};
-  mark_last_uses(b.tape);
-  CHECK(b.gone_after(h) == 3);  // b's argument tuple, although b read it first
-  CHECK(b.gone_after(t) == 3);  // a name of b that is not bound again
-  CHECK(b.gone_after(u) == 3);
+  const Tape tape = with_lifetimes(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 b B in 0 at "m.py:2 return self.b(h)"
+%h = aten::relu(%x) in 0 at "m.py:1 h = self.a(x)"
+%t = aten::exp(%h) in 1 at "b.py:1 t = exp(x)"
+%u = aten::mul.Tensor(%t, 2) in 1 at "b.py:2 u = t * 2"
+%out = aten::add.Tensor(%u, 1) in 1 at "b.py:3 return u + 1"
+return %out
+)tape");
+  CHECK(gone_after(tape, "h") == 3);  // b's argument tuple, although b read it first
+  CHECK(gone_after(tape, "t") == 3);  // a name of b that is not bound again
+  CHECK(gone_after(tape, "u") == 3);
 }
 
 TEST_CASE("a loop binds its name anew in every turn") {
-  // out = zeros; for e in experts: out = out + gate * e   (two ops per turn, three turns)
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const ValueId gate = b.value("gate", ValueKind::user_input);
-  const ValueId zeros = b.call("aten::zeros_like", {{gate}}, root, "m.py:1 out = torch.zeros_like(x)", "zeros");
-  std::vector<ValueId> sums{zeros};
-  const char* line = "m.py:3 out = out + gate * e";
-  for (int turn = 0; turn < 3; ++turn) {
-    const ValueId product = b.call("aten::mul.Tensor", {{gate}, {gate}}, root, line, "product");
-    sums.push_back(b.call("aten::add.Tensor", {{sums.back()}, {product}}, root, line, "sum"));
-  }
-  b.tape.outputs = {sums.back()};
-  mark_last_uses(b.tape);
-  CHECK(b.gone_after(zeros) == 2);
-  CHECK(b.gone_after(sums[1]) == 4);
-  CHECK(b.gone_after(sums[2]) == 6);
+  const Tape tape = with_lifetimes(R"tape(
+input %gate float32 [2]
+scope 0 "" M
+%zeros = aten::zeros_like(%gate) in 0 at "m.py:1 out = torch.zeros_like(x)"
+%p1 = aten::mul.Tensor(%gate, %gate) in 0 at "m.py:3 out = out + gate * e"
+%s1 = aten::add.Tensor(%zeros, %p1) in 0 at "m.py:3 out = out + gate * e"
+%p2 = aten::mul.Tensor(%gate, %gate) in 0 at "m.py:3 out = out + gate * e"
+%s2 = aten::add.Tensor(%s1, %p2) in 0 at "m.py:3 out = out + gate * e"
+%p3 = aten::mul.Tensor(%gate, %gate) in 0 at "m.py:3 out = out + gate * e"
+%s3 = aten::add.Tensor(%s2, %p3) in 0 at "m.py:3 out = out + gate * e"
+return %s3
+)tape");
+  CHECK(gone_after(tape, "zeros") == 2);
+  CHECK(gone_after(tape, "s1") == 4);
+  CHECK(gone_after(tape, "s2") == 6);
 }
 
 TEST_CASE("the results of a line go to its targets in order") {
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const auto attention = b.scope("a", "A", root, "m.py:1 x, _ = self.a(x)");
-  const ValueId in = b.value("in", ValueKind::user_input);
-  const ValueId x = b.call("aten::relu", {{in}}, attention, "a.py:1 return x, None", "x");
-  const ValueId y = b.call("aten::exp", {{x}}, root, "m.py:2 x = exp(x)", "y");
-  const ValueId out = b.call("aten::tanh", {{y}}, root, "m.py:3 return tanh(x)", "out");
-  b.tape.outputs = {out};
-  mark_last_uses(b.tape);
-  CHECK(b.gone_after(x) == 1);  // bound to x, not to the name that is never bound again
+  const Tape tape = with_lifetimes(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 a A in 0 at "m.py:1 x, _ = self.a(x)"
+%x = aten::relu(%in) in 1 at "a.py:1 return x, None"
+%y = aten::exp(%x) in 0 at "m.py:2 x = exp(x)"
+%out = aten::tanh(%y) in 0 at "m.py:3 return tanh(x)"
+return %out
+)tape");
+  CHECK(gone_after(tape, "x") == 1);  // bound to x, not to the name that is never bound again
+}
+
+TEST_CASE("calls that a pass puts in say themselves which name holds their results") {
+  const Tape tape = with_lifetimes(R"tape(
+input %x float32 [2]
+binding 0 {y}
+binding 1 {y}
+scope 0 "" M
+%y1 = aten::exp(%x) in 0 by 0
+%t = aten::relu(%y1) in 0
+%y2 = aten::exp(%t) in 0 by 1
+%out = aten::tanh(%x) in 0
+return %out
+)tape");
+  CHECK(gone_after(tape, "y1") == 2);  // until y is bound again
+  CHECK(gone_after(tape, "t") == 2);   // a temporary
+  CHECK(gone_after(tape, "y2") == 3);  // until the frame returns
+}
+
+TEST_CASE("a list that gives its elements away holds none of them") {
+  const Tape tape = with_lifetimes(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:1 skips = [relu(x)]"
+%b = aten::exp(%a) in 0 at "m.py:2 y = exp(skips.pop())"
+%c = aten::tanh(%b) in 0 at "m.py:3 return tanh(y)"
+return %c
+)tape");
+  CHECK(gone_after(tape, "a") == 1);
+}
+
+TEST_CASE("who saw the program run says where a value goes") {
+  const Tape tape = with_lifetimes(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:1 a = relu(x)"
+%b = aten::exp(%a) in 0 at "m.py:2 b = exp(a)"
+%c = aten::tanh(%b) in 0 releases(%a) at "m.py:3 c = tanh(b)"
+%d = aten::tanh(%c) in 0 at "m.py:4 return tanh(c)"
+return %d
+)tape");
+  CHECK(gone_after(tape, "a") == 2);
+  CHECK(gone_after(tape, "b") == 3);
 }
 
 TEST_CASE("in-place ops come back from the line, from the class and from the file") {
-  Passes b;
-  const auto root = b.scope("", "torchvision.models.resnet.ResNet", -1);
-  const auto block = b.scope("layer1.0", "torchvision.models.resnet.BasicBlock", root);
-  const auto relu = b.scope("layer1.0.relu", "torch.nn.modules.activation.ReLU", block);
-  const auto other = b.scope("head.act", "torch.nn.modules.activation.ReLU", root);
-  const ValueId in = b.value("in", ValueKind::user_input);
-  const ValueId a = b.call("aten::tanh", {{in}}, block, "r.py:1 out = tanh(x)", "a");
-  const ValueId sum = b.call("aten::add.Tensor", {{a}, {in}}, block, "r.py:2 out += identity", "sum");
-  const ValueId r = b.call("aten::relu", {{sum}}, relu, "act.py:1 return F.relu(input, inplace=self.inplace)", "r");
-  const ValueId r2 = b.call("aten::relu", {{r}}, other, "act.py:1 return F.relu(input, inplace=self.inplace)", "r2");
-  b.tape.outputs = {r2};
-  Tape listed = b.tape;
-  recover_inplace(b.tape, "");
-  CHECK(b.tape.calls[1].op == "aten::add_.Tensor");
-  CHECK(b.tape.calls[2].op == "aten::relu_");
-  CHECK(b.tape.calls[3].op == "aten::relu");  // no rule knows the class around it
-  recover_inplace(listed, "head.act other.path");
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" torchvision.models.resnet.ResNet
+scope 1 layer1.0 torchvision.models.resnet.BasicBlock in 0
+scope 2 layer1.0.relu torch.nn.modules.activation.ReLU in 1
+scope 3 head.act torch.nn.modules.activation.ReLU in 0
+%a = aten::tanh(%in) in 1 at "r.py:1 out = tanh(x)"
+%sum = aten::add.Tensor(%a, %in) in 1 at "r.py:2 out += identity"
+%r = aten::relu(%sum) in 2 at "act.py:1 return F.relu(input, inplace=self.inplace)"
+%r2 = aten::relu(%r) in 3 at "act.py:1 return F.relu(input, inplace=self.inplace)"
+return %r2
+)tape");
+  Tape listed = tape;
+  recover_inplace(tape);
+  CHECK(tape.calls[1].op == "aten::add_.Tensor");
+  CHECK(tape.calls[2].op == "aten::relu_");
+  CHECK(tape.calls[3].op == "aten::relu");  // no rule knows the class around it
+  listed.exported.inplace_modules = {"head.act", "other.path"};
+  recover_inplace(listed);
   CHECK(listed.calls[3].op == "aten::relu_");
 }
 
 TEST_CASE("an input of the model is never changed in place") {
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const ValueId in = b.value("in", ValueKind::user_input);
-  b.tape.outputs = {b.call("aten::add.Tensor", {{in}, {in}}, root, "m.py:1 x += x", "sum")};
-  recover_inplace(b.tape, "");
-  CHECK(b.tape.calls[0].op == "aten::add.Tensor");
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+%sum = aten::add.Tensor(%in, %in) in 0 at "m.py:1 x += x"
+return %sum
+)tape");
+  recover_inplace(tape);
+  CHECK(tape.calls[0].op == "aten::add.Tensor");
 }
 
 TEST_CASE("a mask that only tracing builds goes; one that an input tells stays") {
-  for (const bool from_input : {false, true}) {
-    Passes b;
-    const auto root = b.scope("model", "M", -1);
-    const char* line = "transformers/x.py:1 causal_mask = create_causal_mask(";
-    const ValueId q = b.value("q", ValueKind::user_input);
-    const ValueId padding = b.value("attention_mask", ValueKind::user_input);
-    const ValueId positions = b.call("aten::arange", {{std::int64_t{4}}}, root, line, "positions");
-    ValueId mask = b.call("aten::le.Tensor", {{positions}, {positions}}, root, line, "mask");
-    if (from_input) mask = b.call("aten::bitwise_and.Tensor", {{mask}, {padding}}, root, line, "both");
-    const ValueId out = b.call("aten::scaled_dot_product_attention", {{q}, {q}, {q}, {mask}}, root,
-                               "transformers/x.py:2 a = f(", "out");
-    b.tape.outputs = {out};
-    recover_causal_masks(b.tape);
-    const Call& attention = b.tape.calls.back();
-    CHECK(attention.args[3].is_none() == !from_input);
-    CHECK(b.tape.calls.size() == (from_input ? 4u : 1u));
-    if (!from_input) CHECK(std::get<bool>(attention.args[5].value));
-  }
+  const std::string begin = R"tape(
+input %q float32 [1, 2, 4, 8]
+input %attention_mask bool [1, 4]
+scope 0 model M
+%positions = aten::arange(4) in 0 at "transformers/x.py:1 causal_mask = create_causal_mask("
+%mask = aten::le.Tensor(%positions, %positions) in 0 at "transformers/x.py:1 causal_mask = create_causal_mask("
+)tape";
+  const std::string traced = R"tape(
+%out = aten::scaled_dot_product_attention(%q, %q, %q, %mask) in 0 at "transformers/x.py:2 a = f("
+return %out
+)tape";
+  const std::string from_input = R"tape(
+%both = aten::bitwise_and.Tensor(%mask, %attention_mask) in 0 at "transformers/x.py:1 causal_mask = create_causal_mask("
+%out = aten::scaled_dot_product_attention(%q, %q, %q, %both) in 0 at "transformers/x.py:2 a = f("
+return %out
+)tape";
+  Tape gone = from_text(begin + traced);
+  recover_causal_masks(gone);
+  REQUIRE(gone.calls.size() == 1);
+  CHECK(gone.calls[0].args[3].is_none());
+  CHECK(std::get<bool>(gone.calls[0].args[5].value));
+  Tape stays = from_text(begin + from_input);
+  recover_causal_masks(stays);
+  CHECK(stays.calls.size() == 4);
+  CHECK_FALSE(stays.calls.back().args[3].is_none());
 }
 
 TEST_CASE("dropped paths pass their input through in inference") {
-  Passes b;
-  const auto root = b.scope("", "M", -1);
-  const auto drop = b.scope("sd", "torchvision.ops.stochastic_depth.StochasticDepth", root);
-  const ValueId in = b.value("in", ValueKind::user_input);
-  const ValueId noise = b.call("aten::empty.memory_format", {{Arg::List{{std::int64_t{2}}}}}, drop, "", "noise");
-  const ValueId product = b.call("aten::mul.Tensor", {{in}, {noise}}, drop, "", "product");
-  b.tape.outputs = {b.call("aten::relu", {{product}}, root, "", "out")};
-  enter_inference(b.tape, Precision::fp32);
-  REQUIRE(b.tape.calls.size() == 1);
-  CHECK(std::get<ValueId>(b.tape.calls[0].args[0].value) == in);
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 sd torchvision.ops.stochastic_depth.StochasticDepth in 0
+%noise = aten::empty.memory_format([2]) in 1
+%product = aten::mul.Tensor(%in, %noise) in 1
+%out = aten::relu(%product) in 0
+return %out
+)tape");
+  enter_inference(tape, Precision::fp32);
+  REQUIRE(tape.calls.size() == 1);
+  CHECK(std::get<ValueId>(tape.calls[0].args[0].value) == tape.inputs[0]);
 }

@@ -84,7 +84,7 @@ Tape tape_of(const Members& members, const TrainingSetup& setup = {}) {
   const ScratchArchive file(members);
   const auto model = load_model(file.path());
   REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().what));
-  const auto tape = lower(*model, setup);
+  const auto tape = tape_of(*model, setup);
   REQUIRE_MESSAGE(tape.ok(), (tape.ok() ? "" : tape.error().what));
   return *tape;
 }
@@ -93,7 +93,7 @@ Error error_of(const Members& members, const TrainingSetup& setup = {}) {
   const ScratchArchive file(members);
   const auto model = load_model(file.path());
   if (!model.ok()) return model.error();
-  const auto tape = lower(*model, setup);
+  const auto tape = tape_of(*model, setup);
   REQUIRE_FALSE(tape.ok());
   return tape.error();
 }

@@ -62,7 +62,7 @@ std::vector<std::string> ops(json nodes, std::int64_t batch = 3, Mode mode = Mod
   TrainingSetup setup;
   setup.batch = batch;
   setup.mode = mode;
-  const auto tape = lower(model_of(std::move(nodes)), setup);
+  const auto tape = tape_of(model_of(std::move(nodes)), setup);
   REQUIRE_MESSAGE(tape.ok(), (tape.ok() ? "" : tape.error().what));
   std::vector<std::string> out;
   for (const Call& call : tape->calls) out.push_back(call.op);
@@ -72,7 +72,7 @@ std::vector<std::string> ops(json nodes, std::int64_t batch = 3, Mode mode = Mod
 std::string error(json nodes) {
   TrainingSetup setup;
   setup.batch = 3;
-  const auto tape = lower(model_of(std::move(nodes)), setup);
+  const auto tape = tape_of(model_of(std::move(nodes)), setup);
   REQUIRE_FALSE(tape.ok());
   CHECK(tape.error().kind == ErrorKind::input);
   return tape.error().what;

@@ -1,0 +1,49 @@
+#include "estimators/restore/restore.h"
+
+#include <fmt/format.h>
+
+#include "estimators/pipeline.h"
+#include "estimators/restore/casts.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
+#include "estimators/restore/passes.h"
+#include "estimators/setup/run_dtype.h"
+#include "estimators/tape/check.h"
+
+namespace memplan {
+
+namespace {
+
+bool restored_always(const Tape&, const TrainingSetup&) { return true; }
+
+constexpr RestorePass restore_table[] = {
+    {"causal masks", restored_always, [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
+    {"eval mode", [](const Tape&, const TrainingSetup& s) { return s.mode == Mode::inference; },
+     [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
+    {"dead calls", restored_always, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
+    {"in-place ops",
+     [](const Tape& t, const TrainingSetup& s) { return s.inplace_activations && t.exported.functional; },
+     [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
+    {"names", restored_always, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
+    {"casts", restored_always, [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
+    {"model dtype", restored_always, [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
+    // Last: it counts the uses that the others leave.
+    {"lifetimes", restored_always, [](Tape& t, const TrainingSetup&) { mark_last_uses(t); }},
+};
+
+}  // namespace
+
+std::span<const RestorePass> restore_passes() { return restore_table; }
+
+Result<Tape> restore(Tape tape, const TrainingSetup& setup) {
+  return catching([&] {
+    for (const RestorePass& pass : restore_passes()) {
+      if (!pass.when(tape, setup)) continue;
+      pass.run(tape, setup);
+      verify(tape, "restore", pass.name);
+    }
+    return std::move(tape);
+  });
+}
+
+}  // namespace memplan

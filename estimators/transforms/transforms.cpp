@@ -1,0 +1,84 @@
+#include "estimators/transforms/transforms.h"
+
+#include "estimators/base/take.h"
+#include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
+#include "estimators/tape/check.h"
+#include "estimators/transforms/checkpointing.h"
+#include "estimators/transforms/context_parallel.h"
+#include "estimators/transforms/expert_parallel.h"
+#include "estimators/transforms/fp8.h"
+#include "estimators/transforms/frozen.h"
+#include "estimators/transforms/lora.h"
+#include "estimators/transforms/offload.h"
+#include "estimators/transforms/support.h"
+#include "estimators/transforms/tensor_parallel.h"
+
+namespace memplan {
+
+namespace {
+
+Tape checkpointed(Tape tape, const TrainingSetup& setup) {
+  checkpoint_modules(tape, setup.checkpoint);
+  if (!setup.checkpoint_save.empty() && nests(tape))
+    fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
+         setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");
+  return tape;
+}
+
+constexpr Transform transform_table[] = {
+    {"frozen parameters", TransformOf::model, [](const TrainingSetup& s) { return !s.frozen.empty(); },
+     [](Tape t, const TrainingSetup& s) { return freeze(t, s.frozen), t; }},
+    {"adapters", TransformOf::model,
+     [](const TrainingSetup& s) { return s.mode == Mode::training && s.lora.has_value(); },
+     [](Tape t, const TrainingSetup& s) { return add_adapters(t, *s.lora, s.precision), t; }},
+    {"checkpointing", TransformOf::rank, [](const TrainingSetup& s) { return s.mode == Mode::training; }, checkpointed},
+    {"offloaded parameters", TransformOf::rank,
+     [](const TrainingSetup& s) { return s.mode == Mode::inference && s.offload.parameters; },
+     [](Tape t, const TrainingSetup&) { return offload_parameters(t), t; }},
+    {"expert parallelism", TransformOf::rank, [](const TrainingSetup& s) { return s.parallel.expert > 1; },
+     [](Tape t, const TrainingSetup& s) { return share_experts(t, s.parallel.expert), t; }},
+    {"tensor parallelism", TransformOf::rank, [](const TrainingSetup& s) { return s.parallel.tensor > 1; },
+     [](Tape t, const TrainingSetup& s) { return shard_tensors(t, s, Device{}); }},
+    {"context parallelism", TransformOf::rank, [](const TrainingSetup& s) { return s.parallel.context > 1; },
+     [](Tape t, const TrainingSetup& s) { return gather_keys_and_values(t, s.parallel.context), t; }},
+    {"fp8", TransformOf::rank, [](const TrainingSetup& s) { return s.fp8 != Fp8::none; },
+     [](Tape t, const TrainingSetup& s) { return linears_in_fp8(t, s), t; }},
+};
+
+Tape transformed(Tape tape, const TrainingSetup& setup, TransformOf of) {
+  for (const Transform& t : transforms()) {
+    if (t.of != of || !t.applies(setup)) continue;
+    tape = t.apply(std::move(tape), setup);
+    verify(tape, "transform", t.name);
+  }
+  return tape;
+}
+
+}  // namespace
+
+std::span<const Transform> transforms() { return transform_table; }
+
+Result<Tape> transform(Tape tape, const TrainingSetup& setup) {
+  return catching(
+      [&] { return transformed(transformed(std::move(tape), setup, TransformOf::model), setup, TransformOf::rank); });
+}
+
+Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup) {
+  return catching([&] {
+    check_strategies(setup);
+    onnx_format::Dims dims = take(bind(model, setup));
+    if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
+    return transformed(take(restore(take(lower(model, dims, setup)), setup)), setup, TransformOf::model);
+  });
+}
+
+Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
+  return catching([&] { return transformed(std::move(tape), setup, TransformOf::rank); });
+}
+
+Result<Tape> tape_of(const Model& model, const TrainingSetup& setup) {
+  return catching([&] { return take(tape_of_rank(take(tape_of_model(model, setup)), setup)); });
+}
+
+}  // namespace memplan
