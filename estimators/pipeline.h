@@ -35,7 +35,7 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup);
 /// torch.export would have recorded. Failure(input) where only data decide what it does.
 struct Unrolled {
   std::shared_ptr<const torch_export::Program> program;
-  std::vector<Note> notes;
+  Notes notes;
 };
 Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims,
                                const TrainingSetup& setup);

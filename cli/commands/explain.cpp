@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/document.h"
+#include "cli/report/evidence.h"
 #include "cli/report/report.h"
 #include "estimators/estimate/checkpoint_plan.h"
 
@@ -182,6 +183,12 @@ int run_explain(const Options& options) {
   }
   const Study s = study(options);
   const Style style = make_style(options);
+  if (options.evidence) {
+    write_out(
+        options.format == Format::json ? evidence_json(s.estimate).dump(1) + "\n" : evidence_table(s.estimate, style),
+        options.output);
+    return 0;
+  }
   if (options.format == Format::json)
     write_out(as_json(s, options).dump(1) + "\n", options.output);
   else

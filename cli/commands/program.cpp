@@ -9,12 +9,12 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/report/report.h"
-#include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 

@@ -12,6 +12,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/probe.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
@@ -264,7 +265,8 @@ class Planner {
       fail(ErrorKind::usage,
            fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
                        to_human(plan.budget), to_human(best.smallest)),
-           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
+           setting(Field::checkpoint, "optimal"),
+           fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
     plan.peak = best.peak;
     if (!best.nested.empty()) {
       plan.regions = std::move(best.nested);
@@ -394,7 +396,8 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
          plan.regions.empty()
              ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
              : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
-                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
+         Evidence::assumed, About::checkpointing});
     return planned;
   });
 }

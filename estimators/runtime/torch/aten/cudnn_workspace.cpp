@@ -163,7 +163,8 @@ Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int
 }  // namespace
 
 ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view name) {
-  if (p.input.size() != 4) return {Bytes(0), false, "cuDNN's workspace of three-dimensional convolutions is not known"};
+  if (p.input.size() != 4)
+    return {Bytes(0), Evidence::assumed, "cuDNN's workspace of three-dimensional convolutions is not known"};
   int type = 0;
   switch (p.dtype) {
     case DType::float32:
@@ -176,7 +177,7 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
       type = 2;
       break;
     default:
-      return {Bytes(0), false, "cuDNN's workspace for this data type is not known"};
+      return {Bytes(0), Evidence::assumed, "cuDNN's workspace for this data type is not known"};
   }
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
@@ -184,10 +185,10 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
   const auto& [table, lines] = lines_for(architectures(name), sm, shape);
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = look_up(it->second, index, p.input[0]))
-      return {*bytes, table == sm,
-              table == sm ? std::string_view()
+      return {*bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
+              table == sm ? "cuDNN's workspace as its heuristics say"
                           : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
-  return {of_the_nearest(lines, shape, index, p.input[0]), false,
+  return {of_the_nearest(lines, shape, index, p.input[0]), Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }
 

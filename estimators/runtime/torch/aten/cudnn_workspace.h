@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "estimators/base/evidence.h"
 #include "estimators/runtime/torch/aten/tensor.h"
 
 namespace memplan {
@@ -23,8 +24,8 @@ struct ConvProblem {
 
 struct ConvWorkspace {
   Bytes bytes;
-  bool exact = true;     ///< false: nothing is known for this very problem, see `why`
-  std::string_view why;  ///< where the figure comes from instead
+  Evidence evidence = Evidence::recorded;  ///< of the figure
+  std::string_view why;                    ///< where it comes from
 };
 
 /// What cuDNN's heuristics say, from `table`, a file of data/ (LibraryWorkspaces::cudnn_table). "cudnn/workspaces.txt"

@@ -314,14 +314,11 @@ void Run::set_reason(const Tensor& t, std::string_view reason) {
   if (t && t->storage->allocation >= 0) schedule.allocations[t->storage->allocation].reason = intern(reason);
 }
 
-void Run::widen(std::string_view op, std::string_view handling, Bytes bytes) {
-  for (Widening& w : schedule.widenings)
-    if (w.op == op && w.handling == handling) {
-      ++w.count;
-      w.bytes = std::max(w.bytes, bytes);
-      return;
-    }
-  schedule.widenings.push_back({std::string(op), std::string(handling), 1, bytes});
+void Run::note(std::string_view op, About about, Evidence evidence, std::string_view text, std::optional<Effect> off) {
+  Fact fact{{}, std::string(text), evidence, about, std::string(op)};
+  fact.scope = scope;
+  fact.off = off;
+  memplan::note(schedule.notes, std::move(fact));
 }
 
 void Run::empty_cache() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -133,7 +134,8 @@ class Run {
   void label(const Tensor& t, std::int32_t name);
   void set_category(const Tensor& t, Category category);
   void set_reason(const Tensor& t, std::string_view reason);
-  void widen(std::string_view op, std::string_view handling, Bytes bytes);
+  /// Where the bytes of an op come from, and how far off they may be.
+  void note(std::string_view op, About about, Evidence evidence, std::string_view text, std::optional<Effect> off = {});
   /// torch.cuda.empty_cache(): the allocator gives back what no tensor lies in.
   void empty_cache();
 

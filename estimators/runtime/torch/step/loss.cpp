@@ -2,6 +2,7 @@
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -19,7 +20,8 @@ Tensor first_floating(const ValueList& outputs) {
 
 TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
   const Tensor y = first_floating(outputs);
-  if (!y) fail_input("the model has no floating output to take a loss of", {}, "use --mode inference");
+  if (!y)
+    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
   s.loss = setup.loss;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
@@ -29,7 +31,8 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
     s.dtype = y->dtype;
   } else if (s.loss == Loss::cross_entropy) {
     if (y->rank() < 2)
-      fail(ErrorKind::usage, "cross entropy needs an output of classes", "--loss", "use --loss mse or --loss sum");
+      fail(ErrorKind::usage, "cross entropy needs an output of classes", setting(Field::loss),
+           "use " + setting(Field::loss, "mse") + " or " + setting(Field::loss, "sum"));
     s.sizes = y->sizes;
     s.sizes.erase(y->rank() == 4 ? 1 : y->rank() - 1);
   }

@@ -5,6 +5,7 @@
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -323,7 +324,8 @@ std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, c
   OptimizerSetup s = given;
   const OptimizerDefaults& defaults = r.profile.optimizer;
   if (s.impl == Impl::fused && !defaults.fused.count(s.kind))
-    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", setting(Field::optimizer_impl),
+         "use foreach or loop");
   if (s.impl == Impl::automatic) {
     const bool other_package = s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
     s.impl = other_package || defaults.one_by_one.count(s.kind) ? Impl::loop : Impl::foreach;

@@ -9,6 +9,7 @@
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/module_order.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 
@@ -174,7 +175,7 @@ class Fsdp : public ModelWrapper {
     std::set<std::int32_t> scopes;
     // A model without repeated blocks is one unit, unless blocks were asked for.
     if (!setup_.blocks.empty() || !repeated_modules(tape_).empty())
-      scopes = outermost(tape_, named_modules(tape_, globs, "--blocks"));
+      scopes = outermost(tape_, named_modules(tape_, globs, Field::blocks));
     const ScopeSpans spans(tape_);
     std::vector<std::int32_t> ordered(scopes.begin(), scopes.end());
     std::erase_if(ordered, [&](std::int32_t s) { return spans.first[static_cast<std::size_t>(s)] < 0; });
@@ -229,7 +230,7 @@ class Fsdp : public ModelWrapper {
       const TapeValue& v = tape_.values[static_cast<std::size_t>(mine[i].index)];
       const Tensor& full = moved[i];
       if (full->rank() == 0)
-        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), "--fsdp",
+        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), setting(Field::fsdp),
              "make it a vector of one element");
       Param p;
       Dims shard = full->sizes;

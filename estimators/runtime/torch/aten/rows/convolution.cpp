@@ -55,8 +55,10 @@ bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
   const ConvWorkspace found = conv_workspace(problem, pass, r.device.sm(), r.profile.workspaces.cudnn_table);
   // In NCHW the engines copy input and output into a workspace of their layout: these bytes bound what is usually off.
-  if (!found.exact)
-    r.widen(op, found.why, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+  std::optional<Effect> off;
+  if (found.evidence != Evidence::recorded)
+    off = {found.bytes, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product()))};
+  r.note(op, About::workspace, found.evidence, found.why, off);
   Tensor w = r.scratch(found.bytes, Category::workspace);
 }
 

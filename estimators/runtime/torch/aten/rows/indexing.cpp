@@ -147,7 +147,8 @@ ValueList run_index(Run& r, Args& a) {
     if (!indices[i]) continue;
     if (indices[i]->dtype == DType::boolean || indices[i]->dtype == DType::uint8) {
       // The size depends on the data: bounded by every element being taken.
-      r.widen("aten::index.Tensor", "indexing by a mask: counted as if every element were taken", x->bytes());
+      r.note("aten::index.Tensor", About::op, Evidence::assumed,
+             "indexing by a mask: counted as if every element were taken", Effect{x->bytes(), x->bytes()});
       Tensor y = r.empty({x->numel()}, x->dtype);
       record_scatter_back(r, x, y, indices[i], false);
       return {y};
@@ -241,8 +242,8 @@ ValueList run_one_hot(Run& r, Args& a) {
 /// How many entries are set is known only on the device: counted as if all were.
 ValueList run_nonzero(Run& r, Args& a) {
   Tensor x = a.tensor(0);
-  r.widen("aten::nonzero", "counted as if every element were set",
-          bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank()))));
+  const Bytes all = bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank())));
+  r.note("aten::nonzero", About::op, Evidence::assumed, "counted as if every element were set", Effect{all, all});
   Tensor count = r.empty({}, DType::int32);
   return {r.empty({x->numel(), std::max(1, x->rank())}, DType::int64)};
 }
