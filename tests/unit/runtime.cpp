@@ -69,7 +69,7 @@ class BumpRuntime final : public Runtime {
   Outside outside(const TrainingSetup&, const Device&) const override { return {Bytes(1000), "nothing but itself"}; }
 };
 
-Device small_device() {
+Device ten_kilobytes() {
   Device device;
   device.total = Bytes(10000);
   return device;
@@ -85,8 +85,8 @@ Tape three_inputs() {
 
 TEST_CASE("a runtime's schedule is replayed by its own allocator") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, small_device());
-  const Timeline t = replay(schedule, *runtime.allocator(schedule, {}, small_device()));
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
+  const Timeline t = replay(schedule, *runtime.allocator(schedule, {}, ten_kilobytes()));
   REQUIRE(t.samples.size() == 5);
   CHECK(t.samples[0].requested == 1000);
   CHECK(t.samples[0].allocated == 1024);
@@ -100,8 +100,8 @@ TEST_CASE("a runtime's schedule is replayed by its own allocator") {
 
 TEST_CASE("the map of the memory shows what a runtime's allocator holds") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, small_device());
-  const MemoryMap map = map_memory(schedule, *runtime.allocator(schedule, {}, small_device()), 1);
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
+  const MemoryMap map = map_memory(schedule, *runtime.allocator(schedule, {}, ten_kilobytes()), 1);
   REQUIRE(map.at_event.size() == 1);
   REQUIRE(map.at_event[0].blocks.size() == 2);
   CHECK(map.at_event[0].blocks[1].allocation == 1);
@@ -114,7 +114,7 @@ TEST_CASE("the map of the memory shows what a runtime's allocator holds") {
 
 TEST_CASE("replay and map stop where a runtime's allocator has no room") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, small_device());
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
   BumpAllocator first(2500), second(2500);
   const Timeline t = replay(schedule, first);
   CHECK(t.out_of_memory_event == 3);
@@ -126,8 +126,8 @@ TEST_CASE("replay and map stop where a runtime's allocator has no room") {
 TEST_CASE("a setup that names no runtime of the table is refused") {
   TrainingSetup setup;
   setup.runtime.name = "unknown";
-  const auto made = run_steps(three_inputs(), setup, small_device());
+  const auto made = run_steps(three_inputs(), setup, ten_kilobytes());
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().hint == "known runtimes: torch");
-  CHECK_THROWS_AS(BumpRuntime().rank_programs(three_inputs(), setup, small_device()), Failure);
+  CHECK_THROWS_AS(BumpRuntime().rank_programs(three_inputs(), setup, ten_kilobytes()), Failure);
 }
