@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "estimators/base/text.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/names.h"
 
 namespace memplan::cli {
@@ -182,6 +183,7 @@ double parse_number(std::string_view text, std::string_view flag) {
 
 AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   AllocatorSetup setup;
+  Bytes large_segment(profile_named(RuntimeSetup{}.version).allocator.large_segment);
   auto mib = [&](std::string_view key, std::string_view value) {
     std::int64_t n = 0;
     if (!read_integer(value, n) || n < 0) bad(flag, value, fmt::format("{} takes a whole number of MiB", key));
@@ -197,9 +199,9 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   // The other limits refer to the size of a large segment, wherever in the list it stands.
   for (std::string_view item : items)
     if (trim(item).starts_with("large_segment_size_mb:")) {
-      setup.large_segment =
+      setup.large_segment = large_segment =
           mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
-      if (setup.large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
+      if (large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
     }
   for (std::string_view raw : items) {
     const std::string_view item = trim(raw);
@@ -216,13 +218,13 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
       setup.expandable_segments = value == "True";
     } else if (key == "max_split_size_mb") {
       setup.max_split_size = mib(key, value);
-      if (*setup.max_split_size < setup.large_segment)
-        bad(flag, item, fmt::format("PyTorch wants max_split_size_mb of at least {}", setup.large_segment.count >> 20));
+      if (*setup.max_split_size < large_segment)
+        bad(flag, item, fmt::format("PyTorch wants max_split_size_mb of at least {}", large_segment.count >> 20));
     } else if (key == "max_non_split_rounding_mb") {
       setup.max_non_split_rounding = mib(key, value);
-      if (*setup.max_non_split_rounding < setup.large_segment)
+      if (*setup.max_non_split_rounding < large_segment)
         bad(flag, item,
-            fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", setup.large_segment.count >> 20));
+            fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", large_segment.count >> 20));
     } else if (key == "garbage_collection_threshold") {
       setup.garbage_collection_threshold = fraction(key, value, false);
     } else if (key == "per_process_memory_fraction") {

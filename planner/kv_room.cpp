@@ -6,6 +6,7 @@
 #include "estimators/frontends/lower.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -35,7 +36,7 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   try {
     probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { layers = kv_layers(tape, env); });
   } catch (const Failure& failure) {
-    if (failure.error().where == "--kv-cache") return std::nullopt;
+    if (failure.error().where == setting(Field::kv_cache)) return std::nullopt;
     throw;
   }
   LargestKvCache out;

@@ -32,7 +32,7 @@ Study study(const Options& options) {
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   Device unlimited = s.device;
   unlimited.total = Bytes::gib(1LL << 30);  // what it needs, also where it does not fit
-  const Timeline timeline = take(replay(s.schedule, options.setup.allocator, unlimited));
+  const Timeline timeline = take(replay(s.schedule, options.setup, unlimited));
   s.estimate = take(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
   return s;
 }

@@ -13,6 +13,7 @@
 #include "cli/gate/single.h"
 #include "cli/progress.h"
 #include "cli/report/report.h"
+#include "cli/spelling.h"
 
 namespace memplan::cli {
 
@@ -50,7 +51,7 @@ Json report_of(const Config& config, const Target& target, bool search, std::opt
   options.exit_zero = true;
   const auto answer = catching([&] { return compute(options); });
   if (!answer) {  // what is wrong with a flag is wrong with the line that sets it
-    Error error = answer.error();
+    Error error = spelled_for_caller(answer.error());
     for (const auto& [name, setting] : target.setup)
       if (error.where == "--" + name) error.where = fmt::format("{}:{}", config.shown, setting.line);
     throw Failure(error);

@@ -53,7 +53,7 @@ Json with(const Candidate& c, const Json& before, const Json& after) {
           {"headroom_bytes", s.at("headroom_bytes").is_null() ? Json(c.headroom.count) : s.at("headroom_bytes")},
           {"saves_bytes", before.at("summary").at("peak_bytes").get<std::int64_t>() - peak},
           {"cautions", cautions},
-          {"configuration", configuration_lines(c.flags)}};
+          {"configuration", configuration_lines(clean(c.flags))}};
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ std::string tricks(const SuggestAnswer& a) {
       continue;
     }
     table.rows.push_back({to_human(d.saves), to_human(*d.peak), md_text(d.title),
-                          d.flags.empty() ? "" : md_code(d.flags, 60), md_text(d.note)});
+                          d.flags.empty() ? "" : md_code(clean(d.flags), 60), md_text(d.note)});
   }
   std::string out = table.print();
   if (!none.empty()) out += fmt::format("Saves nothing here: {}.\n\n", none);

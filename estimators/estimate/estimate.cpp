@@ -8,7 +8,7 @@
 #include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/estimate/summarize.h"
 #include "estimators/pipeline.h"
-#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/pipeline.h"
 
@@ -31,14 +31,14 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
                            Bytes nccl) {
   Device left = device;  // as the allocator sees it
   left.context = device.context + nccl;
-  const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(left)));
+  const Timeline unlimited = take(replay(schedule, setup, without_limit(left)));
   Estimate need = take(summarize(tape, schedule, unlimited, setup, device, nccl));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
   const bool sees_limit =
       need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
   if (!sees_limit) return need;
-  const Timeline limited = take(replay(schedule, allocator, left));
+  const Timeline limited = take(replay(schedule, setup, left));
   Estimate real = take(summarize(tape, schedule, limited, setup, device, nccl));
   if (real.out_of_memory) {
     // The replay stopped half-way; the figures that help are those of a device that is large enough.
@@ -60,13 +60,12 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
 
 Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes nccl) {
   const ParallelSetup& p = setup.parallel;
-  const auto candidates = candidate_ranks(tape, setup);
+  const RankPrograms programs = runtime_of(setup).rank_programs(tape, setup, device);
+  const auto& candidates = programs.ranks;
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
-  const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
-    estimates[i] =
-        estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device, nccl);
+    estimates[i] = estimate_schedule(tape, programs.schedule(candidates[i]), setup, device, nccl);
   });
   std::vector<RankClass> classes;
   for (std::size_t i = 0; i < candidates.size(); ++i) {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "estimators/runtime/runtime.h"
+#include "estimators/setup/field.h"
+
 namespace memplan {
 
 Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communication) {
@@ -9,13 +12,12 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
   const auto assume = [&](About about, std::string text) {
     facts.push_back({{}, std::move(text), Evidence::assumed, about});
   };
+  const Runtime& runtime = runtime_of(setup);
   assume(About::program,
-         fmt::format("PyTorch 2.11 eager on {}, {} steps of the reference program (memplan explain MODEL --program)",
+         fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
                      is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
-                     setup.steps));
-  assume(About::context,
-         fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
-                     device.context_source.empty() ? std::string() : " (" + device.context_source + ")"));
+                     setup.steps, setting(Field::reference_program)));
+  assume(About::context, runtime.outside(setup, device).assumption);
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");
   if (is_megatron(setup.parallel.sharding))
     assume(About::framework,

@@ -10,6 +10,7 @@
 #include "estimators/estimate/grounds.h"
 #include "estimators/estimate/reasons.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/runtime.h"
 
 namespace memplan {
 
@@ -17,12 +18,12 @@ namespace {
 
 class Summary {
  public:
-  Summary(const Tape& tape, const Schedule& s, const Timeline& t, const Device& device, Bytes communication,
+  Summary(const Tape& tape, const Schedule& s, const Timeline& t, Bytes context, Bytes communication,
           const Conclusions& conclusions)
       : tape_(tape),
         s_(s),
         t_(t),
-        device_(device),
+        context_(context),
         communication_(communication),
         conclusions_(conclusions),
         count_(std::min(s.events.size(), t.samples.size())) {}
@@ -50,7 +51,7 @@ class Summary {
     return static_cast<std::int32_t>(it - s_.ops.begin()) - 1;
   }
 
-  Bytes process(std::int64_t reserved) const { return device_.context + communication_ + Bytes(reserved); }
+  Bytes process(std::int64_t reserved) const { return context_ + communication_ + Bytes(reserved); }
 
   /// Peaks of every step and phase, and the event at which most is allocated. A step's peak counts the level at
   /// its start too, as torch.cuda.reset_peak_memory_stats does.
@@ -137,7 +138,7 @@ class Summary {
     const Bytes allocated = peak_event_ < 0 ? Bytes() : Bytes(t_.samples[peak_event_].allocated);
     add(Part::rounding, allocated - requested);
     add(Part::cached, e_.peak.reserved - allocated);
-    add(Part::context, device_.context);
+    add(Part::context, context_);
     if (communication_.count != 0) add(Part::nccl, communication_);
   }
 
@@ -174,8 +175,7 @@ class Summary {
   const Tape& tape_;
   const Schedule& s_;
   const Timeline& t_;
-  const Device& device_;
-  const Bytes communication_;
+  const Bytes context_, communication_;  ///< of the process, beside what its allocator holds
   const Conclusions& conclusions_;
   std::size_t count_;
   std::int32_t peak_event_ = -1;
@@ -205,7 +205,8 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
   return catching([&] {
     Notes facts = grounds_of(tape, schedule, setup, device, communication);
     Conclusions conclusions = conclude(facts);
-    Estimate e = Summary(tape, schedule, timeline, device, communication, conclusions).run();
+    const Bytes context = runtime_of(setup).outside(setup, device).bytes;
+    Estimate e = Summary(tape, schedule, timeline, context, communication, conclusions).run();
     count_parameters(tape, e);
     e.facts = std::move(facts);
     e.requested_basis = conclusions.requested;

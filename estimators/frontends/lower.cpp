@@ -15,6 +15,7 @@
 #include "estimators/restore/casts.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/passes.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
@@ -65,12 +66,12 @@ void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols
     any = true;
     if (at->second % ranks != 0)
       fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
-           "--cp", "use a divisor of the sequence");
+           setting(Field::context_parallel), "use a divisor of the sequence");
     at->second /= ranks;
   }
   if (!any)
-    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp",
-         "export it with a dynamic sequence length, or leave --cp out");
+    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", setting(Field::context_parallel),
+         "export it with a dynamic sequence length, or leave " + setting(Field::context_parallel) + " out");
 }
 
 }  // namespace
@@ -122,8 +123,8 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
   return catching([&] {
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     if (!setup.checkpoint_save.empty() && nests(tape))
-      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save",
-           "leave it out, or checkpoint each module once");
+      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
+           setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
     if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
     if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});

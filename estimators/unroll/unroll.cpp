@@ -8,6 +8,7 @@
 #include "estimators/frontends/torchscript/script.h"
 #include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
 #include "estimators/unroll/calls.h"
 #include "estimators/unroll/values.h"
 
@@ -44,7 +45,7 @@ class Unrolling {
     } catch (const Raised& r) {
       fail_input(fmt::format("the TorchScript program raises an exception for these inputs: {}",
                              r.message.empty() ? "(no text)" : r.message),
-                 {}, "other sizes for --input may suit it");
+                 {}, "other sizes for " + setting(Field::inputs) + " may suit it");
     }
     for (ValueNo out : script_.body.outputs) output(at(out));
   }
@@ -96,7 +97,7 @@ class Unrolling {
       const auto sizes = onnx_format::evaluate(*v, symbols);
       if (!sizes)
         fail_input(fmt::format("a size of the input '{}' is not known", in.name), in.name,
-                   "bind its dimensions with --dim");
+                   "bind its dimensions with " + setting(Field::dims));
       torch_export::InputSpec spec;
       TensorV made = calls_.stored(in.name, *v->dtype, *sizes, false);
       spec.name = made.name;
@@ -226,7 +227,7 @@ class Unrolling {
       const std::vector<V> items = list ? **list : tuple->items;
       if (items.size() < node.outputs.size())
         fail_input(fmt::format("'{}' wants {} values of a list of {}", node.op, node.outputs.size(), items.size()),
-                   place(node), "other sizes for --input may suit it");
+                   place(node), "other sizes for " + setting(Field::inputs) + " may suit it");
       bind_all(node, items);
     } else if (op == "TupleIndex" || op == "TupleSlice") {
       auto part = python_op(op == "TupleIndex" ? "aten::__getitem__" : "aten::slice", args);

@@ -12,6 +12,7 @@
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/frontends/torch_export/signature.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan::torch_export {
@@ -232,8 +233,8 @@ class Lowering {
         region.no_autocast = true;
       else
         note("MP011",
-             fmt::format("the model switches autocast on by itself ({}); memplan follows --precision there",
-                         path_of(scope)),
+             fmt::format("the model switches autocast on by itself ({}); memplan follows {} there", path_of(scope),
+                         setting(Field::precision)),
              About::autocast);
       args.erase(args.begin(), args.begin() + 4);
       inlined(node, args, region, scope, false);
@@ -377,7 +378,7 @@ void check_ranges(const Program& program, const onnx_format::Symbols& symbols) {
     fail(ErrorKind::usage,
          fmt::format("dimension '{}' cannot be {}: the file allows {} to {}", symbol, it->second, low,
                      range.second ? std::to_string(*range.second) : "any size"),
-         fmt::format("--dim {}={}", symbol, it->second),
+         setting(Field::dims, fmt::format("{}={}", symbol, it->second)),
          "choose a size in that range, or export with another torch.export.Dim");
   }
 }

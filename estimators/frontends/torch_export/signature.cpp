@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
@@ -21,7 +22,7 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
     const auto n = onnx_format::evaluate(d, symbols_);
     if (!n)
       fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name,
-                 "bind its symbols with --dim");
+                 "bind its symbols with " + setting(Field::dims));
     v.sizes.push_back(*n);
   }
   v.requires_grad = kind == ValueKind::parameter && name.tensor->requires_grad;

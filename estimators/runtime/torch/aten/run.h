@@ -13,6 +13,8 @@
 
 namespace memplan {
 
+struct Row;
+struct TorchProfile;
 struct TrainingSetup;
 class Run;
 
@@ -111,10 +113,13 @@ class Run {
 
   /// What a module makes in its first forward pass and keeps for the whole run, by its weight.
   std::unordered_map<const TensorBody*, TensorList> kept_by_modules;
+  /// Rows that functions of backward formulas stand for, by name and kinds of arguments: looked up once.
+  std::unordered_map<std::string, const Row*> known_overloads;
 
   // --- the record -----------------------------------------------------------------------------------------------
   const TrainingSetup& setup;
   const Device& device;
+  const TorchProfile& profile;  ///< the version of PyTorch that runs
   Schedule schedule;
   Phase phase = Phase::setup;
   std::int32_t step = 0;
@@ -138,7 +143,7 @@ class Run {
   bool on_engine_thread = false;  ///< backward runs on another host thread with its own library handles
   /// First GEMM of a thread allocates that thread's cuBLAS workspace, kept until the process ends.
   void use_cublas();
-  /// cuBLASLt has a second, 1 MiB workspace next to the cuBLAS one, which the same call creates too.
+  /// cuBLASLt has a second workspace next to the cuBLAS one, which the same call creates too.
   void use_cublas_lt();
   /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
   void use_cudnn_dropout();

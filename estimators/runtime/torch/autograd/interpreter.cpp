@@ -6,6 +6,7 @@
 
 #include "estimators/runtime/torch/aten/arguments.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -56,7 +57,7 @@ namespace {
 /// has run.
 void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
                bool entered = false) {
-  const Registry& table = registry();
+  const OpTable& table = r.profile.ops;
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {

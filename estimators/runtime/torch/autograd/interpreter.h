@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {

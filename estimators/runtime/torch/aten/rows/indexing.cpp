@@ -1,7 +1,7 @@
 // Joining, gathering, scattering, sorting and embedding (native/TensorShape.cpp, native/cuda/Indexing.cu,
 // Embedding.cu, EmbeddingBackwardKernel.cu of PyTorch 2.11).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/runtime/torch/aten/sorting.h"
 
 namespace memplan {
@@ -201,7 +201,7 @@ ValueList run_index(Run& r, Args& a) {
 ValueList run_take_along_dim(Run& r, Args& a) {
   Tensor x = a.tensor(0), index = a.tensor(1);
   Tensor wrapped = r.empty(index->sizes, DType::int64);
-  Args b("aten::gather", {a[0], a[2], Value(wrapped)});
+  Args b(row_named(r, "aten::gather"), {a[0], a[2], Value(wrapped)});
   return run_gather(r, b);
 }
 
@@ -261,7 +261,7 @@ ValueList run_isin(Run& r, Args& a) {
 
 }  // namespace
 
-void register_indexing(Registry& t) {
+void register_indexing(OpTable& t) {
   for (const char* n : {"aten::cat", "aten::concat", "aten::concatenate"}) t.add(n, "tensors, dim=0", run_cat);
   t.add("aten::gather", "self, dim, index", run_gather);
   t.add("aten::take_along_dim", "self, indices, dim", run_take_along_dim);
