@@ -22,7 +22,7 @@ std::vector<const Fact*> by_evidence(const Estimate& e) {
 std::string where(const Fact& f) {
   std::string text = clean(f.op);
   if (!f.module.empty())
-    text += (text.empty() ? "in " : " in ") + clean(f.module) + (f.count > 1 ? " and elsewhere" : "");
+    text += (text.empty() ? "" : " ") + std::string(f.count > 1 ? "first in " : "in ") + clean(f.module);
   return text;
 }
 
