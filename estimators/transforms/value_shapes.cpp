@@ -27,7 +27,7 @@ std::vector<std::optional<Dims>> value_shapes(const Tape& given, const TrainingS
   Tape tape = given;
   tape.checkpoints.clear();
   std::vector<std::optional<Dims>> shapes(tape.values.size());
-  Run run(setup, device);
+  Run run(run_options(setup), device);
   run.grad_mode = false;
   Environment env;
   env.values.resize(tape.values.size());

@@ -4,7 +4,16 @@
 
 namespace memplan {
 
-Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d) {}
+RunOptions run_options(const TrainingSetup& setup) {
+  RunOptions options;
+  options.default_dtype = setup.precision == Precision::bf16   ? DType::bfloat16
+                          : setup.precision == Precision::fp16 ? DType::float16
+                                                               : DType::float32;
+  options.attention = setup.attention;
+  return options;
+}
+
+Run::Run(const RunOptions& o, const Device& d) : options(o), device(d) {}
 
 Run::~Run() {
   cast_cache.clear();

@@ -9,11 +9,21 @@
 #include "estimators/facts/device.h"
 #include "estimators/runtime/torch/aten/node.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan {
 
-struct TrainingSetup;
 class Run;
+
+/// What ops ask of the setup. Everything else that a user chooses is the business of the program around the model.
+struct RunOptions {
+  DType default_dtype = DType::float32;  ///< of a model after model.bfloat16() or model.half()
+  AttentionBackend attention = AttentionBackend::automatic;
+};
+RunOptions run_options(const TrainingSetup& setup);
+
+/// torch.nn.functional.linear: input, weight, and a bias that may be null.
+using LinearFunction = Tensor (*)(Run&, const Tensor&, const Tensor&, const Tensor&);
 
 /// torch.autograd.graph.saved_tensors_hooks: gets every tensor that an op saves instead of its node.
 struct SaveHook {
@@ -41,7 +51,7 @@ struct BackwardHooks {
 
 class Run {
  public:
-  Run(const TrainingSetup& setup, const Device& device);
+  Run(const RunOptions& options, const Device& device);
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -95,6 +105,8 @@ class Run {
   /// Gives a phantom tensor its memory after all.
   void materialize(const Tensor& t);
   BackwardHooks* backward_hooks = nullptr;
+  /// What a library has put in the place of torch.nn.functional.linear; null: PyTorch's own.
+  LinearFunction linear = nullptr;
 
   // --- several GPUs ---------------------------------------------------------------------------------------------
   /// The CUDA stream whose pool serves allocations: 0 computes, others communicate.
@@ -112,7 +124,7 @@ class Run {
   std::unordered_map<const TensorBody*, TensorList> kept_by_modules;
 
   // --- the record -----------------------------------------------------------------------------------------------
-  const TrainingSetup& setup;
+  const RunOptions options;
   const Device& device;
   Schedule schedule;
   Phase phase = Phase::setup;

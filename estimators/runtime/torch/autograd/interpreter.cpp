@@ -6,7 +6,6 @@
 
 #include "estimators/runtime/torch/aten/arguments.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
-#include "estimators/setup/setup.h"
 
 namespace memplan {
 
@@ -141,7 +140,6 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   env.value_names.resize(tape.values.size(), -1);
   const auto last = static_cast<std::int32_t>(tape.calls.size()) - 1;
   if (!r.grad_mode || tape.checkpoints.empty()) return run_calls(r, tape, env, env, 0, last);
-  if (env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
   run_range(r, tape, env, env, 0, last, 0);
 }
 

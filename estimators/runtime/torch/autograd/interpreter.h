@@ -32,7 +32,7 @@ struct Environment {
   /// Schedule::names of calls and values, looked up in the first pass: later steps run the same calls.
   std::vector<std::int32_t> call_names, value_names;
   CallObserver* observer = nullptr;
-  /// Ops whose outputs checkpointed stretches keep (TrainingSetup::checkpoint_save).
+  /// Ops whose outputs checkpointed stretches keep (kept_ops() of TrainingSetup::checkpoint_save).
   std::set<std::string, std::less<>> kept_ops;
   CallHooks* hooks = nullptr;
 };

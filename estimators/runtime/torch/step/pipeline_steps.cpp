@@ -409,7 +409,7 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   setup.precision = dtype_of_run(given);
   PipelineShapes out;
   Rehearsal rehearsal(tape, out);
-  Run run(setup, device);
+  Run run(run_options(setup), device);
   Restore<bool> no_grad(run.grad_mode, false);
   RankModel model(run, tape, setup);
   model.to_device(false);
@@ -426,7 +426,7 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
 
 Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
                             const PipelineShapes& shapes) {
-  Run run(setup, device);
+  Run run(run_options(setup), device);
   PipelineProgram program(run, tape, setup, rank, shapes);
   program.run();
   return run.close();

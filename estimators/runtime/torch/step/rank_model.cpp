@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "estimators/runtime/torch/autograd/checkpoint.h"
 #include "estimators/runtime/torch/step/module_order.h"
 
 namespace memplan {
@@ -30,6 +31,8 @@ OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
 RankModel::RankModel(Run& run, const Tape& tape, const TrainingSetup& setup)
     : r_(run), tape_(tape), setup_(setup), parallel_(resolve(setup.parallel)) {
   env.values.resize(tape.values.size());
+  if (!tape.checkpoints.empty()) env.kept_ops = kept_ops(setup.checkpoint_save);
+  if (parallel_.sharding == Sharding::zero3) run.linear = linear_of_zero3;
 }
 
 /// The model on the device, with what data parallelism puts around it.

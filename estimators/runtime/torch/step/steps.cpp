@@ -242,7 +242,7 @@ void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& d
   Tape kept = tape;
   kept.checkpoints.clear();
   for (Call& call : kept.calls) call.last_uses.clear();
-  Run run(setup, device);
+  Run run(run_options(setup), device);
   Program(run, kept, setup).probe(look);
 }
 
@@ -269,7 +269,7 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     if (setup.kv_cache)
       probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
     for (;;) {
-      Run run(setup, device);
+      Run run(run_options(setup), device);
       Program program(run, tape, setup);
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
       if (program.run(target, observer, kv)) return run.close();

@@ -57,4 +57,8 @@ std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup
 std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
                                         TensorList& trainable);
 
+/// LinearFunctionForZeroStage3 (deepspeed/runtime/zero/linear.py of DeepSpeed 0.19.8): an autograd function of its own
+/// instead of torch.nn.functional.linear, so that no view of a gathered weight outlives it.
+Tensor linear_of_zero3(Run& run, const Tensor& input, const Tensor& weight, const Tensor& bias);
+
 }  // namespace memplan

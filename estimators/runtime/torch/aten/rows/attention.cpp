@@ -25,7 +25,7 @@ std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to
 /// sdp_utils.cpp: priority cuDNN, flash, efficient, math on compute capability 9.0 and 10.0, else flash first and
 /// cuDNN last.
 Backend choose(Run& r, const Attention& a) {
-  if (r.setup.attention != Backend::automatic) return r.setup.attention;
+  if (r.options.attention != Backend::automatic) return r.options.attention;
   const DType d = a.q->dtype;
   const int sm = r.device.sm();
   const std::int64_t dim = a.q->size(-1), heads = a.q->size(1), kv_heads = a.k->size(1);

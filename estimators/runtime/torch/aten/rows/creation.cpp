@@ -148,11 +148,7 @@ void register_creation(Registry& t) {
   });
   // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
   t.add("memplan::to_default_dtype", "self", [](Run& r, Args& a) -> ValueList {
-    const Precision p = r.setup.precision;
-    return {op::to(r, a.tensor(0),
-                   p == Precision::bf16   ? DType::bfloat16
-                   : p == Precision::fp16 ? DType::float16
-                                          : DType::float32)};
+    return {op::to(r, a.tensor(0), r.options.default_dtype)};
   });
   t.add("aten::type_as", "self, other",
         [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
