@@ -7,6 +7,7 @@
 #include "cli/progress.h"
 #include "cli/report/formats.h"
 #include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 
@@ -65,8 +66,8 @@ Alternative alternative(std::string flags, const Estimate& e, const Device& devi
 /// What is tried when the setup does not fit: each changes one thing that leaves the training itself nearly as it is.
 void try_changes(const Model& model, const Tape& tape, Answer& a, std::optional<Bytes> limit) {
   const auto attempt = [&](std::string flags, const TrainingSetup& setup, bool lower_again) {
-    const Result<Estimate> e =
-        lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
+    const Result<Estimate> e = lower_again ? estimate_planned(model, setup, a.choice.device)
+                                           : estimate_planned_tape(tape, setup, a.choice.device);
     if (e && e->peak.process < a.estimate.peak.process)
       a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
   };
@@ -138,7 +139,7 @@ Answer compute(const Options& options) {
   a.dims = bound_dims(model, a.setup);
   a.inputs = inputs_of(tape);
   progress.show("replaying the steps");
-  a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));
+  a.estimate = take(estimate_planned_tape(tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
@@ -152,7 +153,7 @@ Answer compute(const Options& options) {
     if (a.setup.mode == Mode::training && !options.mode_given) {
       TrainingSetup forward = a.setup;
       forward.mode = Mode::inference;
-      const Result<Estimate> e = estimate(model, forward, a.choice.device);
+      const Result<Estimate> e = estimate_planned(model, forward, a.choice.device);
       if (e) a.inference = alternative("--mode inference", *e, a.choice.device, a.margin);
     }
     progress.show("looking for the largest batch");

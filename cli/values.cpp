@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "estimators/base/text.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan::cli {
 
@@ -303,7 +304,7 @@ OptimizerSetup parse_optimizer(std::string_view text) {
                                                                          {"none", OptimizerKind::none}}});
   if (momentum) setup.momentum = 0.9;
   // torch.optim's defaults: AdamW decays, the others do not.
-  if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;
+  if (!optimizer_model(setup.kind).decays) setup.weight_decay = 0;
   return setup;
 }
 

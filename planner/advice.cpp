@@ -6,6 +6,8 @@
 #include <functional>
 
 #include "estimators/graph/dims.h"
+#include "estimators/setup/optimizers.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 
 namespace memplan {
@@ -89,7 +91,7 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
          "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
          "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
   const OptimizerKind k = s.optimizer.kind;
-  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && s.optimizer.impl != OptimizerImpl::fused)
+  if (optimizer_model(k).adam && s.optimizer.impl != OptimizerImpl::fused)
     tricks.push_back({"fused-optimizer", "the fused optimizer", "--optimizer-impl fused",
                       "torch.optim.AdamW(model.parameters(), fused=True)",
                       "no temporaries as large as the parameters in optimizer.step()",
@@ -109,7 +111,7 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
     tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))", "--loss-history",
                       "losses.append(loss.item())", "a kept loss keeps its graph, step after step",
                       [](TrainingSetup& t) { t.keep_loss_history = true; }});
-  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && !s.offload.any())
+  if (optimizer_model(k).adam && !s.offload.any())
     tricks.push_back({"offload", "optimizer state in host memory", "--offload optimizer",
                       "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
                       "gradients and weights cross the bus every step",
@@ -190,7 +192,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e = estimate(model, changed, device);
+      const Result<Estimate> e = estimate_planned(model, changed, device);
       if (!e) continue;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "estimators/setup/strategies.h"
+
 namespace memplan {
 
 namespace {
@@ -78,7 +80,7 @@ class Enumeration {
 
   void ways(const ParallelSetup& base) {
     const std::int64_t ranks = base.data * base.context;
-    if (is_megatron(present_.parallel.sharding) && training_) return megatron_ways(base);
+    if (in_megatron(present_.parallel) && training_) return megatron_ways(base);
     add(base);
     if (ranks < 2 || !training_ || base.expert > 1) return;
     ParallelSetup view = base;
@@ -128,13 +130,13 @@ class Enumeration {
       if (sequence && way.tensor == 1) continue;
       ParallelSetup p = way;
       p.sequence_parallel = sequence;
-      const Result<ParallelSetup> done = catching([&] { return resolve(p); });
+      const Result<Ranks> done = catching([&] { return resolve(p); });
       if (!done) continue;
       ParallelOption o{*done, flags_of(*done), converts, true};
-      const bool zero = is_zero(p.sharding);
-      if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
+      const DataStrategy& strategy = strategy_of(p);
+      if (strategy.converts && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
         o.flags += " --precision bf16";
-      o.accumulates = !zero;
+      o.accumulates = strategy.accumulates;
       if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
     }
   }
@@ -153,12 +155,12 @@ std::string flags_of(const ParallelSetup& p) {
   std::string flags = fmt::format("--gpus {}", p.gpus);
   if (p.gradient_as_bucket_view) flags += " --bucket-view";
   if (p.bucket_cap_mib != 25) flags += fmt::format(" --bucket-cap {}", p.bucket_cap_mib);
-  if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
-  if (is_zero(p.sharding)) flags += fmt::format(" --zero {}", zero_stage(p.sharding));
+  if (p.shard_size > 0)
+    flags += fmt::format(" --hsdp {}", p.shard_size);
+  else if (const std::string chosen = strategy_of(p).flags; !chosen.empty())
+    flags += " " + chosen;
   if (p.overlap_communication) flags += fmt::format(" --overlap-comm {}", *p.overlap_communication ? "yes" : "no");
   if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += fmt::format(" --reduce-bucket {}", p.reduce_bucket);
-  if (p.sharding == Sharding::megatron) flags += " --megatron";
-  if (p.sharding == Sharding::megatron_dist) flags += " --dist-opt";
   if (!p.reshard_after_forward) flags += " --no-reshard";
   const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
   if (p.param_dtype) flags += fmt::format(" --fsdp-dtype {}", dtype(*p.param_dtype));
@@ -181,8 +183,8 @@ ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLim
   ParallelChoices out;
   const std::int64_t gpus = present.parallel.gpus;
   ParallelOption home{present.parallel, "", false, true};
-  home.accumulates = !is_zero(present.parallel.sharding);
-  home.converts = present.parallel.param_dtype.has_value() || !home.accumulates;
+  home.accumulates = strategy_of(present.parallel).accumulates;
+  home.converts = present.parallel.param_dtype.has_value() || strategy_of(present.parallel).converts;
   out.options.push_back(std::move(home));
   if (gpus < 2 || !knobs.has(Knob::parallel)) return out;
   Degrees d;

@@ -9,6 +9,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"
 
 namespace memplan {
@@ -114,7 +115,7 @@ class Search {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = take(estimate(model_, few, device_));
+    const Estimate e = take(estimate_planned(model_, few, device_));
     const Judgement j = judge(e, device_, margin_);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.peak = e.peak.process;
@@ -369,7 +370,7 @@ class Search {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = estimate(model_, c.setup, device_);
+      const Result<Estimate> e = estimate_planned(model_, c.setup, device_);
       if (!e) return false;
       const Judgement j = judge(*e, device_, margin_);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;

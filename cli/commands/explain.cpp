@@ -10,7 +10,7 @@
 #include "cli/output.h"
 #include "cli/report/document.h"
 #include "cli/report/report.h"
-#include "estimators/estimate/checkpoint_plan.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "estimators/setup/optimizers.h"
+#include "estimators/setup/strategies.h"
+
 namespace memplan {
 
 const char* name_of(Mode mode) { return mode == Mode::training ? "training" : "inference"; }
@@ -36,31 +39,7 @@ const char* precision_of(const TrainingSetup& setup) {
   return "?";
 }
 
-const char* name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::none:
-      return "none";
-    case OptimizerKind::sgd:
-      return "sgd";
-    case OptimizerKind::adam:
-      return "adam";
-    case OptimizerKind::adamw:
-      return "adamw";
-    case OptimizerKind::adagrad:
-      return "adagrad";
-    case OptimizerKind::rmsprop:
-      return "rmsprop";
-    case OptimizerKind::adafactor:
-      return "adafactor";
-    case OptimizerKind::lion:
-      return "lion";
-    case OptimizerKind::adamw8bit:
-      return "adamw8bit";
-    case OptimizerKind::muon:
-      return "muon";
-  }
-  return "?";
-}
+const char* name_of(OptimizerKind kind) { return optimizer_model(kind).name; }
 
 const char* name_of(OptimizerImpl impl) {
   switch (impl) {
@@ -126,11 +105,11 @@ std::vector<std::string> assumptions_of(const TrainingSetup& setup, const Device
   a.push_back(fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
                           device.context_source.empty() ? std::string() : " (" + device.context_source + ")"));
   if (device.total_is_bound) a.push_back("the device's total is an upper bound, no measured figure is known");
-  if (is_megatron(setup.parallel.sharding))
+  if (in_megatron(setup.parallel))
     a.push_back(
         "Megatron-LM's buffers, layers and loss as its source documents them, around the model of this file; not "
         "compared with a run of it");
-  if (is_zero(setup.parallel.sharding)) {
+  if (in_deepspeed(setup.parallel)) {
     a.push_back("ZeRO is DeepSpeed 0.19.8 with its defaults; other versions allocate differently");
     if (setup.offload.any())
       a.push_back("DeepSpeed's offload as its source documents it; not compared with a run of it");

@@ -6,7 +6,6 @@
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
 #include "estimators/estimate/assumptions.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/transforms/parallel.h"
@@ -66,15 +65,14 @@ void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, By
 }
 
 Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real,
-                        Bytes nccl) {
-  const ParallelSetup& p = setup.parallel;
-  const auto candidates = candidate_ranks(tape, setup);
+                        const Ranks& p, Bytes nccl) {
+  const auto candidates = candidate_ranks(tape, p);
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
-  const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
+  const PipelineShapes shapes = pipeline_shapes(tape, setup, p, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
     estimates[i] =
-        estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
+        estimate_schedule(tape, run_pipeline_steps(tape, setup, p, device, candidates[i], shapes), setup, device);
     tell_nccl(estimates[i], setup, real, nccl);
   });
   std::vector<RankClass> classes;
@@ -99,23 +97,22 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& given, const Device& given_device) {
+Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, const Device& given_device) {
   return catching([&] {
     TrainingSetup setup = given;
-    setup.parallel = resolve(given.parallel);
-    std::optional<Tape> planned;
-    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, given_device));
-    const Tape& tape = planned ? *planned : given_tape;
-    if (!is_parallel(setup.parallel))
+    const Ranks ranks = resolve(given.parallel);
+    setup.parallel = ranks;
+    if (setup.checkpoint_optimal) fail(ErrorKind::internal, "an estimate of checkpoints that are yet to be chosen");
+    if (!is_parallel(ranks))
       return estimate_schedule(tape, take(run_steps(tape, setup, given_device)), setup, given_device);
-    check_parallel(tape, setup);
+    check_parallel(tape, setup, ranks);
     Device device = given_device;
-    const Bytes nccl = nccl_of(setup.parallel);
+    const Bytes nccl = nccl_of(ranks);
     device.context = device.context + nccl;
-    if (setup.parallel.pipeline > 1) return heaviest_stage(tape, setup, device, given_device, nccl);
+    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, device, given_device, ranks, nccl);
     Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device);
     tell_nccl(e, setup, given_device, nccl);
-    e.ranks.push_back({"all ranks", setup.parallel.gpus, 0, 0, e.peak, e.parts});
+    e.ranks.push_back({"all ranks", ranks.gpus, 0, 0, e.peak, e.parts});
     return e;
   });
 }

@@ -6,6 +6,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/setup/setup.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -71,10 +72,10 @@ void check_fp8(const TrainingSetup& s) {
     refuse("8 bits in another model than one of bfloat16", "--precision", "use --precision fp8 alone");
   if (s.lora) refuse("8 bits under adapters", s.lora->quantized ? "--qlora" : "--lora", "use --precision bf16");
   if (s.offload.any()) refuse("8 bits with offload", "--offload", "use --precision bf16");
-  if (s.parallel.sharding != Sharding::none && !is_megatron(s.parallel.sharding))
-    refuse("8 bits with sharded weights", s.parallel.sharding == Sharding::fsdp ? "--fsdp" : "--zero",
+  if (strategy_of(s.parallel).shares_out() && !in_megatron(s.parallel))
+    refuse("8 bits with sharded weights", strategy_of(s.parallel).units ? "--fsdp" : "--zero",
            "use DDP, --megatron or --dist-opt");
-  if (training && s.fp8 == Fp8::primary && !is_megatron(s.parallel.sharding))
+  if (training && s.fp8 == Fp8::primary && !in_megatron(s.parallel))
     refuse("training on weights of 8 bits without an optimizer that has wider ones", "--precision fp8-weights",
            "add --megatron or --dist-opt, or use --precision fp8");
 }

@@ -8,6 +8,8 @@
 
 #include "estimators/base/error.h"
 #include "estimators/facts/nccl.h"
+#include "estimators/setup/optimizers.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/transforms/pipeline.h"
 
 namespace memplan {
@@ -44,13 +46,12 @@ void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape&
 }
 
 void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
-  const char* flag = p.sharding == Sharding::megatron_dist ? "--dist-opt" : "--megatron";
   if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
-    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", flag,
+    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", strategy_of(p).flags,
          "use --precision bf16, fp16 or fp32");
   const OptimizerKind kind = setup.optimizer.kind;
-  if (setup.mode == Mode::training && kind != OptimizerKind::adam && kind != OptimizerKind::adamw &&
-      kind != OptimizerKind::sgd && kind != OptimizerKind::none)
+  if (setup.mode == Mode::training && !optimizer_model(kind).adam && kind != OptimizerKind::sgd &&
+      kind != OptimizerKind::none)
     not_built("another optimizer than Adam and SGD in Megatron-LM", "--optimizer");
   if (setup.optimizer.amsgrad) not_built("AMSGrad in Megatron-LM", "--optimizer");
   if (setup.offload.any()) not_built("offload in Megatron-LM", "--offload");
@@ -59,27 +60,27 @@ void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
 
 }  // namespace
 
-void check_parallel(const Tape& tape, const TrainingSetup& setup) {
-  const ParallelSetup p = resolve(setup.parallel);
-  if (is_megatron(p.sharding)) check_megatron(setup, p);
+void check_parallel(const Tape& tape, const TrainingSetup& setup, const Ranks& p) {
+  const DataStrategy& strategy = strategy_of(p);
+  const bool zero = in_deepspeed(p);
+  if (in_megatron(p)) check_megatron(setup, p);
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
-  if (setup.offload.any() && (!is_zero(p.sharding) || setup.offload.activations || setup.mode == Mode::inference))
+  if (setup.offload.any() && (!zero || setup.offload.activations || setup.mode == Mode::inference))
     not_built("this offload on several GPUs", "--offload");
-  if (setup.offload.parameters && (p.sharding != Sharding::zero3 || !setup.offload.optimizer))
+  if (setup.offload.parameters && (!(zero && strategy.weights) || !setup.offload.optimizer))
     not_built("offload of parameters without that of the optimizer, or below stage 3,", "--offload");
   if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");
   if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", "--loss-history");
-  if (setup.optimizer.kind == OptimizerKind::muon && (p.sharding != Sharding::none || p.tensor > 1 || p.pipeline > 1))
+  if (setup.optimizer.kind == OptimizerKind::muon && (!strategy.buckets || p.tensor > 1 || p.pipeline > 1))
     not_built("Muon on parts of matrices", "--optimizer");
   if (p.pipeline > 1 && setup.mode == Mode::inference) not_built("a pipeline in inference", "--pp");
   if (p.pipeline > 1 && setup.accumulate > 1)
     fail(ErrorKind::usage, "a pipeline accumulates over its micro-batches", "--accumulate", "use --micro-batches");
   // Experts would be sharded over fewer ranks than the rest.
-  if (p.expert > 1 && p.sharding != Sharding::none)
-    not_built("expert parallelism with sharded data parallelism", "--ep");
+  if (p.expert > 1 && !strategy.buckets) not_built("expert parallelism with sharded data parallelism", "--ep");
   if (p.expert > 1 && p.tensor > 1) not_built("expert together with tensor parallelism", "--ep");
-  if (is_zero(p.sharding)) {
+  if (zero) {
     if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
       fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", "--zero",
            "use --precision bf16, fp16 or fp32");

@@ -7,6 +7,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/tensor_rules.h"
@@ -17,7 +18,7 @@ namespace memplan {
 namespace {
 
 TensorStyle style_of(const TrainingSetup& setup) {
-  TensorStyle style = is_megatron(setup.parallel.sharding) ? megatron_style : dtensor_style;
+  TensorStyle style = in_megatron(setup.parallel) ? megatron_style : dtensor_style;
   if (setup.mode == Mode::inference) style.gathers_inside = style.cut_logits = false;
   return style;
 }

@@ -97,7 +97,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
       }
     }
     results.clear();
-    for (ValueId id : call.last_uses) env.values[id.index] = Value();
+    if (!env.keeps_values)
+      for (ValueId id : call.last_uses) env.values[id.index] = Value();
     if (env.hooks) env.hooks->after(r, env, static_cast<std::int32_t>(i));
   }
 }
@@ -139,7 +140,7 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   env.call_names.resize(tape.calls.size(), -1);
   env.value_names.resize(tape.values.size(), -1);
   const auto last = static_cast<std::int32_t>(tape.calls.size()) - 1;
-  if (!r.grad_mode || tape.checkpoints.empty()) return run_calls(r, tape, env, env, 0, last);
+  if (!r.grad_mode || tape.checkpoints.empty() || env.keeps_values) return run_calls(r, tape, env, env, 0, last);
   run_range(r, tape, env, env, 0, last, 0);
 }
 

@@ -35,6 +35,8 @@ struct Environment {
   /// Ops whose outputs checkpointed stretches keep (kept_ops() of TrainingSetup::checkpoint_save).
   std::set<std::string, std::less<>> kept_ops;
   CallHooks* hooks = nullptr;
+  /// No name goes before the end, and nothing is checkpointed: for those who look at the values afterwards.
+  bool keeps_values = false;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.

@@ -2,6 +2,7 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
 
@@ -22,7 +23,7 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
   if (!y) fail_input("the model has no floating output to take a loss of", {}, "use --mode inference");
   TargetShape s;
   s.loss = setup.loss;
-  s.in_model = is_megatron(setup.parallel.sharding);
+  s.in_model = wrapper_of(setup.parallel.sharding).loss_in_model;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
   if (y->rank() == 0) s.loss = Loss::sum;
   if (s.loss == Loss::mse) {

@@ -4,6 +4,7 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan {
 
@@ -320,15 +321,9 @@ std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& param
 
 std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
   OptimizerSetup s = given;
-  const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam ||
-                         s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
-  if (s.impl == Impl::fused && !has_fused)
+  if (s.impl == Impl::fused && !optimizer_model(s.kind).fused)
     fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
-  if (s.impl == Impl::automatic) {
-    const bool loop =
-        s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
-    s.impl = loop ? Impl::loop : Impl::foreach;
-  }
+  s.impl = implementation_of(s);
   r.begin_op("optimizer");
   switch (s.kind) {
     case OptimizerKind::none:

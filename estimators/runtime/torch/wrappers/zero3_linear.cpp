@@ -1,6 +1,6 @@
 // The autograd function that DeepSpeed puts in the place of torch.nn.functional.linear under ZeRO-3.
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/wrappers/zero.h"
+#include "estimators/runtime/torch/wrappers/wrappers.h"
 
 namespace memplan {
 

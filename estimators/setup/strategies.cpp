@@ -1,0 +1,85 @@
+#include "estimators/setup/strategies.h"
+
+#include "estimators/base/error.h"
+
+namespace memplan {
+
+namespace {
+
+const DataStrategy strategies[] = {
+    {.kind = Sharding::none, .name = "ddp", .flags = "", .title = "DDP", .buckets = true},
+    {.kind = Sharding::zero1,
+     .name = "zero1",
+     .flags = "--zero 1",
+     .title = "ZeRO-1",
+     .framework = Framework::deepspeed,
+     .stage = 1,
+     .state = true,
+     .fp32_state = true,
+     .converts = true,
+     .accumulates = false,
+     .traffic = DataTraffic::weights_at_end},
+    {.kind = Sharding::zero2,
+     .name = "zero2",
+     .flags = "--zero 2",
+     .title = "ZeRO-2",
+     .framework = Framework::deepspeed,
+     .stage = 2,
+     .gradients = true,
+     .state = true,
+     .fp32_state = true,
+     .converts = true,
+     .accumulates = false,
+     .traffic = DataTraffic::weights_at_end},
+    {.kind = Sharding::zero3,
+     .name = "zero3",
+     .flags = "--zero 3",
+     .title = "ZeRO-3",
+     .framework = Framework::deepspeed,
+     .stage = 3,
+     .weights = true,
+     .gradients = true,
+     .state = true,
+     .fp32_state = true,
+     .converts = true,
+     .accumulates = false,
+     .traffic = DataTraffic::weights_gathered},
+    {.kind = Sharding::fsdp,
+     .name = "fsdp",
+     .flags = "--fsdp",
+     .title = "FSDP2",
+     .weights = true,
+     .gradients = true,
+     .state = true,
+     .units = true,
+     .traffic = DataTraffic::weights_gathered},
+    {.kind = Sharding::megatron,
+     .name = "megatron",
+     .flags = "--megatron",
+     .title = "Megatron-LM",
+     .framework = Framework::megatron,
+     .own_gradients = true,
+     .fp32_state = true,
+     .lone_rank = true,
+     .traffic = DataTraffic::sums_at_end},
+    {.kind = Sharding::megatron_dist,
+     .name = "megatron-dist-opt",
+     .flags = "--dist-opt",
+     .title = "Megatron-LM",
+     .framework = Framework::megatron,
+     .state = true,
+     .own_gradients = true,
+     .fp32_state = true,
+     .lone_rank = true,
+     .traffic = DataTraffic::sums_at_end},
+};
+
+}  // namespace
+
+const DataStrategy& strategy_of(Sharding sharding) {
+  for (const DataStrategy& s : strategies)
+    if (s.kind == sharding) return s;
+  fail(ErrorKind::internal, "a way of sharding has no row");
+}
+
+}  // namespace memplan
