@@ -87,15 +87,27 @@ class Enumeration {
     view.gradient_as_bucket_view = true;
     add(view);
     if (present_.fp8 != Fp8::none) return;  // not modelled with sharded weights
-    ParallelSetup fsdp = base;
-    fsdp.sharding = Sharding::fsdp;
-    std::vector<ParallelSetup> sharded{fsdp};
-    ParallelSetup kept = fsdp;
+    const bool pure = present_.precision == Precision::bf16 || present_.precision == Precision::fp16;
+    for (const DataStrategy& strategy : data_strategies()) {
+      if (!strategy.shares_out() || strategy.lone_rank) continue;
+      ParallelSetup way = base;
+      way.sharding = strategy.kind;
+      if (strategy.units) unit_ways(way);
+      // A model that is converted keeps fp32 copies of its weights. Not modelled in a pipeline.
+      if (strategy.converts && base.pipeline == 1 && (pure || turns_precision_)) add(way, true);
+    }
+  }
+
+  /// With resharding and without, within nodes, and in another dtype than the shards'.
+  void unit_ways(const ParallelSetup& whole) {
+    std::vector<ParallelSetup> sharded{whole};
+    ParallelSetup kept = whole;
     kept.reshard_after_forward = false;
     sharded.push_back(kept);
+    const std::int64_t ranks = whole.data * whole.context;
     // Gathers stay within a node where the shard group does.
-    if (const std::int64_t group = limits_.per_node / base.tensor; group > 1 && ranks > group && ranks % group == 0) {
-      ParallelSetup hybrid = fsdp;
+    if (const std::int64_t group = limits_.per_node / whole.tensor; group > 1 && ranks > group && ranks % group == 0) {
+      ParallelSetup hybrid = whole;
       hybrid.shard_size = group;
       sharded.push_back(hybrid);
     }
@@ -107,22 +119,16 @@ class Enumeration {
       policy.reduce_dtype = DType::float32;
       add(policy, true);
     }
-    // DeepSpeed converts the model; its masters are fp32.
-    const bool pure = present_.precision == Precision::bf16 || present_.precision == Precision::fp16;
-    if (base.pipeline > 1 || (!pure && !turns_precision_)) return;
-    for (Sharding stage : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
-      ParallelSetup zero = base;
-      zero.sharding = stage;
-      add(zero, true);
-    }
   }
 
+  /// The present framework's own ways and no others.
   void megatron_ways(ParallelSetup base) {
     if (base.expert > 1) return;  // not modelled
-    base.sharding = Sharding::megatron;
-    add(base);
-    base.sharding = Sharding::megatron_dist;
-    if (base.data * base.context > 1) add(base);
+    for (const DataStrategy& strategy : data_strategies()) {
+      if (strategy.framework != Framework::megatron) continue;
+      base.sharding = strategy.kind;
+      if (!strategy.shares_out() || base.data * base.context > 1) add(base);
+    }
   }
 
   void add(const ParallelSetup& way, bool converts = false) {

@@ -8,6 +8,15 @@ namespace {
 
 const DataStrategy strategies[] = {
     {.kind = Sharding::none, .name = "ddp", .flags = "", .title = "DDP", .buckets = true},
+    {.kind = Sharding::fsdp,
+     .name = "fsdp",
+     .flags = "--fsdp",
+     .title = "FSDP2",
+     .weights = true,
+     .gradients = true,
+     .state = true,
+     .units = true,
+     .traffic = DataTraffic::weights_gathered},
     {.kind = Sharding::zero1,
      .name = "zero1",
      .flags = "--zero 1",
@@ -44,15 +53,6 @@ const DataStrategy strategies[] = {
      .converts = true,
      .accumulates = false,
      .traffic = DataTraffic::weights_gathered},
-    {.kind = Sharding::fsdp,
-     .name = "fsdp",
-     .flags = "--fsdp",
-     .title = "FSDP2",
-     .weights = true,
-     .gradients = true,
-     .state = true,
-     .units = true,
-     .traffic = DataTraffic::weights_gathered},
     {.kind = Sharding::megatron,
      .name = "megatron",
      .flags = "--megatron",
@@ -75,6 +75,8 @@ const DataStrategy strategies[] = {
 };
 
 }  // namespace
+
+std::span<const DataStrategy> data_strategies() { return strategies; }
 
 const DataStrategy& strategy_of(Sharding sharding) {
   for (const DataStrategy& s : strategies)

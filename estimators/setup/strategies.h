@@ -2,6 +2,8 @@
 // Its program is a row of runtime/torch/wrappers/table.cpp.
 #pragma once
 
+#include <span>
+
 #include "estimators/setup/parallel.h"
 
 namespace memplan {
@@ -36,6 +38,9 @@ struct DataStrategy {
 
   bool shares_out() const { return weights || gradients || state; }
 };
+
+/// All of them.
+std::span<const DataStrategy> data_strategies();
 
 const DataStrategy& strategy_of(Sharding sharding);
 inline const DataStrategy& strategy_of(const ParallelSetup& p) { return strategy_of(p.sharding); }
