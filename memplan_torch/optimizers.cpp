@@ -358,7 +358,7 @@ struct Adafactor : Base {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Tensors& parameters) {
   OptimizerSetup s = given;
-  s.impl = implementation_of(s);
+  if (s.impl == Impl::automatic) s.impl = optimizer_model(s.kind).foreach ? Impl::foreach : Impl::loop;
   switch (s.kind) {
     case OptimizerKind::none:
       return nullptr;

@@ -1,8 +1,7 @@
 // Small changes to a setup that does not fit.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/search.h"
 
@@ -26,17 +25,18 @@ std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, c
   const bool training = setup.mode == Mode::training;
   // Cards before compute capability 8.0 have no bfloat16 units.
   const bool bf16 = device.sm_major >= 8, to_amp = setup.precision == Precision::fp32;
-  const std::string amp_flags = bf16 ? "--amp bf16" : "--amp fp16";
+  const std::string amp_flags = setting(Field::autocast, bf16 ? "bf16" : "fp16"),
+                    blocks_flags = setting(Field::checkpoint, "blocks");
   TrainingSetup amp = setup;
   amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
   if (to_amp) attempt(amp_flags, amp, true);
   if (training && setup.checkpoint.empty()) {
     TrainingSetup blocks = setup;
     blocks.checkpoint = {"blocks"};
-    attempt("--checkpoint blocks", blocks, true);
+    attempt(blocks_flags, blocks, true);
     if (to_amp) {
       amp.checkpoint = {"blocks"};
-      attempt(amp_flags + " --checkpoint blocks", amp, true);
+      attempt(amp_flags + " " + blocks_flags, amp, true);
     }
   }
   // The same samples per optimizer step, in smaller portions.
@@ -45,14 +45,15 @@ std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, c
       TrainingSetup smaller = setup;
       smaller.batch = *setup.batch / parts;
       smaller.accumulate = setup.accumulate * parts;
-      attempt(fmt::format("--batch {} --accumulate {}", *smaller.batch, smaller.accumulate), smaller, true);
+      attempt(setting(Field::batch, *smaller.batch) + " " + setting(Field::accumulate, smaller.accumulate), smaller,
+              true);
       if (!changes.empty() && changes.back().verdict == Verdict::fits && (!limit || changes.back().peak <= *limit))
         break;
     }
   if (!setup.allocator.expandable_segments) {
     TrainingSetup expandable = setup;
     expandable.allocator.expandable_segments = true;
-    attempt("--alloc-conf expandable_segments:True", expandable, false);
+    attempt(setting(Field::allocator, "expandable_segments:True"), expandable, false);
   }
   std::stable_sort(changes.begin(), changes.end(),
                    [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });

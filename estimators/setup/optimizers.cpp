@@ -6,16 +6,12 @@ namespace memplan {
 
 namespace {
 
-using Impl = OptimizerImpl;
-
 const OptimizerModel models[] = {
-    {.kind = OptimizerKind::none, .name = "none", .python = nullptr},
+    {.kind = OptimizerKind::none, .python = nullptr},
     // p.add_(g): 3; with momentum buf.mul_ 2, buf.add_ 3 before; weight decay 3 more.
     {.kind = OptimizerKind::sgd,
-     .name = "sgd",
      .python = "torch.optim.SGD",
-     .usual = Impl::foreach,
-     .fused = true,
+     .foreach = true,
      .momentum_states = 1,
      .passes = {3, 3, 1},
      .with_momentum = {5, 2, 2},
@@ -23,10 +19,8 @@ const OptimizerModel models[] = {
     // m.lerp_ 3, v.mul_ 2, v.addcmul_ 3, sqrt 2, div_ 2, add_ 2, p.addcdiv_ 4; AdamW's p.mul_ 2. Fused: p, g, m, v in,
     // p, m, v out.
     {.kind = OptimizerKind::adam,
-     .name = "adam",
      .python = "torch.optim.Adam",
-     .usual = Impl::foreach,
-     .fused = true,
+     .foreach = true,
      .adam = true,
      .states = 2,
      .amsgrad_states = 1,
@@ -35,10 +29,8 @@ const OptimizerModel models[] = {
      .with_decay = {3, 0, 0},
      .with_amsgrad = {3, 2, 0}},
     {.kind = OptimizerKind::adamw,
-     .name = "adamw",
      .python = "torch.optim.AdamW",
-     .usual = Impl::foreach,
-     .fused = true,
+     .foreach = true,
      .decays = true,
      .adam = true,
      .states = 2,
@@ -47,44 +39,33 @@ const OptimizerModel models[] = {
      .passes = {20, 7, 8},
      .with_amsgrad = {3, 2, 0}},
     {.kind = OptimizerKind::adagrad,
-     .name = "adagrad",
      .python = "torch.optim.Adagrad",
-     .usual = Impl::foreach,
-     .fused = true,
+     .foreach = true,
      .states = 1,
      .roots = true,
      .passes = {13, 5, 4}},
     {.kind = OptimizerKind::rmsprop,
-     .name = "rmsprop",
      .python = "torch.optim.RMSprop",
-     .usual = Impl::foreach,
+     .foreach = true,
      .states = 1,
      .momentum_states = 1,
      .roots = true,
      .passes = {13, 13, 5},
      .with_momentum = {5, 5, 0}},
-    {.kind = OptimizerKind::adafactor,
-     .name = "adafactor",
-     .python = "torch.optim.Adafactor",
-     .usual = Impl::loop,
-     .passes = {16, 16, 14}},
+    {.kind = OptimizerKind::adafactor, .python = "torch.optim.Adafactor", .passes = {16, 16, 14}},
     {.kind = OptimizerKind::lion,
-     .name = "lion",
      .python = "__import__(\"lion_pytorch\").Lion",
-     .usual = Impl::loop,
      .one_by_one = true,
      .states = 1,
      .passes = {12, 12, 5}},
     // One kernel: p and g in, p out, and two states of one byte (of four) in and out.
     {.kind = OptimizerKind::adamw8bit,
-     .name = "adamw8bit",
      .python = "__import__(\"bitsandbytes\").optim.AdamW8bit",
-     .usual = Impl::loop,
      .decays = true,
      .one_by_one = true,
      .bytes_per_element = 2,
      .passes = {4, 4, 1}},
-    {.kind = OptimizerKind::muon, .name = "muon", .python = "torch.optim.Muon", .passes = {20, 20, 8}},
+    {.kind = OptimizerKind::muon, .python = "torch.optim.Muon", .passes = {20, 20, 8}},
 };
 
 }  // namespace
@@ -93,10 +74,6 @@ const OptimizerModel& optimizer_model(OptimizerKind kind) {
   for (const OptimizerModel& m : models)
     if (m.kind == kind) return m;
   fail(ErrorKind::internal, "an optimizer has no row");
-}
-
-OptimizerImpl implementation_of(const OptimizerSetup& setup) {
-  return setup.impl == Impl::automatic ? optimizer_model(setup.kind).usual : setup.impl;
 }
 
 Passes passes_of(const OptimizerSetup& setup) {

@@ -20,11 +20,8 @@ struct Passes {
 
 struct OptimizerModel {
   OptimizerKind kind;
-  const char* name;    ///< of --optimizer
-  const char* python;  ///< the class; null where there is none
-  /// What `automatic` means; automatic itself where there is nothing to choose.
-  OptimizerImpl usual = OptimizerImpl::automatic;
-  bool fused = false;       ///< PyTorch has a fused implementation
+  const char* python;       ///< the class; null where there is none
+  bool foreach = false;     ///< torch.optim takes its foreach implementation unless told otherwise
   bool decays = false;      ///< weight decay by default
   bool adam = false;        ///< Adam and AdamW, which other frameworks have versions of their own of
   bool one_by_one = false;  ///< always walks the parameters one by one
@@ -37,9 +34,6 @@ struct OptimizerModel {
 };
 
 const OptimizerModel& optimizer_model(OptimizerKind kind);
-
-/// The implementation that the setup comes to.
-OptimizerImpl implementation_of(const OptimizerSetup& setup);
 
 /// Of the setup's own choices.
 Passes passes_of(const OptimizerSetup& setup);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 
+#include "estimators/setup/field.h"
 #include "estimators/setup/parallel.h"
 
 namespace memplan {
@@ -21,8 +23,7 @@ enum class DataTraffic : std::uint8_t {
 
 struct DataStrategy {
   Sharding kind;
-  const char* name;   ///< in documents
-  const char* flags;  ///< that choose it
+  Field field;        ///< that chooses it
   const char* title;  ///< in sentences
   Framework framework = Framework::torch;
   int stage = 0;                                           ///< of ZeRO
@@ -36,6 +37,9 @@ struct DataStrategy {
   bool lone_rank = false;      ///< makes a difference with one rank as well
   DataTraffic traffic = DataTraffic::sums_overlapped;
 
+  /// Whether something has to choose it, and what: "zero=1".
+  bool chosen() const { return kind != Sharding::none; }
+  std::string choice() const { return stage > 0 ? setting(field, stage) : setting(field); }
   bool shares_out() const { return weights || gradients || state; }
 };
 

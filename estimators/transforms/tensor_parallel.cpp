@@ -7,6 +7,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/strategies.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
@@ -80,7 +81,7 @@ class Sharder {
 
   void mark_blocks(const ParallelSetup& p) {
     const auto blocks = outermost(
-        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, "--blocks"));
+        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, Field::blocks));
     in_block_.resize(tape_.scopes.size(), false);
     for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
       for (auto at = static_cast<std::int32_t>(s); at >= 0; at = tape_.scopes[static_cast<std::size_t>(at)].parent)
@@ -301,8 +302,8 @@ Tape shard_tensors(const Tape& tape, const TrainingSetup& setup, const Device& d
     const std::size_t before = keep_whole.size();
     keep_whole.insert(conflict.origins.begin(), conflict.origins.end());
     if (keep_whole.size() == before)
-      fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts", "--tp",
-           "docs/parallelism.md says which can");
+      fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts",
+           setting(Field::tensor_parallel), "docs/parallelism.md says which can");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -351,8 +352,8 @@ std::string_view base_name(std::string_view op) {
 void require_divisible(std::int64_t size, const char* what, std::int64_t ranks, const std::string& place) {
   if (size % ranks != 0)
     fail(ErrorKind::usage,
-         fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks, size, what, place), "--tp",
-         fmt::format("use a divisor of {}", size));
+         fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks, size, what, place),
+         setting(Field::tensor_parallel), fmt::format("use a divisor of {}", size));
 }
 
 void check_heads(const Tape& tape, const std::vector<std::optional<Dims>>& shapes, std::int64_t ranks) {
@@ -368,7 +369,7 @@ void check_heads(const Tape& tape, const std::vector<std::optional<Dims>>& shape
              fmt::format(
                  "{} tensor-parallel ranks do not divide the {} {} of {}", ranks, s[1], names[i],
                  call.scope < 0 ? std::string("the model") : tape.scopes[static_cast<std::size_t>(call.scope)].path),
-             "--tp", fmt::format("use a divisor of {}", s[1]));
+             setting(Field::tensor_parallel), fmt::format("use a divisor of {}", s[1]));
     }
   }
 }

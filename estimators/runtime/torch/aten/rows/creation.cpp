@@ -1,8 +1,8 @@
 // Ops that make tensors from nothing or copy one.
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -80,7 +80,7 @@ op::Format format_of(const Args& a, std::size_t i, op::Format fallback) {
 
 }  // namespace
 
-void register_creation(Registry& t) {
+void register_creation(OpTable& t) {
   for (const char* name :
        {"aten::empty.memory_format", "aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn"})
     t.add(name, "size, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(1, DType::float32)); });
@@ -147,9 +147,8 @@ void register_creation(Registry& t) {
     return {d == x->dtype ? op::clone(r, x) : op::to(r, x, d)};
   });
   // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
-  t.add("memplan::to_default_dtype", "self", [](Run& r, Args& a) -> ValueList {
-    return {op::to(r, a.tensor(0), r.options.default_dtype)};
-  });
+  t.add("memplan::to_default_dtype", "self",
+        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), r.options.default_dtype)}; });
   t.add("aten::type_as", "self, other",
         [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
   for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},
