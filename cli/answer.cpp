@@ -6,6 +6,8 @@
 
 #include "cli/progress.h"
 #include "cli/report/formats.h"
+#include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 
@@ -43,55 +45,6 @@ std::string hash_of(const Tape& tape) {
   return fmt::format("{:016x}", h);
 }
 
-Alternative alternative(std::string flags, const Estimate& e, const Device& device, Bytes margin) {
-  const Judgement j = judge(e, device, margin);
-  return {std::move(flags), e.peak.process, j.verdict, j.headroom};
-}
-
-/// What is tried when the setup does not fit: each changes one thing that leaves the training itself nearly as it is.
-void try_changes(const Model& model, const Tape& tape, Answer& a, std::optional<Bytes> limit) {
-  const auto attempt = [&](std::string flags, const TrainingSetup& setup, bool lower_again) {
-    const Result<Estimate> e =
-        lower_again ? estimate(model, setup, a.choice.device) : estimate_tape(tape, setup, a.choice.device);
-    if (e && e->peak.process < a.estimate.peak.process)
-      a.changes.push_back(alternative(std::move(flags), *e, a.choice.device, a.margin));
-  };
-  const bool training = a.setup.mode == Mode::training;
-  // Cards before compute capability 8.0 have no bfloat16 units.
-  const bool bf16 = a.choice.device.sm_major >= 8, to_amp = a.setup.precision == Precision::fp32;
-  const std::string amp_flags = bf16 ? "--amp bf16" : "--amp fp16";
-  TrainingSetup amp = a.setup;
-  amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
-  if (to_amp) attempt(amp_flags, amp, true);
-  if (training && a.setup.checkpoint.empty()) {
-    TrainingSetup blocks = a.setup;
-    blocks.checkpoint = {"blocks"};
-    attempt("--checkpoint blocks", blocks, true);
-    if (to_amp) {
-      amp.checkpoint = {"blocks"};
-      attempt(amp_flags + " --checkpoint blocks", amp, true);
-    }
-  }
-  // The same samples per optimizer step, in smaller portions.
-  if (training && a.setup.batch)
-    for (std::int64_t parts = 2; parts <= 16 && *a.setup.batch % parts == 0; parts *= 2) {
-      TrainingSetup smaller = a.setup;
-      smaller.batch = *a.setup.batch / parts;
-      smaller.accumulate = a.setup.accumulate * parts;
-      attempt(fmt::format("--batch {} --accumulate {}", *smaller.batch, smaller.accumulate), smaller, true);
-      if (!a.changes.empty() && a.changes.back().verdict == Verdict::fits &&
-          (!limit || a.changes.back().peak <= *limit))
-        break;
-    }
-  if (!a.setup.allocator.expandable_segments) {
-    TrainingSetup expandable = a.setup;
-    expandable.allocator.expandable_segments = true;
-    attempt("--alloc-conf expandable_segments:True", expandable, false);
-  }
-  std::stable_sort(a.changes.begin(), a.changes.end(),
-                   [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
-}
-
 }  // namespace
 
 DeviceChoice device_of(const Options& options) {
@@ -124,7 +77,7 @@ Answer compute(const Options& options) {
   a.dims = tape.dims;
   a.inputs = inputs_of(tape);
   progress.show("replaying the steps");
-  a.estimate = take(estimate_tape(tape, a.setup, a.choice.device));
+  a.estimate = take(estimate_planned_tape(tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
@@ -138,8 +91,8 @@ Answer compute(const Options& options) {
     if (a.setup.mode == Mode::training && !options.mode_given) {
       TrainingSetup forward = a.setup;
       forward.mode = Mode::inference;
-      const Result<Estimate> e = estimate(model, forward, a.choice.device);
-      if (e) a.inference = alternative("--mode inference", *e, a.choice.device, a.margin);
+      const Result<Estimate> e = estimate_planned(model, forward, a.choice.device);
+      if (e) a.inference = alternative_of("--mode inference", *e, a.choice.device, a.margin);
     }
     progress.show("looking for the largest batch");
     if (a.device_given) a.largest = largest_batch(model, a.setup, a.choice.device, margin, a.estimate);
@@ -148,7 +101,8 @@ Answer compute(const Options& options) {
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
     const bool over = options.limit && a.estimate.high > *options.limit;
     progress.show("trying smaller changes");
-    if ((a.device_given && tight) || over) try_changes(model, tape, a, options.limit);
+    if ((a.device_given && tight) || over)
+      a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.limit);
   }
   if (a.device_given && !options.exit_zero &&
       std::find(options.fail_on.begin(), options.fail_on.end(), a.judgement.verdict) != options.fail_on.end())

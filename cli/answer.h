@@ -18,14 +18,6 @@ struct Input {
   std::vector<std::int64_t> sizes;
 };
 
-/// Another setup or card that was estimated beside the one asked for.
-struct Alternative {
-  std::string flags;  ///< what to add to the command: "--amp bf16"
-  Bytes peak;
-  Verdict verdict = Verdict::unknown;
-  Bytes headroom;
-};
-
 struct Answer {
   std::string path, format;
   std::string graph_hash;  ///< of parameters, calls and modules

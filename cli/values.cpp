@@ -14,6 +14,7 @@
 #include "estimators/base/text.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan::cli {
 
@@ -264,7 +265,7 @@ OptimizerSetup parse_optimizer(std::string_view text) {
   setup.amsgrad = chosen.amsgrad;
   if (chosen.momentum) setup.momentum = 0.9;
   // torch.optim's defaults: AdamW decays, the others do not.
-  if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;
+  if (!optimizer_model(setup.kind).decays) setup.weight_decay = 0;
   return setup;
 }
 

@@ -70,6 +70,7 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
 
 /// From a tape to the estimate: replayed without a limit first, so that a setup that does not fit still says what it
 /// needs, then on the device itself where the limit could matter (retries, memory_fraction, garbage collection).
+/// Checkpoints that the setup leaves to the planner are chosen before (planner/checkpointing/plan.h).
 Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// All of the above from a loaded model.

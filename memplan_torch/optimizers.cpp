@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "estimators/setup/optimizers.h"
 #include "memplan_torch/commands.h"
 
 namespace memplan::torch_side {
@@ -357,7 +358,7 @@ struct Adafactor : Base {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Tensors& parameters) {
   OptimizerSetup s = given;
-  if (s.impl == Impl::automatic) s.impl = s.kind == OptimizerKind::adafactor ? Impl::loop : Impl::foreach;
+  if (s.impl == Impl::automatic) s.impl = optimizer_model(s.kind).foreach ? Impl::foreach : Impl::loop;
   switch (s.kind) {
     case OptimizerKind::none:
       return nullptr;

@@ -7,6 +7,8 @@
 
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/optimizers.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 
 namespace memplan {
@@ -91,7 +93,7 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
          "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
          "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
   const OptimizerKind k = s.optimizer.kind;
-  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && s.optimizer.impl != OptimizerImpl::fused)
+  if (optimizer_model(k).adam && s.optimizer.impl != OptimizerImpl::fused)
     tricks.push_back({"fused-optimizer", "the fused optimizer", setting(Field::optimizer_impl, "fused"),
                       "torch.optim.AdamW(model.parameters(), fused=True)",
                       "no temporaries as large as the parameters in optimizer.step()",
@@ -112,7 +114,7 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
                       setting(Field::keep_loss_history), "losses.append(loss.item())",
                       "a kept loss keeps its graph, step after step",
                       [](TrainingSetup& t) { t.keep_loss_history = true; }});
-  if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && !s.offload.any())
+  if (optimizer_model(k).adam && !s.offload.any())
     tricks.push_back({"offload", "optimizer state in host memory", setting(Field::offload, "optimizer"),
                       "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
                       "gradients and weights cross the bus every step",
@@ -195,7 +197,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e = estimate(model, changed, device);
+      const Result<Estimate> e = estimate_planned(model, changed, device);
       if (!e) continue;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimators/base/take.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan {
 
@@ -47,26 +48,10 @@ Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::
 }
 
 OptimizerNeeds optimizer_needs(const OptimizerSetup& o, double trained_bytes, std::int64_t elements) {
-  const auto states = [&](double count) { return count * trained_bytes; };
-  // The foreach implementations of Adam and RMSprop take the square root of all second moments at once.
+  const OptimizerModel& model = optimizer_model(o.kind);
   const bool foreach = o.impl == OptimizerImpl::automatic || o.impl == OptimizerImpl::foreach;
-  switch (o.kind) {
-    case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-      return {states(o.amsgrad ? 3 : 2), foreach ? trained_bytes : 0};
-    case OptimizerKind::sgd:
-      return {states(o.momentum > 0 ? 1 : 0), 0};
-    case OptimizerKind::adagrad:
-      return {states(1), foreach ? trained_bytes : 0};
-    case OptimizerKind::rmsprop:
-      return {states(o.momentum > 0 ? 2 : 1), foreach ? trained_bytes : 0};
-    case OptimizerKind::lion:
-      return {states(1), 0};
-    case OptimizerKind::adamw8bit:
-      return {2.0 * static_cast<double>(elements), 0};
-    default:
-      return {};  // Adafactor's factored moments are small; nothing is a bound as well
-  }
+  return {states_of(o) * trained_bytes + model.bytes_per_element * static_cast<double>(elements),
+          foreach && model.roots ? trained_bytes : 0};
 }
 
 Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const Device& device) {

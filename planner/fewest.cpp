@@ -4,6 +4,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/setup/field.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/parallel_space.h"
 #include "planner/rank_forecast.h"
 
@@ -64,7 +65,8 @@ class FewestSearch {
         if (tensor > gpus) continue;
         const TrainingSetup s = with(step.setup, gpus, tensor);
         if (!promises(s)) continue;
-        const Result<Estimate> e = catching([&] { return take(estimate_tape(tapes_.of_rank(s, 0), s, device_)); });
+        const Result<Estimate> e =
+            catching([&] { return take(estimate_planned_tape(tapes_.of_rank(s, 0), s, device_)); });
         if (e && judge(*e, device_, margin_).verdict == Verdict::fits)
           return FewestGpus{gpus, flags_of(s.parallel) + step.flags, s, e->peak.process};
       }

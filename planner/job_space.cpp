@@ -6,6 +6,7 @@
 #include <map>
 
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/transforms/pipeline.h"
 #include "planner/rank_forecast.h"
 
@@ -20,7 +21,7 @@ JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device&
   Knobs knobs = options.knobs;
   for (Knob k : {Knob::batch, Knob::offload, Knob::parallel, Knob::allocator})
     knobs.keep(k);  // offload on several GPUs has no model
-  if (is_megatron(present.parallel.sharding))
+  if (in_megatron(present.parallel))
     for (Knob k : {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters})
       knobs.keep(k);  // its own
   TrainingSetup alone = present;

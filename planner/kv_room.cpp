@@ -7,6 +7,7 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/transforms/transforms.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan {
 
@@ -45,14 +46,14 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   out.length = cache.length > 0 ? cache.length : layers.front().length;
   cache.block = cache.sequences = cache.length = 1;
   out.per_token = kv_cache_bytes(layers, cache);
-  const Estimate forward = take(estimate_tape(tape, setup, device));
+  const Estimate forward = take(estimate_planned_tape(tape, setup, device));
   out.peak = forward.peak.process;
   out.budget = kv_budget(forward, device.total, margin(device));
   cache.block = out.block;
   const auto fits = [&](std::int64_t blocks) {
     cache.length = blocks * out.block;
     setup.kv_cache = cache;
-    const Result<Estimate> e = estimate_tape(tape, setup, device);
+    const Result<Estimate> e = estimate_planned_tape(tape, setup, device);
     if (!e || judge(*e, device, margin(device)).verdict != Verdict::fits) return false;
     out.tokens = cache.length;
     out.peak = e->peak.process;

@@ -3,52 +3,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <unordered_map>
 
 #include "estimators/base/take.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/job_space.h"
 #include "planner/rank_bounds.h"
 #include "planner/rank_forecast.h"
+#include "planner/setup_search.h"
 
 namespace memplan {
 
 namespace {
 
-class ParallelSearch {
+class ParallelSearch : public SetupSearch {
  public:
   ParallelSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
                  const SuggestOptions& options)
-      : device_(device),
-        margin_(margin),
-        options_(options),
-        rates_(rates_of(device)),
-        tapes_(model),
-        job_(model, present, device, options, tapes_) {}
-
-  Suggestion run() {
-    show("the present setup");
-    out_.present = estimated(job_.home(), true);
-    out_.count.replayed = 1;
-    enumerate();
-    find_fastest();
-    if (out_.fitting.empty()) find_least();
-    find_smallest();
-    find_front();
-    (out_.fitting.empty() ? out_.count.left : out_.count.slower) =
-        static_cast<std::int64_t>(places_.size()) - looked_at_;
-    for (const Unavailable& u : job_.space.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
-    for (const Unavailable& u : job_.parallel.impossible) out_.rejected.push_back({u.flags, u.why, {}, false});
-    add_bounded();
-    return std::move(out_);
-  }
+      : SetupSearch(device, margin, options), tapes_(model), job_(model, present, device, options, tapes_) {}
 
  private:
-  Bytes limit() const { return device_.total - margin_; }
-  void show(const std::string& what) const {
-    if (options_.progress) options_.progress(static_cast<std::size_t>(out_.count.replayed), options_.replays, what);
+  void show(const std::string& what) const { SetupSearch::show(static_cast<std::size_t>(out_.count.replayed), what); }
+
+  Candidate present() override {
+    show("the present setup");
+    Candidate c = estimated(job_.home(), true);
+    out_.count.replayed = 1;
+    return c;
+  }
+
+  void finish() override {
+    (out_.fitting.empty() ? out_.count.left : out_.count.slower) =
+        static_cast<std::int64_t>(places_.size()) - looked_at_;
+    reject(job_.space.unavailable);
+    reject(job_.parallel.impossible);
+    add_bounded();
   }
 
   // --- the first sieve --------------------------------------------------------------------------------------------
@@ -99,7 +90,7 @@ class ParallelSearch {
                : known.emplace(key, share_of_micro_batch(lines, p, batch, rates_, options_.time)).first->second;
   }
 
-  void enumerate() {
+  void find_bounds() override {
     for (std::uint32_t c = 0; c < job_.choices.size(); ++c) {
       const Choice& choice = job_.choices[c];
       for (std::uint32_t o = 0; o < job_.parallel.options.size(); ++o) {
@@ -148,8 +139,7 @@ class ParallelSearch {
     for (const auto& [key, p] : bounded_)
       if (!alive.count(key)) all.push_back(&p);
     std::stable_sort(all.begin(), all.end(), [](const Place* a, const Place* b) { return a->bound < b->bound; });
-    for (const Place* p : all)
-      out_.rejected.push_back({job_.flags_of_place(*p), "needs more in every micro-batch size", p->bound, true});
+    for (const Place* p : all) reject(job_.flags_of_place(*p), "needs more in every micro-batch size", p->bound, true);
   }
 
   // --- the second and third sieve ---------------------------------------------------------------------------------
@@ -164,14 +154,11 @@ class ParallelSearch {
       c.cautions.push_back(o.setup.param_dtype
                                ? "products in bfloat16 (shards of weights stay fp32)"
                                : "products and gradients in bfloat16 (DeepSpeed keeps fp32 copies of the weights)");
-    const Estimate e = take(estimate_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
-    const Judgement j = judge(e, device_, margin_);
+    const Estimate e = take(estimate_planned_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
+    judge_into(c, e);
     if (present) out_.estimate = e;
     // A rank's tape says its own share of the weights only.
     if (present) out_.parameters = parameters_of_model();
-    c.peak = e.peak.process;
-    c.verdict = j.verdict;
-    c.headroom = j.headroom;
     c.changes = job_.choices[p.choice].turned + (p.option > 0) + (p.batch != job_.batch);
     c.samples = p.batch * static_cast<std::int64_t>(p.micro_batches) * o.setup.data;
     if (const DepthLines* lines = lines_of(job_.choices[p.choice], o.converts))
@@ -230,11 +217,7 @@ class ParallelSearch {
     Result<Candidate> c = catching([&] { return estimated(p); });
     if (!c) return refuse(setup, p, c.error().what), nullptr;
     if (c->verdict != Verdict::fits) {
-      note_failure(p,
-                   c->verdict == Verdict::no_fit  ? "does not fit"
-                   : c->verdict == Verdict::tight ? "leaves less than the margin"
-                                                  : "cannot be told",
-                   c->peak, false);
+      note_failure(p, why_not(c->verdict), c->peak, false);
       return nullptr;
     }
     result = std::move(*c);
@@ -266,7 +249,7 @@ class ParallelSearch {
   bool is_refused(const TrainingSetup& s) const { return refused_.count(sort_of(s)) > 0; }
 
   void refuse(const TrainingSetup& s, const Place& p, const std::string& why) {
-    if (refused_.insert(sort_of(s)).second) out_.rejected.push_back({job_.flags_of_place(p), why, {}, false});
+    if (refused_.insert(sort_of(s)).second) reject(job_.flags_of_place(p), why);
   }
 
   /// The same setup with a smaller micro-batch did not fit, whatever minor knobs were turned.
@@ -284,17 +267,15 @@ class ParallelSearch {
     if (!fresh)
       it->second = std::min(it->second, p.batch);
     else
-      out_.rejected.push_back({job_.flags_of_place(p), why, bytes, bound});
+      reject(job_.flags_of_place(p), why, bytes, bound);
   }
 
-  /// Times within two percent count as equal, because the model of time is not finer: then the smaller change comes
-  /// first.
-  void find_fastest() {
+  /// Of equal times the smaller change comes first.
+  void find_fastest() override {
     std::vector<std::uint32_t> order(places_.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::vector<float> grade(places_.size());
-    for (std::size_t i = 0; i < grade.size(); ++i)
-      grade[i] = static_cast<float>(std::floor(std::log(std::max(places_[i].seconds, 1e-12)) / std::log(1.02)));
+    for (std::size_t i = 0; i < grade.size(); ++i) grade[i] = static_cast<float>(time_grade(places_[i].seconds, 1e-12));
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
       if (grade[a] != grade[b]) return grade[a] < grade[b];
       const Place &x = places_[a], &y = places_[b];
@@ -307,13 +288,11 @@ class ParallelSearch {
       if (needless(places_[i])) continue;
       if (const Candidate* c = fitting(places_[i])) out_.fitting.push_back(*c), taken_.push_back(places_[i]);
     }
-    std::stable_sort(out_.fitting.begin(), out_.fitting.end(),
-                     [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
   }
 
   /// The fastest ones were all too large: the ones that promise least memory, one of each kind of degrees, with as many
   /// forecasts again.
-  void find_least() {
+  void find_least() override {
     std::vector<const Place*> order;
     for (const Place& p : places_) order.push_back(&p);
     std::stable_sort(order.begin(), order.end(), [](const Place* a, const Place* b) {
@@ -332,7 +311,6 @@ class ParallelSearch {
     }
   }
 
-  static double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
   /// Replays of whole ranks are dear, forecasts cost a few blocks; a third of both is left for what comes after the
   /// fastest.
   bool budget_left(bool fastest) const {
@@ -356,8 +334,7 @@ class ParallelSearch {
   }
 
   /// Fewest and mildest changes; among equal ones the fastest.
-  void find_smallest() {
-    if (out_.present.verdict == Verdict::fits) return;
+  std::optional<Candidate> find_smallest() override {
     std::vector<const Place*> order;
     for (const Place& p : places_)
       if (p.turned + (p.batch != job_.batch) <= 2) order.push_back(&p);
@@ -369,21 +346,18 @@ class ParallelSearch {
     std::stable_sort(order.begin(), order.end(), less);
     for (const Place* p : order) {
       if (!budget_left(false)) break;
-      if (const Candidate* c = fitting(*p)) {
-        out_.smallest = *c;
-        return;
-      }
+      if (const Candidate* c = fitting(*p)) return *c;
     }
     // Not all could be looked at: the one that changes least of those that were estimated.
     const auto least =
         std::min_element(estimates_.begin(), estimates_.end(), [](const Candidate& a, const Candidate& b) {
           return a.changes != b.changes ? a.changes < b.changes : per_sample(a) < per_sample(b);
         });
-    if (least != estimates_.end()) out_.smallest = *least;
+    return least != estimates_.end() ? std::optional(*least) : std::nullopt;
   }
 
   /// Besides, the one that promises least memory among those that take at most twice the time of the fastest.
-  void find_front() {
+  std::vector<Candidate> find_front() override {
     double longest = 1e300;
     for (const Candidate& c : out_.fitting) longest = std::min(longest, 2 * per_sample(c));
     const Place* least = nullptr;
@@ -394,21 +368,9 @@ class ParallelSearch {
     if (least && budget_left(false)) fitting(*least);
     std::vector<Candidate> all = estimates_;
     if (out_.present.verdict == Verdict::fits) all.push_back(out_.present);
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-      return a.peak != b.peak ? a.peak < b.peak : per_sample(a) < per_sample(b);
-    });
-    double fastest = 1e300;
-    for (Candidate& c : all) {
-      if (per_sample(c) >= fastest) continue;
-      fastest = per_sample(c);
-      out_.front.push_back(std::move(c));
-    }
+    return all;
   }
 
-  const Device& device_;
-  const Bytes margin_;
-  const SuggestOptions& options_;
-  const DeviceRates rates_;
   Tapes tapes_;
   const JobSpace job_;
   std::int64_t looked_at_ = 0, forecasts_ = 0;
@@ -421,7 +383,6 @@ class ParallelSearch {
   std::map<Key, std::optional<Candidate>> known_;
   std::set<std::string> refused_;
   std::vector<Candidate> estimates_;
-  Suggestion out_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -80,22 +81,34 @@ class Enumeration {
 
   void ways(const ParallelSetup& base) {
     const std::int64_t ranks = base.data * base.context;
-    if (is_megatron(present_.parallel.sharding) && training_) return megatron_ways(base);
+    if (in_megatron(present_.parallel) && training_) return megatron_ways(base);
     add(base);
     if (ranks < 2 || !training_ || base.expert > 1) return;
     ParallelSetup view = base;
     view.gradient_as_bucket_view = true;
     add(view);
     if (present_.fp8 != Fp8::none) return;  // not modelled with sharded weights
-    ParallelSetup fsdp = base;
-    fsdp.sharding = Sharding::fsdp;
-    std::vector<ParallelSetup> sharded{fsdp};
-    ParallelSetup kept = fsdp;
+    const bool pure = present_.precision == Precision::bf16 || present_.precision == Precision::fp16;
+    for (const DataStrategy& strategy : data_strategies()) {
+      if (!strategy.shares_out() || strategy.lone_rank) continue;
+      ParallelSetup way = base;
+      way.sharding = strategy.kind;
+      if (strategy.units) unit_ways(way);
+      // A model that is converted keeps fp32 copies of its weights. Not modelled in a pipeline.
+      if (strategy.converts && base.pipeline == 1 && (pure || turns_precision_)) add(way, true);
+    }
+  }
+
+  /// With resharding and without, within nodes, and in another dtype than the shards'.
+  void unit_ways(const ParallelSetup& whole) {
+    std::vector<ParallelSetup> sharded{whole};
+    ParallelSetup kept = whole;
     kept.reshard_after_forward = false;
     sharded.push_back(kept);
+    const std::int64_t ranks = whole.data * whole.context;
     // Gathers stay within a node where the shard group does.
-    if (const std::int64_t group = limits_.per_node / base.tensor; group > 1 && ranks > group && ranks % group == 0) {
-      ParallelSetup hybrid = fsdp;
+    if (const std::int64_t group = limits_.per_node / whole.tensor; group > 1 && ranks > group && ranks % group == 0) {
+      ParallelSetup hybrid = whole;
       hybrid.shard_size = group;
       sharded.push_back(hybrid);
     }
@@ -107,22 +120,16 @@ class Enumeration {
       policy.reduce_dtype = DType::float32;
       add(policy, true);
     }
-    // DeepSpeed converts the model; its masters are fp32.
-    const bool pure = present_.precision == Precision::bf16 || present_.precision == Precision::fp16;
-    if (base.pipeline > 1 || (!pure && !turns_precision_)) return;
-    for (Sharding stage : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
-      ParallelSetup zero = base;
-      zero.sharding = stage;
-      add(zero, true);
-    }
   }
 
+  /// The present framework's own ways and no others.
   void megatron_ways(ParallelSetup base) {
     if (base.expert > 1) return;  // not modelled
-    base.sharding = Sharding::megatron;
-    add(base);
-    base.sharding = Sharding::megatron_dist;
-    if (base.data * base.context > 1) add(base);
+    for (const DataStrategy& strategy : data_strategies()) {
+      if (strategy.framework != Framework::megatron) continue;
+      base.sharding = strategy.kind;
+      if (!strategy.shares_out() || base.data * base.context > 1) add(base);
+    }
   }
 
   void add(const ParallelSetup& way, bool converts = false) {
@@ -130,13 +137,13 @@ class Enumeration {
       if (sequence && way.tensor == 1) continue;
       ParallelSetup p = way;
       p.sequence_parallel = sequence;
-      const Result<ParallelSetup> done = catching([&] { return resolve(p); });
+      const Result<Ranks> done = catching([&] { return resolve(p); });
       if (!done) continue;
       ParallelOption o{*done, flags_of(*done), converts, true};
-      const bool zero = is_zero(p.sharding);
-      if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
+      const DataStrategy& strategy = strategy_of(p);
+      if (strategy.converts && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
         o.flags += " " + setting(Field::precision, "bf16");
-      o.accumulates = !zero;
+      o.accumulates = strategy.accumulates;
       if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
     }
   }
@@ -155,14 +162,13 @@ std::string flags_of(const ParallelSetup& p) {
   std::string flags = setting(Field::gpus, p.gpus);
   if (p.gradient_as_bucket_view) flags += " " + setting(Field::gradient_as_bucket_view);
   if (p.bucket_cap_mib != 25) flags += " " + setting(Field::bucket_cap, p.bucket_cap_mib);
-  if (p.sharding == Sharding::fsdp)
-    flags += p.shard_size > 0 ? " " + setting(Field::shard_size, p.shard_size) : " " + setting(Field::fsdp);
-  if (is_zero(p.sharding)) flags += " " + setting(Field::zero, zero_stage(p.sharding));
+  if (p.shard_size > 0)
+    flags += " " + setting(Field::shard_size, p.shard_size);
+  else if (const DataStrategy& strategy = strategy_of(p); strategy.chosen())
+    flags += " " + strategy.choice();
   if (p.overlap_communication)
     flags += " " + setting(Field::overlap_communication, *p.overlap_communication ? "yes" : "no");
   if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += " " + setting(Field::reduce_bucket, p.reduce_bucket);
-  if (p.sharding == Sharding::megatron) flags += " " + setting(Field::megatron);
-  if (p.sharding == Sharding::megatron_dist) flags += " " + setting(Field::distributed_optimizer);
   if (!p.reshard_after_forward) flags += " " + setting(Field::keep_gathered);
   const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
   if (p.param_dtype) flags += " " + setting(Field::param_dtype, dtype(*p.param_dtype));
@@ -185,8 +191,8 @@ ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLim
   ParallelChoices out;
   const std::int64_t gpus = present.parallel.gpus;
   ParallelOption home{present.parallel, "", false, true};
-  home.accumulates = !is_zero(present.parallel.sharding);
-  home.converts = present.parallel.param_dtype.has_value() || !home.accumulates;
+  home.accumulates = strategy_of(present.parallel).accumulates;
+  home.converts = present.parallel.param_dtype.has_value() || strategy_of(present.parallel).converts;
   out.options.push_back(std::move(home));
   if (gpus < 2 || !knobs.has(Knob::parallel)) return out;
   Degrees d;

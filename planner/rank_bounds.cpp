@@ -6,6 +6,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/pipeline.h"
 #include "planner/bounds.h"
@@ -87,9 +88,6 @@ WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on
 
 double weight_bytes(Precision p) { return p == Precision::bf16 || p == Precision::fp16 ? 2 : 4; }
 
-/// DDP and Megatron-LM without its distributed optimizer hold everything on every rank.
-bool shares_out(Sharding s) { return s != Sharding::none && s != Sharding::megatron; }
-
 /// Bytes per element of Megatron-LM's gradient buffer.
 double main_gradient(Precision p) { return p == Precision::fp16 ? 2 : 4; }
 
@@ -125,7 +123,7 @@ RankShare share_of(const ParallelSetup& p, std::int64_t micro_batches, double te
   // Some rank has at least its part of the stages' weights; those that are no experts are not divided among the ranks
   // of experts.
   share.whole = 1 / (tensor * stages * static_cast<double>(p.expert));
-  share.sharded = share.whole / (shares_out(p.sharding) ? static_cast<double>(shard_group(p)) : 1.0);
+  share.sharded = share.whole / (strategy_of(p).shares_out() ? static_cast<double>(shard_group(p)) : 1.0);
   // Rank r of a pipeline keeps n_r micro-batches of its own stages. Whatever the stages are, the heaviest rank has at
   // least the whole divided by the sum of 1 / n_r.
   double sum = 0;
@@ -176,16 +174,15 @@ double data_communication(const DepthLines& r, const TrainingSetup& setup, doubl
   const double part = static_cast<double>(p.tensor * p.pipeline * p.expert), weights = r.parameters / part,
                gradients = r.gradients / part;
   const double all = link_rate(ranks, p.tensor, rates, a);
-  if (p.sharding == Sharding::none)
+  const DataStrategy& strategy = strategy_of(p);
+  if (strategy.traffic == DataTraffic::sums_overlapped)
     return std::max(0.0, 2 * ring_time(gradients, ranks, all, a) - t.backward / micro_batches);
-  // Megatron-LM overlaps nothing unless it is told to, and reduces its own gradients: a sum, or a part of it and then
-  // weights.
-  if (is_megatron(p.sharding)) {
+  // Megatron-LM overlaps nothing unless it is told to, and reduces its own gradients.
+  if (strategy.traffic == DataTraffic::sums_at_end) {
     const double sums = main_gradient(setup.precision) * static_cast<double>(r.work.trained_elements) / part;
-    return ring_time(sums, ranks, all, a) + ring_time(p.sharding == Sharding::megatron ? sums : weights, ranks, all, a);
+    return ring_time(sums, ranks, all, a) + ring_time(strategy.shares_out() ? weights : sums, ranks, all, a);
   }
-  // ZeRO's first stages reduce like DDP and gather the updated weights after the step.
-  if (p.sharding == Sharding::zero1 || p.sharding == Sharding::zero2)
+  if (strategy.traffic == DataTraffic::weights_at_end)
     return std::max(0.0, ring_time(gradients, ranks, all, a) - t.backward / micro_batches) +
            ring_time(weights, ranks, all, a);
   const std::int64_t group = shard_group(p);
@@ -274,13 +271,14 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
   // Under a mixed-precision policy the shards are fp32, and the run's dtype is that of what is gathered.
   const bool policy = p.param_dtype.has_value();
   const double weights = policy ? std::max(r.parameters, 4 * elements) : r.parameters;
-  const bool megatron = is_megatron(p.sharding);
+  const DataStrategy& strategy = strategy_of(p);
+  const bool megatron = strategy.own_gradients;
   const double gradients = policy ? 4 * elements : megatron ? main_gradient(setup.precision) * elements : r.gradients;
   OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, gradients, r.work.trained_elements);
   if (p.tensor > 1) optimizer.temporary = 0;  // that optimizer runs with foreach=False
   if (megatron) optimizer = megatron_needs(setup, elements);
   // fp32 weights and two moments; the gradients' fp32 copy where they are not fp32 themselves.
-  if (is_zero(p.sharding)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
+  if (in_deepspeed(p)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
   Bytes floor;
   // Which rank holds what is known of stages as even as they go, in order.
   const bool even = p.split.empty() && !splits_backward(p.schedule);
@@ -289,10 +287,9 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
     // ends the second one has most micro-batches in flight.
     const std::int64_t stages = p.pipeline * p.virtual_stages;
     const double cut = 1 / (tensor * static_cast<double>(p.expert)), shard = 1 / static_cast<double>(shard_group(p));
-    const double weight_share = p.sharding == Sharding::fsdp ? shard : 1.0,
-                 state_share = p.sharding == Sharding::megatron_dist ? shard : weight_share;
+    const double weight_share = strategy.weights ? shard : 1.0, state_share = strategy.state ? shard : 1.0;
     // FSDP adds up the micro-batches' gradients in the dtype that it reduces in.
-    const bool widened = p.sharding == Sharding::fsdp && p.reduce_dtype == DType::float32;
+    const bool widened = p.reduce_dtype == DType::float32;
     const double block_gradients = megatron  ? main_gradient(setup.precision) * r.block.elements
                                    : widened ? std::max(r.block.gradients, 4 * r.block.elements)
                                              : r.block.gradients;
@@ -308,8 +305,7 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
           r.block.kept.at(batch) * static_cast<double>(of_stage * flights) / (tensor * static_cast<double>(p.context));
       // In the steady state gradients lie there as well, whole until the last micro-batch; Megatron's always do.
       const double gradients = megatron || micro_batches * p.virtual_stages > flights ? block_gradients * blocks : 0;
-      const double gathered =
-          p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.block.parameters * blocks : 0;
+      const double gathered = p.reshard_after_forward ? 0 : r.block.parameters * blocks;
       // Buffers for what every micro-batch brings from a neighbour.
       const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * received);
       return process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept + buffers +
@@ -327,18 +323,16 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
     }
   }
   const double activations = (p.pipeline > 1 ? r.kept.at(batch) : r.others_at(batch)) * share.activations;
-  const bool shards_weights = p.sharding == Sharding::fsdp || p.sharding == Sharding::zero3;
-  const bool shards_gradients = shards_weights || p.sharding == Sharding::zero2;
-  double held = weights * (shards_weights ? share.sharded : share.whole);
+  double held = weights * (strategy.weights ? share.sharded : share.whole);
   // Without resharding every block's gathered weights wait for its backward pass.
-  const double gathered = p.sharding == Sharding::fsdp && !p.reshard_after_forward ? r.parameters * share.whole : 0;
-  const double kept_gradients = gradients * (shards_gradients ? share.sharded : share.whole),
+  const double gathered = p.reshard_after_forward ? 0 : r.parameters * share.whole;
+  const double kept_gradients = gradients * (strategy.gradients ? share.sharded : share.whole),
                state = optimizer.state * share.sharded;
   held += state;
   // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
   const double waiting = megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
   // ZeRO-1 lets go of what other ranks update before its step.
-  const double stepping = p.sharding == Sharding::zero1 ? gradients * share.sharded : kept_gradients;
+  const double stepping = strategy.stage == 1 ? gradients * share.sharded : kept_gradients;
   return std::max(floor, process(std::max({held + gathered + activations + waiting, held + kept_gradients,
                                            held + stepping + optimizer.temporary * share.sharded})));
 }
@@ -375,9 +369,9 @@ StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::in
   if (p.pipeline > 1)
     t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) /
                (count * static_cast<double>(p.virtual_stages));
-  const std::int64_t shards = p.tensor * p.pipeline * p.expert * (shares_out(p.sharding) ? shard_group(p) : 1);
+  const std::int64_t shards = p.tensor * p.pipeline * p.expert * (strategy_of(p).shares_out() ? shard_group(p) : 1);
   const std::int64_t elements = r.work.trained_elements / shards, tensors = r.work.trained_tensors / p.pipeline;
-  const bool fp32_state = is_zero(p.sharding) || is_megatron(p.sharding) || p.param_dtype.has_value();
+  const bool fp32_state = strategy_of(p).fp32_state || p.param_dtype.has_value();
   const int bytes = fp32_state ? 4 : static_cast<int>(weight_bytes(setup.precision));
   t.optimizer = optimizer_time(setup.optimizer, elements, tensors, bytes, rates, a) +
                 gradient_time(setup, micro_batches, elements, bytes, rates, a);

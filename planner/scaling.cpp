@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan {
 
@@ -47,7 +48,7 @@ std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, co
     for (const std::int64_t size : sizes_around(curve.here, count)) {
       const bool beyond = !curve.points.empty() && curve.points.back().peak.count > 2 * device.total.count;
       if (beyond && size != curve.here) continue;
-      const Result<Estimate> e = estimate(model, resized(setup, dims, kind, size), device);
+      const Result<Estimate> e = estimate_planned(model, resized(setup, dims, kind, size), device);
       if (e) curve.points.push_back({size, e->peak.process, e->peak.requested, judge(*e, device, margin).verdict});
     }
     if (curve.points.size() > 1) curves.push_back(std::move(curve));
@@ -68,7 +69,7 @@ std::vector<Card> every_card(const Tape& tape, const TrainingSetup& setup, const
       Device large = d;
       large.total = Bytes::gib(1LL << 30);
       large.context = Bytes();
-      const Result<Estimate> e = estimate_tape(tape, setup, large);
+      const Result<Estimate> e = estimate_planned_tape(tape, setup, large);
       if (!e) continue;
       known = replayed.emplace(kernels, *e).first;
     }
@@ -78,7 +79,7 @@ std::vector<Card> every_card(const Tape& tape, const TrainingSetup& setup, const
       continue;
     }
     // Where it has room to spare, the limit changes nothing; where it has not, the allocator may still find a way.
-    const Result<Estimate> e = estimate_tape(tape, setup, d);
+    const Result<Estimate> e = estimate_planned_tape(tape, setup, d);
     if (e) cards.push_back({d, e->peak.process, judge(*e, d, margin(d)).verdict});
   }
   return cards;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan {
 
@@ -26,7 +27,7 @@ class BatchSearch {
 
   Probe probe(std::int64_t batch) {
     setup_.batch = batch;
-    const Result<Estimate> e = estimate(model_, setup_, device_);
+    const Result<Estimate> e = estimate_planned(model_, setup_, device_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
     return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
@@ -102,7 +103,7 @@ std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, c
     if (d.total < hopeless) continue;
     // Too small by the figures of the card asked for: two of the nearest are tried all the same.
     if (d.total < known.peak.process && d.total + Bytes::gib(1) < known.peak.process) continue;
-    const Result<Estimate> e = estimate_tape(tape, setup, d);
+    const Result<Estimate> e = estimate_planned_tape(tape, setup, d);
     if (!e) continue;  // cards without the units that the setup needs
     ++tried;
     const Judgement j = judge(*e, d, margin(d));

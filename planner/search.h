@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "estimators/pipeline.h"
@@ -33,5 +34,22 @@ struct Card {
 /// The smallest cards of the device table with the verdict `fits`, by size, at most `count`; each was estimated.
 std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,
                                  const Estimate& known, std::size_t count);
+
+/// Another setup that was estimated beside the one asked for.
+struct Alternative {
+  std::string flags;  ///< what to add to the command: "--amp bf16"
+  Bytes peak;
+  Verdict verdict = Verdict::unknown;
+  Bytes headroom;
+};
+
+Alternative alternative_of(std::string flags, const Estimate& estimate, const Device& device, Bytes margin);
+
+/// What brings a setup that does not fit nearer to the device: each changes one thing, or two, that leaves the training
+/// itself nearly as it is. Those that need less than `known`, the estimate of `setup` on its `tape`, by what they need.
+/// `limit`: process bytes that the batch is split for, if the device itself would hold more.
+std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                         const Device& device, Bytes margin, const Estimate& known,
+                                         std::optional<Bytes> limit);
 
 }  // namespace memplan

@@ -9,6 +9,7 @@
 #include "estimators/frontends/onnx/position_table.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan {
 
@@ -32,7 +33,7 @@ std::optional<LargestSequence> largest_sequence(const Model& model, const Traini
   Bytes smallest;
   const auto fits = [&](std::int64_t length) {
     s.sequence = length;
-    const Result<Estimate> e = estimate(model, s, device);
+    const Result<Estimate> e = estimate_planned(model, s, device);
     if (length == 1 && e) smallest = e->peak.process;
     // Sizes that overflow do not fit either.
     if (!e || judge(*e, device, margin(device)).verdict != Verdict::fits) return false;

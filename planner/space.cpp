@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "estimators/graph/dims.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/optimizers.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -34,14 +37,12 @@ Axis allocator_axis(const TrainingSetup& s) {
 /// Foreach needs temporaries as large as the parameters; the fused kernels and the loop do without.
 Axis implementation_axis(const TrainingSetup& s) {
   Axis axis{Knob::implementation, {present_choice()}};
-  const OptimizerKind k = s.optimizer.kind;
-  const bool has_fused =
-      k == OptimizerKind::sgd || k == OptimizerKind::adam || k == OptimizerKind::adamw || k == OptimizerKind::adagrad;
-  const bool has_foreach = has_fused || k == OptimizerKind::rmsprop;
-  if (has_fused && s.optimizer.impl != OptimizerImpl::fused)
+  const OptimizerModel& model = optimizer_model(s.optimizer.kind);
+  const bool fused = profile_of(s).optimizer.fused.count(s.optimizer.kind) > 0;
+  if (fused && s.optimizer.impl != OptimizerImpl::fused)
     axis.options.push_back({setting(Field::optimizer_impl, "fused"), "",
                             [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
-  if (has_foreach && s.optimizer.impl != OptimizerImpl::loop)
+  if (model.foreach && s.optimizer.impl != OptimizerImpl::loop)
     axis.options.push_back(
         {setting(Field::optimizer_impl, "loop"), "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
   return axis;
@@ -108,8 +109,7 @@ Axis optimizer_axis(const TrainingSetup& s) {
     axis.options.push_back({flags, caution, [kind](TrainingSetup& t) {
                               t.optimizer = OptimizerSetup{};
                               t.optimizer.kind = kind;
-                              if (kind != OptimizerKind::adamw && kind != OptimizerKind::adamw8bit)
-                                t.optimizer.weight_decay = 0;
+                              if (!optimizer_model(kind).decays) t.optimizer.weight_decay = 0;
                             }});
   };
   if (s.optimizer.kind == OptimizerKind::none) return axis;
@@ -125,8 +125,7 @@ Axis optimizer_axis(const TrainingSetup& s) {
 /// Adam's state in host memory, where the weights are updated.
 Axis offload_axis(const TrainingSetup& s) {
   Axis axis{Knob::offload, {present_choice()}};
-  const bool adam = s.optimizer.kind == OptimizerKind::adam || s.optimizer.kind == OptimizerKind::adamw;
-  if (adam && !s.offload.any())
+  if (optimizer_model(s.optimizer.kind).adam && !s.offload.any())
     axis.options.push_back(
         {setting(Field::offload, "optimizer"), "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
   return axis;
@@ -201,7 +200,7 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
   Space space;
   // What other runtimes do by themselves, and what is not modelled together with them.
   Knobs knobs = wanted;
-  if (is_megatron(present.parallel.sharding))
+  if (in_megatron(present.parallel))
     for (Knob k :
          {Knob::precision, Knob::weights, Knob::optimizer, Knob::implementation, Knob::adapters, Knob::offload})
       knobs.keep(k);

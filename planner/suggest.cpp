@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "estimators/base/take.h"
 #include "estimators/graph/dims.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"
+#include "planner/setup_search.h"
 
 namespace memplan {
 
@@ -27,8 +28,6 @@ TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {
 
 constexpr std::int64_t few_micro_batches = 4;
 
-double per_sample(const Candidate& c) { return c.time.total() / static_cast<double>(c.samples); }
-
 /// Knobs that change the tape: setups that agree in them share a rehearsal.
 bool shapes_tape(Knob k) {
   return k == Knob::checkpoint || k == Knob::precision || k == Knob::attention || k == Knob::adapters;
@@ -43,29 +42,18 @@ struct Family {
   int changed = 0;       ///< distance()
 };
 
-class Search {
+class DeviceSearch : public SetupSearch {
  public:
-  Search(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
-         const SuggestOptions& options)
-      : model_(model), device_(device), margin_(margin), options_(options), rates_(rates_of(device)) {
+  DeviceSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
+               const SuggestOptions& options)
+      : SetupSearch(device, margin, options), model_(model) {
     const TrainingSetup plain = with_plain_batch(model, present);
     space_ = make_space(model, plain, plain.batch.value_or(1), device, options.knobs, options.keep_samples);
     home_.choice.assign(space_.axes.size(), 0);
     home_.batch = plain.batch.value_or(1);
   }
 
-  Suggestion run() {
-    out_.present = take_candidate(home_);
-    find_families();
-    find_fastest();
-    find_smallest();
-    find_front();
-    collect();
-    return std::move(out_);
-  }
-
  private:
-  Bytes limit() const { return device_.total - margin_; }
   bool budget_left(std::size_t spare = 0) const { return replayed_ + spare < options_.replays; }
 
   // --- shared runs ------------------------------------------------------------------------------------------------
@@ -101,7 +89,7 @@ class Search {
   const Result<Candidate>& candidate(const Point& point) {
     auto it = known_.find(point);
     if (it != known_.end()) return it->second;
-    if (options_.progress) options_.progress(replayed_, options_.replays, flags_at(space_, point));
+    show(replayed_, flags_at(space_, point));
     ++replayed_;
     return known_.emplace(point, catching([&] { return judged(point); })).first->second;
   }
@@ -114,12 +102,9 @@ class Search {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = take(estimate(model_, few, device_));
-    const Judgement j = judge(e, device_, margin_);
+    const Estimate e = take(estimate_planned(model_, few, device_));
+    judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
-    c.peak = e.peak.process;
-    c.verdict = j.verdict;
-    c.headroom = j.headroom;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
     for (std::uint8_t chosen : point.choice) c.changes += chosen > 0;
     c.changes += point.batch != home_.batch;
@@ -127,8 +112,8 @@ class Search {
     return c;
   }
 
-  Candidate take_candidate(const Point& point) {
-    const Result<Candidate>& c = candidate(point);
+  Candidate present() override {
+    const Result<Candidate>& c = candidate(home_);
     if (!c) throw Failure(c.error());
     return *c;
   }
@@ -162,7 +147,7 @@ class Search {
     return false;
   }
 
-  void find_families() {
+  void find_bounds() override {
     std::vector<std::uint8_t> choice(space_.axes.size(), 0);
     for (bool more = true; more;) {
       out_.count.setups += static_cast<std::int64_t>(space_.batches.size());
@@ -179,17 +164,16 @@ class Search {
     const Result<Rehearsal>& r = rehearsal_of(choice);
     const std::string flags = flags_at(space_, Point{choice, home_.batch});
     if (!r) {
-      if (turned_once(choice)) out_.rejected.push_back({flags, r.error().what, {}, false});
+      if (turned_once(choice)) reject(flags, r.error().what);
       return;
     }
     Family f{choice, 0, 0, {}, distance(space_, Point{choice, home_.batch})};
     if (settle(f, *r)) {
       const Bytes alone = least(*r, setup_of(choice, home_.batch), home_.batch, device_);
-      if (turned_once(choice) && alone > limit()) out_.rejected.push_back({flags, "is not enough alone", alone, true});
+      if (turned_once(choice) && alone > limit()) reject(flags, "is not enough alone", alone, true);
       families_.push_back(std::move(f));
     } else if (turned_once(choice)) {
-      out_.rejected.push_back(
-          {flags, space_.splits ? "needs more even with one sample per micro-batch" : "needs more", f.bound, true});
+      reject(flags, space_.splits ? "needs more even with one sample per micro-batch" : "needs more", f.bound, true);
     }
   }
 
@@ -207,10 +191,10 @@ class Search {
                static_cast<double>(limit().count) + static_cast<double>(device_.total.count) / 50;
   }
 
-  /// Fastest first; a family that fails comes back with its next smaller micro-batch. Times within two percent count as
-  /// equal, because the model of time is not finer: then the smaller change comes first, and the smaller need.
-  void find_fastest() {
-    const auto grade = [](const Family& f) { return std::floor(std::log(std::max(f.seconds, 1e-9)) / std::log(1.02)); };
+  /// Fastest first; a family that fails comes back with its next smaller micro-batch. Of equal times the smaller change
+  /// comes first, and the smaller need.
+  void find_fastest() override {
+    const auto grade = [](const Family& f) { return time_grade(f.seconds, 1e-9); };
     const auto later = [&](const Family& a, const Family& b) {
       if (const double x = grade(a), y = grade(b); x != y) return x > y;
       if (a.changed != b.changed) return a.changed > b.changed;
@@ -231,7 +215,7 @@ class Search {
       if (expected_to_fit(f)) {
         const Result<Candidate>& c = candidate(point);
         if (!c) {
-          out_.rejected.push_back({flags_at(space_, point), c.error().what, {}, false});
+          reject(flags_at(space_, point), c.error().what);
           continue;
         }
         learn(f, *c);
@@ -278,16 +262,11 @@ class Search {
   void note_failure(const Point& point, const Candidate& c) {
     // The largest micro-batch of each choice is enough to say why.
     if (!failed_.insert(point.choice).second) return;
-    out_.rejected.push_back({flags_at(space_, point),
-                             c.verdict == Verdict::no_fit  ? "does not fit"
-                             : c.verdict == Verdict::tight ? "leaves less than the margin"
-                                                           : "cannot be told",
-                             c.peak, false});
+    reject(flags_at(space_, point), why_not(c.verdict), c.peak);
   }
 
   /// Fewest and mildest changes: one knob at a time, then two.
-  void find_smallest() {
-    if (out_.present.verdict == Verdict::fits) return;
+  std::optional<Candidate> find_smallest() override {
     std::vector<Family> order;
     for (Family f : families_) {
       int turned = 0;
@@ -311,14 +290,13 @@ class Search {
     }
     std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.cost < b.cost; });
     for (const Step& s : steps) {
-      if (!budget_left(options_.replays / 6)) return;
+      if (!budget_left(options_.replays / 6)) return std::nullopt;
       const std::optional<Point> found = s.split         ? largest_split(*s.family)
                                          : fits(s.point) ? std::optional(s.point)
                                                          : std::nullopt;
-      if (!found) continue;
-      out_.smallest = *candidate(*found);
-      return;
+      if (found) return *candidate(*found);
     }
+    return std::nullopt;
   }
 
   /// The largest smaller micro-batch that fits.
@@ -338,8 +316,7 @@ class Search {
     return Point{family.choice, space_.batches[high]};
   }
 
-  /// A few more estimates where the bounds promise less memory for more time.
-  void find_front() {
+  std::vector<Candidate> find_front() override {
     std::vector<Family> order = families_;
     std::stable_sort(order.begin(), order.end(),
                      [](const Family& a, const Family& b) { return a.seconds < b.seconds; });
@@ -353,15 +330,7 @@ class Search {
     std::vector<Candidate> all;
     for (const auto& [point, c] : known_)
       if (c && c->verdict == Verdict::fits) all.push_back(*c);
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-      return a.peak != b.peak ? a.peak < b.peak : per_sample(a) < per_sample(b);
-    });
-    double fastest = 1e300;
-    for (Candidate& c : all) {
-      if (per_sample(c) >= fastest) continue;
-      fastest = per_sample(c);
-      out_.front.push_back(std::move(c));
-    }
+    return all;
   }
 
   /// All micro-batches of the setup; false when that changes the verdict to one that does not fit.
@@ -369,7 +338,7 @@ class Search {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = estimate(model_, c.setup, device_);
+      const Result<Estimate> e = estimate_planned(model_, c.setup, device_);
       if (!e) return false;
       const Judgement j = judge(*e, device_, margin_);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;
@@ -380,27 +349,20 @@ class Search {
     return c.verdict == Verdict::fits;
   }
 
-  void collect() {
+  void finish() override {
     std::erase_if(out_.fitting, [&](Candidate& c) { return !confirm(c); });
     std::erase_if(out_.front, [&](Candidate& c) { return !confirm(c); });
     if (out_.smallest && !confirm(*out_.smallest)) out_.smallest.reset();
     if (out_.present.setup.accumulate > few_micro_batches) confirm(out_.present);
     out_.count.replayed = static_cast<std::int64_t>(replayed_);
-    std::stable_sort(out_.fitting.begin(), out_.fitting.end(),
-                     [](const Candidate& a, const Candidate& b) { return per_sample(a) < per_sample(b); });
-    for (const Unavailable& u : space_.unavailable) out_.rejected.push_back({u.flags, u.why, {}, false});
+    reject(space_.unavailable);
     for (const auto& [point, c] : known_)
       if (c && c->verdict != Verdict::fits && point != home_) note_failure(point, *c);
   }
 
   const Model& model_;
-  const Device& device_;
-  const Bytes margin_;
-  const SuggestOptions& options_;
-  const DeviceRates rates_;
   Space space_;
   Point home_;
-  Suggestion out_;
   std::size_t replayed_ = 0;
   std::map<std::vector<std::uint8_t>, Result<Rehearsal>> rehearsals_;
   std::map<std::vector<std::uint8_t>, double> excess_;
@@ -417,7 +379,7 @@ Suggestion suggest(const Model& model, const TrainingSetup& present, const Devic
   TrainingSetup resolved = with_plain_batch(model, present);
   resolved.parallel = resolve(present.parallel);
   if (is_parallel(resolved.parallel)) return suggest_parallel(model, resolved, device, margin(device), options);
-  return Search(model, present, device, margin(device), options).run();
+  return DeviceSearch(model, present, device, margin(device), options).run();
 }
 
 }  // namespace memplan

@@ -11,7 +11,7 @@
 #include "cli/report/document.h"
 #include "cli/report/evidence.h"
 #include "cli/report/report.h"
-#include "estimators/estimate/checkpoint_plan.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 

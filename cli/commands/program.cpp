@@ -9,12 +9,13 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/report/report.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/strategies.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 
@@ -181,7 +182,7 @@ std::string reference_program(const Options& options) {
       p += in + zero + ".zero_grad(set_to_none=True)\n";
   }
   if (s.zero_grad == ZeroGrad::begin_keep) p += in + zero + ".zero_grad(set_to_none=False)\n";
-  if (many && is_parallel(s.parallel) && s.parallel.sharding == Sharding::none && s.parallel.data > 1) {
+  if (many && is_parallel(s.parallel) && strategy_of(s.parallel).buckets && s.parallel.data > 1) {
     p +=
         in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
     in += "    ";

@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/report/style.h"
 #include "cli/report/suggestion.h"
+#include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 #include "planner/kv_room.h"
 
@@ -40,7 +41,7 @@ SizeAnswer compute_size(const Options& options) {
   const Prices prices = options.prices.empty() ? Prices{} : read_prices(options.prices);
   const Model model = take(load_model(options.argument));
   const Tape tape = take(tape_of(model, options.setup));
-  a.estimate = take(estimate_tape(tape, options.setup, a.choice.device));
+  a.estimate = take(estimate_planned_tape(tape, options.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
   if (a.device_given) {
     progress.show("the largest batch");

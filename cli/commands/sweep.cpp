@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/report/style.h"
 #include "cli/report/suggestion.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 
@@ -79,7 +80,7 @@ Parsed at(const Parsed& parsed, const std::vector<SweepAxis>& axes, const std::v
 
 void estimate_row(const Model& model, const Options& options, Row& row) {
   const DeviceChoice choice = device_of(options);
-  const Result<Estimate> e = estimate(model, options.setup, choice.device);
+  const Result<Estimate> e = estimate_planned(model, options.setup, choice.device);
   if (!e) {
     row.error = e.error().what;
     return;

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cli/answer.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/setup/setup.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/lora.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
 

@@ -6,6 +6,7 @@
 
 #include "cli/program/python.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan::cli {
 
@@ -21,29 +22,9 @@ std::string optimizer_text(const OptimizerSetup& o, const std::string& over) {
   if (o.impl == OptimizerImpl::foreach) arguments += ", foreach=True";
   if (o.impl == OptimizerImpl::fused) arguments += ", fused=True";
   if (o.impl == OptimizerImpl::loop) arguments += ", foreach=False";
-  switch (o.kind) {
-    case OptimizerKind::sgd:
-      return "torch.optim.SGD(" + arguments + ")";
-    case OptimizerKind::adam:
-      return "torch.optim.Adam(" + arguments + ")";
-    case OptimizerKind::adamw:
-      return "torch.optim.AdamW(" + arguments + ")";
-    case OptimizerKind::adagrad:
-      return "torch.optim.Adagrad(" + arguments + ")";
-    case OptimizerKind::rmsprop:
-      return "torch.optim.RMSprop(" + arguments + ")";
-    case OptimizerKind::adafactor:
-      return "torch.optim.Adafactor(" + arguments + ")";
-    case OptimizerKind::lion:
-      return "__import__(\"lion_pytorch\").Lion(" + arguments + ")";
-    case OptimizerKind::adamw8bit:
-      return "__import__(\"bitsandbytes\").optim.AdamW8bit(" + arguments + ")";
-    case OptimizerKind::muon:
-      return "MuonWithAdamW()";
-    case OptimizerKind::none:
-      break;
-  }
-  return "None";
+  if (o.kind == OptimizerKind::muon) return "MuonWithAdamW()";
+  const char* made_by = optimizer_model(o.kind).python;
+  return made_by ? made_by + ("(" + arguments + ")") : "None";
 }
 
 std::string adapters_text(const LoraSetup& lora, const std::vector<std::string>& modules) {

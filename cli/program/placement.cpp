@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/program/python.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -68,19 +69,19 @@ bool only_data(const ParallelSetup& p) { return p.tensor == 1 && p.pipeline == 1
 }  // namespace
 
 bool has_short_program(const ParallelSetup& p) {
-  if (is_megatron(p.sharding)) return false;
+  if (in_megatron(p)) return false;
   if (!is_parallel(p)) return true;
-  if (only_data(p)) return p.sharding == Sharding::fsdp || p.sharding == Sharding::none;
+  if (only_data(p)) return strategy_of(p).units || strategy_of(p).buckets;
   return p.tensor > 1 && !p.sequence_parallel && p.data == 1 && p.pipeline == 1 && p.context == 1;
 }
 
 std::string place_on_devices(const ParallelSetup& p, const ModelParts& parts) {
-  if (!is_parallel(p) && !is_megatron(p.sharding)) return "model.to(\"cuda\")\n";
+  if (!is_parallel(p) && !in_megatron(p)) return "model.to(\"cuda\")\n";
   if (!has_short_program(p))
     fail(ErrorKind::usage, fmt::format("there is no short program for {}", describe(p)), "--program",
          "docs/parallelism.md describes what is estimated");
   if (!only_data(p)) return tensor(p, parts);
-  return p.sharding == Sharding::fsdp ? fsdp(p, parts) : ddp(p);
+  return strategy_of(p).units ? fsdp(p, parts) : ddp(p);
 }
 
 }  // namespace memplan::cli

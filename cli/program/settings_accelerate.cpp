@@ -2,6 +2,7 @@
 
 #include "cli/program/pieces.h"
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -10,10 +11,10 @@ namespace {
 std::string plugin(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   if (!is_parallel(p)) return {};
-  if (zero_stage(p.sharding) > 0)
-    return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", zero_stage(p.sharding),
+  if (strategy_of(p).stage > 0)
+    return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", strategy_of(p).stage,
                        s.offload.optimizer ? ", offload_optimizer_device=\"cpu\"" : "");
-  if (p.sharding != Sharding::fsdp) return {};
+  if (!strategy_of(p).units) return {};
   return fmt::format(
       ", fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward={}, "
       "auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}])",
@@ -35,7 +36,7 @@ std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts)
   const char* mixed = s.precision == Precision::amp_bf16 ? "bf16" : s.precision == Precision::amp_fp16 ? "fp16" : "no";
   out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed,
                      s.accumulate, plugin(s, parts));
-  const bool host = s.offload.optimizer && p.sharding == Sharding::none;
+  const bool host = s.offload.optimizer && strategy_of(p).buckets;
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n";
   if (host || !s.offload.optimizer) out += optimizer_classes(s, ", lr=lr");
   out += "optimizer = " +

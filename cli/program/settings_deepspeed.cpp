@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -14,7 +15,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   j["gradient_accumulation_steps"] = s.accumulate;
   if (s.clip_grad_norm) j["gradient_clipping"] = 1.0;
   if (is_amp(s.precision) || is_pure(s.precision)) j[is_bf16(s.precision) ? "bf16" : "fp16"] = {{"enabled", true}};
-  const int stage = p.sharding == Sharding::fsdp ? 3 : zero_stage(p.sharding);
+  const int stage = strategy_of(p).units ? 3 : strategy_of(p).stage;
   // The engine offloads with sharded states only; on one GPU they are one shard.
   j["zero_optimization"] = {{"stage", s.offload.optimizer && stage == 0 ? 2 : stage}};
   if (s.offload.optimizer) j["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
@@ -30,7 +31,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
     out +=
         "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with "
         "--precision\n";
-  if (p.sharding == Sharding::fsdp)
+  if (strategy_of(p).units)
     out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
   if (stage == 3)
     out +=

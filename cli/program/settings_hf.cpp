@@ -3,6 +3,7 @@
 
 #include "cli/program/pieces.h"
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -37,8 +38,8 @@ bool every_block(const TrainingSetup& s) {
 std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   if (!is_parallel(p) || p.data * p.context == 1) return {};
-  if (p.sharding == Sharding::none) return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib);
-  if (p.sharding != Sharding::fsdp) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
+  if (strategy_of(p).buckets) return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib);
+  if (!strategy_of(p).units) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
   return fmt::format(
       "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
       "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
@@ -56,7 +57,7 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
   std::string out = shell_lines(s) + launch_line(s.parallel);
   std::vector<std::string> left;
   if (s.offload.activations) left.push_back("activations in host memory");
-  if (s.offload.optimizer && s.parallel.sharding == Sharding::none)
+  if (s.offload.optimizer && strategy_of(s.parallel).buckets)
     left.push_back("the optimizer in host memory (deepspeed=\"ds_config.json\" has: --for deepspeed)");
   if (s.parallel.tensor > 1) left.push_back("this tensor parallelism");
   if (s.parallel.pipeline > 1) left.push_back("pipeline stages");

@@ -4,6 +4,7 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -11,12 +12,12 @@ namespace {
 
 std::string strategy(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
-  const int stage = zero_stage(p.sharding);
+  const int stage = strategy_of(p).stage;
   if (stage > 0)
     return fmt::format("    strategy=\"deepspeed_stage_{}{}\",\n", stage,
                        s.offload.optimizer && stage > 1 ? "_offload" : "");
   if (!is_parallel(p)) return {};
-  if (p.sharding == Sharding::fsdp || p.tensor > 1)
+  if (strategy_of(p).units || p.tensor > 1)
     return fmt::format(
         "    strategy=lightning.pytorch.strategies.ModelParallelStrategy(data_parallel_size={}, "
         "tensor_parallel_size={}),\n",
@@ -41,7 +42,7 @@ std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) 
                           : s.precision == Precision::bf16     ? "bf16-true"
                           : s.precision == Precision::fp16     ? "16-true"
                                                                : "32-true";
-  if (is_parallel(p) && (p.sharding == Sharding::fsdp || p.tensor > 1))
+  if (is_parallel(p) && (strategy_of(p).units || p.tensor > 1))
     out +=
         "# LightningModule.configure_model shards the model with self.device_mesh: `--for pytorch` prints the calls\n";
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n" + optimizer_classes(s, ", lr=lr");

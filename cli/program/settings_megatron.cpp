@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -76,7 +77,7 @@ std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
     a.add("fp8-recipe delayed");
   }
   if (s.fp8 == Fp8::primary) a.add("fp8-param-gather");
-  if (p.sharding == Sharding::megatron_dist) a.add("use-distributed-optimizer");
+  if (in_megatron(p) && strategy_of(p).state) a.add("use-distributed-optimizer");
   if (s.optimizer.kind == OptimizerKind::sgd) a.add("optimizer sgd");
   a.add(s.clip_grad_norm ? "clip-grad 1.0" : "clip-grad 0.0");
   if (const char* name = backend(s.attention)) a.add(fmt::format("attention-backend {}", name));
@@ -92,7 +93,7 @@ std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
   if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble))
     left.push_back("this schedule of the pipeline");
   std::string out = shell_lines(s);
-  if (!is_megatron(p.sharding))
+  if (!in_megatron(p))
     out += "# estimated with another runtime than Megatron-LM: re-check with --megatron or --dist-opt\n";
   return out + not_said(left, "Megatron-LM") + "# beside the arguments of the model and its data\n" +
          launcher(std::max<std::int64_t>(p.gpus, 1)) + a.text() + "\n";

@@ -4,6 +4,7 @@
 #include "cli/program/placement.h"
 #include "cli/program/settings.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -31,7 +32,7 @@ std::string training_loop(const TrainingSetup& s) {
     in += "    ";
     out += in + "x, y = x.to(\"cuda\"), y.to(\"cuda\")\n";
     // FSDP reduces after every micro-batch, as estimated: set_requires_gradient_sync(False) would keep whole gradients.
-    if (is_parallel(p) && p.sharding == Sharding::none && p.data > 1) {
+    if (is_parallel(p) && strategy_of(p).buckets && p.data > 1) {
       out += in + fmt::format("with model.no_sync() if k < {} else contextlib.nullcontext():\n", s.accumulate - 1);
       in += "    ";
     }

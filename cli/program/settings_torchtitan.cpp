@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/program/settings.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -23,11 +24,11 @@ const char* schedule_name(const ParallelSetup& p) {
 }
 
 std::string parallelism(const ParallelSetup& p) {
-  const std::int64_t shard = p.sharding == Sharding::none ? 1 : shard_group(p) / std::max<std::int64_t>(p.context, 1);
+  const std::int64_t shard = strategy_of(p).buckets ? 1 : shard_group(p) / std::max<std::int64_t>(p.context, 1);
   std::string out =
       fmt::format("\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n",
                   p.data / std::max<std::int64_t>(shard, 1), std::max<std::int64_t>(shard, 1));
-  if (p.sharding != Sharding::none)
+  if (!strategy_of(p).buckets)
     out += fmt::format("fsdp_reshard_after_forward = \"{}\"\n", p.reshard_after_forward ? "always" : "never");
   out += fmt::format("tensor_parallel_degree = {}\n", p.tensor);
   out += fmt::format("pipeline_parallel_degree = {}\n", p.pipeline);

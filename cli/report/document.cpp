@@ -10,6 +10,7 @@
 #include "cli/report/timeline.h"
 #include "cli/strategy_values.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -46,7 +47,7 @@ Json setup(const Answer& a) {
     j["frozen"] = Json::array();
     for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
   }
-  if (const ParallelSetup& p = s.parallel; is_parallel(p) || is_megatron(p.sharding)) {
+  if (const ParallelSetup& p = s.parallel; is_parallel(p) || in_megatron(p)) {
     j["parallel"] = {{"gpus", p.gpus},
                      {"data", p.data},
                      {"sharding", name_of(p.sharding)},
@@ -56,10 +57,10 @@ Json setup(const Answer& a) {
                      {"context", p.context},
                      {"expert", p.expert},
                      {"description", describe(p)}};
-    if (p.sharding == Sharding::none)
+    if (strategy_of(p).buckets)
       j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib},
                               {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
-    if (p.sharding == Sharding::fsdp) {
+    if (strategy_of(p).units) {
       const auto dtype = [](const std::optional<DType>& d) {
         return d ? Json(std::string(name_of(*d))) : Json(nullptr);
       };
@@ -103,7 +104,7 @@ Json tensor(const LiveTensor& t, const std::string& id) {
 }
 
 Json alternative(const Alternative& a) {
-  return {{"flags", a.flags},
+  return {{"flags", clean(a.flags)},
           {"peak_bytes", a.peak.count},
           {"verdict", name_of(a.verdict)},
           {"headroom_bytes", a.headroom.count}};

@@ -7,6 +7,7 @@
 #include "estimators/companion/companion.h"
 #include "estimators/facts/cards.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/transforms/checkpointing.h"
 
 namespace memplan {
@@ -36,7 +37,7 @@ void refuse_unsupported(const TrainingSetup& s) {
   const char* script = "memplan observe runs a script that does";
   const ParallelSetup& p = s.parallel;
   refuse(
-      is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none,
+      is_parallel(p) || p.expert > 1 || !strategy_of(p).buckets,
       "a job of several GPUs: it runs one process on one device",
       p.pipeline > 1  ? setting(Field::pipeline_parallel)
       : p.tensor > 1  ? setting(Field::tensor_parallel)

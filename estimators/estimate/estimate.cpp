@@ -5,7 +5,6 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/estimate/summarize.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
@@ -89,20 +88,19 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& given, const Device& device) {
+Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
   return catching([&] {
     TrainingSetup setup = given;
-    setup.parallel = resolve(given.parallel);
-    std::optional<Tape> planned;
-    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, device));
-    const Tape& tape = planned ? *planned : given_tape;
-    if (!is_parallel(setup.parallel))
+    const Ranks ranks = resolve(given.parallel);
+    setup.parallel = ranks;
+    if (setup.checkpoint_optimal) fail(ErrorKind::internal, "an estimate of checkpoints that are yet to be chosen");
+    if (!is_parallel(ranks))
       return estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, Bytes());
-    check_parallel(tape, setup);
-    const Bytes nccl = nccl_of(setup.parallel);
-    if (setup.parallel.pipeline > 1) return heaviest_stage(tape, setup, device, nccl);
+    check_parallel(tape, setup, ranks);
+    const Bytes nccl = nccl_of(ranks);
+    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, device, nccl);
     Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, nccl);
-    e.ranks.push_back({"all ranks", setup.parallel.gpus, 0, 0, e.peak, e.parts});
+    e.ranks.push_back({"all ranks", ranks.gpus, 0, 0, e.peak, e.parts});
     return e;
   });
 }

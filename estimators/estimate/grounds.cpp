@@ -4,6 +4,7 @@
 
 #include "estimators/runtime/runtime.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -19,11 +20,11 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
                      setup.steps, setting(Field::reference_program)));
   assume(About::context, runtime.outside(setup, device).assumption);
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");
-  if (is_megatron(setup.parallel.sharding))
+  if (in_megatron(setup.parallel))
     assume(About::framework,
            "Megatron-LM's buffers, layers and loss as its source documents them, around the model of this file; not "
            "compared with a run of it");
-  if (is_zero(setup.parallel.sharding)) {
+  if (in_deepspeed(setup.parallel)) {
     assume(About::framework, "ZeRO is DeepSpeed 0.19.8 with its defaults; other versions allocate differently");
     if (setup.offload.any())
       assume(About::framework, "DeepSpeed's offload as its source documents it; not compared with a run of it");

@@ -5,6 +5,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -60,12 +61,12 @@ void fill(ParallelSetup& p) {
 
 void check_data(const ParallelSetup& p) {
   const std::int64_t ranks = p.data * p.context;
-  const std::string name = name_of(p.sharding);
-  if (p.sharding != Sharding::none && !is_megatron(p.sharding) && ranks < 2)
-    refuse(fmt::format("{} shares out among data-parallel ranks, and there is 1", name),
-           p.sharding == Sharding::fsdp ? setting(Field::fsdp) : setting(Field::zero),
+  const DataStrategy& strategy = strategy_of(p);
+  if (strategy.shares_out() && !strategy.lone_rank && ranks < 2)
+    refuse(fmt::format("{} shares out among data-parallel ranks, and there is 1", name_of(p.sharding)),
+           setting(strategy.field),
            "give " + setting(Field::gpus, "N") + " or " + setting(Field::data_parallel, "N") + " with N of at least 2");
-  if (p.sharding != Sharding::fsdp) {
+  if (!strategy.units) {
     if (!p.reshard_after_forward)
       refuse("only FSDP reshards after the forward pass", setting(Field::keep_gathered), "add " + setting(Field::fsdp));
     if (p.shard_size > 0)
@@ -76,7 +77,7 @@ void check_data(const ParallelSetup& p) {
     if (p.reduce_dtype)
       refuse("only FSDP has a reduce dtype", setting(Field::reduce_dtype), "add " + setting(Field::fsdp));
   }
-  if (!is_zero(p.sharding)) {
+  if (strategy.framework != Framework::deepspeed) {
     if (p.overlap_communication)
       refuse("only ZeRO has overlap_comm", setting(Field::overlap_communication),
              "add " + setting(Field::zero, "1") + ", 2 or 3");
@@ -87,7 +88,7 @@ void check_data(const ParallelSetup& p) {
   if (p.reduce_bucket < 1)
     refuse("a reduce bucket needs at least 1 element", setting(Field::reduce_bucket),
            "leave it out for DeepSpeed's 500000000");
-  if (p.sharding != Sharding::none || ranks < 2) {
+  if (!strategy.buckets || ranks < 2) {
     if (p.gradient_as_bucket_view)
       refuse("only DDP has gradient buckets", setting(Field::gradient_as_bucket_view),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
@@ -161,32 +162,29 @@ void check_model_parallel(const ParallelSetup& p) {
 
 }  // namespace
 
-ParallelSetup resolve(ParallelSetup p) {
+Ranks resolve(ParallelSetup p) {
   check_degrees(p);
   fill(p);
   if (p.pipeline > 1 && p.micro_batches == 0) p.micro_batches = p.pipeline;
   check_data(p);
   check_model_parallel(p);
-  return p;
+  return Ranks(std::move(p));
 }
 
 std::string describe(const ParallelSetup& p) {
-  if (!is_parallel(p)) return is_megatron(p.sharding) ? "1 GPU: Megatron-LM" : "1 GPU";
+  const DataStrategy& strategy = strategy_of(p);
+  if (!is_parallel(p)) return strategy.lone_rank ? fmt::format("1 GPU: {}", strategy.title) : "1 GPU";
   std::string text = fmt::format("{} GPUs:", p.gpus);
   const auto add = [&](std::string part) { text += (text.back() == ':' ? " " : ", ") + std::move(part); };
-  if (p.sharding == Sharding::fsdp) {
-    add(p.shard_size > 0 && p.shard_size < p.data * p.context
-            ? fmt::format("HSDP {} x {}", p.data * p.context / p.shard_size, p.shard_size)
-            : fmt::format("FSDP2 over {}", p.data * p.context));
-    if (!p.reshard_after_forward) text += " without resharding";
-  } else if (is_megatron(p.sharding)) {
-    add(fmt::format("Megatron-LM over {}{}", p.data * p.context,
-                    p.sharding == Sharding::megatron_dist ? " with the distributed optimizer" : ""));
-  } else if (p.sharding != Sharding::none) {
-    add(fmt::format("ZeRO-{} over {}", zero_stage(p.sharding), p.data * p.context));
-  } else if (p.data > 1) {
-    add(fmt::format("DDP over {}", p.data));
-  }
+  const std::int64_t ranks = p.data * p.context;
+  if (p.shard_size > 0 && p.shard_size < ranks)
+    add(fmt::format("HSDP {} x {}", ranks / p.shard_size, p.shard_size));
+  else if (strategy.shares_out() || strategy.lone_rank)
+    add(fmt::format("{} over {}", strategy.title, ranks));
+  else if (p.data > 1)
+    add(fmt::format("{} over {}", strategy.title, p.data));
+  if (strategy.lone_rank && strategy.state) text += " with the distributed optimizer";
+  if (!p.reshard_after_forward) text += " without resharding";
   if (p.tensor > 1)
     add(fmt::format("tensor parallel {}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : ""));
   if (p.pipeline > 1)

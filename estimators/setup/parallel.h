@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimators/base/dtype.h"
@@ -16,7 +17,7 @@ namespace memplan {
 /// What the data-parallel ranks share out among themselves. `none` is DistributedDataParallel; zero* are DeepSpeed's
 /// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root. `megatron` is
 /// Megatron-LM's runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also
-/// with one rank.
+/// with one rank. What each is like says its row (strategies.h).
 enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, megatron, megatron_dist };
 
 /// Of torch.distributed.pipelining; zero_bubble is ScheduleInterleavedZeroBubble, zbv ScheduleZBVZeroBubble.
@@ -49,9 +50,17 @@ struct ParallelSetup {
   std::int64_t expert = 1;  ///< cut out of data × context: adds no GPUs
 };
 
+/// A ParallelSetup whose degrees are all known and agree. Only resolve() makes one.
+struct Ranks : ParallelSetup {
+  friend Ranks resolve(ParallelSetup setup);
+
+ private:
+  explicit Ranks(ParallelSetup setup) : ParallelSetup(std::move(setup)) {}
+};
+
 /// Fills the degrees that follow from the others and checks what does not need the model: no degree below 1, a product
 /// that is the number of GPUs, options that belong to a strategy which is not chosen. Failure(usage) names the fields.
-ParallelSetup resolve(ParallelSetup setup);
+Ranks resolve(ParallelSetup setup);
 
 /// More than one GPU.
 inline bool is_parallel(const ParallelSetup& p) {
@@ -60,15 +69,6 @@ inline bool is_parallel(const ParallelSetup& p) {
 
 /// Ranks among which FSDP or ZeRO shares one copy out, after resolve().
 inline std::int64_t shard_group(const ParallelSetup& p) { return p.shard_size > 0 ? p.shard_size : p.data * p.context; }
-
-/// DeepSpeed's stages.
-inline bool is_zero(Sharding s) { return s == Sharding::zero1 || s == Sharding::zero2 || s == Sharding::zero3; }
-inline int zero_stage(Sharding s) {
-  return is_zero(s) ? 1 + static_cast<int>(s) - static_cast<int>(Sharding::zero1) : 0;
-}
-
-/// Megatron-LM's runtime, with or without its distributed optimizer.
-inline bool is_megatron(Sharding s) { return s == Sharding::megatron || s == Sharding::megatron_dist; }
 
 const char* name_of(Sharding sharding);
 const char* name_of(PipelineSchedule schedule);

@@ -7,6 +7,7 @@
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -77,11 +78,10 @@ void check_fp8(const TrainingSetup& s) {
            "use " + setting(Field::precision, "bf16"));
   if (s.offload.any())
     refuse("8 bits with offload", setting(Field::offload), "use " + setting(Field::precision, "bf16"));
-  if (s.parallel.sharding != Sharding::none && !is_megatron(s.parallel.sharding))
-    refuse("8 bits with sharded weights",
-           s.parallel.sharding == Sharding::fsdp ? setting(Field::fsdp) : setting(Field::zero),
+  if (strategy_of(s.parallel).shares_out() && !in_megatron(s.parallel))
+    refuse("8 bits with sharded weights", setting(strategy_of(s.parallel).field),
            "use DDP, " + setting(Field::megatron) + " or " + setting(Field::distributed_optimizer));
-  if (training && s.fp8 == Fp8::primary && !is_megatron(s.parallel.sharding))
+  if (training && s.fp8 == Fp8::primary && !in_megatron(s.parallel))
     refuse("training on weights of 8 bits without an optimizer that has wider ones",
            setting(Field::precision, "fp8-weights"),
            "add " + setting(Field::megatron) + " or " + setting(Field::distributed_optimizer) + ", or use " +

@@ -9,6 +9,8 @@
 #include "estimators/base/error.h"
 #include "estimators/facts/nccl.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/optimizers.h"
+#include "estimators/setup/strategies.h"
 #include "estimators/transforms/pipeline.h"
 
 namespace memplan {
@@ -48,14 +50,12 @@ void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape&
 }
 
 void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
-  const std::string runtime =
-      p.sharding == Sharding::megatron_dist ? setting(Field::distributed_optimizer) : setting(Field::megatron);
   if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
-    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", runtime,
+    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", setting(strategy_of(p).field),
          "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");
   const OptimizerKind kind = setup.optimizer.kind;
-  if (setup.mode == Mode::training && kind != OptimizerKind::adam && kind != OptimizerKind::adamw &&
-      kind != OptimizerKind::sgd && kind != OptimizerKind::none)
+  if (setup.mode == Mode::training && !optimizer_model(kind).adam && kind != OptimizerKind::sgd &&
+      kind != OptimizerKind::none)
     not_built("another optimizer than Adam and SGD in Megatron-LM", setting(Field::optimizer));
   if (setup.optimizer.amsgrad) not_built("AMSGrad in Megatron-LM", setting(Field::optimizer));
   if (setup.offload.any()) not_built("offload in Megatron-LM", setting(Field::offload));
@@ -65,18 +65,19 @@ void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
 
 }  // namespace
 
-void check_parallel(const Tape& tape, const TrainingSetup& setup) {
-  const ParallelSetup p = resolve(setup.parallel);
-  if (is_megatron(p.sharding)) check_megatron(setup, p);
+void check_parallel(const Tape& tape, const TrainingSetup& setup, const Ranks& p) {
+  const DataStrategy& strategy = strategy_of(p);
+  const bool zero = in_deepspeed(p);
+  if (in_megatron(p)) check_megatron(setup, p);
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
-  if (setup.offload.any() && (!is_zero(p.sharding) || setup.offload.activations || setup.mode == Mode::inference))
+  if (setup.offload.any() && (!zero || setup.offload.activations || setup.mode == Mode::inference))
     not_built("this offload on several GPUs", setting(Field::offload));
-  if (setup.offload.parameters && (p.sharding != Sharding::zero3 || !setup.offload.optimizer))
+  if (setup.offload.parameters && (!(zero && strategy.weights) || !setup.offload.optimizer))
     not_built("offload of parameters without that of the optimizer, or below stage 3,", setting(Field::offload));
   if (setup.kv_cache) not_built("a key/value cache on several GPUs", setting(Field::kv_cache));
   if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", setting(Field::keep_loss_history));
-  if (setup.optimizer.kind == OptimizerKind::muon && (p.sharding != Sharding::none || p.tensor > 1 || p.pipeline > 1))
+  if (setup.optimizer.kind == OptimizerKind::muon && (!strategy.buckets || p.tensor > 1 || p.pipeline > 1))
     not_built("Muon on parts of matrices", setting(Field::optimizer));
   if (p.pipeline > 1 && setup.mode == Mode::inference)
     not_built("a pipeline in inference", setting(Field::pipeline_parallel));
@@ -84,11 +85,11 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
     fail(ErrorKind::usage, "a pipeline accumulates over its micro-batches", setting(Field::accumulate),
          "use " + setting(Field::micro_batches));
   // Experts would be sharded over fewer ranks than the rest.
-  if (p.expert > 1 && p.sharding != Sharding::none)
+  if (p.expert > 1 && !strategy.buckets)
     not_built("expert parallelism with sharded data parallelism", setting(Field::expert_parallel));
   if (p.expert > 1 && p.tensor > 1)
     not_built("expert together with tensor parallelism", setting(Field::expert_parallel));
-  if (is_zero(p.sharding)) {
+  if (zero) {
     if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
       fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", setting(Field::zero),
            "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");

@@ -23,12 +23,10 @@ struct Watch : CallHooks {
 
 }  // namespace
 
-std::vector<std::optional<Dims>> value_shapes(const Tape& given, const TrainingSetup& setup, const Device& device) {
-  Tape tape = given;
-  tape.checkpoints.clear();
+std::vector<std::optional<Dims>> value_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   std::vector<std::optional<Dims>> shapes(tape.values.size());
-  Run run(setup, device);
-  run.grad_mode = false;
+  Run run(run_options(setup), device);
+  run.grad_mode = false;  // nothing is checkpointed
   Environment env;
   env.values.resize(tape.values.size());
   for (std::size_t i = 0; i < tape.values.size(); ++i) {

@@ -72,7 +72,7 @@ bool is_literal(const V& v, const Literal& l) {
 
 Calls::Calls(const Script& script, torch_export::Program& program) : script_(script), program_(program) {
   setup_.mode = Mode::inference;
-  run_ = std::make_unique<Run>(setup_, device_);
+  run_ = std::make_unique<Run>(run_options(setup_), device_);
   run_->grad_mode = false;
   run_->phantom = true;
 }

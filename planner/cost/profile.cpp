@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include "estimators/runtime/torch/aten/cost.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/steps.h"
 #include "estimators/transforms/blocks.h"
-#include "planner/cost/ops.h"
 
 namespace memplan {
 
 namespace {
-
-std::string_view base_name(std::string_view op) { return op.substr(0, op.find('.')); }
 
 bool is_convolution(std::string_view op) { return op.find("conv") != std::string_view::npos; }
 
@@ -59,10 +57,7 @@ class Counter : public CallObserver {
       work.out_bytes = static_cast<double>(results[0].tensor()->bytes().count);
     bool view = true;
     for (const Value& v : results) look_for_views(v, view);
-    const std::string_view name = base_name(call_.op);
-    // In place: nothing new is made, but a kernel runs.
-    const bool in_place = !name.empty() && name.back() == '_' && (name.size() < 2 || name[name.size() - 2] != '_');
-    work.kernel = in_place || !view;
+    work.kernel = is_in_place(call_.op) || !view;
     if (!work.kernel) return;
     for (const Value& v : results) take(run, v, call_.outputs);
     if (call_.outputs.empty()) {

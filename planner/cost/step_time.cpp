@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan {
 
@@ -41,43 +42,6 @@ double kernel_time(double flops, double bytes, Unit unit, const DeviceRates& r, 
   if (rate > 0) seconds = std::max(seconds, flops / (rate * a.matrix));
   if (r.memory > 0) seconds = std::max(seconds, bytes / (r.memory * a.memory));
   return seconds;
-}
-
-/// How often an optimizer reads or writes one element of the parameter's size, and its kernels per tensor where it
-/// walks them one by one. Counted in torch/optim/*.py of PyTorch 2.11: every foreach call passes over its operands
-/// once.
-struct Passes {
-  double foreach = 0, fused = 0, kernels = 0;
-};
-
-Passes passes_of(const OptimizerSetup& o) {
-  switch (o.kind) {
-    case OptimizerKind::none:
-      return {0, 0, 0};
-    // p.add_(g): 3; with momentum buf.mul_ 2, buf.add_ 3 before; weight decay 3 more.
-    case OptimizerKind::sgd:
-      return {(o.momentum > 0 ? 8.0 : 3.0) + (o.weight_decay > 0 ? 3.0 : 0.0), o.momentum > 0 ? 5.0 : 3.0,
-              o.momentum > 0 ? 3.0 : 1.0};
-    // m.lerp_ 3, v.mul_ 2, v.addcmul_ 3, sqrt 2, div_ 2, add_ 2, p.addcdiv_ 4; AdamW's p.mul_ 2. Fused: p, g, m, v in,
-    // p, m, v out.
-    case OptimizerKind::adam:
-      return {18.0 + (o.weight_decay > 0 ? 3.0 : 0.0) + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 7};
-    case OptimizerKind::adamw:
-      return {20.0 + (o.amsgrad ? 3.0 : 0.0), o.amsgrad ? 9.0 : 7.0, 8};
-    case OptimizerKind::adagrad:
-      return {13, 5, 4};
-    case OptimizerKind::rmsprop:
-      return {13.0 + (o.momentum > 0 ? 5.0 : 0.0), 13.0 + (o.momentum > 0 ? 5.0 : 0.0), 5};
-    case OptimizerKind::adafactor:
-      return {16, 16, 14};
-    case OptimizerKind::lion:
-      return {12, 12, 5};
-    // One kernel: p and g in, p out, and two states of one byte (of four) in and out.
-    case OptimizerKind::adamw8bit:
-      return {4, 4, 1};
-    default:
-      return {20, 20, 8};
-  }
 }
 
 }  // namespace
@@ -144,8 +108,8 @@ StepTime micro_batch_time(const WorkLine& work, std::int64_t batch, const Share&
 double optimizer_time(const OptimizerSetup& o, std::int64_t elements, std::int64_t tensors, int element_bytes,
                       const DeviceRates& rates, const TimeAssumptions& a) {
   const Passes passes = passes_of(o);
-  const bool by_tensor =
-      o.impl == OptimizerImpl::loop || o.kind == OptimizerKind::lion || o.kind == OptimizerKind::adamw8bit;
+  // Adafactor's usual implementation is a loop as well, and its launches are not counted unless it is asked for.
+  const bool by_tensor = o.impl == OptimizerImpl::loop || optimizer_model(o.kind).one_by_one;
   const double each = o.impl == OptimizerImpl::fused ? passes.fused : passes.foreach;
   double seconds =
       rates.memory > 0 ? each * static_cast<double>(elements) * element_bytes / (rates.memory * a.memory) : 0;

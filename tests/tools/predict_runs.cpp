@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "estimators/base/take.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/transforms/checkpointing.h"
+#include "planner/checkpointing/plan.h"
 
 using namespace memplan;
 using nlohmann::json;
@@ -206,7 +206,9 @@ json recomputed(const Tape& tape, const TrainingSetup& setup, const Device& devi
   const std::vector<double> seconds = take(call_seconds(tape, setup, device));
   double forward = 0;
   for (double s : seconds) forward += s;
-  return {{"modules", modules}, {"share", recompute_seconds(tape, seconds) / forward}, {"calls", tape.calls.size()}};
+  return {{"modules", modules},
+          {"share", recompute_seconds(tape.checkpoints, seconds) / forward},
+          {"calls", tape.calls.size()}};
 }
 
 json events_of(const Schedule& schedule, const Tape& tape) {
@@ -242,8 +244,9 @@ int main() {
       if (setup.parallel.pipeline > 1) {
         // One rank, not the heaviest.
         const Tape tape = take(tape_of(*model, setup));
-        const Schedule schedule =
-            run_pipeline_steps(tape, setup, device, run.value("rank", 0), pipeline_shapes(tape, setup, device));
+        const Ranks ranks = resolve(setup.parallel);
+        const Schedule schedule = run_pipeline_steps(tape, setup, ranks, device, run.value("rank", 0),
+                                                     pipeline_shapes(tape, setup, ranks, device));
         if (run.value("events", false))
           answer["events"] = events_of(schedule, tape);
         else

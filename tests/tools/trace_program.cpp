@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
     TrainingSetup setup;
     json out{{"name", p["name"]}};
     json marks = json::array(), layouts = json::array(), kept = json::array();
-    Run run(setup, device);
+    Run run(run_options(setup), device);
     Program program{run, {}};
     auto mark = [&](const std::string& text) { marks.push_back({text, run.schedule.events.size()}); };
     try {

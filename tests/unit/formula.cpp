@@ -12,9 +12,8 @@ namespace {
 
 /// "+12 -0": sizes of what is allocated, and which allocation (counted from the first of the formula) is freed.
 std::string trace(std::string_view text, const std::vector<std::pair<std::string, Dims>>& tensors) {
-  TrainingSetup setup;
   Device device;
-  Run run(setup, device);
+  Run run(run_options({}), device);
   run.grad_mode = false;
   Bindings bindings;
   for (const auto& [name, sizes] : tensors) bindings.set(name, run.empty(sizes, DType::float32));
@@ -63,9 +62,8 @@ TEST_CASE("a formula that is malformed or reads what is not bound is a defect, n
 }
 
 TEST_CASE("an input that only another's gradient needs is kept only if that one wants a gradient") {
-  TrainingSetup setup;
   Device device;
-  Run run(setup, device);
+  Run run(run_options({}), device);
   Tensor x = run.empty({4}, DType::float32), y = run.empty({4}, DType::float32), z = run.empty({4}, DType::float32);
   x->requires_grad_leaf = true;
   const Derivatives product("self: grad * other | other: grad * self");

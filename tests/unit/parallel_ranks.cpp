@@ -262,7 +262,7 @@ TEST_CASE("stages exchange what FSDP's dtype makes, not what the shards are in")
   setup.parallel.data = 2;
   setup.parallel.sharding = Sharding::fsdp;
   const auto sent = [&] {
-    return pipeline_shapes(tape, setup, Device{})
+    return pipeline_shapes(tape, setup, resolve(setup.parallel), Device{})
         .shapes.at(cut_stages(tape, resolve(setup.parallel))[0].sent.at(0))
         .dtype;
   };

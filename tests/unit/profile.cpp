@@ -89,7 +89,7 @@ TEST_CASE("cuBLASLt takes no workspace of its own where it shares that of cuBLAS
   TrainingSetup setup;
   const Device device = choose_device("h100-80gb").device;
   const auto workspaces = [&] {
-    Run run(setup, device);
+    Run run(run_options(setup), device);
     run.use_cublas_lt();
     return run.close().allocations.size();
   };

@@ -5,14 +5,14 @@
 #include <random>
 
 #include "estimators/base/error.h"
-#include "estimators/estimate/checkpoint_plan.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/setup/setup.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/lora.h"
-#include "estimators/transforms/optimal_checkpointing.h"
+#include "planner/checkpointing/chain.h"
+#include "planner/checkpointing/plan.h"
 #include "tape_builder.h"
 
 using namespace memplan;
@@ -132,7 +132,7 @@ TEST_CASE("a plan stays under its budget, and no set of modules that does so cos
     Tape chosen = tape;
     for (std::size_t r = 0; r < whole.size(); ++r)
       if (set >> r & 1) chosen.checkpoints.push_back(whole[r]);
-    runs.push_back({allocated_peak(chosen, setup), recompute_seconds(chosen, *seconds)});
+    runs.push_back({allocated_peak(chosen, setup), recompute_seconds(chosen.checkpoints, *seconds)});
   }
   const std::int64_t least =
       std::min_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.peak < b.peak; })->peak;
@@ -150,8 +150,8 @@ TEST_CASE("a plan stays under its budget, and no set of modules that does so cos
     Tape chosen = tape;
     chosen.checkpoints = plan->regions;
     CHECK(allocated_peak(chosen, setup) <= budget);
-    CHECK(recompute_seconds(chosen, *seconds) <= best * (1 + 1e-9));
-    CHECK(plan->cost == doctest::Approx(recompute_seconds(chosen, *seconds)));
+    CHECK(recompute_seconds(chosen.checkpoints, *seconds) <= best * (1 + 1e-9));
+    CHECK(plan->cost == doctest::Approx(recompute_seconds(chosen.checkpoints, *seconds)));
   }
   TrainingSetup small = setup;
   small.checkpoint_optimal = true;

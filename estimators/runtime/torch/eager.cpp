@@ -47,9 +47,10 @@ class TorchEager final : public Runtime {
   }
 
   RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Device& device) const override {
-    return {candidate_ranks(tape, setup),
-            [&tape, &setup, &device, shapes = pipeline_shapes(tape, setup, device)](std::int64_t rank) {
-              return run_pipeline_steps(tape, setup, device, rank, shapes);
+    const Ranks ranks = resolve(setup.parallel);
+    return {candidate_ranks(tape, ranks),
+            [&tape, &setup, &device, ranks, shapes = pipeline_shapes(tape, setup, ranks, device)](std::int64_t rank) {
+              return run_pipeline_steps(tape, setup, ranks, device, rank, shapes);
             }};
   }
 

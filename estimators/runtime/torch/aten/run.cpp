@@ -5,7 +5,17 @@
 
 namespace memplan {
 
-Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d), profile(profile_of(s)) {}
+RunOptions run_options(const TrainingSetup& setup) {
+  RunOptions options;
+  options.default_dtype = setup.precision == Precision::bf16   ? DType::bfloat16
+                          : setup.precision == Precision::fp16 ? DType::float16
+                                                               : DType::float32;
+  options.attention = setup.attention;
+  options.profile = &profile_of(setup);
+  return options;
+}
+
+Run::Run(const RunOptions& o, const Device& d) : options(o), device(d), profile(*o.profile) {}
 
 Run::~Run() {
   cast_cache.clear();

@@ -10,13 +10,24 @@
 #include "estimators/facts/device.h"
 #include "estimators/runtime/torch/aten/node.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan {
 
 struct Row;
 struct TorchProfile;
-struct TrainingSetup;
 class Run;
+
+/// What ops ask of the setup. Everything else that a user chooses is the business of the program around the model.
+struct RunOptions {
+  DType default_dtype = DType::float32;  ///< of a model after model.bfloat16() or model.half()
+  AttentionBackend attention = AttentionBackend::automatic;
+  const TorchProfile* profile = nullptr;  ///< the version of PyTorch that runs; never null in a run
+};
+RunOptions run_options(const TrainingSetup& setup);
+
+/// torch.nn.functional.linear: input, weight, and a bias that may be null.
+using LinearFunction = Tensor (*)(Run&, const Tensor&, const Tensor&, const Tensor&);
 
 /// torch.autograd.graph.saved_tensors_hooks: gets every tensor that an op saves instead of its node.
 struct SaveHook {
@@ -44,7 +55,7 @@ struct BackwardHooks {
 
 class Run {
  public:
-  Run(const TrainingSetup& setup, const Device& device);
+  Run(const RunOptions& options, const Device& device);
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -98,6 +109,8 @@ class Run {
   /// Gives a phantom tensor its memory after all.
   void materialize(const Tensor& t);
   BackwardHooks* backward_hooks = nullptr;
+  /// What a library has put in the place of torch.nn.functional.linear; null: PyTorch's own.
+  LinearFunction linear = nullptr;
 
   // --- several GPUs ---------------------------------------------------------------------------------------------
   /// The CUDA stream whose pool serves allocations: 0 computes, others communicate.
@@ -117,7 +130,7 @@ class Run {
   std::unordered_map<std::string, const Row*> known_overloads;
 
   // --- the record -----------------------------------------------------------------------------------------------
-  const TrainingSetup& setup;
+  const RunOptions options;
   const Device& device;
   const TorchProfile& profile;  ///< the version of PyTorch that runs
   Schedule schedule;

@@ -7,7 +7,6 @@
 #include "estimators/runtime/torch/aten/arguments.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
 #include "estimators/runtime/torch/profile/profile.h"
-#include "estimators/setup/setup.h"
 
 namespace memplan {
 
@@ -73,7 +72,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     if (names.observer) names.observer->before(r, i, args, kwargs);
     const Row* row = call.unknown ? nullptr : table.find(call.op);
     if (row && row->fidelity != Fidelity::exact)
-      r.note(call.op, About::op, Evidence::assumed, "outputs and saved tensors are right, temporaries of the kernel may be missing");
+      r.note(call.op, About::op, Evidence::assumed,
+             "outputs and saved tensors are right, temporaries of the kernel may be missing");
     ValueList results;
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
@@ -102,7 +102,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
       }
     }
     results.clear();
-    for (ValueId id : call.last_uses) env.values[id.index] = Value();
+    if (!env.keeps_values)
+      for (ValueId id : call.last_uses) env.values[id.index] = Value();
     if (env.hooks) env.hooks->after(r, env, static_cast<std::int32_t>(i));
   }
 }
@@ -144,8 +145,7 @@ void run_forward(Run& r, const Tape& tape, Environment& env) {
   env.call_names.resize(tape.calls.size(), -1);
   env.value_names.resize(tape.values.size(), -1);
   const auto last = static_cast<std::int32_t>(tape.calls.size()) - 1;
-  if (!r.grad_mode || tape.checkpoints.empty()) return run_calls(r, tape, env, env, 0, last);
-  if (env.kept_ops.empty()) env.kept_ops = kept_ops(r.setup.checkpoint_save);
+  if (!r.grad_mode || tape.checkpoints.empty() || env.keeps_values) return run_calls(r, tape, env, env, 0, last);
   run_range(r, tape, env, env, 0, last, 0);
 }
 

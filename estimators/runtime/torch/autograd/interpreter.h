@@ -32,9 +32,11 @@ struct Environment {
   /// Schedule::names of calls and values, looked up in the first pass: later steps run the same calls.
   std::vector<std::int32_t> call_names, value_names;
   CallObserver* observer = nullptr;
-  /// Ops whose outputs checkpointed stretches keep (TrainingSetup::checkpoint_save).
+  /// Ops whose outputs checkpointed stretches keep (kept_ops() of TrainingSetup::checkpoint_save).
   std::set<std::string, std::less<>> kept_ops;
   CallHooks* hooks = nullptr;
+  /// No name goes before the end, and nothing is checkpointed: for those who look at the values afterwards.
+  bool keeps_values = false;
 };
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.

@@ -2,6 +2,7 @@
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/field.h"
 
 namespace memplan {
@@ -24,6 +25,7 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
     fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
   s.loss = setup.loss;
+  s.in_model = wrapper_of(setup.parallel.sharding).loss_in_model;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
   if (y->rank() == 0) s.loss = Loss::sum;
   if (s.loss == Loss::mse) {
@@ -63,8 +65,8 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
       return run("aten::mse_loss", {y, target});
     case Loss::cross_entropy: {
       if (y->rank() == 2 || y->rank() == 4) return run("aten::cross_entropy_loss", {y, target});
-      // Megatron-LM's model takes the loss of every token itself; the mean is taken of what its mask leaves.
-      if (is_megatron(r.setup.parallel.sharding) && y->rank() == 3 && r.grad_mode)
+      // The mean is taken of what the model's mask leaves.
+      if (s.in_model && y->rank() == 3 && r.grad_mode)
         return run("aten::mean", {run("memplan::vocab_cross_entropy", {y, target})});
       Tensor flat = op::flatten(r, y, 0, -2);
       Tensor classes = op::flatten(r, target, 0, -1);

@@ -13,6 +13,7 @@ struct TargetShape {
   Loss loss = Loss::cross_entropy;
   Dims sizes;
   DType dtype = DType::int64;
+  bool in_model = false;  ///< Megatron-LM's model takes the loss of every token itself
 };
 
 /// The first floating output is what the loss is taken of. Cross entropy: [N, C] and [N, …, C] take class indices of

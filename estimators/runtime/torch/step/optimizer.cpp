@@ -6,6 +6,7 @@
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan {
 
@@ -327,8 +328,7 @@ std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, c
     fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", setting(Field::optimizer_impl),
          "use foreach or loop");
   if (s.impl == Impl::automatic) {
-    const bool other_package = s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
-    s.impl = other_package || defaults.one_by_one.count(s.kind) ? Impl::loop : Impl::foreach;
+    s.impl = optimizer_model(s.kind).one_by_one || defaults.one_by_one.count(s.kind) ? Impl::loop : Impl::foreach;
   }
   r.begin_op("optimizer");
   switch (s.kind) {

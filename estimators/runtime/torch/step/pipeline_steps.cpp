@@ -85,11 +85,11 @@ struct Names {
 
 class PipelineProgram {
  public:
-  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, std::int64_t rank,
+  PipelineProgram(Run& run, const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, std::int64_t rank,
                   const PipelineShapes& shapes)
       : r_(run),
         setup_(setup),
-        parallel_(resolve(setup.parallel)),
+        parallel_(ranks),
         rank_(rank),
         rehearsal_(shapes),
         actions_(actions_of(without_repetitions(parallel_), rank)) {
@@ -108,7 +108,7 @@ class PipelineProgram {
   void run() {
     TensorList trainable;
     for (auto& c : chunks_) {
-      c->model = std::make_unique<RankModel>(r_, c->stage.tape, setup_);
+      c->model = std::make_unique<RankModel>(r_, c->stage.tape, setup_, parallel_);
       c->model->to_device(true);
       trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
     }
@@ -251,7 +251,7 @@ class PipelineProgram {
       const Tensor target =
           has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
       losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape);
-      if (is_megatron(parallel_.sharding)) outputs.clear(), names_.output.clear();  // its model returns the loss
+      if (shape.in_model) outputs.clear(), names_.output.clear();
     }
     TensorList sends;
     for (const Value& v : outputs)
@@ -371,7 +371,7 @@ class PipelineProgram {
 
   Run& r_;
   const TrainingSetup& setup_;
-  const ParallelSetup parallel_;
+  const Ranks parallel_;
   const std::int64_t rank_;
   const PipelineShapes& rehearsal_;
   const std::vector<Action> actions_;
@@ -385,8 +385,7 @@ class PipelineProgram {
 
 }  // namespace
 
-std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup& setup) {
-  const ParallelSetup p = resolve(setup.parallel);
+std::vector<std::int64_t> candidate_ranks(const Tape& tape, const Ranks& p) {
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
   const auto of_rank = [&](std::int64_t rank) {
     std::int64_t count = 0;
@@ -402,16 +401,16 @@ std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup&
   return ranks;
 }
 
-PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, const Device& device) {
+PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, const Ranks& ranks, const Device& device) {
   // Stages find their shapes with what wraps them at work (stage.py, _shape_inference), in the dtype that FSDP gathers
   // in.
   TrainingSetup setup = given;
   setup.precision = dtype_of_run(given);
   PipelineShapes out;
   Rehearsal rehearsal(tape, out);
-  Run run(setup, device);
+  Run run(run_options(setup), device);
   Restore<bool> no_grad(run.grad_mode, false);
-  RankModel model(run, tape, setup);
+  RankModel model(run, tape, setup, ranks);
   model.to_device(false);
   for (ValueId id : tape.inputs) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
@@ -424,10 +423,10 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   return out;
 }
 
-Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
-                            const PipelineShapes& shapes) {
-  Run run(setup, device);
-  PipelineProgram program(run, tape, setup, rank, shapes);
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, const Device& device,
+                            std::int64_t rank, const PipelineShapes& shapes) {
+  Run run(run_options(setup), device);
+  PipelineProgram program(run, tape, setup, ranks, rank, shapes);
   program.run();
   return run.close();
 }

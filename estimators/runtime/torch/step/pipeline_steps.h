@@ -15,7 +15,7 @@ namespace memplan {
 
 /// Pipeline ranks of which one needs most: the first, the last, and the first of those in between with as many blocks.
 /// The others run the same calls with fewer micro-batches in flight.
-std::vector<std::int64_t> candidate_ranks(const Tape& tape, const TrainingSetup& setup);
+std::vector<std::int64_t> candidate_ranks(const Tape& tape, const Ranks& ranks);
 
 /// What crosses the cuts between stages, and the target: found by one forward pass of the whole model, for all ranks.
 struct PipelineShapes {
@@ -26,13 +26,13 @@ struct PipelineShapes {
   std::map<ValueId, Shape> shapes;
   TargetShape target;
 };
-PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device);
+PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, const Device& device);
 
-/// torch.distributed.pipelining's program for rank `rank` (of setup.parallel.pipeline) on the tape of the whole model:
+/// torch.distributed.pipelining's program for rank `rank` (of ranks.pipeline) on the tape of the whole model:
 /// buffers to receive every micro-batch's activations and gradients are made once; each step runs the rank's actions
 /// with return_outputs=False, then the optimizer. Gradients are reduced over data-parallel ranks after the last
 /// backward.
-Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Device& device, std::int64_t rank,
-                            const PipelineShapes& shapes);
+Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, const Device& device,
+                            std::int64_t rank, const PipelineShapes& shapes);
 
 }  // namespace memplan

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "estimators/runtime/torch/autograd/checkpoint.h"
 #include "estimators/runtime/torch/step/module_order.h"
+#include "estimators/setup/optimizers.h"
 
 namespace memplan {
 
@@ -17,44 +19,38 @@ DType converted(DType d, Precision p) {
 
 OptimizerSetup optimizer_of_rank(const TrainingSetup& setup) {
   OptimizerSetup optimizer = setup.optimizer;
-  const bool fused = is_megatron(setup.parallel.sharding);
-  const bool adam = optimizer.kind == OptimizerKind::adam || optimizer.kind == OptimizerKind::adamw;
-  if (fused && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
+  const WrapperRow& framework = wrapper_of(setup.parallel.sharding);
+  const bool adam = optimizer_model(optimizer.kind).adam;
+  if (framework.fused_adam && adam && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::fused;
   // With sequence parallelism the norms' parameters are DTensors as well; Megatron-LM has no DTensors.
-  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel &&
-                     setup.parallel.sharding != Sharding::fsdp && !is_megatron(setup.parallel.sharding);
+  const bool mixed = setup.parallel.tensor > 1 && !setup.parallel.sequence_parallel && framework.plain_parameters;
   if (mixed && optimizer.impl == OptimizerImpl::automatic) optimizer.impl = OptimizerImpl::loop;
   return optimizer;
 }
 
-RankModel::RankModel(Run& run, const Tape& tape, const TrainingSetup& setup)
-    : r_(run), tape_(tape), setup_(setup), parallel_(resolve(setup.parallel)) {
+RankModel::RankModel(Run& run, const Tape& tape, const TrainingSetup& setup, const Ranks& ranks)
+    : r_(run), tape_(tape), setup_(setup), ranks_(ranks), framework_(wrapper_of(ranks.sharding)) {
   env.values.resize(tape.values.size());
+  if (!tape.checkpoints.empty()) env.kept_ops = kept_ops(setup.checkpoint_save);
+  run.linear = framework_.linear;
 }
 
 /// The model on the device, with what data parallelism puts around it.
 void RankModel::to_device(bool wrapped) {
   if (!wrapped) return move();
-  if (parallel_.sharding == Sharding::fsdp) {
+  const bool wraps = setup_.mode == Mode::training || framework_.in_inference;
+  if (wraps && framework_.from_host)
     r_.phase = Phase::setup;
-    wrapper_ = wrap_fsdp(
-        r_, tape_, parallel_, env, [this](const TapeValue& v) { return place(v); }, trainable);
-  } else {
+  else
     move();
-    if (parallel_.sharding == Sharding::none && parallel_.data * parallel_.context > 1 && setup_.mode == Mode::training)
-      wrapper_ = wrap_ddp(r_, tape_, parallel_, env, trainable);
-    else if (is_megatron(parallel_.sharding) && setup_.mode == Mode::training)
-      wrapper_ = wrap_megatron(r_, parallel_, trainable);
-    else if (parallel_.sharding != Sharding::none && setup_.mode == Mode::training)
-      wrapper_ = wrap_zero(r_, tape_, setup_, env, trainable);
-  }
+  const PlaceValue place_value = [this](const TapeValue& v) { return place(v); };
+  if (wraps) wrapper_ = framework_.make({r_, tape_, setup_, ranks_, env, place_value, trainable});
   env.hooks = wrapper_.get();
   r_.backward_hooks = wrapper_.get();
 }
 
 Tensor RankModel::place(const TapeValue& v) {
-  // DeepSpeed's engine casts parameters and leaves buffers as they are (_cast_module_mixed_precision).
-  const bool stays = v.keeps_dtype || (is_zero(parallel_.sharding) && v.kind != ValueKind::parameter);
+  const bool stays = v.keeps_dtype || (!framework_.casts_buffers && v.kind != ValueKind::parameter);
   const DType dtype = stays ? v.dtype : converted(v.dtype, setup_.precision);
   Tensor t = v.on_host ? r_.host(Dims(v.sizes), dtype)
                        : formatted(Dims(v.sizes), dtype,
@@ -89,8 +85,8 @@ void RankModel::move() {
       trainable.push_back(t);
     }
     slot = t;
-    // deepspeed.zero.Init: what was built is divided at once, so that the whole model never lies on one device.
-    if (parallel_.sharding == Sharding::zero3 && setup_.mode == Mode::training && v.kind == ValueKind::parameter)
+    // The whole model never lies on one device.
+    if (framework_.divides_at_once && setup_.mode == Mode::training && v.kind == ValueKind::parameter)
       r_.free_memory(t);
     for (const auto& group : recurrent)
       if (group_end(group) == id) flatten(group);

@@ -22,9 +22,9 @@ OptimizerSetup optimizer_of_rank(const TrainingSetup& setup);
 
 class RankModel {
  public:
-  RankModel(Run& run, const Tape& tape, const TrainingSetup& setup);
+  RankModel(Run& run, const Tape& tape, const TrainingSetup& setup, const Ranks& ranks);
 
-  /// model.to("cuda"), then DDP, FSDP or nothing; without `wrapped` the bare model.
+  /// model.to("cuda"), then what its strategy wraps around it; without `wrapped` the bare model.
   void to_device(bool wrapped);
 
   /// The calls of the tape with the inputs that are in `env`; the names of its values are dropped. `sync`: the
@@ -57,7 +57,8 @@ class RankModel {
   Run& r_;
   const Tape& tape_;
   const TrainingSetup& setup_;
-  const ParallelSetup parallel_;
+  const Ranks ranks_;
+  const WrapperRow& framework_;
   std::unique_ptr<ModelWrapper> wrapper_;
 };
 

@@ -22,6 +22,7 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/runtime/torch/step/scaler.h"
+#include "estimators/setup/optimizers.h"
 #include "estimators/transforms/parallel.h"
 
 namespace memplan {
@@ -30,11 +31,12 @@ namespace {
 
 class Program {
  public:
-  Program(Run& run, const Tape& tape, const TrainingSetup& setup)
-      : r_(run), tape_(tape), setup_(setup), model_(run, tape, setup) {}
+  Program(Run& run, const Tape& tape, const TrainingSetup& setup, const Ranks& ranks)
+      : r_(run), tape_(tape), setup_(setup), framework_(wrapper_of(ranks.sharding)), model_(run, tape, setup, ranks) {}
 
   void probe(const std::function<void(const Run&, const Environment&)>& look) {
     model_.to_device(false);
+    model_.env.keeps_values = true;
     move_batch();
     r_.phase = Phase::forward;
     Restore<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
@@ -103,7 +105,7 @@ class Program {
         Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
         forward(k + 1 == count);
         if (!take_loss(setup_.accumulate > 1)) return false;
-        if (is_megatron(setup_.parallel.sharding)) output_.clear();  // its model returns the loss
+        if (framework_.loss_in_model) output_.clear();
       }
       model_.end_autocast();
       model_.begin_backward();
@@ -117,8 +119,7 @@ class Program {
       }
     }
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
-    if (setup_.clip_grad_norm && !is_zero(setup_.parallel.sharding))
-      clip_grad_norm(r_, model_.trainable);  // DeepSpeed clips by itself
+    if (setup_.clip_grad_norm && !framework_.clips) clip_grad_norm(r_, model_.trainable);
     do {
       model_.begin_optimizer();
       if (optimizer_) optimizer_->step(r_);
@@ -130,8 +131,7 @@ class Program {
   }
 
   void make_optimizers() {
-    const bool adam = setup_.optimizer.kind == OptimizerKind::adam || setup_.optimizer.kind == OptimizerKind::adamw;
-    if (adam && is_zero(setup_.parallel.sharding)) {
+    if (optimizer_model(setup_.optimizer.kind).adam && framework_.deepspeed_adam) {
       optimizer_ = make_deepspeed_adam(r_, model_.trainable);
       return;
     }
@@ -207,6 +207,7 @@ class Program {
   Run& r_;
   const Tape& tape_;
   const TrainingSetup& setup_;
+  const WrapperRow& framework_;
   RankModel model_;
   TensorList batch_;
   std::vector<Value> output_;
@@ -239,23 +240,21 @@ std::int64_t micro_batches_run(const TrainingSetup& setup) {
 
 void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
                    const std::function<void(const Run&, const Environment&)>& look) {
-  Tape kept = tape;
-  kept.checkpoints.clear();
-  for (Call& call : kept.calls) call.last_uses.clear();
-  Run run(setup, device);
-  Program(run, kept, setup).probe(look);
+  Run run(run_options(setup), device);
+  Program(run, tape, setup, resolve(setup.parallel)).probe(look);
 }
 
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                     CallObserver* observer) {
   return catching([&] {
-    check_parallel(tape, setup);
-    if (setup.parallel.pipeline > 1 && !observer) {
+    const Ranks ranks = resolve(setup.parallel);
+    check_parallel(tape, setup, ranks);
+    if (ranks.pipeline > 1 && !observer) {
       // The rank that asks for most speaks for the job.
       std::optional<Schedule> heaviest;
-      const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
-      for (std::int64_t rank : candidate_ranks(tape, setup)) {
-        Schedule s = run_pipeline_steps(tape, setup, device, rank, shapes);
+      const PipelineShapes shapes = pipeline_shapes(tape, setup, ranks, device);
+      for (std::int64_t rank : candidate_ranks(tape, ranks)) {
+        Schedule s = run_pipeline_steps(tape, setup, ranks, device, rank, shapes);
         if (!heaviest || requested_peak(s) > requested_peak(*heaviest)) heaviest = std::move(s);
       }
       return std::move(*heaviest);
@@ -265,8 +264,8 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     if (setup.kv_cache)
       probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
     for (;;) {
-      Run run(setup, device);
-      Program program(run, tape, setup);
+      Run run(run_options(setup), device);
+      Program program(run, tape, setup, ranks);
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
       if (program.run(target, observer, kv)) return run.close();
     }

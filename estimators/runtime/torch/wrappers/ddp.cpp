@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "estimators/runtime/torch/profile/profile.h"
-#include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/runtime/torch/wrappers/wrappers.h"
 
 namespace memplan {
 
@@ -165,9 +165,9 @@ class Ddp : public ModelWrapper {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env,
-                                       const TensorList& trainable) {
-  return std::make_unique<Ddp>(run, tape, setup, env, trainable);
+std::unique_ptr<ModelWrapper> wrap_ddp(const WrapContext& c) {
+  if (c.ranks.data * c.ranks.context < 2) return nullptr;
+  return std::make_unique<Ddp>(c.run, c.tape, c.ranks, c.env, c.trainable);
 }
 
 }  // namespace memplan

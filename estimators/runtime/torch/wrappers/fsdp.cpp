@@ -8,7 +8,7 @@
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/module_order.h"
-#include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/runtime/torch/wrappers/wrappers.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
@@ -479,9 +479,8 @@ class Fsdp : public ModelWrapper {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env,
-                                        const PlaceValue& place, TensorList& trainable) {
-  return std::make_unique<Fsdp>(run, tape, setup, env, place, trainable);
+std::unique_ptr<ModelWrapper> wrap_fsdp(const WrapContext& c) {
+  return std::make_unique<Fsdp>(c.run, c.tape, c.ranks, c.env, c.place, c.trainable);
 }
 
 }  // namespace memplan

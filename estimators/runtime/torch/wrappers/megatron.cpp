@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -32,7 +33,7 @@ struct Main {
 class Megatron : public ModelWrapper {
  public:
   Megatron(Run& r, const ParallelSetup& setup, TensorList& trainable)
-      : ranks_(setup.data * setup.context), shares_(setup.sharding == Sharding::megatron_dist), parameters_(trainable) {
+      : ranks_(setup.data * setup.context), shares_(strategy_of(setup).state), parameters_(trainable) {
     r.begin_op("Megatron-LM: parameter and gradient buffers");
     lay_out();
     for (Buffer& b : buffers_) make(r, b);
@@ -138,8 +139,8 @@ class Megatron : public ModelWrapper {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup, TensorList& trainable) {
-  return std::make_unique<Megatron>(run, setup, trainable);
+std::unique_ptr<ModelWrapper> wrap_megatron(const WrapContext& c) {
+  return std::make_unique<Megatron>(c.run, c.ranks, c.trainable);
 }
 
 }  // namespace memplan

@@ -6,10 +6,9 @@
 
 #include "estimators/runtime/torch/autograd/interpreter.h"
 #include "estimators/setup/parallel.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan {
-
-struct TrainingSetup;
 
 class ModelWrapper : public BackwardHooks, public CallHooks {
  public:
@@ -34,27 +33,33 @@ class ModelWrapper : public BackwardHooks, public CallHooks {
 /// category; not yet a leaf.
 using PlaceValue = std::function<Tensor(const TapeValue&)>;
 
-/// torch.nn.parallel.DistributedDataParallel (torch/nn/parallel/distributed.py, csrc/distributed/c10d/reducer.cpp of
-/// PyTorch 2.11) around a model that is on the device. `trainable` in registration order; `buffers` are what it
-/// broadcasts.
-std::unique_ptr<ModelWrapper> wrap_ddp(Run& run, const Tape& tape, const ParallelSetup& setup, const Environment& env,
-                                       const TensorList& trainable);
+/// What a wrapper is made from: the model of one rank, and the setup of its run.
+struct WrapContext {
+  Run& run;
+  const Tape& tape;
+  const TrainingSetup& setup;
+  const Ranks& ranks;
+  Environment& env;
+  const PlaceValue& place;
+  /// What the optimizer updates, in registration order. A wrapper that shares out puts its own tensors there.
+  TensorList& trainable;
+};
 
-/// torch.distributed.fsdp.fully_shard (torch/distributed/fsdp/_fully_shard of PyTorch 2.11) on every block and on the
-/// root of a model that is on the host. Fills the environment with the gathered parameters, which have memory only
-/// while they are gathered, and `trainable` with the shards, in registration order.
-std::unique_ptr<ModelWrapper> wrap_fsdp(Run& run, const Tape& tape, const ParallelSetup& setup, Environment& env,
-                                        const PlaceValue& place, TensorList& trainable);
-
-/// Megatron-LM's DistributedDataParallel and mixed-precision optimizer
-/// (megatron/core/distributed/param_and_grad_buffer.py, megatron/core/optimizer) around a model that is on the device.
-/// `trainable` becomes what the optimizer updates: fp32 weights, whole or, with the distributed optimizer, the first
-/// rank's part of them.
-std::unique_ptr<ModelWrapper> wrap_megatron(Run& run, const ParallelSetup& setup, TensorList& trainable);
-
-/// DeepSpeed's ZeRO stages (DeepSpeed 0.19.8) around a model that is on the device. `trainable` becomes the rank's fp32
-/// partition; nothing where the optimizer is on the host.
-std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                        TensorList& trainable);
+/// The program of a DataStrategy (setup/strategies.h).
+struct WrapperRow {
+  Sharding kind;
+  std::unique_ptr<ModelWrapper> (*make)(const WrapContext&);
+  bool in_inference = false;     ///< else the bare model runs there
+  bool from_host = false;        ///< takes a model that is on the host, and moves it itself
+  bool divides_at_once = false;  ///< what was built is divided before the next is: deepspeed.zero.Init
+  bool casts_buffers = true;     ///< model.bfloat16() does; DeepSpeed's engine (_cast_module_mixed_precision) does not
+  bool plain_parameters = true;  ///< those that tensor parallelism leaves whole are no DTensors
+  bool clips = false;            ///< clips gradients by itself
+  bool loss_in_model = false;    ///< the model returns the loss
+  bool fused_adam = false;       ///< its Adam is a fused one
+  bool deepspeed_adam = false;   ///< its Adam is DeepSpeed's
+  LinearFunction linear = nullptr;  ///< in the place of torch.nn.functional.linear
+};
+const WrapperRow& wrapper_of(Sharding kind);
 
 }  // namespace memplan

@@ -1,20 +1,20 @@
 #include "estimators/runtime/torch/wrappers/zero.h"
 
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/setup/setup.h"
+#include "estimators/setup/optimizers.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
-Zero::Zero(Run& r, const TrainingSetup& setup)
-    : parallel_(resolve(setup.parallel)),
-      optimizer_on_host_(setup.offload.optimizer),
-      parameters_on_host_(setup.offload.parameters),
-      ranks_(parallel_.data * parallel_.context),
-      stage_(zero_stage(parallel_.sharding)),
-      overlap_(parallel_.overlap_communication.value_or(stage_ == 3)),
-      bucket_(parallel_.reduce_bucket) {
-  const bool adam = setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw;
-  if (adam && !optimizer_on_host_) {
+Zero::Zero(const WrapContext& c)
+    : optimizer_on_host_(c.setup.offload.optimizer),
+      parameters_on_host_(c.setup.offload.parameters),
+      ranks_(c.ranks.data * c.ranks.context),
+      stage_(strategy_of(c.ranks).stage),
+      overlap_(c.ranks.overlap_communication.value_or(stage_ == 3)),
+      bucket_(c.ranks.reduce_bucket) {
+  Run& r = c.run;
+  if (optimizer_model(c.setup.optimizer.kind).adam && !optimizer_on_host_) {
     r.begin_op("FusedAdam");
     overflow_buffer_ = r.empty({1}, DType::int32, Category::optimizer_state);
     r.label(overflow_buffer_, "FusedAdam._dummy_overflow_buf");
@@ -40,12 +40,6 @@ void Zero::keep_norm(Run& r, DType dtype) {
 
 Tensor Zero::flattened(Run& r, std::int64_t elements, DType dtype, std::size_t pieces) {
   return pieces > 1 ? r.empty({elements}, dtype, Category::temporary) : Tensor();
-}
-
-std::unique_ptr<ModelWrapper> wrap_zero(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                        TensorList& trainable) {
-  return setup.parallel.sharding == Sharding::zero3 ? wrap_zero3(run, tape, setup, env, trainable)
-                                                    : wrap_zero12(run, tape, setup, env, trainable);
 }
 
 }  // namespace memplan

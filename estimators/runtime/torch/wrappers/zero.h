@@ -2,14 +2,14 @@
 // in comments are those of its source.
 #pragma once
 
-#include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/runtime/torch/wrappers/wrappers.h"
 
 namespace memplan {
 
 /// Sizes and dtypes of one rank's share, and what the engine does around every stage's backward pass and step.
 class Zero : public ModelWrapper {
  public:
-  Zero(Run& r, const TrainingSetup& setup);
+  explicit Zero(const WrapContext& context);
 
   /// engine.backward divides the loss by the accumulated micro-batches and multiplies it with the loss scale, whatever
   /// they are.
@@ -24,7 +24,6 @@ class Zero : public ModelWrapper {
   /// Flattens by concatenation where there is more than one piece; null otherwise.
   static Tensor flattened(Run& r, std::int64_t elements, DType dtype, std::size_t pieces);
 
-  const ParallelSetup parallel_;
   const bool optimizer_on_host_, parameters_on_host_;
   const std::int64_t ranks_;
   const int stage_;
@@ -35,13 +34,5 @@ class Zero : public ModelWrapper {
  private:
   Tensor divided_loss_, overflow_buffer_, norm_;
 };
-
-/// Stages 1 and 2 (stage_1_and_2.py).
-std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                          TensorList& trainable);
-
-/// Stage 3 (stage3.py, partition_parameters.py, partitioned_param_coordinator.py).
-std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                         TensorList& trainable);
 
 }  // namespace memplan

@@ -23,8 +23,11 @@ struct Place {
 
 class Zero12 : public Zero {
  public:
-  Zero12(Run& r, const Tape& tape, const TrainingSetup& setup, const Environment& env, TensorList& trainable)
-      : Zero(r, setup) {
+  explicit Zero12(const WrapContext& c) : Zero(c) {
+    Run& r = c.run;
+    const Tape& tape = c.tape;
+    const Environment& env = c.env;
+    TensorList& trainable = c.trainable;
     r.begin_op("DeepSpeedZeroOptimizer");
     for (const Tensor& p : trainable) {
       place_of_[p.get()] = places_.size();
@@ -288,9 +291,6 @@ class Zero12 : public Zero {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_zero12(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                          TensorList& trainable) {
-  return std::make_unique<Zero12>(run, tape, setup, env, trainable);
-}
+std::unique_ptr<ModelWrapper> wrap_zero12(const WrapContext& c) { return std::make_unique<Zero12>(c); }
 
 }  // namespace memplan

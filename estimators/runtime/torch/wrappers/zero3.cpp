@@ -21,9 +21,9 @@ constexpr std::int64_t persistence_threshold = 100'000, sub_group_size = 1'000'0
 
 class Zero3 : public Zero {
  public:
-  Zero3(Run& r, const Tape& tape, const TrainingSetup& setup, Environment& env, TensorList& trainable)
-      : Zero(r, setup), tape_(tape), modules_(tape) {
-    find_parameters(env);
+  explicit Zero3(const WrapContext& c) : Zero(c), tape_(c.tape), modules_(c.tape) {
+    const Tape& tape = c.tape;
+    find_parameters(c.env);
     weights_.own.resize(modules_.calls.size() + 1);
     weights_.identity.resize(modules_.calls.size() + 1);
     std::map<std::string, std::size_t> first_call;
@@ -35,7 +35,7 @@ class Zero3 : public Zero {
     root_ = modules_.calls.size();
     weights_.identity[root_] = root_;
     if (const auto it = by_owner_.find(std::string()); it != by_owner_.end()) weights_.own[root_] = it->second;
-    partition(r, trainable);
+    partition(c.run, c.trainable);
   }
 
   // --- hooks of the modules ----------------------------------------------------------------------------------------
@@ -320,9 +320,6 @@ class Zero3 : public Zero {
 
 }  // namespace
 
-std::unique_ptr<ModelWrapper> wrap_zero3(Run& run, const Tape& tape, const TrainingSetup& setup, Environment& env,
-                                         TensorList& trainable) {
-  return std::make_unique<Zero3>(run, tape, setup, env, trainable);
-}
+std::unique_ptr<ModelWrapper> wrap_zero3(const WrapContext& c) { return std::make_unique<Zero3>(c); }
 
 }  // namespace memplan

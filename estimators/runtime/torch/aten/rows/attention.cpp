@@ -26,7 +26,7 @@ std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to
 /// sdp_utils.cpp: priority cuDNN, flash, efficient, math where the profile has cuDNN first, else flash first and cuDNN
 /// last.
 Backend choose(Run& r, const Attention& a) {
-  if (r.setup.attention != Backend::automatic) return r.setup.attention;
+  if (r.options.attention != Backend::automatic) return r.options.attention;
   const DType d = a.q->dtype;
   const int sm = r.device.sm();
   const AttentionRules& rules = r.profile.attention;

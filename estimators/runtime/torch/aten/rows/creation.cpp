@@ -147,13 +147,8 @@ void register_creation(OpTable& t) {
     return {d == x->dtype ? op::clone(r, x) : op::to(r, x, d)};
   });
   // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
-  t.add("memplan::to_default_dtype", "self", [](Run& r, Args& a) -> ValueList {
-    const Precision p = r.setup.precision;
-    return {op::to(r, a.tensor(0),
-                   p == Precision::bf16   ? DType::bfloat16
-                   : p == Precision::fp16 ? DType::float16
-                                          : DType::float32)};
-  });
+  t.add("memplan::to_default_dtype", "self",
+        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), r.options.default_dtype)}; });
   t.add("aten::type_as", "self, other",
         [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
   for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},

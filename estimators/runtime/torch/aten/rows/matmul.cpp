@@ -159,9 +159,7 @@ Tensor mv(Run& r, const Tensor& a, const Tensor& x) {
 
 }  // namespace
 
-namespace {
-
-Tensor matmul_of(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
+Tensor matmul(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
   const int ra = a->rank(), rb = b->rank();
   if (ra == 0 || rb == 0) fail_input("a matrix product with a scalar");
   if (ra == 1 && rb == 1) return dot(r, a, b);
@@ -206,50 +204,12 @@ Tensor matmul_of(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) 
   return view(r, product, shape);
 }
 
-}  // namespace
-
-Tensor matmul(Run& r, const Tensor& a, const Tensor& b) { return matmul_of(r, a, b, false); }
-
-namespace {
-
-/// LinearFunctionForZeroStage3 (deepspeed/runtime/zero/linear.py of DeepSpeed 0.19.8), which replaces
-/// torch.nn.functional.linear: an autograd function of its own, so that no view of a gathered weight outlives it.
-Tensor linear_of_zero3(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
-  Tensor y;
-  {
-    Restore<bool> no_grad(r.grad_mode, false);
-    if (bias && x->rank() == 2) {
-      y = addmm(r, bias, x, t(r, w));
-    } else {
-      y = matmul_of(r, x, t(r, w), w->requires_grad());
-      if (bias) add_(r, y, bias);
-    }
-  }
-  Node* node = r.record(TensorList{x, w, bias}, TensorList{y}, [](Run& r, Node& n, TensorList& g) {
-    TensorList out(3);
-    const Tensor input = n.saved[0], weight = n.saved[1], &grad = g[0];
-    const auto rows = [&](const Tensor& v) {
-      return v->rank() > 2 ? reshape(r, v, {v->numel() / v->sizes.back(), v->sizes.back()}) : v;
-    };
-    if (n.wants(0)) out[0] = matmul(r, grad, weight);
-    if (n.wants(1)) out[1] = matmul(r, t(r, rows(grad)), rows(input));
-    if (n.wants(2)) {
-      Dims dims;
-      for (int i = 0; i + 1 < grad->rank(); ++i) dims.push_back(i);
-      out[2] = sum(r, grad, dims, false);
-    }
-    return out;
-  });
-  if (!node) return y;
-  r.save(node, x);
-  r.save(node, w);
-  return y;
+Tensor linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  if (r.linear) return r.linear(r, x, w, bias);
+  return plain_linear(r, x, w, bias);
 }
 
-}  // namespace
-
-Tensor linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
-  if (r.setup.parallel.sharding == Sharding::zero3 && x->rank() > 1) return linear_of_zero3(r, x, w, bias);
+Tensor plain_linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
   if (bias && x->rank() == 2) return addmm(r, bias, x, t(r, w));
   if (bias && x->rank() == 1) return squeeze(r, addmm(r, bias, unsqueeze(r, x, 0), t(r, w)), 0);
   if (bias && bias->rank() == 1 && x->rank() >= 3 && is_contiguous(*x)) {
@@ -263,7 +223,7 @@ Tensor linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
     return view(r, y, shape);
   }
   // A weight that wants a gradient is asked even under no_grad (measured: its transpose says so too).
-  Tensor y = matmul_of(r, x, t(r, w), w->requires_grad());
+  Tensor y = matmul(r, x, t(r, w), w->requires_grad());
   if (bias) add_(r, y, bias);
   return y;
 }

@@ -2,10 +2,7 @@
 // cost.
 #pragma once
 
-#include "estimators/base/error.h"
-#include "estimators/facts/device.h"
-#include "estimators/setup/setup.h"
-#include "estimators/tape/tape.h"
+#include "estimators/pipeline.h"
 
 namespace memplan {
 
@@ -23,19 +20,32 @@ struct CheckpointPlan {
 /// the chosen regions is the cheapest that stays under the budget. The budget bounds allocated bytes
 /// (torch.cuda.max_memory_allocated); without one (`setup.checkpoint_budget`) it bounds process bytes by what `device`
 /// has less the default margin. Where no such choice is small enough, stretches nest
-/// (strategies/nested_checkpointing.h): the lists of repeated blocks, with as many stored inputs of blocks as the
-/// budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
+/// (estimators/transforms/nested_checkpointing.h): the lists of repeated blocks, with as many stored inputs of blocks
+/// as the budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// The tape with the regions that the setup asks for: planned with `checkpoint_optimal`, as it is otherwise.
 Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
-/// Seconds that each call of a forward pass takes: the larger of its floating point operations (matrix products,
-/// convolutions and attention) and the bytes that it reads and writes, over the figures of an H100 SXM (67 TFLOP/s in
-/// fp32, 989 in half types, 3.35 TB/s). Only their ratios matter here.
-Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& setup, const Device& device);
+/// estimate_tape() and estimate() of pipeline.h for setups that may leave the choice of checkpoints to the planner.
+Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
+Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device);
 
-/// What the regions of a tape cost to run again; those inside of another one run again with it and by themselves.
-double recompute_seconds(const Tape& tape, const std::vector<double>& seconds);
+/// What calls are timed by, per second.
+struct CallRates {
+  double fp32 = 0, half = 0;  ///< floating-point operations
+  double memory = 0;          ///< bytes
+};
+
+/// An H100 SXM. Plans are made by its figures on every card: only their ratios matter.
+inline constexpr CallRates planning_rates{67e12, 989e12, 3.35e12};
+
+/// Seconds that each call of a forward pass takes: the larger of its floating-point operations and the bytes that it
+/// reads and writes (runtime/torch/aten/cost.h), over the rates.
+Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                         const CallRates& rates = planning_rates);
+
+/// What checkpointed regions cost to run again; those inside of another one run again with it and by themselves.
+double recompute_seconds(const std::vector<CheckpointRegion>& regions, const std::vector<double>& seconds);
 
 }  // namespace memplan

@@ -1,4 +1,4 @@
-#include "estimators/transforms/optimal_checkpointing.h"
+#include "planner/checkpointing/chain.h"
 
 #include <algorithm>
 #include <limits>

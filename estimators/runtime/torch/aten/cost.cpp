@@ -1,16 +1,13 @@
-#include "planner/cost/ops.h"
+#include "estimators/runtime/torch/aten/cost.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace memplan {
 
 namespace {
-
-bool any_of(std::string_view op, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), op) != names.end();
-}
 
 bool begins(std::string_view op, std::string_view prefix) { return op.substr(0, prefix.size()) == prefix; }
 
@@ -109,6 +106,64 @@ Flops tensordot(const OpCall& c) {
   return product(c, 2.0 * out * std::sqrt(in / out), {0, 1});
 }
 
+/// Of a layer whose operands are not all there: results times the length of the first operand's rows.
+Flops column_linear(const OpCall& c) {
+  if (c.outputs.empty() || c.inputs.size() < 2) return {};
+  return product(c, 2.0 * static_cast<double>(c.outputs[0].elements()) * last(c.inputs[0]), {0, 1});
+}
+
+Flops addbmm(const OpCall& c) {
+  if (c.inputs.size() != 3) return {};
+  return product(c, 2.0 * static_cast<double>(c.inputs[1].elements()) * last(c.inputs[2]), {1, 2});
+}
+
+Flops first_product(const OpCall& c) { return matrix_product(c, 0, 1); }
+Flops added_product(const OpCall& c) { return matrix_product(c, 1, 2); }
+Flops plain_convolution(const OpCall& c) { return convolution(c, false); }
+Flops transposed_convolution(const OpCall& c) { return convolution(c, true); }
+Flops told_convolution(const OpCall& c) { return convolution(c, c.transposed); }
+
+struct CostRow {
+  std::string_view op;
+  Flops (*formula)(const OpCall&);
+  bool prefix = false;                ///< also ops whose names go on
+  std::optional<CostUser> only = {};  ///< none: both
+};
+
+constexpr CostUser time_only = CostUser::step_time, recomputation_only = CostUser::recomputation;
+
+/// The first row that applies counts.
+const CostRow cost_rows[] = {
+    {"aten::linear", linear},
+    {"transformer_engine::linear", linear, false, time_only},
+    {"memplan::column_linear", column_linear, false, time_only},
+    {"transformer_engine::column_linear", column_linear, false, time_only},
+    {"bitsandbytes::linear_4bit", column_linear, true, recomputation_only},
+    {"aten::mm", first_product},
+    {"aten::bmm", first_product},
+    {"aten::matmul", first_product},
+    {"aten::mv", first_product, false, time_only},
+    {"aten::dot", first_product, false, time_only},
+    {"aten::addmm", added_product},
+    {"aten::baddbmm", added_product},
+    {"aten::addmv", added_product, false, time_only},
+    {"aten::addbmm", addbmm, false, time_only},
+    {"aten::conv1d", plain_convolution, true},
+    {"aten::conv2d", plain_convolution, true},
+    {"aten::conv3d", plain_convolution, true},
+    {"aten::conv_transpose", transposed_convolution, true, time_only},
+    {"aten::conv", plain_convolution, true, recomputation_only},
+    {"aten::convolution", told_convolution, false, time_only},
+    {"aten::_convolution", told_convolution, false, time_only},
+    {"aten::cudnn_convolution", told_convolution, false, time_only},
+    {"aten::scaled_dot_product_attention", attention},
+    {"aten::einsum", einsum, false, time_only},
+    {"aten::tensordot", tensordot, false, time_only},
+    {"aten::lstm", recurrent, true, time_only},
+    {"aten::gru", recurrent, true, time_only},
+    {"aten::rnn_", recurrent, true, time_only},
+};
+
 /// Reads only what it returns.
 bool is_gather(std::string_view op) {
   return begins(op, "aten::embedding") || begins(op, "aten::index_select") || begins(op, "aten::gather") ||
@@ -125,27 +180,24 @@ std::int64_t Operand::elements() const {
 
 double Operand::bytes() const { return static_cast<double>(bytes_of(dtype, elements()).count); }
 
-Flops flops_of(const OpCall& c) {
-  const std::string_view op = c.op;
-  if (op == "aten::linear" || op == "transformer_engine::linear") return linear(c);
-  if ((op == "memplan::column_linear" || op == "transformer_engine::column_linear") && !c.outputs.empty() &&
-      c.inputs.size() > 1)
-    return product(c, 2.0 * static_cast<double>(c.outputs[0].elements()) * last(c.inputs[0]), {0, 1});
-  if (any_of(op, {"aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::dot"})) return matrix_product(c, 0, 1);
-  if (any_of(op, {"aten::addmm", "aten::baddbmm", "aten::addmv"})) return matrix_product(c, 1, 2);
-  if (op == "aten::addbmm" && c.inputs.size() == 3)
-    return product(c, 2.0 * static_cast<double>(c.inputs[1].elements()) * last(c.inputs[2]), {1, 2});
-  if (any_of(op, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution", "aten::_convolution",
-                  "aten::cudnn_convolution"}))
-    return convolution(c, c.transposed);
-  if (begins(op, "aten::conv1d") || begins(op, "aten::conv2d") || begins(op, "aten::conv3d"))
-    return convolution(c, false);
-  if (begins(op, "aten::conv_transpose")) return convolution(c, true);
-  if (op == "aten::scaled_dot_product_attention") return attention(c);
-  if (op == "aten::einsum") return einsum(c);
-  if (op == "aten::tensordot") return tensordot(c);
-  if (begins(op, "aten::lstm") || begins(op, "aten::gru") || begins(op, "aten::rnn_")) return recurrent(c);
+Flops flops_of(const OpCall& c, CostUser user) {
+  for (const CostRow& row : cost_rows) {
+    if (row.only && *row.only != user) continue;
+    if (row.prefix ? begins(c.op, row.op) : c.op == row.op) return row.formula(c);
+  }
   return {};
+}
+
+double bytes_touched(const OpCall& c) {
+  double bytes = 0;
+  for (const Operand& t : c.inputs) bytes += t.bytes();
+  for (const Operand& t : c.outputs) bytes += t.bytes();
+  return bytes;
+}
+
+bool is_in_place(std::string_view op) {
+  const std::string_view name = op.substr(0, op.find('.'));
+  return !name.empty() && name.back() == '_' && (name.size() < 2 || name[name.size() - 2] != '_');
 }
 
 Traffic traffic_of(const OpCall& c) {

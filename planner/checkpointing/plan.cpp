@@ -1,4 +1,4 @@
-#include "estimators/estimate/checkpoint_plan.h"
+#include "planner/checkpointing/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,21 +9,21 @@
 #include <set>
 
 #include "estimators/base/take.h"
-#include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
-#include "estimators/transforms/optimal_checkpointing.h"
+#include "estimators/transforms/parallel.h"
+#include "planner/checkpointing/chain.h"
 
 namespace memplan {
 
 namespace {
 
 /// What the last step of a run without checkpoints did, by the calls of the tape.
-struct Profile {
+struct StepProfile {
   std::vector<std::int64_t> kept;  ///< per call: bytes made by it in the forward pass that wait for the backward pass
   std::vector<std::int64_t> forward;   ///< per call: most that is alive while it runs forward
   std::vector<std::int64_t> before;    ///< per call: what is alive where it begins
@@ -35,9 +35,9 @@ struct Profile {
   std::int64_t loss = 0;  ///< most that is alive in the loss and its backward pass
 };
 
-Profile profile_of(const Tape& tape, const Schedule& s) {
+StepProfile profile_of(const Tape& tape, const Schedule& s) {
   const std::size_t n = tape.calls.size();
-  Profile p;
+  StepProfile p;
   p.kept.assign(n, 0), p.forward.assign(n, 0), p.before.assign(n, 0), p.backward.assign(n, 0), p.entry.assign(n, 0);
   const auto last_step = static_cast<std::int32_t>(s.step_begins.size());
   std::vector<std::int32_t> order(s.allocations.size(), -1);
@@ -89,14 +89,14 @@ Profile profile_of(const Tape& tape, const Schedule& s) {
   return p;
 }
 
-struct Candidate {
+struct Stretch {
   CheckpointRegion region;
   std::int64_t crossing = 0;  ///< bytes made inside that later calls read, and bytes read that nothing else keeps
 };
 
-class Planner {
+class CheckpointPlanner {
  public:
-  Planner(const Tape& tape, const TrainingSetup& setup, const Device& device)
+  CheckpointPlanner(const Tape& tape, const TrainingSetup& setup, const Device& device)
       : tape_(tape), setup_(setup), device_(device) {
     tape_.checkpoints.clear();
     setup_.checkpoint_optimal = false;
@@ -130,15 +130,21 @@ class Planner {
     return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_).bytes;
   }
 
+  /// Of the steps with these checkpoints; the tape itself has none.
+  Bytes peak_under(const std::vector<CheckpointRegion>& regions) {
+    const Restore<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
+    return peak_of(take(run_steps(tape_, setup_, device_)));
+  }
+
   Bytes peak_with(const std::vector<std::int32_t>& options) {
     const auto known = peaks_.find(options);
     if (known != peaks_.end()) return known->second;
-    Tape tape = tape_;
-    for (std::int32_t o : options) tape.checkpoints.push_back(candidates_[static_cast<std::size_t>(o)].region);
-    return peaks_[options] = peak_of(take(run_steps(tape, setup_, device_)));
+    std::vector<CheckpointRegion> regions;
+    for (std::int32_t o : options) regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
+    return peaks_[options] = peak_under(regions);
   }
 
-  void build(const Profile& p) {
+  void build(const StepProfile& p) {
     candidates_.clear();
     for (CheckpointRegion& r : possible_regions(tape_)) candidates_.push_back({std::move(r), 0});
     measure_crossings(p);
@@ -150,12 +156,12 @@ class Planner {
     const std::vector<std::int64_t> kept = sum(p.kept);
     const auto n = static_cast<std::int32_t>(tape_.calls.size());
     // A stretch that keeps no less than it drops is none; the others' ends are the cuts.
-    std::erase_if(candidates_, [&](const Candidate& c) {
+    std::erase_if(candidates_, [&](const Stretch& c) {
       return c.crossing >=
              kept[static_cast<std::size_t>(c.region.last) + 1] - kept[static_cast<std::size_t>(c.region.first)];
     });
     std::set<std::int32_t> cuts{0, n};
-    for (const Candidate& c : candidates_) cuts.insert({c.region.first, c.region.last + 1});
+    for (const Stretch& c : candidates_) cuts.insert({c.region.first, c.region.last + 1});
     std::map<std::int32_t, std::int32_t> unit_at;
     for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
       const auto begin = static_cast<std::size_t>(*cut), end = static_cast<std::size_t>(*std::next(cut));
@@ -168,7 +174,7 @@ class Planner {
     }
     unit_at[n] = static_cast<std::int32_t>(problem_.units.size());
     problem_.units.push_back({0, p.loss - kept.back()});
-    for (const Candidate& c : candidates_) {
+    for (const Stretch& c : candidates_) {
       const auto begin = static_cast<std::size_t>(c.region.first), end = static_cast<std::size_t>(c.region.last) + 1;
       ChainOption o;
       o.first = unit_at.at(c.region.first);
@@ -187,7 +193,7 @@ class Planner {
   }
 
   /// What each candidate hands on or holds on to: values that cross its border, by the storages of a forward pass.
-  void measure_crossings(const Profile& p) {
+  void measure_crossings(const StepProfile& p) {
     probe_forward(tape_, setup_, device_, [&](const Run& run, const Environment& env) {
       const auto storage_of = [&](ValueId id) -> const Storage* {
         if (!id.valid() || tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed) return nullptr;
@@ -221,7 +227,7 @@ class Planner {
       }
       for (ValueId id : tape_.outputs)
         if (const Storage* s = storage_of(id)) uses[s].last = static_cast<std::int32_t>(tape_.calls.size());
-      for (Candidate& c : candidates_) {
+      for (Stretch& c : candidates_) {
         std::set<const Storage*> counted;
         for (std::int32_t i = c.region.first; i <= c.region.last; ++i) {
           for (const Storage* s : read[static_cast<std::size_t>(i)]) {
@@ -294,16 +300,16 @@ class Planner {
     std::size_t most = 0;
     for (const auto& list : lists) most = std::max(most, list.size());
     const auto fits = [&](std::int64_t states, bool last_too) {
-      Tape tape = tape_;
+      std::vector<CheckpointRegion> regions;
       for (const auto& list : lists)
         for (CheckpointRegion& r :
              revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too))
-          tape.checkpoints.push_back(std::move(r));
-      const Bytes peak = peak_of(take(run_steps(tape, setup_, device_)));
-      const double cost = recompute_seconds(tape, seconds_);
+          regions.push_back(std::move(r));
+      const Bytes peak = peak_under(regions);
+      const double cost = recompute_seconds(regions, seconds_);
       best.smallest = std::min(best.smallest, peak);
       if (peak > plan.budget) return false;
-      if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(tape.checkpoints)};
+      if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(regions)};
       return true;
     };
     // One stored input alone would nest as deep as there are blocks.
@@ -373,7 +379,7 @@ class Planner {
   TrainingSetup setup_;
   Device device_;
   std::vector<double> seconds_;
-  std::vector<Candidate> candidates_;
+  std::vector<Stretch> candidates_;
   ChainProblem problem_;
   std::map<std::vector<std::int32_t>, Bytes> peaks_;
 };
@@ -381,7 +387,7 @@ class Planner {
 }  // namespace
 
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return Planner(tape, setup, device).run(); });
+  return catching([&] { return CheckpointPlanner(tape, setup, device).run(); });
 }
 
 Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
@@ -400,6 +406,23 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
          Evidence::assumed, About::checkpointing});
     return planned;
   });
+}
+
+Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
+  return catching([&] {
+    if (!given.checkpoint_optimal) return take(estimate_tape(tape, given, device));
+    const Ranks ranks = resolve(given.parallel);
+    TrainingSetup setup = given;
+    setup.parallel = ranks;
+    check_parallel(tape, setup, ranks);
+    const Tape planned = take(with_planned_checkpoints(tape, setup, device));
+    setup.checkpoint_optimal = false;
+    return take(estimate_tape(planned, setup, device));
+  });
+}
+
+Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return take(estimate_planned_tape(take(lower(model, setup)), setup, device)); });
 }
 
 }  // namespace memplan
