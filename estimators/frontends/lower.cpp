@@ -91,7 +91,7 @@ Result<onnx_format::Dims> bind(const Model& model, const TrainingSetup& setup) {
 Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const TrainingSetup& setup) {
   return catching([&] {
     Tape tape;
-    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
+    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
     tape.dims = dims.bound;
     if (model.exported)
@@ -99,7 +99,10 @@ Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const Trai
     else
       lower_onnx(model, dims.sizes, setup, tape);
     tape.exported.inplace_modules = names_in(model, "memplan.inplace");
-    freeze_listed(tape, names_in(model, "memplan.frozen"));
+    if (model.metadata.count("memplan.frozen"))
+      freeze_listed(tape, names_in(model, "memplan.frozen"));
+    else
+      note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
     verify(tape, "lower");
     return tape;
   });

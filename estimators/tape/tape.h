@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
-#include "estimators/base/note.h"
+#include "estimators/base/evidence.h"
 #include "estimators/setup/bound_dim.h"
 
 namespace memplan {
@@ -108,6 +108,8 @@ struct Recovery {
   std::string op;    ///< "aten::layer_norm"
   std::string from;  ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
   std::int64_t count = 0;
+  Evidence evidence = Evidence::proven_by_file;
+  About about = About::op;
 };
 
 /// What the file says of its program, for the passes that restore what its exporter lost.
@@ -138,7 +140,7 @@ struct Tape {
   std::vector<BoundDim> dims;  ///< in the order of the inputs
   Exported exported;
   std::vector<Recovery> recovered;
-  std::vector<Note> notes;  ///< assumptions and warnings found on the way
+  Notes notes;  ///< what was put back, taken for granted or found on the way
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

@@ -112,6 +112,15 @@ class TapeLine {
   std::size_t number_, at_ = 0;
 };
 
+/// The value of a table of names (base/names.h) that comes next.
+template <class Table>
+auto named(TapeLine& line, const Table& table) {
+  const std::string name = line.word();
+  const auto value = value_in(table, name);
+  if (!value) line.wrong(fmt::format("'{}' is unknown", name));
+  return *value;
+}
+
 class TapeReader {
  public:
   Tape run(std::string_view text) {
@@ -170,11 +179,18 @@ class TapeReader {
       r.count = line.integer();
       r.op = line.word();
       r.from = line.word();
+      r.evidence = named(line, evidence_names);
+      r.about = named(line, about_names);
       tape_.recovered.push_back(std::move(r));
     } else if (line.takes("note")) {
-      Note n;
+      Fact n;
       n.code = line.word();
       n.text = line.word();
+      n.evidence = named(line, evidence_names);
+      n.about = named(line, about_names);
+      n.op = line.word();
+      n.module = line.word();
+      n.count = line.integer();
       tape_.notes.push_back(std::move(n));
     } else {
       read_call(line);

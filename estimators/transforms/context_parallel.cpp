@@ -4,6 +4,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -33,12 +34,12 @@ void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols
     any = true;
     if (at->second % ranks != 0)
       fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
-           "--cp", "use a divisor of the sequence");
+           setting(Field::context_parallel), "use a divisor of the sequence");
     at->second /= ranks;
   }
   if (!any)
-    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp",
-         "export it with a dynamic sequence length, or leave --cp out");
+    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", setting(Field::context_parallel),
+         "export it with a dynamic sequence length, or leave " + setting(Field::context_parallel) + " out");
 }
 
 void gather_keys_and_values(Tape& tape, std::int64_t ranks) {
@@ -63,7 +64,7 @@ void gather_keys_and_values(Tape& tape, std::int64_t ranks) {
   if (!any)
     fail(ErrorKind::usage,
          "context parallelism gathers the keys and values of attention, and the model has none that memplan recognizes",
-         "--cp", "leave --cp out");
+         setting(Field::context_parallel), "leave " + setting(Field::context_parallel) + " out");
   for (CheckpointRegion& region : tape.checkpoints) {
     region.first = begin[static_cast<std::size_t>(region.first)];
     region.last = end[static_cast<std::size_t>(region.last)];

@@ -4,6 +4,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/base/text.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -19,7 +20,7 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
     if (!any) {
       const std::string example =
           tape.parameters.empty() ? "" : tape.values[static_cast<std::size_t>(tape.parameters.front().index)].name;
-      fail(ErrorKind::usage, fmt::format("no parameter matches '{}'", glob), "--freeze " + glob,
+      fail(ErrorKind::usage, fmt::format("no parameter matches '{}'", glob), setting(Field::frozen, glob),
            example.empty() ? "the model has no parameters"
                            : fmt::format("parameters are named like '{}'; '*' matches any run of characters", example));
     }

@@ -2,6 +2,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/check.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/context_parallel.h"
@@ -20,8 +21,8 @@ namespace {
 Tape checkpointed(Tape tape, const TrainingSetup& setup) {
   checkpoint_modules(tape, setup.checkpoint);
   if (!setup.checkpoint_save.empty() && nests(tape))
-    fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save",
-         "leave it out, or checkpoint each module once");
+    fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
+         setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");
   return tape;
 }
 
