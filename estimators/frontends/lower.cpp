@@ -100,8 +100,9 @@ Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const Trai
     else
       lower_onnx(model, dims.sizes, setup, tape);
     tape.exported.inplace_modules = names_in(model, "memplan.inplace");
-    freeze_listed(tape, names_in(model, "memplan.frozen"));
-    if (!model.metadata.contains("memplan.frozen"))
+    if (model.metadata.count("memplan.frozen"))
+      freeze_listed(tape, names_in(model, "memplan.frozen"));
+    else
       note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
     verify(tape, "lower");
     return tape;

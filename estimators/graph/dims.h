@@ -34,7 +34,7 @@ std::vector<OpenDim> open_dims(const Graph& graph);
 struct Dims {
   Symbols sizes;                ///< what shapes are evaluated with
   std::vector<BoundDim> bound;  ///< the same for the report, in the order of open_dims
-  std::vector<Note> notes;
+  Notes notes;
 };
 
 /// Gives every open dimension a number: by name from `setup.dims`, then `setup.batch` and `setup.sequence`; an open

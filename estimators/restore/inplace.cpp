@@ -176,7 +176,8 @@ void recover_inplace(Tape& tape) {
                               Evidence::proven_by_file, About::in_place});
   if (modules)
     tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
-                              tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file, About::in_place});
+                              tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
+                              About::in_place});
   if (lines)
     tape.recovered.push_back(
         {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "estimators/base/error.h"
-#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

@@ -53,11 +53,12 @@ class TapeWriter {
                           r.others.empty() ? "" : fmt::format(" others({})", fmt::join(r.others, " ")));
     if (!tape_.outputs.empty()) out_ += "return " + references(tape_.outputs, ", ") + "\n";
     for (const Recovery& r : tape_.recovered)
-      out_ += fmt::format("recovered {} {} {} {} {}\n", r.count, word(r.op), word(r.from), word(name_of(r.evidence)),
-                          word(name_of(r.about)));
+      out_ += fmt::format("recovered {} {} {} {} {}\n", r.count, word(r.op), word(r.from),
+                          word(std::string(name_of(r.evidence))), word(std::string(name_of(r.about))));
     for (const Fact& n : tape_.notes)
-      out_ += fmt::format("note {} {} {} {} {}\n", word(n.code), word(n.text), word(name_of(n.evidence)),
-                          word(name_of(n.about)), n.count);
+      out_ +=
+          fmt::format("note {} {} {} {} {} {} {}\n", word(n.code), word(n.text), word(std::string(name_of(n.evidence))),
+                      word(std::string(name_of(n.about))), word(n.op), word(n.module), n.count);
     return std::move(out_);
   }
 

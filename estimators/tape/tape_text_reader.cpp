@@ -112,6 +112,15 @@ class TapeLine {
   std::size_t number_, at_ = 0;
 };
 
+/// The value of a table of names (base/names.h) that comes next.
+template <class Table>
+auto named(TapeLine& line, const Table& table) {
+  const std::string name = line.word();
+  const auto value = value_in(table, name);
+  if (!value) line.wrong(fmt::format("'{}' is unknown", name));
+  return *value;
+}
+
 class TapeReader {
  public:
   Tape run(std::string_view text) {
@@ -179,20 +188,13 @@ class TapeReader {
       n.text = line.word();
       n.evidence = named(line, evidence_names);
       n.about = named(line, about_names);
+      n.op = line.word();
+      n.module = line.word();
       n.count = line.integer();
       tape_.notes.push_back(std::move(n));
     } else {
       read_call(line);
     }
-  }
-
-  /// A word of a table of names.
-  template <class E, std::size_t N>
-  static E named(TapeLine& line, const std::array<Named<E>, N>& table) {
-    const std::string text = line.word();
-    const auto found = value_in(table, text);
-    if (!found) line.wrong("'" + text + "' is not a name that memplan knows here");
-    return *found;
   }
 
   TapeValue& value(ValueId id) { return tape_.values[static_cast<std::size_t>(id.index)]; }

@@ -10,7 +10,6 @@
 #include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
-#include "estimators/restore/passes.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 

@@ -95,7 +95,7 @@ about %y float16 [4]
 checkpoint 0 1 in 1 others(0 1)
 return %y, _
 recovered 3 aten::layer_norm "ReduceMean/Sub of it" "proven by the file" op
-note MP002 "said so" assumed shape 1
+note MP002 "said so" assumed shape "" layer1 2
 )tape"));
 }
 
