@@ -17,8 +17,8 @@ constexpr const char* default_device = "h100-80gb";
 std::vector<BoundDim> bound_dims(const Model& model, const TrainingSetup& setup) {
   std::vector<BoundDim> out;
   std::vector<Note> notes;
-  const auto symbols = onnx_format::bind_dims(model, setup, notes);
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+  const auto symbols = bind_dims(model, setup, notes);
+  for (const auto& dim : open_dims(model.graphs.front())) {
     const auto size = symbols.find(dim.name);
     if (size == symbols.end()) continue;
     const bool given = setup.dims.contains(dim.name) || (dim.batch && setup.batch) || (dim.sequence && setup.sequence);

@@ -9,6 +9,7 @@
 #include "cli/gate/check.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
+#include "estimators/base/glob.h"
 
 namespace memplan::cli {
 
@@ -68,7 +69,7 @@ int run_config(const Options& options) {
   const Config config = load_config(options.config);
   const auto wanted = [&](const Target& t) {
     return options.arguments.size() == 1 || std::any_of(options.arguments.begin() + 1, options.arguments.end(),
-                                                        [&](const std::string& w) { return matches(w, t.name); });
+                                                        [&](const std::string& w) { return matches_glob(t.name, w); });
   };
   std::vector<std::pair<std::string, std::vector<Value>>> sections{{"gate", gate_values(config, options)}};
   for (const Target& t : config.targets)

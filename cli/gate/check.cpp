@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/report/report.h"
 #include "cli/spelling.h"
+#include "estimators/base/glob.h"
 
 namespace memplan::cli {
 
@@ -31,14 +32,14 @@ std::vector<const Target*> chosen(const Config& config, const std::vector<std::s
   std::vector<const Target*> out;
   for (const std::string& w : wanted)
     if (std::none_of(config.targets.begin(), config.targets.end(),
-                     [&](const Target& t) { return matches(w, t.name); })) {
+                     [&](const Target& t) { return matches_glob(t.name, w); })) {
       std::string names;
       for (const Target& t : config.targets) names += (names.empty() ? "" : ", ") + clean(t.name);
       fail(ErrorKind::usage, fmt::format("no target is called '{}'", clean(w)), config.shown, "targets are " + names);
     }
   for (const Target& t : config.targets)
     if (wanted.empty() ||
-        std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches(w, t.name); }))
+        std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches_glob(t.name, w); }))
       out.push_back(&t);
   return out;
 }

@@ -65,7 +65,4 @@ std::string confined(const Config& config, const std::string& path, std::int64_t
 /// True of the flags that a target may set: those that say what is estimated, not those about looks or the gate.
 bool is_setup_flag(const Flag& flag);
 
-/// "*" any text, "?" any character.
-bool matches(std::string_view glob, std::string_view text);
-
 }  // namespace memplan::cli

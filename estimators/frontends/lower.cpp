@@ -39,7 +39,7 @@ void absent_inputs_are_none(Tape& tape) {
     });
 }
 
-void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
+void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
   const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
@@ -58,9 +58,9 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
 }
 
 /// Context parallelism: the rank's forward pass sees its share of the sequence.
-void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& symbols) {
+void share_sequence(const Model& model, std::int64_t ranks, Symbols& symbols) {
   bool any = false;
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+  for (const auto& dim : open_dims(model.graphs.front())) {
     const auto at = symbols.find(dim.name);
     if (!dim.sequence || at == symbols.end()) continue;
     any = true;
@@ -82,7 +82,7 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     check_strategies(setup);
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
-    onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
+    Symbols symbols = bind_dims(model, setup, tape.notes);
     if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
     // The training IR of torch.export still has the in-place ops that other routes have to recover.
     bool functional = true;

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <set>
 
-#include "estimators/frontends/onnx/position_table.h"
+#include "estimators/graph/position_table.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
-namespace memplan::onnx_format {
+namespace memplan {
 
 namespace {
 
@@ -288,4 +288,4 @@ std::optional<std::vector<std::int64_t>> evaluate(const GraphValue& value, const
   return out;
 }
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

@@ -7,14 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/base/note.h"
 #include "estimators/graph/graph.h"
-#include "estimators/tape/tape.h"
 
 namespace memplan {
-struct TrainingSetup;
-}
 
-namespace memplan::onnx_format {
+struct TrainingSetup;
 
 using Symbols = std::map<std::string, std::int64_t, std::less<>>;
 
@@ -44,4 +42,4 @@ std::optional<std::vector<std::int64_t>> evaluate(const GraphValue& value, const
 /// The name under which a dimension of an input is bound: its symbol, else "<input>_dim<axis>".
 std::string dim_name(const GraphValue& value, std::size_t axis);
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

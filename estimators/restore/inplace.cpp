@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "estimators/base/glob.h"
 #include "estimators/restore/passes.h"
 #include "estimators/restore/statement.h"
 

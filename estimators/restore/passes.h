@@ -13,9 +13,6 @@ namespace memplan {
 
 enum class Precision : std::uint8_t;
 
-/// Shell globs over whole names: '*' any run, '?' one character.
-bool matches_glob(std::string_view text, std::string_view glob);
-
 /// Parameters whose name matches one of the globs take no gradient. Failure(usage) for a glob that matches none.
 void freeze(Tape& tape, const std::vector<std::string>& globs);
 

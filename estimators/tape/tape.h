@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
+#include "estimators/base/note.h"
 
 namespace memplan {
 
@@ -84,11 +85,6 @@ struct Recovery {
   std::string op;    ///< "aten::layer_norm"
   std::string from;  ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
   std::int64_t count = 0;
-};
-
-struct Note {
-  std::string code;  ///< stable, "MP010 unknown-op"
-  std::string text;
 };
 
 /// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of

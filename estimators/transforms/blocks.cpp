@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
-#include "estimators/restore/passes.h"
+#include "estimators/base/glob.h"
 
 namespace memplan {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
-#include "estimators/restore/passes.h"
+#include "estimators/base/glob.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
