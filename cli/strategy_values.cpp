@@ -11,20 +11,6 @@ namespace memplan::cli {
 
 namespace {
 
-std::vector<std::string> words_of(const Parsed& parsed, std::string_view flag, char separator = ',') {
-  std::vector<std::string> words;
-  const auto it = parsed.values.find(flag);
-  if (it == parsed.values.end()) return words;
-  for (const std::string& value : it->second)
-    for (std::size_t begin = 0; begin <= value.size();) {
-      const std::size_t end = std::min(value.find(separator, begin), value.size());
-      if (const std::string word(trim(std::string_view(value).substr(begin, end - begin))); !word.empty())
-        words.push_back(word);
-      begin = end + 1;
-    }
-  return words;
-}
-
 [[noreturn]] void bad_strategy(std::string_view flag, std::string_view word, std::string hint) {
   fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", word, flag), fmt::format("--{}", flag),
        std::move(hint));
@@ -32,15 +18,25 @@ std::vector<std::string> words_of(const Parsed& parsed, std::string_view flag, c
 
 /// Runs `handle(key, value)` for every "key=value"; a word without '=' has an empty value.
 template <class F>
-void for_each_pair(const Parsed& parsed, std::string_view flag, F handle) {
-  for (const std::string& word : words_of(parsed, flag)) {
+void for_each_pair(const Given& given, F handle) {
+  for (const std::string& word : given.words()) {
     const std::size_t equals = word.find('=');
     handle(word.substr(0, equals), equals == std::string::npos ? std::string() : word.substr(equals + 1), word);
   }
 }
 
-void parse_checkpoint(const Parsed& parsed, TrainingSetup& s) {
-  for (const std::string& word : words_of(parsed, "checkpoint")) {
+void require_training(const Given& given, const Options& o) {
+  if (o.setup.mode != Mode::training)
+    fail(ErrorKind::usage, fmt::format("{} changes a training step, and --mode is inference", given.name()),
+         given.name(), "leave one of them out");
+}
+
+}  // namespace
+
+void parse_checkpoint(const Given& given, Options& o) {
+  require_training(given, o);
+  TrainingSetup& s = o.setup;
+  for (const std::string& word : given.words()) {
     if (word == "optimal") {
       s.checkpoint_optimal = true;
     } else if (word.starts_with("optimal:")) {
@@ -60,14 +56,20 @@ void parse_checkpoint(const Parsed& parsed, TrainingSetup& s) {
     fail(ErrorKind::usage,
          fmt::format("--checkpoint optimal chooses the modules by itself, '{}' names them", s.checkpoint.front()),
          "--checkpoint", "give one of them");
-  s.checkpoint_save = words_of(parsed, "checkpoint-save");
+}
+
+void parse_checkpoint_save(const Given& given, Options& o) {
+  require_training(given, o);
+  TrainingSetup& s = o.setup;
+  s.checkpoint_save = given.words();
   if (!s.checkpoint_save.empty() && s.checkpoint.empty())
     fail(ErrorKind::usage, "--checkpoint-save says what checkpointed modules keep, and none is checkpointed",
          "--checkpoint-save", "add --checkpoint blocks");
 }
 
-void parse_offload(const Parsed& parsed, TrainingSetup& s) {
-  for (const std::string& word : words_of(parsed, "offload")) {
+void parse_offload(const Given& given, Options& o) {
+  TrainingSetup& s = o.setup;
+  for (const std::string& word : given.words()) {
     if (word == "activations")
       s.offload.activations = true;
     else if (word == "optimizer")
@@ -77,14 +79,19 @@ void parse_offload(const Parsed& parsed, TrainingSetup& s) {
     else
       bad_strategy("offload", word, "use activations, optimizer or parameters");
   }
+  if (s.mode == Mode::inference && (s.offload.activations || s.offload.optimizer))
+    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer", "--offload",
+         "use --offload parameters in inference");
 }
 
-void parse_lora(const Parsed& parsed, std::string_view flag, TrainingSetup& s) {
-  if (!parsed.has(flag)) return;
+void parse_lora(const Given& given, Options& o) {
+  require_training(given, o);
+  TrainingSetup& s = o.setup;
+  const std::string_view flag = given.flag.name;
   if (s.lora) fail(ErrorKind::usage, "--lora and --qlora contradict each other", "--qlora", "give one of them");
   LoraSetup lora;
   lora.quantized = flag == "qlora";
-  for_each_pair(parsed, flag, [&](const std::string& key, const std::string& value, const std::string& word) {
+  for_each_pair(given, [&](const std::string& key, const std::string& value, const std::string& word) {
     if (key == "r") {
       lora.rank = parse_count(value, fmt::format("--{} r", flag));
     } else if (key == "dropout") {
@@ -104,10 +111,11 @@ void parse_lora(const Parsed& parsed, std::string_view flag, TrainingSetup& s) {
   s.lora = std::move(lora);
 }
 
-void parse_kv_cache(const Parsed& parsed, TrainingSetup& s) {
-  if (!parsed.has("kv-cache")) return;
+void parse_kv_cache(const Given& given, Options& o) {
+  if (o.setup.mode == Mode::training)
+    fail(ErrorKind::usage, "a training step keeps no cache of keys and values", "--kv-cache", "add --mode inference");
   KvCacheSetup cache;
-  for_each_pair(parsed, "kv-cache", [&](const std::string& key, const std::string& value, const std::string& word) {
+  for_each_pair(given, [&](const std::string& key, const std::string& value, const std::string& word) {
     if (key == "sequences")
       cache.sequences = parse_count(value, "--kv-cache sequences");
     else if (key == "length")
@@ -129,10 +137,8 @@ void parse_kv_cache(const Parsed& parsed, TrainingSetup& s) {
   if (cache.length == 0)
     fail(ErrorKind::usage, "--kv-cache needs the length of the sequences", "--kv-cache",
          "write --kv-cache sequences=8,length=4096");
-  s.kv_cache = cache;
+  o.setup.kv_cache = cache;
 }
-
-}  // namespace
 
 std::vector<std::string> strategy_words(const TrainingSetup& s) {
   std::vector<std::string> words;
@@ -163,27 +169,6 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
   if (s.keep_loss_history) words.push_back("loss-history");
   if (s.empty_cache) words.push_back("empty-cache");
   return words;
-}
-
-void parse_strategies(const Parsed& parsed, TrainingSetup& s) {
-  const bool training = s.mode == Mode::training;
-  for (const char* flag : {"checkpoint", "checkpoint-save", "lora", "qlora"})
-    if (!training && parsed.has(flag))
-      fail(ErrorKind::usage, fmt::format("--{} changes a training step, and --mode is inference", flag),
-           fmt::format("--{}", flag), "leave one of them out");
-  if (training && parsed.has("kv-cache"))
-    fail(ErrorKind::usage, "a training step keeps no cache of keys and values", "--kv-cache", "add --mode inference");
-  parse_checkpoint(parsed, s);
-  parse_offload(parsed, s);
-  if (!training && (s.offload.activations || s.offload.optimizer))
-    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer", "--offload",
-         "use --offload parameters in inference");
-  parse_lora(parsed, "lora", s);
-  parse_lora(parsed, "qlora", s);
-  parse_kv_cache(parsed, s);
-  s.channels_last = parsed.has("channels-last");
-  s.keep_loss_history = parsed.has("loss-history");
-  s.empty_cache = parsed.has("empty-cache");
 }
 
 }  // namespace memplan::cli

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/gate/threshold.h"
 #include "cli/options.h"
+#include "cli/threshold.h"
 #include "estimators/base/bytes.h"
 
 namespace memplan::cli {
