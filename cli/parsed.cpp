@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "cli/flags.h"
+#include "cli/spelling.h"
 #include "cli/values.h"
 #include "estimators/base/text.h"
 
@@ -31,7 +32,10 @@ std::vector<std::string> Given::words(char separator) const {
   return words;
 }
 
-std::string Given::name() const { return fmt::format("--{}", flag.name); }
+std::string Given::name() const {
+  const std::optional<Field> field = field_of(flag.name);
+  return field ? setting(*field) : fmt::format("--{}", flag.name);
+}
 
 std::string Given::origin() const {
   const auto it = parsed.origin.find(flag.name);

@@ -38,7 +38,7 @@ struct Given {
   std::int64_t count(std::int64_t least = 1) const;
   /// All values, cut at `separator`, without empty words and blanks around them.
   std::vector<std::string> words(char separator = ',') const;
-  /// "--gpu", for errors.
+  /// For errors: the mark of its field (setup/field.h), or "--gpu" of a flag without one.
   std::string name() const;
   /// "--gpu" or "MEMPLAN_GPU"; empty of a configuration's.
   std::string origin() const;

@@ -28,10 +28,10 @@ void parse_dimensions(const std::vector<std::string>& words, TrainingSetup& setu
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0)
-      fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), "--dim",
-           "write --dim NAME=NUMBER, as in --dim seq=2048");
+      fail(ErrorKind::usage, fmt::format("'{}' is not a dimension", word), setting(Field::dims),
+           "write " + setting(Field::dims, "NAME=NUMBER") + ", as in " + setting(Field::dims, "seq=2048"));
     setup.dims[word.substr(0, equals)] =
-        parse_count(std::string_view(word).substr(equals + 1), "--dim " + word.substr(0, equals));
+        parse_count(std::string_view(word).substr(equals + 1), setting(Field::dims, word.substr(0, equals)));
   }
 }
 
@@ -40,15 +40,16 @@ void parse_autocast(const Given& g, Options& o) {
   Fp8 none = Fp8::none;
   const Precision amp = parse_precision("amp-" + g.text(), none);
   if (g.parsed.has("precision") && (s.precision != amp || s.fp8 != Fp8::none))
-    fail(ErrorKind::usage, "--amp and --precision contradict each other", "--amp", "give one of them");
+    fail(ErrorKind::usage, setting(Field::autocast) + " and " + setting(Field::precision) + " contradict each other",
+         setting(Field::autocast), "give one of them");
   s.precision = amp;
 }
 
 void parse_momentum(const Given& g, Options& o) {
   OptimizerSetup& optimizer = o.setup.optimizer;
   if (optimizer.kind != OptimizerKind::sgd && optimizer.kind != OptimizerKind::rmsprop)
-    fail(ErrorKind::usage, "only sgd and rmsprop have a momentum", "--momentum",
-         "add --optimizer sgd or leave --momentum out");
+    fail(ErrorKind::usage, "only sgd and rmsprop have a momentum", setting(Field::momentum),
+         "add " + setting(Field::optimizer, "sgd") + " or leave " + setting(Field::momentum) + " out");
   optimizer.momentum = parse_number(g.text(), g.name());
 }
 

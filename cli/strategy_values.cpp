@@ -6,14 +6,14 @@
 
 #include "cli/values.h"
 #include "estimators/base/text.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::cli {
 
 namespace {
 
-[[noreturn]] void bad_strategy(std::string_view flag, std::string_view word, std::string hint) {
-  fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", word, flag), fmt::format("--{}", flag),
-       std::move(hint));
+[[noreturn]] void bad_strategy(const std::string& flag, std::string_view word, std::string hint) {
+  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", word, flag), flag, std::move(hint));
 }
 
 /// Runs `handle(key, value)` for every "key=value"; a word without '=' has an empty value.
@@ -27,7 +27,8 @@ void for_each_pair(const Given& given, F handle) {
 
 void require_training(const Given& given, const Options& o) {
   if (o.setup.mode != Mode::training)
-    fail(ErrorKind::usage, fmt::format("{} changes a training step, and --mode is inference", given.name()),
+    fail(ErrorKind::usage,
+         fmt::format("{} changes a training step, and {} is inference", given.name(), setting(Field::mode)),
          given.name(), "leave one of them out");
 }
 
@@ -41,21 +42,22 @@ void parse_checkpoint(const Given& given, Options& o) {
       s.checkpoint_optimal = true;
     } else if (word.starts_with("optimal:")) {
       s.checkpoint_optimal = true;
-      s.checkpoint_budget = parse_size(std::string_view(word).substr(8), "--checkpoint optimal");
+      s.checkpoint_budget = parse_size(std::string_view(word).substr(8), setting(Field::checkpoint, "optimal"));
       if (s.checkpoint_budget->count <= 0)
-        bad_strategy("checkpoint", word, "give the bytes that the step may use, as in optimal:20GB");
+        bad_strategy(given.name(), word, "give the bytes that the step may use, as in optimal:20GB");
     } else {
       for (std::string_view counted : {"every:", "groups:"})
         if (word.starts_with(counted))
           parse_count(std::string_view(word).substr(0, word.find('/')).substr(counted.size()),
-                      fmt::format("--checkpoint {}", counted.substr(0, counted.size() - 1)));
+                      setting(Field::checkpoint, counted.substr(0, counted.size() - 1)));
       s.checkpoint.push_back(word);
     }
   }
   if (s.checkpoint_optimal && !s.checkpoint.empty())
     fail(ErrorKind::usage,
-         fmt::format("--checkpoint optimal chooses the modules by itself, '{}' names them", s.checkpoint.front()),
-         "--checkpoint", "give one of them");
+         fmt::format("{} chooses the modules by itself, '{}' names them", setting(Field::checkpoint, "optimal"),
+                     s.checkpoint.front()),
+         setting(Field::checkpoint), "give one of them");
 }
 
 void parse_checkpoint_save(const Given& given, Options& o) {
@@ -63,8 +65,9 @@ void parse_checkpoint_save(const Given& given, Options& o) {
   TrainingSetup& s = o.setup;
   s.checkpoint_save = given.words();
   if (!s.checkpoint_save.empty() && s.checkpoint.empty())
-    fail(ErrorKind::usage, "--checkpoint-save says what checkpointed modules keep, and none is checkpointed",
-         "--checkpoint-save", "add --checkpoint blocks");
+    fail(ErrorKind::usage,
+         setting(Field::checkpoint_save) + " says what checkpointed modules keep, and none is checkpointed",
+         setting(Field::checkpoint_save), "add " + setting(Field::checkpoint, "blocks"));
 }
 
 void parse_offload(const Given& given, Options& o) {
@@ -77,25 +80,27 @@ void parse_offload(const Given& given, Options& o) {
     else if (word == "parameters")
       s.offload.parameters = true;
     else
-      bad_strategy("offload", word, "use activations, optimizer or parameters");
+      bad_strategy(given.name(), word, "use activations, optimizer or parameters");
   }
   if (s.mode == Mode::inference && (s.offload.activations || s.offload.optimizer))
-    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer", "--offload",
-         "use --offload parameters in inference");
+    fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer",
+         setting(Field::offload), "use " + setting(Field::offload, "parameters") + " in inference");
 }
 
 void parse_lora(const Given& given, Options& o) {
   require_training(given, o);
   TrainingSetup& s = o.setup;
-  const std::string_view flag = given.flag.name;
-  if (s.lora) fail(ErrorKind::usage, "--lora and --qlora contradict each other", "--qlora", "give one of them");
+  const std::string flag = given.name();
+  if (s.lora)
+    fail(ErrorKind::usage, setting(Field::lora) + " and " + setting(Field::lora_quantized) + " contradict each other",
+         setting(Field::lora_quantized), "give one of them");
   LoraSetup lora;
-  lora.quantized = flag == "qlora";
+  lora.quantized = given.flag.name == "qlora";
   for_each_pair(given, [&](const std::string& key, const std::string& value, const std::string& word) {
     if (key == "r") {
-      lora.rank = parse_count(value, fmt::format("--{} r", flag));
+      lora.rank = parse_count(value, flag + " r");
     } else if (key == "dropout") {
-      lora.dropout = parse_number(value, fmt::format("--{} dropout", flag));
+      lora.dropout = parse_number(value, flag + " dropout");
       if (lora.dropout >= 1) bad_strategy(flag, word, "dropout is a share below 1");
     } else if (key == "targets" && !value.empty()) {
       std::size_t begin = 0;
@@ -105,7 +110,7 @@ void parse_lora(const Given& given, Options& o) {
         begin = end + 1;
       }
     } else {
-      bad_strategy(flag, word, fmt::format("write --{} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));
+      bad_strategy(flag, word, fmt::format("write {} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));
     }
   });
   s.lora = std::move(lora);
@@ -113,15 +118,16 @@ void parse_lora(const Given& given, Options& o) {
 
 void parse_kv_cache(const Given& given, Options& o) {
   if (o.setup.mode == Mode::training)
-    fail(ErrorKind::usage, "a training step keeps no cache of keys and values", "--kv-cache", "add --mode inference");
+    fail(ErrorKind::usage, "a training step keeps no cache of keys and values", setting(Field::kv_cache),
+         "add " + setting(Field::mode, "inference"));
   KvCacheSetup cache;
   for_each_pair(given, [&](const std::string& key, const std::string& value, const std::string& word) {
     if (key == "sequences")
-      cache.sequences = parse_count(value, "--kv-cache sequences");
+      cache.sequences = parse_count(value, setting(Field::kv_cache, "sequences"));
     else if (key == "length")
-      cache.length = parse_count(value, "--kv-cache length");
+      cache.length = parse_count(value, setting(Field::kv_cache, "length"));
     else if (key == "block")
-      cache.block = parse_count(value, "--kv-cache block");
+      cache.block = parse_count(value, setting(Field::kv_cache, "block"));
     else if (key == "dtype" && value == "fp32")
       cache.dtype = DType::float32;
     else if (key == "dtype" && value == "fp16")
@@ -131,12 +137,13 @@ void parse_kv_cache(const Given& given, Options& o) {
     else if (key == "dtype" && value == "fp8")
       cache.dtype = DType::float8_e4m3fn;
     else
-      bad_strategy("kv-cache", word,
-                   "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
+      bad_strategy(given.name(), word,
+                   "write " + setting(Field::kv_cache, "sequences=8,length=4096") +
+                       " and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
   });
   if (cache.length == 0)
-    fail(ErrorKind::usage, "--kv-cache needs the length of the sequences", "--kv-cache",
-         "write --kv-cache sequences=8,length=4096");
+    fail(ErrorKind::usage, setting(Field::kv_cache) + " needs the length of the sequences", setting(Field::kv_cache),
+         "write " + setting(Field::kv_cache, "sequences=8,length=4096"));
   o.setup.kv_cache = cache;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "estimators/base/text.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::cli {
 
@@ -260,7 +261,7 @@ std::string parse_framework(std::string_view text) {
 }
 
 Mode parse_mode(std::string_view text) {
-  return choose(text, "--mode",
+  return choose(text, setting(Field::mode),
                 std::array<std::pair<std::string_view, Mode>, 4>{{{"training", Mode::training},
                                                                   {"inference", Mode::inference},
                                                                   {"train", Mode::training},
@@ -268,7 +269,7 @@ Mode parse_mode(std::string_view text) {
 }
 
 Precision parse_precision(std::string_view text, Fp8& fp8) {
-  const auto [precision, eight] = choose(text, "--precision",
+  const auto [precision, eight] = choose(text, setting(Field::precision),
                                          std::array<std::pair<std::string_view, std::pair<Precision, Fp8>>, 7>{
                                              {{"fp32", {Precision::fp32, Fp8::none}},
                                               {"amp-bf16", {Precision::amp_bf16, Fp8::none}},
@@ -289,7 +290,7 @@ OptimizerSetup parse_optimizer(std::string_view text) {
       choose(momentum  ? "sgd"
              : amsgrad ? "adamw"
                        : text,
-             "--optimizer",
+             setting(Field::optimizer),
              std::array<std::pair<std::string_view, OptimizerKind>, 11>{{{"adamw", OptimizerKind::adamw},
                                                                          {"adam", OptimizerKind::adam},
                                                                          {"sgd", OptimizerKind::sgd},
@@ -308,7 +309,7 @@ OptimizerSetup parse_optimizer(std::string_view text) {
 }
 
 OptimizerImpl parse_optimizer_impl(std::string_view text) {
-  return choose(text, "--optimizer-impl",
+  return choose(text, setting(Field::optimizer_impl),
                 std::array<std::pair<std::string_view, OptimizerImpl>, 4>{{{"auto", OptimizerImpl::automatic},
                                                                            {"foreach", OptimizerImpl::foreach},
                                                                            {"fused", OptimizerImpl::fused},
@@ -317,14 +318,14 @@ OptimizerImpl parse_optimizer_impl(std::string_view text) {
 
 Loss parse_loss(std::string_view text) {
   return choose(
-      text, "--loss",
+      text, setting(Field::loss),
       std::array<std::pair<std::string_view, Loss>, 4>{
           {{"auto", Loss::automatic}, {"cross-entropy", Loss::cross_entropy}, {"mse", Loss::mse}, {"sum", Loss::sum}}});
 }
 
 AttentionBackend parse_attention(std::string_view text) {
   return choose(
-      text, "--attention",
+      text, setting(Field::attention),
       std::array<std::pair<std::string_view, AttentionBackend>, 5>{{{"auto", AttentionBackend::automatic},
                                                                     {"math", AttentionBackend::math},
                                                                     {"flash", AttentionBackend::flash},
@@ -334,13 +335,13 @@ AttentionBackend parse_attention(std::string_view text) {
 
 ZeroGrad parse_zero_grad(std::string_view text) {
   return choose(
-      text, "--zero-grad",
+      text, setting(Field::zero_grad),
       std::array<std::pair<std::string_view, ZeroGrad>, 3>{
           {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
 }
 
 Sharding parse_zero_stage(std::string_view text) {
-  return choose(text, "--zero",
+  return choose(text, setting(Field::zero),
                 std::array<std::pair<std::string_view, Sharding>, 3>{
                     {{"1", Sharding::zero1}, {"2", Sharding::zero2}, {"3", Sharding::zero3}}});
 }
@@ -354,7 +355,7 @@ DType parse_floating(std::string_view text, std::string_view flag) {
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   setup.schedule = choose(
-      text.substr(0, colon), "--pp-schedule",
+      text.substr(0, colon), setting(Field::pipeline_schedule),
       std::array<std::pair<std::string_view, PipelineSchedule>, 5>{{{"gpipe", PipelineSchedule::gpipe},
                                                                     {"1f1b", PipelineSchedule::one_f_one_b},
                                                                     {"interleaved", PipelineSchedule::interleaved},
@@ -362,14 +363,15 @@ void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
                                                                     {"zbv", PipelineSchedule::zbv}}});
   if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv)
     setup.virtual_stages = 2;
-  if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");
+  if (colon < text.size())
+    setup.virtual_stages = parse_count(text.substr(colon + 1), setting(Field::pipeline_schedule));
 }
 
 std::vector<std::int64_t> parse_split(std::string_view text) {
   std::vector<std::int64_t> blocks;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    blocks.push_back(parse_count(text.substr(at, comma - at), "--pp-split"));
+    blocks.push_back(parse_count(text.substr(at, comma - at), setting(Field::pipeline_split)));
     at = comma + 1;
   }
   return blocks;
