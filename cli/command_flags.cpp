@@ -7,6 +7,7 @@
 #include "cli/format_names.h"
 #include "cli/options.h"
 #include "cli/values.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -154,12 +155,11 @@ const std::array command_rows{
     Flag{"keep", "", "KNOBS", "", "Planner",
          "knobs that stay: allocator, implementation, batch, checkpoint, precision, parallel, offload, or all",
          in_suggest, [](const Given& g, Options& o) { o.suggest.keep = g.words(); }, true},
-    Flag{"keep-global-batch", "", "YES", "yes|no", "Planner",
+    Flag{"keep-global-batch", "", "YES", choices<yes_no_names>, "Planner",
          "samples per optimizer step stay (default yes: smaller micro-batches are accumulated)", in_suggest,
          [](const Given& g, Options& o) { o.suggest.keep_samples = parse_yes_no(g.text(), g.name()); }},
-    Flag{"for", "", "FRAMEWORK", "pytorch|hf|accelerate|deepspeed|megatron|torchtitan|lightning", "Planner",
-         "settings to paste into (default pytorch)", in_suggest,
-         [](const Given& g, Options& o) { o.suggest.framework = parse_framework(g.text()); }},
+    Flag{"for", "", "FRAMEWORK", choices<framework_names>, "Planner", "settings to paste into (default pytorch)",
+         in_suggest, [](const Given& g, Options& o) { o.suggest.framework = parse_framework(g.text()); }},
     Flag{"emit-flags", "", "", "", "Planner", "print only the flags of the first recommendation", in_suggest,
          [](const Given&, Options& o) { o.suggest.emit_flags = true; }, false, false},
     Flag{"prices", "", "FILE", "", "Planner", "lines 'card,price per hour': the cheapest cards come first", in_size,
@@ -228,6 +228,8 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.validate.seconds = g.count(); }},
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain,
          [](const Given&, Options& o) { o.explain.program = true; }, false, false},
+    Flag{"evidence", "", "", "", "Explain", "list the facts that the estimate rests on, and where they come from",
+         in_explain, [](const Given&, Options& o) { o.explain.evidence = true; }, false, false},
     Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain,
          [](const Given& g, Options& o) { o.explain.tensor = g.text(); }, false, false},
     Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain,

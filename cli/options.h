@@ -70,7 +70,7 @@ struct GateOptions {
 };
 
 struct ExplainOptions {
-  bool program = false;
+  bool program = false, evidence = false;
   std::string tensor, module;
 };
 

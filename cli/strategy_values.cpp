@@ -7,6 +7,7 @@
 #include "cli/values.h"
 #include "estimators/base/text.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -73,14 +74,9 @@ void parse_checkpoint_save(const Given& given, Options& o) {
 void parse_offload(const Given& given, Options& o) {
   TrainingSetup& s = o.setup;
   for (const std::string& word : given.words()) {
-    if (word == "activations")
-      s.offload.activations = true;
-    else if (word == "optimizer")
-      s.offload.optimizer = true;
-    else if (word == "parameters")
-      s.offload.parameters = true;
-    else
-      bad_strategy(given.name(), word, "use activations, optimizer or parameters");
+    const auto member = value_in(offload_names, word);
+    if (!member) bad_strategy(given.name(), word, "use activations, optimizer or parameters");
+    s.offload.*(*member) = true;
   }
   if (s.mode == Mode::inference && (s.offload.activations || s.offload.optimizer))
     fail(ErrorKind::usage, "a forward pass without gradients keeps no activations and has no optimizer",
@@ -128,14 +124,8 @@ void parse_kv_cache(const Given& given, Options& o) {
       cache.length = parse_count(value, setting(Field::kv_cache, "length"));
     else if (key == "block")
       cache.block = parse_count(value, setting(Field::kv_cache, "block"));
-    else if (key == "dtype" && value == "fp32")
-      cache.dtype = DType::float32;
-    else if (key == "dtype" && value == "fp16")
-      cache.dtype = DType::float16;
-    else if (key == "dtype" && value == "bf16")
-      cache.dtype = DType::bfloat16;
-    else if (key == "dtype" && value == "fp8")
-      cache.dtype = DType::float8_e4m3fn;
+    else if (const auto dtype = value_in(kv_dtype_names, value); key == "dtype" && dtype)
+      cache.dtype = *dtype;
     else
       bad_strategy(given.name(), word,
                    "write " + setting(Field::kv_cache, "sequences=8,length=4096") +
@@ -156,9 +146,8 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
   };
   if (!s.checkpoint_save.empty()) words.push_back("checkpoint-save " + joined(s.checkpoint_save, ","));
   std::vector<std::string> offload;
-  if (s.offload.activations) offload.push_back("activations");
-  if (s.offload.optimizer) offload.push_back("optimizer");
-  if (s.offload.parameters) offload.push_back("parameters");
+  for (const auto& [name, member, also] : offload_names)
+    if (s.offload.*member) offload.push_back(name);
   if (!offload.empty()) words.push_back("offload " + joined(offload, ","));
   if (s.lora) {
     std::string text = fmt::format("{} r={}", s.lora->quantized ? "qlora" : "lora", s.lora->rank);

@@ -40,9 +40,9 @@ void set_batch(const Model& model, TrainingSetup& s, std::int64_t batch) {
   s.batch = batch;
 }
 
-Bytes part(const Estimate& e, const std::string& category) {
+Bytes bytes_of(const Estimate& e, Part part) {
   for (const CategoryPart& p : e.parts)
-    if (p.category == category) return p.bytes;
+    if (p.part == part) return p.bytes;
   return {};
 }
 
@@ -180,7 +180,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
                       fmt::format("{} of the peak are cached by the allocator and not in use; torch.cuda.empty_cache() "
                                   "gives back only what is free at that moment, "
                                   "and the next step takes it again",
-                                  to_human(part(known, "cached"))),
+                                  to_human(bytes_of(known, Part::cached))),
                       [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
   tricks.push_back({"monitoring", "watching what is used", "",
                     "torch.cuda.reset_peak_memory_stats(); …; print(torch.cuda.max_memory_allocated(), "

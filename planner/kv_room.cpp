@@ -14,7 +14,7 @@ KvBudget kv_budget(const Estimate& forward, Bytes total, Bytes margin) {
   KvBudget b;
   b.limit = total - margin;
   for (const CategoryPart& p : forward.parts)
-    if (p.category == name_of(Category::parameter) || p.category == name_of(Category::buffer)) b.weights += p.bytes;
+    if (p.part == Part::parameters || p.part == Part::buffers) b.weights += p.bytes;
   b.activations = forward.peak.allocated - b.weights;
   b.other = forward.peak.process - forward.peak.reserved;
   b.left = b.limit - b.weights - b.activations - b.other;

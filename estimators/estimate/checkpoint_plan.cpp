@@ -10,6 +10,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
@@ -123,10 +124,10 @@ class Planner {
   Bytes peak_of(const Schedule& schedule) const {
     Device unlimited = device_;
     unlimited.total = Bytes::gib(1LL << 30);
-    const Timeline t = take(replay(schedule, setup_.allocator, unlimited));
+    const Timeline t = take(replay(schedule, setup_, unlimited));
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
-    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + device_.context;
+    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_).bytes;
   }
 
   Bytes peak_with(const std::vector<std::int32_t>& options) {
@@ -395,7 +396,8 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
          plan.regions.empty()
              ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
              : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
-                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
+         Evidence::assumed, About::checkpointing});
     return planned;
   });
 }

@@ -81,7 +81,7 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
     check_strategies(setup);
     Tape tape;
-    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
+    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
     Symbols symbols = bind_dims(model, setup, tape.notes);
     if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
     // The training IR of torch.export still has the in-place ops that other routes have to recover.
@@ -101,6 +101,8 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     }
     if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end())
       freeze_listed(tape, frozen->second);
+    else
+      note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, dtype_of_run(setup));

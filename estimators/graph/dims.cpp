@@ -202,7 +202,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+Symbols bind_dims(const Model& model, const TrainingSetup& setup, Notes& notes) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
@@ -228,8 +228,10 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.sequence;
     } else if (d.batch) {
       out[d.name] = 1;
-      notes.push_back({"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
-                                            setting(Field::batch))});
+      notes.push_back({"MP002",
+                       fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
+                                   setting(Field::batch)),
+                       Evidence::assumed, About::shape});
     } else {
       unbound.push_back(d);
     }
@@ -237,9 +239,11 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
   if (unbound.size() == 1 && unbound[0].sequence)
     if (const auto table = find_position_table(g)) {
       out[unbound[0].name] = table->length;
-      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
-                                            "model's position table {}; set it with {}",
-                                            unbound[0].name, table->length, table->name, setting(Field::sequence))});
+      notes.push_back({"MP003",
+                       fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                   "model's position table {}; set it with {}",
+                                   unbound[0].name, table->length, table->name, setting(Field::sequence)),
+                       Evidence::assumed, About::shape});
       unbound.clear();
     }
   if (!unbound.empty()) {

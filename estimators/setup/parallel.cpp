@@ -170,42 +170,6 @@ ParallelSetup resolve(ParallelSetup p) {
   return p;
 }
 
-const char* name_of(Sharding sharding) {
-  switch (sharding) {
-    case Sharding::none:
-      return "ddp";
-    case Sharding::zero1:
-      return "zero1";
-    case Sharding::zero2:
-      return "zero2";
-    case Sharding::zero3:
-      return "zero3";
-    case Sharding::fsdp:
-      return "fsdp";
-    case Sharding::megatron:
-      return "megatron";
-    case Sharding::megatron_dist:
-      return "megatron-dist-opt";
-  }
-  return "?";
-}
-
-const char* name_of(PipelineSchedule schedule) {
-  switch (schedule) {
-    case PipelineSchedule::gpipe:
-      return "gpipe";
-    case PipelineSchedule::one_f_one_b:
-      return "1f1b";
-    case PipelineSchedule::interleaved:
-      return "interleaved";
-    case PipelineSchedule::zero_bubble:
-      return "zero-bubble";
-    case PipelineSchedule::zbv:
-      return "zbv";
-  }
-  return "?";
-}
-
 std::string describe(const ParallelSetup& p) {
   if (!is_parallel(p)) return is_megatron(p.sharding) ? "1 GPU: Megatron-LM" : "1 GPU";
   std::string text = fmt::format("{} GPUs:", p.gpus);

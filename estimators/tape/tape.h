@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
-#include "estimators/base/note.h"
+#include "estimators/base/evidence.h"
 
 namespace memplan {
 
@@ -85,6 +85,8 @@ struct Recovery {
   std::string op;    ///< "aten::layer_norm"
   std::string from;  ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
   std::int64_t count = 0;
+  Evidence evidence = Evidence::proven_by_file;
+  About about = About::op;
 };
 
 /// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of
@@ -106,7 +108,7 @@ struct Tape {
   std::vector<CheckpointRegion>
       checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
   std::vector<Recovery> recovered;
-  std::vector<Note> notes;  ///< assumptions and warnings found on the way
+  Notes notes;  ///< what was put back, taken for granted or found on the way
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

@@ -59,7 +59,8 @@ void linears_in_fp8(Tape& tape, const TrainingSetup& setup) {
                    "compared with its kernels{}",
                    done,
                    odd > 0 ? fmt::format("; {} stay in bfloat16 because their weights are no multiples of 16", odd)
-                           : std::string())});
+                           : std::string()),
+       Evidence::assumed, About::framework});
 }
 
 void check_fp8(const TrainingSetup& s) {

@@ -8,7 +8,8 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/runtime/torch/aten/arguments.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 
 namespace memplan::torchscript {
@@ -210,7 +211,7 @@ ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args)
                                                      : run_->empty_like(args[0].tensor()->tensor, dtype)};
   }
   onnx_format::rewrite(call, setup_);
-  const Row* row = registry().find(call.op);
+  const Row* row = run_->profile.ops.find(call.op);
   if (!row) return {};
   std::vector<Value> values;
   std::vector<std::pair<std::string, Value>> named;

@@ -61,7 +61,8 @@ class Unrolling {
       stored(t);
       for (const std::string& name : t.also)
         if (t.kind == TensorKind::parameter)
-          notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name)});
+          notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name),
+                            Evidence::proven_by_file, About::weights});
     }
     constants_.resize(script_.tensors.size(), V());
     std::size_t i = 0;
@@ -299,7 +300,8 @@ class Unrolling {
       } else {
         taken = length(node.blocks[1]) > length(node.blocks[0]) ? 1 : 0;
         note("MP014",
-             fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)));
+             fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)),
+             About::branch);
       }
     }
     nodes(node.blocks[taken]);
@@ -318,7 +320,8 @@ class Unrolling {
     std::vector<V> carried;
     for (std::size_t i = 2; i < node.inputs.size(); ++i) carried.push_back(at(node.inputs[i]));
     if (!most || !goes_on)
-      note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)));
+      note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)),
+           About::branch);
     const std::int64_t turns = most.value_or(1);
     for (std::int64_t turn = 0; turn < turns && goes_on.value_or(turn == 0); ++turn) {
       at(block.inputs.at(0)) = turn;
@@ -330,9 +333,9 @@ class Unrolling {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) at(node.outputs[i]) = carried.at(i);
   }
 
-  void note(std::string code, std::string text) {
-    if (std::none_of(notes_.begin(), notes_.end(), [&](const Note& n) { return n.text == text; }))
-      notes_.push_back({std::move(code), std::move(text)});
+  void note(std::string code, std::string text, About about) {
+    if (std::none_of(notes_.begin(), notes_.end(), [&](const Fact& n) { return n.text == text; }))
+      notes_.push_back({std::move(code), std::move(text), Evidence::assumed, about});
   }
 
   const Script& script_;
@@ -340,7 +343,7 @@ class Unrolling {
   std::shared_ptr<torch_export::Program> program_;
   Calls calls_;
   std::vector<V> values_, stored_, constants_;
-  std::vector<Note> notes_;
+  Notes notes_;
   std::int64_t steps_ = 0;
 };
 

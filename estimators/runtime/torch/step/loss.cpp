@@ -1,7 +1,7 @@
 #include "estimators/runtime/torch/step/loss.h"
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/setup/field.h"
 
 namespace memplan {
@@ -56,7 +56,7 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
   Tensor y = first_floating(outputs);
   auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
-    return call_op(r, *registry().find(op), std::move(args), {})[0].tensor();
+    return call_op(r, op, std::move(args))[0].tensor();
   };
   switch (s.loss) {
     case Loss::mse:

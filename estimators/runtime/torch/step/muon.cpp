@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
@@ -14,8 +14,7 @@ namespace memplan {
 namespace {
 
 Tensor norm(Run& r, const Tensor& x) {
-  return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), Value(), Value(false)}, {})[0]
-      .tensor();
+  return call_op(r, "aten::linalg_vector_norm", {Value(x), Value(2.0), Value(), Value(false)})[0].tensor();
 }
 
 /// torch/optim/_muon.py: one matrix after the other, five Newton-Schulz steps in bfloat16 each.

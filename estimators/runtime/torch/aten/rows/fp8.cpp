@@ -136,7 +136,7 @@ ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor
 
 }  // namespace
 
-void register_fp8(Registry& t) {
+void register_fp8(OpTable& t) {
   t.add(
       "transformer_engine::linear", "input, weight, bias=None",
       [](Run& r, Args& a) -> ValueList { return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), 0, 1); },
