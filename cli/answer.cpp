@@ -99,13 +99,14 @@ Answer compute(const Options& options) {
     const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
     progress.show("looking for cards that fit");
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
-    const bool over = options.limit && a.estimate.high > *options.limit;
+    const bool over = options.gate.limit && a.estimate.high > *options.gate.limit;
     progress.show("trying smaller changes");
     if ((a.device_given && tight) || over)
-      a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.limit);
+      a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.gate.limit);
   }
-  if (a.device_given && !options.exit_zero &&
-      std::find(options.fail_on.begin(), options.fail_on.end(), a.judgement.verdict) != options.fail_on.end())
+  if (a.device_given && !options.gate.exit_zero &&
+      std::find(options.gate.fail_on.begin(), options.gate.fail_on.end(), a.judgement.verdict) !=
+          options.gate.fail_on.end())
     a.exit_code = 1;
   return a;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace memplan::cli {
 
@@ -43,6 +44,12 @@ struct Command {
   std::size_t most_arguments = 1;
 };
 
+struct Given;
+struct Options;
+
+/// Puts the values of a flag into the options. Failure(usage) with what to type instead.
+using FlagParser = void (*)(const Given& given, Options& options);
+
 struct Flag {
   std::string_view name;     ///< without dashes: "alloc-conf"
   std::string_view letter;   ///< "o", or empty
@@ -51,12 +58,18 @@ struct Flag {
   std::string_view group;
   std::string_view help;
   std::uint32_t commands;  ///< which commands take it
+  FlagParser parse;        ///< of a flag that was given, after those of the rows above; may be null
   bool repeatable = false;
   bool from_environment = true;  ///< MEMPLAN_<NAME>
 };
 
 std::span<const Command> commands();
+/// In the order of the help, in which they are parsed, too.
 std::span<const Flag> flags();
+/// The first of them: what is estimated.
+std::span<const Flag> setup_flags();
+/// The others: looks of the answer and what single commands have.
+std::span<const Flag> command_flags();
 const Command* find_command(std::string_view name);
 const Flag* find_flag(std::string_view name);
 

@@ -1,34 +1,19 @@
-// What one call of the command line asks for.
+// What one call of the command line asks for: the job that is estimated and the looks of the answer, which most
+// commands share, and one struct for what a command has alone.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/flags.h"
-#include "cli/gate/threshold.h"
-#include "cli/observe/options.h"
+#include "cli/parsed.h"
+#include "cli/threshold.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/graph/given_input.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan::cli {
-
-/// The words of the command line, sorted but not yet understood. Flags that were not given but are in the
-/// environment as MEMPLAN_<NAME> are added; `origin` keeps the name to blame in errors.
-struct Parsed {
-  const Command* command = nullptr;
-  std::vector<std::string> positionals;
-  std::vector<std::string> command_line;  ///< what stands after --: another program and its arguments
-  std::map<std::string, std::vector<std::string>, std::less<>> values;  ///< "" for switches
-  std::map<std::string, std::string, std::less<>> origin;               ///< "--gpu" or "MEMPLAN_GPU"
-  bool has(std::string_view flag) const { return values.find(flag) != values.end(); }
-};
-
-/// Splits the arguments (without the program's name). Failure(usage) on unknown flags and missing values.
-Parsed parse_arguments(const std::vector<std::string>& arguments);
 
 enum class Format { text, json, other };  ///< other: one that only reports have (report/formats.h)
 enum class When { automatic, always, never };
@@ -44,7 +29,70 @@ struct Export {
   std::string format, path;
 };
 
-/// Of memplan validate.
+/// What is estimated, and on what.
+struct JobOptions {
+  TrainingSetup setup;
+  std::vector<GivenInput> inputs;  ///< of files that do not describe them
+  bool mode_given = false;
+  std::optional<std::string> gpu;
+  std::optional<Margin> margin;
+  std::optional<Bytes> reserve;
+  std::string alloc_conf;                ///< as typed, for the reference program
+  std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word
+  std::string setup_words;               ///< the same as a shell takes them: " --batch 8 --seq 1024"
+};
+
+/// How the answer looks, and where it goes.
+struct OutputOptions {
+  Format format = Format::text;
+  std::string format_name = "text";
+  std::vector<Export> exports;
+  std::string output;
+  std::optional<std::int64_t> top;
+  bool quiet = false, ascii = false, search = true;
+  bool timeline = false;  ///< every event of the run, also where the format does not need it
+  When color = When::automatic;
+  std::optional<std::int64_t> width;
+};
+
+/// When the exit code is 1: of the gate's commands, and of the flags that make a gate of another command.
+struct GateOptions {
+  std::vector<Verdict> fail_on{Verdict::no_fit, Verdict::unknown};
+  bool fail_on_given = false;
+  std::string fail_on_origin;              ///< "--fail-on" or "MEMPLAN_FAIL_ON"
+  std::vector<std::string> fail_on_words;  ///< of a gate, which judges more than the card
+  bool exit_zero = false;
+  std::optional<Threshold> max_peak, warn_peak, max_increase, warn_increase;
+  std::string config, baseline, baseline_origin;
+  std::optional<Bytes> limit;  ///< a peak above it asks for changes as one that does not fit does
+  bool force = false;          ///< of memplan baseline write
+  bool effective = false;      ///< of memplan config show
+};
+
+struct ExplainOptions {
+  bool program = false, evidence = false;
+  std::string tensor, module;
+};
+
+struct OpsOptions {
+  bool unsupported = false;
+};
+
+struct DiffOptions {
+  std::string to;  ///< the flags of the other setup
+};
+
+struct SuggestFlags {
+  std::vector<std::string> allow, keep;  ///< names of knobs
+  bool keep_samples = true, emit_flags = false;
+  std::string framework = "pytorch";
+  std::int64_t wanted = 3;
+};
+
+struct SizeOptions {
+  std::string prices;
+};
+
 struct ValidateOptions {
   std::string on;        ///< "emulated", "emulated:l4", "cuda", "cuda:1"; empty where --measured is given
   std::string measured;  ///< file or figure
@@ -53,52 +101,32 @@ struct ValidateOptions {
   std::int64_t seconds = 600;
 };
 
-struct Options {
+struct ObserveOptions {
+  std::int64_t world = 1;
+  std::vector<std::int64_t> ranks;  ///< empty: all
+  std::int64_t devices = 0;         ///< that one process sees; 0: min(world, 8)
+  std::int64_t stop_after = 0;      ///< optimizer steps; 0: the script decides
+  std::int64_t jobs = 0;            ///< processes at once; 0: as many as there are cores
+  bool world_given = false, no_limit = false;
+  std::vector<std::string> command;
+};
+
+struct Options : JobOptions, OutputOptions {
   const Command* command = nullptr;
   std::string argument;                ///< MODEL, device name or shell
   std::vector<std::string> arguments;  ///< all of them, where a command takes several
-  TrainingSetup setup;
-  std::vector<GivenInput> inputs;  ///< of files that do not describe them
-  bool mode_given = false;
-  std::optional<std::string> gpu;
-  std::optional<Margin> margin;
-  std::optional<Bytes> reserve;
-  Format format = Format::text;
-  std::string format_name = "text";
-  std::vector<Export> exports;
-  std::string output;
-  std::optional<std::int64_t> top;
-  bool quiet = false, ascii = false, search = true;
-  When color = When::automatic;
-  std::optional<std::int64_t> width;
-  std::vector<Verdict> fail_on{Verdict::no_fit, Verdict::unknown};
-  bool fail_on_given = false;
-  std::string fail_on_origin;              ///< "--fail-on" or "MEMPLAN_FAIL_ON"
-  std::vector<std::string> fail_on_words;  ///< of a gate, which judges more than the card
-  std::optional<Threshold> max_peak, warn_peak, max_increase, warn_increase;
-  std::string config, baseline, baseline_origin;
-  std::string to;              ///< of memplan diff: the flags of the other setup
-  std::optional<Bytes> limit;  ///< a peak above it asks for changes as one that does not fit does
-  bool force = false, effective = false;
-  bool exit_zero = false;
-  bool timeline = false;  ///< every event of the run, also where the format does not need it
-  bool program = false, evidence = false, unsupported = false;
-  std::string tensor, module;
-  std::vector<std::string> allow, keep;  ///< names of knobs (suggest)
-  bool keep_samples = true, emit_flags = false;
-  std::string framework = "pytorch", prices;
-  std::int64_t wanted = 3;
-  ObserveOptions observe;
-  ValidateOptions validate;
   bool help = false, version = false;
-  std::string alloc_conf;                ///< as typed, for the reference program
-  std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word
-  std::string setup_words;               ///< the same as a shell takes them: " --batch 8 --seq 1024"
+  GateOptions gate;
+  ExplainOptions explain;
+  OpsOptions ops;
+  DiffOptions diff;
+  SuggestFlags suggest;
+  SizeOptions size;
+  ValidateOptions validate;
+  ObserveOptions observe;
 };
 
+/// Every flag that was given, by the parser of its row, then what concerns several of them.
 Options make_options(const Parsed& parsed);
-
-/// A word as a shell takes it: quoted only where it must be.
-std::string shell_word(std::string_view word);
 
 }  // namespace memplan::cli

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/options.h"
+#include "cli/flags.h"
+#include "cli/parsed.h"
 
 namespace memplan::cli {
 

@@ -108,6 +108,12 @@ std::string keyword_text(Field field, std::string_view value) {
 
 std::string_view flag_of(Field field) { return field_flags[static_cast<std::size_t>(field)].flag; }
 
+std::optional<Field> field_of(std::string_view flag) {
+  for (const FieldFlag& row : field_flags)
+    if (row.flag == flag) return row.field;
+  return std::nullopt;
+}
+
 std::string as_flags(std::string_view message) { return spelled(message, flag_text); }
 
 std::string as_keywords(std::string_view message) {

@@ -1,6 +1,7 @@
 // By which words people set a field: flags on the command line, keywords in Python.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ namespace memplan::cli {
 
 /// The flag of a field, without its dashes.
 std::string_view flag_of(Field field);
+
+/// The field that a flag sets; none of flags that say nothing about the job.
+std::optional<Field> field_of(std::string_view flag);
 
 /// A message of the library for people at a command line: "use --amp bf16". Messages without marks stay as they are.
 std::string as_flags(std::string_view message);

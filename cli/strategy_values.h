@@ -5,10 +5,14 @@
 
 namespace memplan::cli {
 
-/// Fills the strategies of `setup` from --checkpoint, --checkpoint-save, --offload, --lora, --qlora, --kv-cache,
-/// --channels-last, --loss-history and --empty-cache. The mode must be known. Failure(usage) for values that make no
-/// sense, and for a strategy of training in inference or the other way round.
-void parse_strategies(const Parsed& parsed, TrainingSetup& setup);
+// Parsers of their flags. Each is Failure(usage) for values that make no sense, and for a strategy of training in
+// inference or the other way round.
+void parse_checkpoint(const Given& given, Options& options);
+void parse_checkpoint_save(const Given& given, Options& options);
+void parse_offload(const Given& given, Options& options);
+/// Of --lora and --qlora.
+void parse_lora(const Given& given, Options& options);
+void parse_kv_cache(const Given& given, Options& options);
 
 /// The strategies of a setup besides checkpointed modules, as short words for reports: "lora r=16", "offload
 /// activations".

@@ -13,6 +13,7 @@
 
 #include "estimators/base/text.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 #include "estimators/setup/optimizers.h"
 
@@ -250,16 +251,16 @@ bool parse_yes_no(std::string_view text, std::string_view flag) { return choose(
 
 std::string parse_framework(std::string_view text) { return choose(text, "--for", framework_names); }
 
-Mode parse_mode(std::string_view text) { return choose(text, "--mode", mode_names); }
+Mode parse_mode(std::string_view text) { return choose(text, setting(Field::mode), mode_names); }
 
 Precision parse_precision(std::string_view text, Fp8& fp8) {
-  const PrecisionChoice chosen = choose(text, "--precision", precision_names);
+  const PrecisionChoice chosen = choose(text, setting(Field::precision), precision_names);
   fp8 = chosen.fp8;
   return chosen.precision;
 }
 
 OptimizerSetup parse_optimizer(std::string_view text) {
-  const OptimizerChoice chosen = choose(text, "--optimizer", optimizer_names);
+  const OptimizerChoice chosen = choose(text, setting(Field::optimizer), optimizer_names);
   OptimizerSetup setup;
   setup.kind = chosen.kind;
   setup.amsgrad = chosen.amsgrad;
@@ -270,32 +271,35 @@ OptimizerSetup parse_optimizer(std::string_view text) {
 }
 
 OptimizerImpl parse_optimizer_impl(std::string_view text) {
-  return choose(text, "--optimizer-impl", optimizer_impl_names);
+  return choose(text, setting(Field::optimizer_impl), optimizer_impl_names);
 }
 
-Loss parse_loss(std::string_view text) { return choose(text, "--loss", loss_names); }
+Loss parse_loss(std::string_view text) { return choose(text, setting(Field::loss), loss_names); }
 
-AttentionBackend parse_attention(std::string_view text) { return choose(text, "--attention", attention_names); }
+AttentionBackend parse_attention(std::string_view text) {
+  return choose(text, setting(Field::attention), attention_names);
+}
 
-ZeroGrad parse_zero_grad(std::string_view text) { return choose(text, "--zero-grad", zero_grad_names); }
+ZeroGrad parse_zero_grad(std::string_view text) { return choose(text, setting(Field::zero_grad), zero_grad_names); }
 
-Sharding parse_zero_stage(std::string_view text) { return choose(text, "--zero", zero_stage_names); }
+Sharding parse_zero_stage(std::string_view text) { return choose(text, setting(Field::zero), zero_stage_names); }
 
 DType parse_floating(std::string_view text, std::string_view flag) { return choose(text, flag, floating_names); }
 
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
   const std::size_t colon = std::min(text.find(':'), text.size());
-  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", pipeline_schedule_names);
+  setup.schedule = choose(text.substr(0, colon), setting(Field::pipeline_schedule), pipeline_schedule_names);
   if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv)
     setup.virtual_stages = 2;
-  if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");
+  if (colon < text.size())
+    setup.virtual_stages = parse_count(text.substr(colon + 1), setting(Field::pipeline_schedule));
 }
 
 std::vector<std::int64_t> parse_split(std::string_view text) {
   std::vector<std::int64_t> blocks;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    blocks.push_back(parse_count(text.substr(at, comma - at), "--pp-split"));
+    blocks.push_back(parse_count(text.substr(at, comma - at), setting(Field::pipeline_split)));
     at = comma + 1;
   }
   return blocks;

@@ -31,10 +31,10 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
 
 /// The size of every open dimension. Fails with ErrorKind::input and a list of them where the setup leaves some
 /// unbound.
-Result<onnx_format::Dims> bind(const Model& model, const TrainingSetup& setup);
+Result<DimBinding> bind(const Model& model, const TrainingSetup& setup);
 
 /// By the file's frontend to ATen calls, recovering the PyTorch ops that the exporter decomposed.
-Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const TrainingSetup& setup);
+Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSetup& setup);
 
 /// Puts back what exporters lose: in-place ops, casts, names that hold tensors … (estimators/restore/restore.h has the
 /// passes and their order).

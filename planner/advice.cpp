@@ -25,19 +25,19 @@ struct Trick {
 };
 
 bool batch_is_open(const Model& model) {
-  const auto dims = onnx_format::open_dims(model.graphs.front());
+  const auto dims = open_dims(model.graphs.front());
   return std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
 }
 
 /// The batch however it was given.
 std::int64_t batch_of(const Model& model, const TrainingSetup& s) {
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+  for (const auto& dim : open_dims(model.graphs.front()))
     if (const auto named = s.dims.find(dim.name); dim.batch && named != s.dims.end()) return named->second;
   return s.batch.value_or(1);
 }
 
 void set_batch(const Model& model, TrainingSetup& s, std::int64_t batch) {
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+  for (const auto& dim : open_dims(model.graphs.front()))
     if (dim.batch) s.dims.erase(dim.name);
   s.batch = batch;
 }

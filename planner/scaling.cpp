@@ -11,8 +11,6 @@ namespace memplan {
 
 namespace {
 
-using onnx_format::OpenDim;
-
 /// The setup with every open dimension of one kind set to `size`.
 TrainingSetup resized(TrainingSetup setup, const std::vector<OpenDim>& dims, bool OpenDim::*kind, std::int64_t size) {
   for (const OpenDim& dim : dims)
@@ -39,8 +37,8 @@ std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, co
                               std::size_t count) {
   std::vector<ScaleCurve> curves;
   if (model.graphs.empty() || count == 0) return curves;
-  const std::vector<OpenDim> dims = onnx_format::open_dims(model.graphs.front());
-  const onnx_format::Symbols bound = onnx_format::bind_dims(model, setup).sizes;
+  const std::vector<OpenDim> dims = open_dims(model.graphs.front());
+  const Symbols bound = bind_dims(model, setup).sizes;
   for (const auto& [name, kind] : {std::pair{"batch", &OpenDim::batch}, std::pair{"sequence", &OpenDim::sequence}}) {
     const auto dim = std::find_if(dims.begin(), dims.end(), [kind = kind](const OpenDim& d) { return d.*kind; });
     if (dim == dims.end() || !bound.contains(dim->name)) continue;

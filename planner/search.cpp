@@ -45,7 +45,7 @@ class BatchSearch {
 std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
                                           const MarginOf& margin, const Estimate& known) {
   if (model.graphs.empty()) return std::nullopt;
-  const auto dims = onnx_format::open_dims(model.graphs.front());
+  const auto dims = open_dims(model.graphs.front());
   const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
   if (batch_dim == dims.end()) return std::nullopt;
 

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <fstream>
 
-#include "estimators/frontends/onnx/position_table.h"
 #include "estimators/graph/dims.h"
+#include "estimators/graph/position_table.h"
 #include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 
@@ -22,13 +22,13 @@ constexpr std::int64_t longest = std::int64_t{1} << 22;
 std::optional<LargestSequence> largest_sequence(const Model& model, const TrainingSetup& setup, const Device& device,
                                                 const MarginOf& margin) {
   const Graph& graph = model.graphs.front();
-  const auto dims = onnx_format::open_dims(graph);
+  const auto dims = open_dims(graph);
   const auto open = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.sequence; });
   if (open == dims.end()) return std::nullopt;
   TrainingSetup s = setup;
   s.dims.erase(open->name);
   LargestSequence out;
-  if (const auto table = onnx_format::find_position_table(graph)) out.table = table->length;
+  if (const auto table = find_position_table(graph)) out.table = table->length;
   const std::int64_t end = out.table > 0 ? out.table : longest;
   Bytes smallest;
   const auto fits = [&](std::int64_t length) {

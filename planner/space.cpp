@@ -215,7 +215,7 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
   if (knobs.has(Knob::offload) && training) add(space, offload_axis(present));
   if (knobs.has(Knob::adapters) && training) add(space, adapters_axis(present));
   if (knobs.has(Knob::optimizer) && training) add(space, optimizer_axis(present));
-  const auto dims = onnx_format::open_dims(model.graphs.front());
+  const auto dims = open_dims(model.graphs.front());
   space.open = std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
   space.keeps_samples = keep_samples;
   space.replica_batch = batch * present.accumulate;

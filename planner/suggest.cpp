@@ -18,7 +18,7 @@ namespace {
 
 /// The setup with its batch in `batch`, wherever it was given.
 TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+  for (const auto& dim : open_dims(model.graphs.front()))
     if (const auto named = setup.dims.find(dim.name); dim.batch && named != setup.dims.end()) {
       setup.batch = named->second;
       setup.dims.erase(named);

@@ -66,7 +66,7 @@ std::string peaks(const Json& document, const Json& before, const Style& style) 
 }  // namespace
 
 int run_check(const Options& options) {
-  const Config config = load_config(options.config);
+  const Config config = load_config(options.gate.config);
   const Json document = check_targets(config, gate_flags(options, options.arguments));
   deliver(document, options);
   if (!options.output.empty() || options.format != Format::text)
@@ -80,7 +80,7 @@ int run_baseline(const Options& options) {
     fail(ErrorKind::usage, fmt::format("'{}' is not something that can be done with a baseline", clean(action)),
          "memplan baseline", "use write, update or show");
   const std::vector<std::string> targets(options.arguments.begin() + 1, options.arguments.end());
-  const Config config = load_config(options.config);
+  const Config config = load_config(options.gate.config);
   const BaselinePlace place = baseline_place(config, gate_flags(options));
   const Style style = make_style(options);
   if (action == "show") {
@@ -93,7 +93,7 @@ int run_baseline(const Options& options) {
       deliver(document, options);
     return 0;
   }
-  if (action == "write" && exists(place.path) && !options.force)
+  if (action == "write" && exists(place.path) && !options.gate.force)
     fail(ErrorKind::baseline, "there is a baseline already", place.path,
          "memplan baseline update takes the present state; --force starts anew");
   Json before = nullptr;

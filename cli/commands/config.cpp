@@ -9,6 +9,7 @@
 #include "cli/gate/check.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
+#include "estimators/base/glob.h"
 
 namespace memplan::cli {
 
@@ -65,14 +66,14 @@ int run_config(const Options& options) {
     fail(ErrorKind::usage,
          fmt::format("'{}' is not something that can be done with a configuration", clean(options.arguments.front())),
          "memplan config", "use show");
-  const Config config = load_config(options.config);
+  const Config config = load_config(options.gate.config);
   const auto wanted = [&](const Target& t) {
     return options.arguments.size() == 1 || std::any_of(options.arguments.begin() + 1, options.arguments.end(),
-                                                        [&](const std::string& w) { return matches(w, t.name); });
+                                                        [&](const std::string& w) { return matches_glob(t.name, w); });
   };
   std::vector<std::pair<std::string, std::vector<Value>>> sections{{"gate", gate_values(config, options)}};
   for (const Target& t : config.targets)
-    if (wanted(t)) sections.emplace_back("target " + t.name, target_values(config, t, options.effective));
+    if (wanted(t)) sections.emplace_back("target " + t.name, target_values(config, t, options.gate.effective));
   for (const Ignore& i : config.ignores)
     sections.emplace_back("ignore " + i.rule,
                           std::vector<Value>{{"target", i.target, fmt::format("{}:{}", config.shown, i.line)},

@@ -53,7 +53,7 @@ Json other_setup(const Options& options) {
     fail(ErrorKind::usage, "--to needs a model, a report has no other setup", "--to",
          "try: memplan diff model.onnx --batch 8 --to '--batch 16'");
   std::vector<std::string> words{"estimate", options.argument};
-  const std::vector<std::string> to = words_of(options.to);
+  const std::vector<std::string> to = words_of(options.diff.to);
   // A flag that --to gives again replaces the command's.
   for (std::size_t i = 0; i < options.setup_flags.size(); ++i) {
     const std::string& word = options.setup_flags[i];
@@ -78,7 +78,7 @@ Json other_setup(const Options& options) {
 
 int run_diff(const Options& options) {
   const bool two = options.arguments.size() == 2;
-  if (two == !options.to.empty())
+  if (two == !options.diff.to.empty())
     fail(ErrorKind::usage, two ? "two things to compare and --to as well" : "there is nothing to compare with",
          "memplan diff", "give two reports or models, or one model and --to '--batch 16'");
   const Json base = side(options, options.arguments.front());

@@ -72,10 +72,10 @@ std::string lifetimes(const Study& s, const Options& options, const Style& style
   for (const Allocation& a : s.schedule.allocations) {
     if (a.label < 0) continue;
     const std::string& name = s.schedule.names[static_cast<std::size_t>(a.label)];
-    if (name.find(options.tensor) != std::string::npos) lives.push_back({&a, name});
+    if (name.find(options.explain.tensor) != std::string::npos) lives.push_back({&a, name});
   }
   if (lives.empty())
-    fail(ErrorKind::usage, fmt::format("no tensor's name contains '{}'", options.tensor), "--tensor",
+    fail(ErrorKind::usage, fmt::format("no tensor's name contains '{}'", options.explain.tensor), "--tensor",
          "memplan explain MODEL --top 0 lists the names at the peak");
   std::string out;
   const std::size_t limit =
@@ -130,14 +130,16 @@ std::string by_module(const std::vector<LiveTensor>& tensors, const Style& style
 
 std::string overview(const Study& s, const Options& options, const Style& style) {
   std::vector<LiveTensor> tensors = s.estimate.live_at_peak;
-  if (!options.module.empty()) {
+  if (!options.explain.module.empty()) {
     std::erase_if(tensors, [&](const LiveTensor& t) {
-      return t.module.find(options.module) == std::string::npos && t.name.find(options.module) == std::string::npos;
+      return t.module.find(options.explain.module) == std::string::npos &&
+             t.name.find(options.explain.module) == std::string::npos;
     });
     if (tensors.empty())
-      fail(ErrorKind::usage,
-           fmt::format("nothing alive at the peak belongs to a module whose path contains '{}'", options.module),
-           "--module", "memplan explain MODEL lists the modules");
+      fail(
+          ErrorKind::usage,
+          fmt::format("nothing alive at the peak belongs to a module whose path contains '{}'", options.explain.module),
+          "--module", "memplan explain MODEL lists the modules");
   }
   std::int64_t total = 0;
   for (const LiveTensor& t : tensors) total += t.requested.count;
@@ -145,11 +147,13 @@ std::string overview(const Study& s, const Options& options, const Style& style)
   std::string place = fmt::format("step {}, {}", e.peak_step, name_of(e.peak_phase));
   if (!e.peak_op.empty()) place += ", " + clean(e.peak_op);
   if (!e.peak_module.empty()) place += " in " + clean(e.peak_module);
-  std::string out = wrap(fmt::format("At the peak ({}): {} in {} tensors{}.", place, to_human(Bytes(total)),
-                                     grouped(static_cast<std::int64_t>(tensors.size())),
-                                     options.module.empty() ? "" : " of modules with '" + clean(options.module) + "'"),
-                         style.width, 0) +
-                    "\n\n";
+  std::string out =
+      wrap(
+          fmt::format("At the peak ({}): {} in {} tensors{}.", place, to_human(Bytes(total)),
+                      grouped(static_cast<std::int64_t>(tensors.size())),
+                      options.explain.module.empty() ? "" : " of modules with '" + clean(options.explain.module) + "'"),
+          style.width, 0) +
+      "\n\n";
   const std::int64_t rows = options.top.value_or(20);
   out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
   return out + "\n" + style.paint("By module", Paint::bold) + "\n" + by_module(tensors, style);
@@ -160,9 +164,9 @@ nlohmann::ordered_json as_json(const Study& s, const Options& options) {
   for (const Allocation& a : s.schedule.allocations) {
     const std::string name = a.label < 0 ? std::string() : s.schedule.names[static_cast<std::size_t>(a.label)];
     const std::string module = module_of(s, a);
-    if (!options.tensor.empty() && name.find(options.tensor) == std::string::npos) continue;
-    if (!options.module.empty() && module.find(options.module) == std::string::npos &&
-        name.find(options.module) == std::string::npos)
+    if (!options.explain.tensor.empty() && name.find(options.explain.tensor) == std::string::npos) continue;
+    if (!options.explain.module.empty() && module.find(options.explain.module) == std::string::npos &&
+        name.find(options.explain.module) == std::string::npos)
       continue;
     nlohmann::ordered_json j{{"name", clean(name)},     {"bytes", a.size.count},    {"category", name_of(a.category)},
                              {"module", clean(module)}, {"born", point(s, a.born)}, {"born_event", a.born}};
@@ -177,13 +181,13 @@ nlohmann::ordered_json as_json(const Study& s, const Options& options) {
 }  // namespace
 
 int run_explain(const Options& options) {
-  if (options.program) {
+  if (options.explain.program) {
     write_out(reference_program(options), options.output);
     return 0;
   }
   const Study s = study(options);
   const Style style = make_style(options);
-  if (options.evidence) {
+  if (options.explain.evidence) {
     write_out(
         options.format == Format::json ? evidence_json(s.estimate).dump(1) + "\n" : evidence_table(s.estimate, style),
         options.output);
@@ -192,7 +196,8 @@ int run_explain(const Options& options) {
   if (options.format == Format::json)
     write_out(as_json(s, options).dump(1) + "\n", options.output);
   else
-    write_out(options.tensor.empty() ? overview(s, options, style) : lifetimes(s, options, style), options.output);
+    write_out(options.explain.tensor.empty() ? overview(s, options, style) : lifetimes(s, options, style),
+              options.output);
   return 0;
 }
 

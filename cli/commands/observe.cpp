@@ -140,8 +140,9 @@ int exit_code_for(const Options& options, const Observation& o) {
   const bool ran_out = !o.out_of_memory.empty();
   for (int code : o.exit_codes)
     if (code != 0 && !ran_out) return code;
-  const bool gated = std::find(options.fail_on.begin(), options.fail_on.end(), o.verdict) != options.fail_on.end();
-  return gated && !options.exit_zero ? 1 : 0;
+  const bool gated =
+      std::find(options.gate.fail_on.begin(), options.gate.fail_on.end(), o.verdict) != options.gate.fail_on.end();
+  return gated && !options.gate.exit_zero ? 1 : 0;
 }
 
 }  // namespace

@@ -51,11 +51,11 @@ std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
 }  // namespace
 
 int run_ops(const Options& options) {
-  if (options.unsupported && options.argument.empty())
+  if (options.ops.unsupported && options.argument.empty())
     fail(ErrorKind::usage, "--unsupported needs a model", "--unsupported", "try: memplan ops model.onnx --unsupported");
   const OpTable& ops = *profile_of(options.setup).ops;
   std::vector<OpUse> uses = options.argument.empty() ? whole_table(ops) : of_model(ops, options);
-  if (options.unsupported) std::erase_if(uses, [](const OpUse& u) { return u.fidelity != "not modelled"; });
+  if (options.ops.unsupported) std::erase_if(uses, [](const OpUse& u) { return u.fidelity != "not modelled"; });
   if (options.format == Format::json) {
     nlohmann::ordered_json j = nlohmann::ordered_json::array();
     for (const OpUse& u : uses) {

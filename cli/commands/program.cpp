@@ -82,20 +82,20 @@ std::string kv_cache_text(const KvCacheSetup& setup, const std::vector<KvLayer>&
   return p + "]]\n";
 }
 
-}  // namespace
+bool is_training(const TrainingSetup& s) { return s.mode == Mode::training; }
+bool is_amp(const TrainingSetup& s) { return s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16; }
+bool is_pure(const TrainingSetup& s) { return s.precision == Precision::bf16 || s.precision == Precision::fp16; }
+bool has_scaler(const TrainingSetup& s) { return is_training(s) && s.precision == Precision::amp_fp16; }
+bool has_optimizer(const TrainingSetup& s) { return is_training(s) && s.optimizer.kind != OptimizerKind::none; }
+bool takes_loss(const TrainingSetup& s) { return is_training(s) || s.keep_loss_history; }
 
-std::string reference_program(const Options& options) {
+std::string autocast_text(const TrainingSetup& s) {
+  return fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_name(s.precision));
+}
+
+/// What stands before the model: settings of the allocator, imports, the functions for model and loss.
+std::string preamble(const Options& options, const Shapes& shapes) {
   const TrainingSetup& s = options.setup;
-  if (s.fp8 != Fp8::none)
-    fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program",
-         "docs/strategies.md describes what is estimated");
-  const Shapes shapes = shapes_of(options);
-  const bool training = s.mode == Mode::training;
-  const bool amp = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
-  const bool pure = s.precision == Precision::bf16 || s.precision == Precision::fp16;
-  const bool scaler = training && s.precision == Precision::amp_fp16;
-  const bool optimizer = training && s.optimizer.kind != OptimizerKind::none;
-
   std::string p = fmt::format(
       "# The program whose memory `memplan` estimates for this setup ({}, {}).\n"
       "# Run it where {} has a GPU, with the function that builds the model:\n"
@@ -112,24 +112,32 @@ std::string reference_program(const Options& options) {
        "    for item in output.values() if hasattr(output, \"values\") else output:\n"
        "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            "
        "return found\n\n\n";
-  if (training || s.keep_loss_history)
+  if (takes_loss(s))
     p += "def loss_fn(output, y):\n    output = first_floating(output)\n" + loss_text(s, shapes) + "\n\n";
-  p += fmt::format("model = build()\nmodel.train({})\n", training ? "True" : "False");
+  return p;
+}
+
+std::string model_text(const TrainingSetup& s, const Shapes& shapes) {
+  std::string p = fmt::format("model = build()\nmodel.train({})\n", is_training(s) ? "True" : "False");
   p += attention_text(s.attention) + frozen_text(s.frozen);
-  if (pure) p += fmt::format("model.to({})\n", half_name(s.precision));
+  if (is_pure(s)) p += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) p += "model.to(memory_format=torch.channels_last)\n";
-  if (s.lora && training) p += adapters_text(*s.lora, shapes.parts.adapted);
-  if (!shapes.parts.checkpointed.empty() && (training || s.keep_loss_history))
-    p += checkpoint_text(s, shapes.parts, s.lora.has_value());
-  p += "host_x = [\n";
+  if (s.lora && is_training(s)) p += adapters_text(*s.lora, shapes.parts.adapted);
+  if (!shapes.parts.checkpointed.empty() && takes_loss(s)) p += checkpoint_text(s, shapes.parts, s.lora.has_value());
+  return p;
+}
+
+/// Batch and target on the host, and the model on its device.
+std::string inputs_text(const TrainingSetup& s, const Shapes& shapes) {
+  std::string p = "host_x = [\n";
   for (const Input& i : shapes.inputs) {
     const auto dtype = dtype_from_name(i.dtype);
-    const bool converted = pure && dtype && is_floating(*dtype);
+    const bool converted = is_pure(s) && dtype && is_floating(*dtype);
     p += fmt::format("    torch.zeros({}, dtype={}),  # {}\n", sizes_text(i.sizes),
                      converted ? half_name(s.precision) : "torch." + i.dtype, clean(i.name));
   }
   p += "]\n";
-  if (training || s.keep_loss_history)
+  if (takes_loss(s))
     p += shapes.has_target
              ? fmt::format("host_y = torch.zeros({}, dtype=torch.{})\n", sizes_text(shapes.target), shapes.target_dtype)
              : "";
@@ -138,34 +146,56 @@ std::string reference_program(const Options& options) {
   p += s.offload.parameters ? "\nfrom accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", "
                               "0))\nx = [None] * len(host_x)\n"
                             : "\n" + place_on_devices(s.parallel, shapes.parts) + "x = [None] * len(host_x)\n";
-  if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
-  if (s.keep_loss_history) p += "losses = []\n";
-  const std::string with =
-      amp ? fmt::format("with torch.autocast(\"cuda\", dtype={}):\n", half_name(s.precision)) : std::string();
-  const std::string report =
-      "torch.cuda.synchronize()\nfor key in (\"requested\", \"allocated\", \"reserved\"):\n"
-      "    print(f\"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes\")\n";
-  const std::string empty = s.empty_cache ? "torch.cuda.empty_cache()\n" : "";
-  if (!training) {
-    // An evaluation that keeps its losses has forgotten no_grad: that is the mistake whose bytes are asked for.
-    std::string in = s.keep_loss_history ? "    " : "        ";
-    p += s.keep_loss_history ? "" : "with torch.no_grad():\n    ";
-    p += fmt::format("for step in range({}):\n", s.steps) + in + "for i in range(len(x)):\n" + in +
-         "    x[i] = host_x[i].to(\"cuda\")\n";
-    if (s.keep_loss_history) p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
-    if (amp) p += in + with, in += "    ";
-    p += in + "output = model(*x)\n";
-    if (s.keep_loss_history) p += in + "loss = loss_fn(output, y)\n" + in + "losses.append(loss)\n";
-    if (s.empty_cache) p += (s.keep_loss_history ? "    " : "        ") + empty;
-    return p + report;
+  return p;
+}
+
+std::string evaluation_text(const TrainingSetup& s, const Shapes& shapes) {
+  // An evaluation that keeps its losses has forgotten no_grad: that is the mistake whose bytes are asked for.
+  std::string in = s.keep_loss_history ? "    " : "        ";
+  std::string p = s.keep_loss_history ? "" : "with torch.no_grad():\n    ";
+  p += fmt::format("for step in range({}):\n", s.steps) + in + "for i in range(len(x)):\n" + in +
+       "    x[i] = host_x[i].to(\"cuda\")\n";
+  if (s.keep_loss_history) p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
+  if (is_amp(s)) p += in + autocast_text(s), in += "    ";
+  p += in + "output = model(*x)\n";
+  if (s.keep_loss_history) p += in + "loss = loss_fn(output, y)\n" + in + "losses.append(loss)\n";
+  if (s.empty_cache) p += (s.keep_loss_history ? "    " : "        ") + std::string("torch.cuda.empty_cache()\n");
+  return p;
+}
+
+/// Forward pass and loss of one micro-batch, indented as `body` says.
+std::string forward_text(const TrainingSetup& s, std::string body) {
+  std::string p;
+  if (s.offload.activations) {
+    p += body + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n";
+    body += "    ";
   }
-  p += "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]\n";
-  if (optimizer)
+  if (is_amp(s)) {
+    p += body + autocast_text(s);
+    body += "    ";
+  }
+  p += body + "output = model(*x)\n" + body + "loss = loss_fn(output, y)\n";
+  if (s.accumulate > 1) p += body + fmt::format("loss = loss / {}\n", s.accumulate);
+  if (s.keep_loss_history) p += body + "losses.append(loss)\n";
+  return p;
+}
+
+/// The gradients of the last step go at the beginning of the next one, or only become zeros.
+std::string zeroed_text(const TrainingSetup& s, const std::string& in, const std::string& zero) {
+  const std::string inner = "if micro_batch == 0:\n" + in + "    ";
+  if (s.zero_grad == ZeroGrad::begin_set_none)
+    return in + (s.accumulate > 1 ? inner : "") + zero + ".zero_grad(set_to_none=True)\n";
+  return s.zero_grad == ZeroGrad::begin_keep ? in + zero + ".zero_grad(set_to_none=False)\n" : "";
+}
+
+std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
+  std::string p = "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]\n";
+  if (has_optimizer(s))
     p +=
         optimizer_classes(s) +
         fmt::format("optimizer = {}\n", s.offload.optimizer ? "HostOptimizer()" : optimizer_text(optimizer_of_rank(s)));
-  if (scaler) p += "scaler = torch.amp.GradScaler(\"cuda\")\n";
-  const std::string zero = optimizer ? "optimizer" : "model";
+  if (has_scaler(s)) p += "scaler = torch.amp.GradScaler(\"cuda\")\n";
+  const std::string zero = has_optimizer(s) ? "optimizer" : "model";
   p += fmt::format("for step in range({}):\n", s.steps);
   const bool many = s.accumulate > 1;
   std::string in = "    ";
@@ -175,39 +205,40 @@ std::string reference_program(const Options& options) {
   }
   p += in + "for i in range(len(x)):\n" + in + "    x[i] = host_x[i].to(\"cuda\")\n";
   p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
-  if (s.zero_grad == ZeroGrad::begin_set_none) {
-    if (many)
-      p += in + "if micro_batch == 0:\n" + in + "    " + zero + ".zero_grad(set_to_none=True)\n";
-    else
-      p += in + zero + ".zero_grad(set_to_none=True)\n";
-  }
-  if (s.zero_grad == ZeroGrad::begin_keep) p += in + zero + ".zero_grad(set_to_none=False)\n";
+  p += zeroed_text(s, in, zero);
   if (many && is_parallel(s.parallel) && strategy_of(s.parallel).buckets && s.parallel.data > 1) {
     p +=
         in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
     in += "    ";
   }
-  std::string body = in;
-  if (s.offload.activations) {
-    p += body + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n";
-    body += "    ";
-  }
-  if (amp) {
-    p += body + with;
-    body += "    ";
-  }
-  p += body + "output = model(*x)\n" + body + "loss = loss_fn(output, y)\n";
-  if (many) p += body + fmt::format("loss = loss / {}\n", s.accumulate);
-  if (s.keep_loss_history) p += body + "losses.append(loss)\n";
-  p += in + (scaler ? "scaler.scale(loss).backward()\n" : "loss.backward()\n");
+  p += forward_text(s, in);
+  p += in + (has_scaler(s) ? "scaler.scale(loss).backward()\n" : "loss.backward()\n");
   if (s.clip_grad_norm) {
-    if (scaler && optimizer) p += "    scaler.unscale_(optimizer)\n";
+    if (has_scaler(s) && has_optimizer(s)) p += "    scaler.unscale_(optimizer)\n";
     p += "    torch.nn.utils.clip_grad_norm_(parameters, 1.0)\n";
   }
-  if (optimizer) p += scaler ? "    scaler.step(optimizer)\n    scaler.update()\n" : "    optimizer.step()\n";
+  if (has_optimizer(s))
+    p += has_scaler(s) ? "    scaler.step(optimizer)\n    scaler.update()\n" : "    optimizer.step()\n";
   if (s.zero_grad == ZeroGrad::end_set_none) p += "    " + zero + ".zero_grad(set_to_none=True)\n";
-  if (s.empty_cache) p += "    " + empty;
-  return p + report;
+  if (s.empty_cache) p += "    torch.cuda.empty_cache()\n";
+  return p;
+}
+
+}  // namespace
+
+std::string reference_program(const Options& options) {
+  const TrainingSetup& s = options.setup;
+  if (s.fp8 != Fp8::none)
+    fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program",
+         "docs/strategies.md describes what is estimated");
+  const Shapes shapes = shapes_of(options);
+  std::string p = preamble(options, shapes) + model_text(s, shapes) + inputs_text(s, shapes);
+  if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
+  if (s.keep_loss_history) p += "losses = []\n";
+  p += is_training(s) ? training_text(s, shapes) : evaluation_text(s, shapes);
+  return p +
+         "torch.cuda.synchronize()\nfor key in (\"requested\", \"allocated\", \"reserved\"):\n"
+         "    print(f\"{key:10} peak {torch.cuda.memory_stats()[key + '_bytes.all.peak']:>16,} bytes\")\n";
 }
 
 }  // namespace memplan::cli

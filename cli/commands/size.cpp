@@ -38,7 +38,7 @@ SizeAnswer compute_size(const Options& options) {
   a.device_given = options.gpu.has_value();
   Progress progress;
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  const Prices prices = options.prices.empty() ? Prices{} : read_prices(options.prices);
+  const Prices prices = options.size.prices.empty() ? Prices{} : read_prices(options.size.prices);
   const Model model = take(load_model(options.argument));
   const Tape tape = take(tape_of(model, options.setup));
   a.estimate = take(estimate_planned_tape(tape, options.setup, a.choice.device));
@@ -63,7 +63,7 @@ SizeAnswer compute_size(const Options& options) {
   const bool something = (a.batch && a.batch->batch > 0) || (a.sequence && a.sequence->length > 0) ||
                          (a.cache && a.cache->tokens > 0) || a.judgement.verdict == Verdict::fits ||
                          (!a.device_given && !a.cards.empty());
-  a.exit_code = something || options.exit_zero ? 0 : 1;
+  a.exit_code = something || options.gate.exit_zero ? 0 : 1;
   return a;
 }
 

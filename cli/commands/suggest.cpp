@@ -25,9 +25,9 @@ Knobs parse_knobs(const Options& options) {
     if (!known) fail(ErrorKind::usage, fmt::format("'{}' is no knob", name), std::string(flag), "use some of " + names);
   };
   Knobs knobs = Knobs::usual();
-  for (const std::string& name : options.keep) each(name, "--keep", [&](Knob k) { knobs.keep(k); });
+  for (const std::string& name : options.suggest.keep) each(name, "--keep", [&](Knob k) { knobs.keep(k); });
   // What is allowed by name wins over --keep all.
-  for (const std::string& name : options.allow) each(name, "--allow", [&](Knob k) { knobs.allow(k); });
+  for (const std::string& name : options.suggest.allow) each(name, "--allow", [&](Knob k) { knobs.allow(k); });
   return knobs;
 }
 
@@ -44,15 +44,15 @@ int run_suggest(const Options& options) {
   Progress progress;
   SuggestOptions search;
   search.knobs = parse_knobs(options);
-  search.keep_samples = options.keep_samples;
-  search.wanted = static_cast<std::size_t>(options.wanted);
+  search.keep_samples = options.suggest.keep_samples;
+  search.wanted = static_cast<std::size_t>(options.suggest.wanted);
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
   const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
-  const bool report = !options.emit_flags, parallel = is_parallel(options.setup.parallel);
+  const bool report = !options.suggest.emit_flags, parallel = is_parallel(options.setup.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.
   if (report && !parallel) {
     progress.show("what each known trick saves");
@@ -67,14 +67,14 @@ int run_suggest(const Options& options) {
   }
   if (!a.suggestion.fitting.empty()) {
     const TrainingSetup& first = a.suggestion.fitting.front().setup;
-    a.settings = framework_settings(first, parts_of(model, first, a.choice.device), options.framework);
+    a.settings = framework_settings(first, parts_of(model, first, a.choice.device), options.suggest.framework);
   }
   progress.clear();
   a.parameters = a.suggestion.parameters;
   a.time = search.time;
-  a.exit_code = a.suggestion.fitting.empty() && !options.exit_zero ? 1 : 0;
+  a.exit_code = a.suggestion.fitting.empty() && !options.gate.exit_zero ? 1 : 0;
   std::string text;
-  if (options.emit_flags)
+  if (options.suggest.emit_flags)
     text = a.suggestion.fitting.empty() ? "" : clean(a.suggestion.fitting.front().flags) + "\n";
   else if (options.format_name == "md")
     text = suggest_markdown(a, options);

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/report/report.h"
 #include "cli/spelling.h"
+#include "estimators/base/glob.h"
 
 namespace memplan::cli {
 
@@ -31,14 +32,14 @@ std::vector<const Target*> chosen(const Config& config, const std::vector<std::s
   std::vector<const Target*> out;
   for (const std::string& w : wanted)
     if (std::none_of(config.targets.begin(), config.targets.end(),
-                     [&](const Target& t) { return matches(w, t.name); })) {
+                     [&](const Target& t) { return matches_glob(t.name, w); })) {
       std::string names;
       for (const Target& t : config.targets) names += (names.empty() ? "" : ", ") + clean(t.name);
       fail(ErrorKind::usage, fmt::format("no target is called '{}'", clean(w)), config.shown, "targets are " + names);
     }
   for (const Target& t : config.targets)
     if (wanted.empty() ||
-        std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches(w, t.name); }))
+        std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return matches_glob(t.name, w); }))
       out.push_back(&t);
   return out;
 }
@@ -47,8 +48,8 @@ std::vector<const Target*> chosen(const Config& config, const std::vector<std::s
 Json report_of(const Config& config, const Target& target, bool search, std::optional<Bytes> limit) {
   Options options = options_of(config, target);
   options.search = search;
-  options.limit = limit;
-  options.exit_zero = true;
+  options.gate.limit = limit;
+  options.gate.exit_zero = true;
   const auto answer = catching([&] { return compute(options); });
   if (!answer) {  // what is wrong with a flag is wrong with the line that sets it
     Error error = spelled_for_caller(answer.error());
@@ -134,10 +135,12 @@ Json check_one(const Config& config, const Target& target, const Baseline& basel
 
 GateFlags gate_flags(const Options& options, std::vector<std::string> targets) {
   GateFlags flags;
-  if (options.fail_on_given) flags.fail_on = options.fail_on_words, flags.fail_on_origin = options.fail_on_origin;
-  if (!options.baseline.empty()) flags.baseline = options.baseline, flags.baseline_origin = options.baseline_origin;
+  if (options.gate.fail_on_given)
+    flags.fail_on = options.gate.fail_on_words, flags.fail_on_origin = options.gate.fail_on_origin;
+  if (!options.gate.baseline.empty())
+    flags.baseline = options.gate.baseline, flags.baseline_origin = options.gate.baseline_origin;
   flags.targets = std::move(targets);
-  flags.exit_zero = options.exit_zero;
+  flags.exit_zero = options.gate.exit_zero;
   return flags;
 }
 

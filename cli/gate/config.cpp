@@ -324,22 +324,6 @@ bool is_setup_flag(const Flag& f) {
          f.group != "Explain";
 }
 
-bool matches(std::string_view glob, std::string_view text) {
-  std::size_t g = 0, t = 0, star = std::string_view::npos, mark = 0;
-  while (t < text.size()) {
-    if (g < glob.size() && (glob[g] == '?' || glob[g] == text[t]))
-      ++g, ++t;
-    else if (g < glob.size() && glob[g] == '*')
-      star = g++, mark = t;
-    else if (star != std::string_view::npos)
-      g = star + 1, t = ++mark;
-    else
-      return false;
-  }
-  while (g < glob.size() && glob[g] == '*') ++g;
-  return g == glob.size();
-}
-
 Config load_config(const std::string& given) {
   Config config;
   config.path = given.empty() ? find_config() : given;

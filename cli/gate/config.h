@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/gate/threshold.h"
 #include "cli/options.h"
+#include "cli/threshold.h"
 #include "estimators/base/bytes.h"
 
 namespace memplan::cli {
@@ -64,8 +64,5 @@ std::string confined(const Config& config, const std::string& path, std::int64_t
 
 /// True of the flags that a target may set: those that say what is estimated, not those about looks or the gate.
 bool is_setup_flag(const Flag& flag);
-
-/// "*" any text, "?" any character.
-bool matches(std::string_view glob, std::string_view text);
 
 }  // namespace memplan::cli

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/words.h"
+#include "estimators/base/glob.h"
 
 namespace memplan::cli {
 
@@ -58,7 +59,7 @@ class Rules {
            {"message", clean(message)}};
     if (bad)
       for (const Ignore& i : c_.config->ignores) {
-        if (i.rule != rule || !matches(i.target, c_.target->name)) continue;
+        if (i.rule != rule || !matches_glob(c_.target->name, i.target)) continue;
         if (i.expires < c_.today) {
           r["message"] = fmt::format("{}; it was ignored until {} ({}:{})", r["message"].get<std::string>(), i.expires,
                                      c_.config->shown, i.line);

@@ -15,7 +15,8 @@ namespace memplan::cli {
 namespace {
 
 bool says(const Options& options, std::string_view word) {
-  return std::find(options.fail_on_words.begin(), options.fail_on_words.end(), word) != options.fail_on_words.end();
+  return std::find(options.gate.fail_on_words.begin(), options.gate.fail_on_words.end(), word) !=
+         options.gate.fail_on_words.end();
 }
 
 /// A report, or report.json#target of a gate's.
@@ -36,17 +37,17 @@ bool is_gated(const Options& options) {
     fail(ErrorKind::usage, fmt::format("{} compares with a baseline, and none is given", flag), flag,
          "add --baseline FILE: a report that memplan MODEL --format json -o FILE made");
   };
-  if (options.baseline.empty()) {
-    if (options.max_increase) needs(options.max_increase->origin);
-    if (options.warn_increase) needs(options.warn_increase->origin);
+  if (options.gate.baseline.empty()) {
+    if (options.gate.max_increase) needs(options.gate.max_increase->origin);
+    if (options.gate.warn_increase) needs(options.gate.warn_increase->origin);
     // In the environment the word is meant for gates that have a baseline.
-    if (says(options, "regression") && options.fail_on_origin.starts_with("--")) needs("--fail-on regression");
+    if (says(options, "regression") && options.gate.fail_on_origin.starts_with("--")) needs("--fail-on regression");
   }
-  for (const auto* share : {&options.max_peak, &options.warn_peak})
+  for (const auto* share : {&options.gate.max_peak, &options.gate.warn_peak})
     if (*share && !(*share)->bytes && !options.gpu)
       fail(ErrorKind::usage, fmt::format("'{}' is a share of a card, and none is given", (*share)->text),
            (*share)->origin, "add --gpu 80GB, or give the limit in bytes");
-  return options.max_peak || options.warn_peak || !options.baseline.empty() || says(options, "warning");
+  return options.gate.max_peak || options.gate.warn_peak || !options.gate.baseline.empty() || says(options, "warning");
 }
 
 void require_comparable(const Json& base, const Json& report, const std::string& path) {
@@ -64,28 +65,29 @@ int add_gate(Json& report, const Options& options) {
   Config config;
   Target target;
   target.name = file_name(options.argument);
-  target.limit = options.max_peak, target.warn = options.warn_peak;
-  target.max_increase = options.max_increase, target.warn_increase = options.warn_increase;
+  target.limit = options.gate.max_peak, target.warn = options.gate.warn_peak;
+  target.max_increase = options.gate.max_increase, target.warn_increase = options.gate.warn_increase;
   Json base = nullptr;
-  if (!options.baseline.empty()) {
-    base = load_base(options.baseline);
-    require_comparable(base, report, options.baseline);
+  if (!options.gate.baseline.empty()) {
+    base = load_base(options.gate.baseline);
+    require_comparable(base, report, options.gate.baseline);
   }
   RuleContext context{&config, &target, {"no-fit", "unknown", "regression"}, "default", today_in_utc()};
-  if (options.fail_on_given) context.fail_on = options.fail_on_words, context.fail_on_origin = options.fail_on_origin;
+  if (options.gate.fail_on_given)
+    context.fail_on = options.gate.fail_on_words, context.fail_on_origin = options.gate.fail_on_origin;
   const Json rules = rules_of(context, report, base);
   const GateState state = worst_of(rules);
-  const int code = state == GateState::failed && !options.exit_zero ? 1 : 0;
+  const int code = state == GateState::failed && !options.gate.exit_zero ? 1 : 0;
   Json fail_on = Json::array();
   for (const std::string& word : context.fail_on) fail_on.push_back(word);
   report["gate"] = {{"fail_on", fail_on},
                     {"exit_code", code},
                     {"status", name_of(state)},
                     {"rules", rules},
-                    {"baseline", options.baseline.empty() ? Json(nullptr)
-                                                          : Json{{"path", clean(options.baseline)},
-                                                                 {"origin", options.baseline_origin},
-                                                                 {"present", true}}}};
+                    {"baseline", options.gate.baseline.empty() ? Json(nullptr)
+                                                               : Json{{"path", clean(options.gate.baseline)},
+                                                                      {"origin", options.gate.baseline_origin},
+                                                                      {"present", true}}}};
   if (options.search && (!options.quiet || !options.exports.empty())) {
     Progress progress;
     progress.show("looking for the smallest change that passes");

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/observe/options.h"
+#include "cli/options.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/facts/device.h"
 

@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model,
 void add_units(ModelParts& parts, const Tape& tape, const ParallelSetup& p) {
   if (p.blocks.empty() && repeated_modules(tape).empty()) return;
   const auto globs = p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks;
-  for (std::int32_t s : outermost(tape, named_modules(tape, globs, "--blocks"))) {
+  for (std::int32_t s : outermost(tape, named_modules(tape, globs, Field::blocks))) {
     const Scope& scope = tape.scopes[static_cast<std::size_t>(s)];
     if (parts.units.empty() || parts.units.back() != scope.path) parts.units.push_back(scope.path);
     const std::string name = scope.module_class.substr(scope.module_class.rfind('.') + 1);

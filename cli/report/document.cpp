@@ -267,7 +267,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   j["warnings"] = Json::array();
   for (const Fact& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
   Json fail_on = Json::array();
-  for (Verdict v : options.fail_on) fail_on.push_back(name_of(v));
+  for (Verdict v : options.gate.fail_on) fail_on.push_back(name_of(v));
   j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};
   if (a.run) add_run(j, *a.run);
   return j;

@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "cli/format_names.h"
 #include "cli/output.h"
 #include "cli/report/document.h"
 
@@ -32,6 +33,8 @@ constexpr std::array format_table{
     ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true,
                  render_snapshot},
 };
+static_assert(std::equal(format_table.begin(), format_table.end(), format_names.begin(), format_names.end(),
+                         [](const ReportFormat& format, std::string_view name) { return format.name == name; }));
 
 const char* words_of(DocumentKind kind) {
   switch (kind) {
@@ -49,28 +52,15 @@ const char* words_of(DocumentKind kind) {
 
 std::span<const ReportFormat> report_formats() { return format_table; }
 
-std::string_view report_format_names() {
-  static const std::string names = [] {
-    std::string all;
-    for (const ReportFormat& f : format_table) all += (all.empty() ? "" : "|") + std::string(f.name);
-    return all;
-  }();
-  return names;
-}
-
-const ReportFormat& report_format(std::string_view name, std::string_view flag) {
-  for (const ReportFormat& f : format_table)
-    if (f.name == name) return f;
-  std::string names(report_format_names());
-  for (std::size_t at = names.find('|'); at != std::string::npos; at = names.find('|', at)) names.replace(at, 1, ", ");
-  fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", name, flag), std::string(flag),
-       "use one of " + names);
+const ReportFormat& report_format(std::string_view name) {
+  return *std::find_if(format_table.begin(), format_table.end(),
+                       [&](const ReportFormat& f) { return f.name == known_format(name, "--format"); });
 }
 
 bool timeline_wanted(const Options& options) {
-  return options.timeline || report_format(options.format_name, "--format").timeline ||
+  return options.timeline || report_format(options.format_name).timeline ||
          std::any_of(options.exports.begin(), options.exports.end(),
-                     [](const Export& e) { return report_format(e.format, "--export").timeline; });
+                     [](const Export& e) { return report_format(e.format).timeline; });
 }
 
 std::string render(const Json& document, const ReportFormat& format, const View& view) {
@@ -95,8 +85,8 @@ void deliver(const Json& document, const Options& options) {
   file.quiet = false;
   // All of it is rendered before anything is written, so that an error leaves no half of a set behind.
   std::vector<std::string> texts;
-  for (const Export& e : options.exports) texts.push_back(render(document, report_format(e.format, "--export"), file));
-  const std::string shown = render(document, report_format(options.format_name, "--format"), view);
+  for (const Export& e : options.exports) texts.push_back(render(document, report_format(e.format), file));
+  const std::string shown = render(document, report_format(options.format_name), view);
   for (std::size_t i = 0; i < texts.size(); ++i) write_out(texts[i], options.exports[i].path);
   write_out(shown, options.output);
 }

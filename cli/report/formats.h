@@ -41,11 +41,8 @@ struct ReportFormat {
 
 std::span<const ReportFormat> report_formats();
 
-/// Failure(usage) with the known names when there is none of this name; `flag` is named in it.
-const ReportFormat& report_format(std::string_view name, std::string_view flag);
-
-/// "text|json|md|…"
-std::string_view report_format_names();
+/// The row of a name (format_names.h).
+const ReportFormat& report_format(std::string_view name);
 
 /// True where the format on stdout or one of the exports wants the timeline.
 bool timeline_wanted(const Options& options);

@@ -74,8 +74,8 @@ std::string suggest_json(const SuggestAnswer& a, const Options& options) {
   j["enough_gpus"] =
       a.enough ? Json{{"gpus", a.enough->gpus}, {"flags", clean(a.enough->flags)}, {"peak_bytes", a.enough->peak.count}}
                : Json(nullptr);
-  j["settings"] =
-      s.fitting.empty() ? Json(nullptr) : Json{{"framework", options.framework}, {"text", clean_lines(a.settings)}};
+  j["settings"] = s.fitting.empty() ? Json(nullptr)
+                                    : Json{{"framework", options.suggest.framework}, {"text", clean_lines(a.settings)}};
   j["search"] = {{"setups", s.count.setups}, {"bounded", s.count.bounded}, {"implied", s.count.implied},
                  {"slower", s.count.slower}, {"left", s.count.left},       {"replayed", s.count.replayed}};
   j["assumptions"] = sentences(a.time);

@@ -115,7 +115,7 @@ std::string first_advice(const SuggestAnswer& a, const Options& options) {
   out += "### The fastest that fit\n\n" + rows(s.fitting, s.present);
   if (!best.flags.empty()) out += cautions_of(best, "The first one") + "\n\n" + shell(command_of(a, options, best));
   if (const std::string settings = clean_lines(a.settings); !settings.empty() && !best.flags.empty())
-    out += fmt::format("Its settings (`--for {}`):\n\n```\n{}{}```\n\n", options.framework, settings,
+    out += fmt::format("Its settings (`--for {}`):\n\n```\n{}{}```\n\n", options.suggest.framework, settings,
                        settings.ends_with('\n') ? "" : "\n");
   return out;
 }

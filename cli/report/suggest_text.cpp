@@ -156,8 +156,9 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
            " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
   out += rejections(s, style) + advice_lines(a.advice, style);
   if (!s.fitting.empty()) {
-    out += "\n" + style.paint(fmt::format("Settings of the first one, for {}", options.framework), Paint::bold) + "\n" +
-           indented(clean_lines(a.settings));
+    out += "\n" +
+           style.paint(fmt::format("Settings of the first one, for {}", options.suggest.framework), Paint::bold) +
+           "\n" + indented(clean_lines(a.settings));
   }
   const SearchCount& n = s.count;
   out += "\n" +

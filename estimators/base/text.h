@@ -14,26 +14,6 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/// Shell globs over whole names: '*' any run, '?' one character.
-inline bool matches_glob(std::string_view text, std::string_view glob) {
-  std::size_t t = 0, g = 0, star = std::string_view::npos, mark = 0;
-  while (t < text.size()) {
-    if (g < glob.size() && (glob[g] == '?' || (glob[g] != '*' && glob[g] == text[t]))) {
-      ++t, ++g;
-    } else if (g < glob.size() && glob[g] == '*') {
-      star = g++;
-      mark = t;
-    } else if (star != std::string_view::npos) {
-      g = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (g < glob.size() && glob[g] == '*') ++g;
-  return g == glob.size();
-}
-
 /// Insertions, deletions and substitutions between two names: how far a misspelt one is from a known one.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

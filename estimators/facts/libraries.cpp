@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 
 namespace memplan::embedded {

@@ -27,7 +27,7 @@ void absent_inputs_are_none(Tape& tape) {
     });
 }
 
-void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
+void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
   const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
@@ -45,7 +45,7 @@ void lower_onnx(const Model& model, const onnx_format::Symbols& symbols, const T
   absent_inputs_are_none(tape);
 }
 
-void lower_program(const Model& model, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
+void lower_program(const Model& model, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   // The training IR of torch.export still has the in-place ops that other routes have to recover.
   if (!model.exported->script) {
     torch_export::check_ranges(*model.exported, symbols);
@@ -82,14 +82,14 @@ void freeze_listed(Tape& tape, const std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<onnx_format::Dims> bind(const Model& model, const TrainingSetup& setup) {
+Result<DimBinding> bind(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
-    return onnx_format::bind_dims(model, setup);
+    return bind_dims(model, setup);
   });
 }
 
-Result<Tape> lower(const Model& model, const onnx_format::Dims& dims, const TrainingSetup& setup) {
+Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSetup& setup) {
   return catching([&] {
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});

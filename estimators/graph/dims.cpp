@@ -8,11 +8,11 @@
 #include <numeric>
 #include <set>
 
-#include "estimators/frontends/onnx/position_table.h"
+#include "estimators/graph/position_table.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
-namespace memplan::onnx_format {
+namespace memplan {
 
 namespace {
 
@@ -202,7 +202,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Dims bind_dims(const Model& model, const TrainingSetup& setup) {
+DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
@@ -214,7 +214,7 @@ Dims bind_dims(const Model& model, const TrainingSetup& setup) {
       fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), setting(Field::dims, name),
            "give a positive number");
   }
-  Dims all;
+  DimBinding all;
   Symbols& out = all.sizes;
   std::vector<OpenDim> unbound;
   bool batch_used = false, sequence_used = false;
@@ -297,4 +297,4 @@ std::optional<std::vector<std::int64_t>> evaluate(const GraphValue& value, const
   return out;
 }
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

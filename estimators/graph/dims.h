@@ -12,10 +12,8 @@
 #include "estimators/setup/bound_dim.h"
 
 namespace memplan {
-struct TrainingSetup;
-}
 
-namespace memplan::onnx_format {
+struct TrainingSetup;
 
 using Symbols = std::map<std::string, std::int64_t, std::less<>>;
 
@@ -31,7 +29,7 @@ struct OpenDim {
 std::vector<OpenDim> open_dims(const Graph& graph);
 
 /// What the open dimensions are in one setup.
-struct Dims {
+struct DimBinding {
   Symbols sizes;                ///< what shapes are evaluated with
   std::vector<BoundDim> bound;  ///< the same for the report, in the order of open_dims
   Notes notes;
@@ -40,7 +38,7 @@ struct Dims {
 /// Gives every open dimension a number: by name from `setup.dims`, then `setup.batch` and `setup.sequence`; an open
 /// batch that nobody binds is 1, with note MP002. Failure(input) lists what stays open with a command to paste;
 /// Failure(usage) for names that the model does not have and for a batch that contradicts the file.
-Dims bind_dims(const Model& model, const TrainingSetup& setup);
+DimBinding bind_dims(const Model& model, const TrainingSetup& setup);
 
 /// A number, a bound symbol, or an expression of them with + - * / // % ( ) min max floor ceil. None when something
 /// in it is unbound or it is not an integer.
@@ -52,4 +50,4 @@ std::optional<std::vector<std::int64_t>> evaluate(const GraphValue& value, const
 /// The name under which a dimension of an input is bound: its symbol, else "<input>_dim<axis>".
 std::string dim_name(const GraphValue& value, std::size_t axis);
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

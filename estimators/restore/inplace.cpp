@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"

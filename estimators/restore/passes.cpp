@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "estimators/base/error.h"
+#include "estimators/base/glob.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 

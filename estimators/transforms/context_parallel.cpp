@@ -26,9 +26,9 @@ ValueId gathered(Tape& tape, std::vector<Call>& calls, ValueId id, std::int64_t 
 
 }  // namespace
 
-void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& sizes) {
+void share_sequence(const Model& model, std::int64_t ranks, Symbols& sizes) {
   bool any = false;
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
+  for (const auto& dim : open_dims(model.graphs.front())) {
     const auto at = sizes.find(dim.name);
     if (!dim.sequence || at == sizes.end()) continue;
     any = true;

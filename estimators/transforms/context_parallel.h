@@ -10,7 +10,7 @@ namespace memplan {
 
 /// Leaves `sizes` a rank's share of the open sequence dimensions: its forward pass sees no more. To be called before
 /// the model is lowered. Failure(usage) where there is none, or where the ranks do not divide one.
-void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols& sizes);
+void share_sequence(const Model& model, std::int64_t ranks, Symbols& sizes);
 
 /// Puts an all-gather along the sequence before every attention's keys, values and mask (as Llama 3 was trained; the
 /// gradients are reduce-scattered). The tape is already that of a share of the sequence. Failure(usage) for a model

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimators/base/error.h"
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 #include "estimators/setup/field.h"
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"

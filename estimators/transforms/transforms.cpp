@@ -67,7 +67,7 @@ Result<Tape> transform(Tape tape, const TrainingSetup& setup) {
 Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup) {
   return catching([&] {
     check_strategies(setup);
-    onnx_format::Dims dims = take(bind(model, setup));
+    DimBinding dims = take(bind(model, setup));
     if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
     return transformed(take(restore(take(lower(model, dims, setup)), setup)), setup, TransformOf::model);
   });

@@ -30,7 +30,7 @@ std::string_view without_overload(std::string_view op) { return op.substr(0, op.
 
 class Unrolling {
  public:
-  Unrolling(const Script& script, const onnx_format::Symbols& symbols, const Graph& given, const TrainingSetup& setup)
+  Unrolling(const Script& script, const Symbols& symbols, const Graph& given, const TrainingSetup& setup)
       : script_(script),
         setup_(setup),
         program_(std::make_shared<torch_export::Program>()),
@@ -86,7 +86,7 @@ class Unrolling {
     return stored_.back();
   }
 
-  void make_inputs(const onnx_format::Symbols& symbols, const Graph& given) {
+  void make_inputs(const Symbols& symbols, const Graph& given) {
     for (const ScriptInput& in : script_.inputs) {
       const auto v = std::find_if(given.values.begin(), given.values.end(),
                                   [&](const GraphValue& g) { return g.name == in.name; });
@@ -94,7 +94,7 @@ class Unrolling {
         at(in.id) = in.standard ? literal(*in.standard) : V();
         continue;
       }
-      const auto sizes = onnx_format::evaluate(*v, symbols);
+      const auto sizes = evaluate(*v, symbols);
       if (!sizes)
         fail_input(fmt::format("a size of the input '{}' is not known", in.name), in.name,
                    "bind its dimensions with " + setting(Field::dims));

@@ -23,7 +23,7 @@ TABLE = {
     "base": "",
     "companion": "base",
     "setup": "base",
-    "facts": "base",
+    "facts": "base setup",
     "graph": "base setup",
     "tape": "base setup",
     "schedule": "base",

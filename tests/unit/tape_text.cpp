@@ -29,7 +29,7 @@ void same_again(const Tape& tape) {
 /// Every open dimension but the batch is 32.
 TrainingSetup setup_for(const Model& model) {
   TrainingSetup setup;
-  for (const auto& dim : onnx_format::open_dims(model.graphs.front()))
+  for (const auto& dim : open_dims(model.graphs.front()))
     if (!dim.batch) setup.dims[dim.name] = 32;
   return setup;
 }

@@ -6,6 +6,7 @@
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/tape/uses.h"
 
@@ -15,11 +16,6 @@ namespace {
 
 constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr const char* name_key = "pkg.torch.onnx.original_node_name";
-
-std::string_view note_at(const std::map<std::string, std::string>& metadata, const char* key) {
-  const auto it = metadata.find(key);
-  return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
-}
 
 Signature signature_of(const Graph& g) {
   return parse_signature(note_at(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));

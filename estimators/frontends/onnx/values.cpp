@@ -4,14 +4,11 @@
 
 #include <algorithm>
 
+#include "estimators/frontends/onnx/metadata.h"
+
 namespace memplan::onnx_format {
 
 namespace {
-
-std::string_view note_at(const std::map<std::string, std::string>& metadata, const char* key) {
-  const auto it = metadata.find(key);
-  return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
-}
 
 std::optional<ValueKind> kind_of(std::string_view kind) {
   if (kind == "PARAMETER") return ValueKind::parameter;

@@ -35,7 +35,7 @@ struct Region {
 
 class Lowering {
  public:
-  Lowering(const Program& program, const onnx_format::Symbols& symbols, const TrainingSetup& setup, Tape& tape)
+  Lowering(const Program& program, const Symbols& symbols, const TrainingSetup& setup, Tape& tape)
       : program_(program),
         symbols_(symbols),
         setup_(setup),
@@ -98,7 +98,7 @@ class Lowering {
     if (!bound.is_none()) return bound;
     const Name& name = name_of(id->index);
     if (name.number)
-      if (const auto n = onnx_format::evaluate(*name.number, symbols_)) return {*n};
+      if (const auto n = evaluate(*name.number, symbols_)) return {*n};
     fail_input(fmt::format("the graph uses '{}' before anything made it", name.text), {},
                "the file is damaged, or please report it with the model");
   }
@@ -108,7 +108,7 @@ class Lowering {
     const TensorMeta& t = *name_of(id).tensor;
     std::vector<std::int64_t> sizes;
     for (const Dim& d : t.sizes) {
-      const auto n = onnx_format::evaluate(d, symbols_);
+      const auto n = evaluate(d, symbols_);
       if (!n) return std::nullopt;
       sizes.push_back(*n);
     }
@@ -351,7 +351,7 @@ class Lowering {
   }
 
   const Program& program_;
-  const onnx_format::Symbols& symbols_;
+  const Symbols& symbols_;
   const TrainingSetup& setup_;
   Tape& tape_;
   onnx_format::ScopeTracker scopes_;
@@ -364,12 +364,11 @@ class Lowering {
 
 }  // namespace
 
-void lower_program(const Program& program, const onnx_format::Symbols& symbols, const TrainingSetup& setup,
-                   Tape& tape) {
+void lower_program(const Program& program, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   Lowering(program, symbols, setup, tape).run();
 }
 
-void check_ranges(const Program& program, const onnx_format::Symbols& symbols) {
+void check_ranges(const Program& program, const Symbols& symbols) {
   for (const auto& [symbol, range] : program.ranges) {
     const auto it = symbols.find(symbol);
     if (it == symbols.end()) continue;

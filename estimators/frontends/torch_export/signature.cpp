@@ -19,7 +19,7 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
   v.kind = kind;
   v.dtype = name.tensor->dtype;
   for (const Dim& d : name.tensor->sizes) {
-    const auto n = onnx_format::evaluate(d, symbols_);
+    const auto n = evaluate(d, symbols_);
     if (!n)
       fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name,
                  "bind its symbols with " + setting(Field::dims));
@@ -48,7 +48,7 @@ void SignatureValues::make_inputs() {
           inputs_[i] = {add(ValueKind::user_input, spec)};
           tape_.inputs.push_back(std::get<ValueId>(inputs_[i].value));
         } else if (name.number) {
-          const auto n = onnx_format::evaluate(*name.number, symbols_);
+          const auto n = evaluate(*name.number, symbols_);
           if (!n)
             fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text,
                        "export the model with a constant there");

@@ -13,7 +13,7 @@ namespace memplan::torch_export {
 
 class SignatureValues {
  public:
-  SignatureValues(const Program& program, const onnx_format::Symbols& symbols, Tape& tape)
+  SignatureValues(const Program& program, const Symbols& symbols, Tape& tape)
       : program_(program), symbols_(symbols), tape_(tape) {}
 
   /// Makes the values. Parameters that the archive stores as one tensor are tied: one value, the first one's name.
@@ -29,7 +29,7 @@ class SignatureValues {
   ValueId add(ValueKind kind, const InputSpec& spec);
 
   const Program& program_;
-  const onnx_format::Symbols& symbols_;
+  const Symbols& symbols_;
   Tape& tape_;
   std::vector<Arg> inputs_;
   std::unordered_map<std::string_view, ValueId> unread_;  ///< parameters that no node of the graph reads, by target

@@ -1,10 +1,10 @@
-#include "estimators/frontends/onnx/position_table.h"
+#include "estimators/graph/position_table.h"
 
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
-namespace memplan::onnx_format {
+namespace memplan {
 
 namespace {
 
@@ -82,4 +82,4 @@ std::optional<PositionTable> find_position_table(const Graph& graph) {
   return best;
 }
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

@@ -7,7 +7,7 @@
 
 #include "estimators/graph/graph.h"
 
-namespace memplan::onnx_format {
+namespace memplan {
 
 struct PositionTable {
   std::string name;         ///< "transformer.wpe.weight"
@@ -19,4 +19,4 @@ struct PositionTable {
 /// off.
 std::optional<PositionTable> find_position_table(const Graph& graph);
 
-}  // namespace memplan::onnx_format
+}  // namespace memplan

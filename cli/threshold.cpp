@@ -1,4 +1,4 @@
-#include "cli/gate/threshold.h"
+#include "cli/threshold.h"
 
 #include <fmt/format.h>
 

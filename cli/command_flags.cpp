@@ -1,0 +1,264 @@
+// The flags that say how an answer looks, when it fails, and what single commands do besides.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cli/format_names.h"
+#include "cli/options.h"
+#include "cli/values.h"
+#include "estimators/setup/names.h"
+
+namespace memplan::cli {
+
+namespace {
+
+void parse_format(const Given& g, Options& o) {
+  const std::string& word = g.text();
+  const Command& command = *o.command;
+  const bool grid = command.id == in_sweep && word == "csv";
+  o.format_name = known_format(word, g.name());
+  o.format = word == "json" ? Format::json : word == "text" ? Format::text : Format::other;
+  const bool advice = command.id == in_suggest && word == "md";
+  if (o.format == Format::other && !grid && !advice && !(command.id & in_documents))
+    fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", command.name, word), g.name(),
+         command.id == in_sweep     ? "use text, csv or json"
+         : command.id == in_suggest ? "use text, json or md"
+                                    : "use text or json");
+}
+
+void parse_export(const Given& g, Options& o) {
+  for (const std::string& word : g.values) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals + 1 == word.size())
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", word, g.name()), g.name(),
+           "write FORMAT=FILE, as in --export md=report.md");
+    o.exports.push_back({std::string(known_format(word.substr(0, equals), g.name())), word.substr(equals + 1)});
+  }
+}
+
+/// "0.9" or "90%" of the card: what is left of it is the margin.
+void parse_utilization(const Given& g, Options& o) {
+  if (o.margin)
+    fail(ErrorKind::usage, "--utilization and --margin contradict each other", "--utilization", "give one of them");
+  const std::string& text = g.text();
+  const bool percent = !text.empty() && text.back() == '%';
+  const double share =
+      parse_number(percent ? text.substr(0, text.size() - 1) : text, "--utilization") * (percent ? 1 : 100);
+  if (share <= 0 || share > 100)
+    fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization",
+         "give a share such as 0.9 or 90%");
+  o.margin = Margin{{}, 100 - share};
+}
+
+void parse_color(const Given& g, Options& o) {
+  if (g.text() == "always")
+    o.color = When::always;
+  else if (g.text() == "never")
+    o.color = When::never;
+  else if (g.text() != "auto")
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --color", g.text()), "--color",
+         "use auto, always or never");
+}
+
+/// The verdicts of --fail-on; `rules`: the words that are none are known too.
+std::vector<Verdict> parse_gate(const std::vector<std::string>& words, bool rules) {
+  std::vector<Verdict> gate;
+  for (const std::string& word : words) {
+    if (word == "no-fit")
+      gate.push_back(Verdict::no_fit);
+    else if (word == "tight")
+      gate.push_back(Verdict::tight);
+    else if (word == "unknown")
+      gate.push_back(Verdict::unknown);
+    else if (word != "never" && !(rules && (word == "regression" || word == "warning")))
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on",
+           "use no-fit, tight, unknown or never");
+  }
+  return gate;
+}
+
+/// The words of a gate, which judges more than the card.
+void check_gate_words(const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    if (word != "no-fit" && word != "tight" && word != "unknown" && word != "regression" && word != "warning" &&
+        word != "never")
+      fail(ErrorKind::usage, fmt::format("'{}' is not a value for --fail-on", word), "--fail-on",
+           "use no-fit, tight, unknown, regression, warning or never");
+}
+
+void parse_fail_on(const Given& g, Options& o) {
+  const std::vector<std::string> words = g.words();
+  o.gate.fail_on_given = true;
+  o.gate.fail_on_origin = g.origin();
+  if (o.command->id & (in_gate | in_estimate)) {
+    check_gate_words(words);
+    o.gate.fail_on_words = words;
+  }
+  if (o.command->id & (in_estimate | in_observe)) o.gate.fail_on = parse_gate(words, o.command->id == in_estimate);
+}
+
+Threshold threshold(const Given& g) {
+  Threshold t = parse_threshold(g.text(), g.origin());
+  t.origin = g.origin();
+  return t;
+}
+
+void parse_measured(const Given& g, Options& o) {
+  o.validate.measured = g.text();
+  const auto on = g.parsed.origin.find("on");
+  if (!o.validate.measured.empty() && on != g.parsed.origin.end() && on->second == "--on")
+    fail(ErrorKind::usage, "--on and --measured are two sources of the same figures", "--measured", "give one of them");
+}
+
+void parse_counter(const Given& g, Options& o) {
+  o.validate.counter = g.text();
+  if (g.text() != "requested" && g.text() != "allocated" && g.text() != "reserved" && g.text() != "process")
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --counter", g.text()), "--counter",
+         "use requested, allocated, reserved or process");
+}
+
+void parse_tolerance(const Given& g, Options& o) {
+  std::string text = g.text();
+  if (text.empty()) return;
+  if (text.back() == '%') text.pop_back();
+  o.validate.tolerance = parse_number(text, g.name());
+}
+
+void parse_devices(const Given& g, Options& o) {
+  o.observe.devices = g.count();
+  if (o.observe.devices > 16)
+    fail(ErrorKind::usage, "a node has at most 16 emulated GPUs", "--devices", "more ranks than that are --world");
+}
+
+void parse_ranks(const Given& g, Options& o) {
+  const std::string& text = g.text();
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::int64_t rank = parse_count(text.substr(at, comma - at), "--ranks", 0);
+    if (rank >= o.observe.world)
+      fail(ErrorKind::usage, fmt::format("rank {} is not one of {}", rank, o.observe.world), "--ranks",
+           "ranks count from 0, and --world says how many there are");
+    o.observe.ranks.push_back(rank);
+    at = comma + 1;
+  }
+}
+
+const std::array command_rows{
+    Flag{"format", "", "F", format_choices(), "Output",
+         "what goes to stdout (default text); docs/cli.md says what each is for", in_reports, parse_format},
+    Flag{"export", "", "FORMAT=FILE", "", "Output", "also write the report to a file in this format", in_documents,
+         parse_export, true, false},
+    Flag{"allow", "", "KNOBS", "", "Planner",
+         "knobs that may be turned besides the usual ones: weights, optimizer, adapters, or all", in_suggest,
+         [](const Given& g, Options& o) { o.suggest.allow = g.words(); }, true},
+    Flag{"keep", "", "KNOBS", "", "Planner",
+         "knobs that stay: allocator, implementation, batch, checkpoint, precision, parallel, offload, or all",
+         in_suggest, [](const Given& g, Options& o) { o.suggest.keep = g.words(); }, true},
+    Flag{"keep-global-batch", "", "YES", choices<yes_no_names>, "Planner",
+         "samples per optimizer step stay (default yes: smaller micro-batches are accumulated)", in_suggest,
+         [](const Given& g, Options& o) { o.suggest.keep_samples = parse_yes_no(g.text(), g.name()); }},
+    Flag{"for", "", "FRAMEWORK", choices<framework_names>, "Planner", "settings to paste into (default pytorch)",
+         in_suggest, [](const Given& g, Options& o) { o.suggest.framework = parse_framework(g.text()); }},
+    Flag{"emit-flags", "", "", "", "Planner", "print only the flags of the first recommendation", in_suggest,
+         [](const Given&, Options& o) { o.suggest.emit_flags = true; }, false, false},
+    Flag{"prices", "", "FILE", "", "Planner", "lines 'card,price per hour': the cheapest cards come first", in_size,
+         [](const Given& g, Options& o) { o.size.prices = g.text(); }},
+    Flag{
+        "utilization", "", "SHARE", "", "Planner",
+        "share of the card that may be used, 0.9 or 90% (vLLM's gpu_memory_utilization; default: what --margin leaves)",
+        in_size, parse_utilization},
+    Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest,
+         [](const Given& g, Options& o) { o.suggest.wanted = g.count(); }},
+    Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete",
+         in_reports, [](const Given& g, Options& o) { o.output = g.text(); }, false, false},
+    Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_documents | in_observe,
+         [](const Given& g, Options& o) { o.top = g.count(0); }},
+    Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_documents,
+         [](const Given&, Options& o) { o.quiet = true; }},
+    Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)",
+         in_reports, parse_color},
+    Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports, [](const Given&, Options& o) { o.ascii = true; }},
+    Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports,
+         [](const Given& g, Options& o) { o.width = g.count(40); }},
+    Flag{"timeline", "", "", "", "Output",
+         "with every event of the run, other sizes and other cards (html, perfetto and snapshot always are)",
+         in_estimate, [](const Given&, Options& o) { o.timeline = true; }},
+    Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch, other cards and what would fit",
+         in_estimate, [](const Given&, Options& o) { o.search = false; }},
+    Flag{"fail-on", "", "WHAT", "no-fit|tight|unknown|regression|warning|never", "Gate",
+         "what ends with exit code 1 (default no-fit,unknown; with a baseline also regression)",
+         in_estimate | in_gate | in_observe, parse_fail_on, true},
+    Flag{"exit-zero", "", "", "", "Gate", "exit code 0 instead of 1", in_estimate | in_check | in_planner | in_observe,
+         [](const Given&, Options& o) { o.gate.exit_zero = true; }},
+    Flag{"config", "", "FILE", "", "Gate", "the configuration (default: the nearest memplan.toml from here upward)",
+         in_gate, [](const Given& g, Options& o) { o.gate.config = g.text(); }},
+    Flag{"max-peak", "", "SIZE|P%", "", "Gate", "what the peak may be at most; P% is of the card", in_estimate,
+         [](const Given& g, Options& o) { o.gate.max_peak = threshold(g); }},
+    Flag{"warn-peak", "", "SIZE|P%", "", "Gate", "warns when the peak is above it", in_estimate,
+         [](const Given& g, Options& o) { o.gate.warn_peak = threshold(g); }},
+    Flag{
+        "baseline", "", "FILE", "", "Gate",
+        "any earlier JSON report to compare with (FILE#TARGET: one of a gate's; check: default .memplan/baseline.json)",
+        in_estimate | in_gate,
+        [](const Given& g, Options& o) {
+          o.gate.baseline = g.text();
+          o.gate.baseline_origin = g.origin();
+        }},
+    Flag{"max-increase", "", "SIZE|P%", "", "Gate", "what the peak may grow over the baseline's", in_estimate,
+         [](const Given& g, Options& o) { o.gate.max_increase = threshold(g); }},
+    Flag{"warn-increase", "", "SIZE|P%", "", "Gate", "warns when the peak grew by more", in_estimate,
+         [](const Given& g, Options& o) { o.gate.warn_increase = threshold(g); }},
+    Flag{"force", "f", "", "", "Gate", "replace a baseline that is there", in_baseline,
+         [](const Given&, Options& o) { o.gate.force = true; }, false, false},
+    Flag{"effective", "", "", "", "Gate", "every value with its origin: flag, environment, file or default", in_config,
+         [](const Given&, Options& o) { o.gate.effective = true; }, false, false},
+    Flag{"to", "", "FLAGS", "", "Compare", "the flags of the other setup, as in --to '--batch 16 --amp bf16'", in_diff,
+         [](const Given& g, Options& o) { o.diff.to = g.text(); }, false, false},
+    Flag{"on", "", "WHERE", "", "Validate", "emulated[:CARD] (no GPU needed) or cuda[:N]: where PyTorch runs the steps",
+         in_validate, [](const Given& g, Options& o) { o.validate.on = g.text(); }},
+    Flag{"measured", "", "FILE|SIZE", "", "Validate",
+         "compare with a memory snapshot, a memory_stats() JSON, or a figure such as 11.3GiB", in_validate,
+         parse_measured, false, false},
+    Flag{"counter", "", "NAME", "requested|allocated|reserved|process", "Validate",
+         "what a figure of --measured is (default allocated; process: nvidia-smi)", in_validate, parse_counter},
+    Flag{"tolerance", "", "P%", "", "Validate", "difference of the peak above which the exit code is 1 (default 2 %)",
+         in_validate, parse_tolerance},
+    Flag{"timeout", "", "SECONDS", "", "Validate", "time that PyTorch may take (default 600)", in_validate,
+         [](const Given& g, Options& o) { o.validate.seconds = g.count(); }},
+    Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain,
+         [](const Given&, Options& o) { o.explain.program = true; }, false, false},
+    Flag{"evidence", "", "", "", "Explain", "list the facts that the estimate rests on, and where they come from",
+         in_explain, [](const Given&, Options& o) { o.explain.evidence = true; }, false, false},
+    Flag{"tensor", "", "TEXT", "", "Explain", "only tensors whose name contains TEXT", in_explain,
+         [](const Given& g, Options& o) { o.explain.tensor = g.text(); }, false, false},
+    Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain,
+         [](const Given& g, Options& o) { o.explain.module = g.text(); }, false, false},
+    Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops,
+         [](const Given&, Options& o) { o.ops.unsupported = true; }, false, false},
+    Flag{"world", "", "N", "", "Script",
+         "ranks of the job; each runs by itself, with RANK, LOCAL_RANK and WORLD_SIZE set", in_observe,
+         [](const Given& g, Options& o) {
+           o.observe.world = g.count();
+           o.observe.world_given = true;
+         }},
+    Flag{"ranks", "", "N,N", "", "Script", "only these ranks of --world", in_observe, parse_ranks},
+    Flag{"devices", "", "N", "", "Script", "GPUs that a process sees (default: as --world, at most 8)", in_observe,
+         parse_devices},
+    Flag{"stop-after", "", "N", "", "Script", "end the script after N optimizer steps", in_observe,
+         [](const Given& g, Options& o) { o.observe.stop_after = g.count(); }},
+    Flag{"no-limit", "", "", "", "Script", "never run out of memory: how much would it need?", in_observe,
+         [](const Given&, Options& o) { o.observe.no_limit = true; }},
+    Flag{"jobs", "", "N", "", "Script", "ranks that run at once (default: one per core)", in_observe,
+         [](const Given& g, Options& o) { o.observe.jobs = g.count(); }},
+    Flag{"help", "h", "", "", "General", "this text", in_all, [](const Given&, Options& o) { o.help = true; }, false,
+         false},
+    Flag{"version", "V", "", "", "General", "print the version", in_all,
+         [](const Given&, Options& o) { o.version = true; }, false, false},
+};
+
+}  // namespace
+
+std::span<const Flag> command_flags() { return command_rows; }
+
+}  // namespace memplan::cli
