@@ -13,6 +13,7 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
+#include "estimators/transforms/transforms.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
 #include "estimators/transforms/parallel.h"
@@ -422,7 +423,7 @@ Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& gi
 }
 
 Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return take(estimate_planned_tape(take(lower(model, setup)), setup, device)); });
+  return catching([&] { return take(estimate_planned_tape(take(tape_of(model, setup)), setup, device)); });
 }
 
 }  // namespace memplan
