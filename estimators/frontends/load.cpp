@@ -2,6 +2,7 @@
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
+#include "estimators/frontends/recording/reader.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
 #include "estimators/pipeline.h"
@@ -13,7 +14,8 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
     const frontends::FileKind kind = frontends::detect(path);
     if (kind == frontends::FileKind::torch_script)
       return torchscript::read_script(torch_export::Archive(path), path, inputs);
-    if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export))
+    if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export ||
+                            kind == frontends::FileKind::recording))
       fail(ErrorKind::usage, "the file says itself what its inputs are", "--input",
            "set open dimensions with --batch, --seq or --dim NAME=N");
     switch (kind) {
@@ -21,6 +23,8 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
         const onnx_format::MappedFile file(path);
         return onnx_format::read_model(file.bytes(), path);
       }
+      case frontends::FileKind::recording:
+        return recording::read_recording(torch_export::Archive(path), path);
       case frontends::FileKind::torch_export:
         return torch_export::read_archive(torch_export::Archive(path), path);
       default:

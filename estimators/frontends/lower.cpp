@@ -8,6 +8,8 @@
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/frontends/recording/recording.h"
+#include "estimators/frontends/recording/steps.h"
 #include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/graph/dims.h"
@@ -82,6 +84,12 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
     onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
+    if (model.recorded) {
+      const auto batch = symbols.find("batch");
+      Tape recorded = recording::tape_of(model.recorded, batch == symbols.end() ? 0 : batch->second, setup);
+      recorded.notes.insert(recorded.notes.begin(), tape.notes.begin(), tape.notes.end());
+      return recorded;
+    }
     if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, symbols);
     // The training IR of torch.export still has the in-place ops that other routes have to recover.
     bool functional = true;

@@ -225,6 +225,11 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
       out[d.name] = *setup.sequence;
+    } else if (const auto told = g.metadata.find("memplan.batch"); d.batch && told != g.metadata.end()) {
+      out[d.name] = std::stoll(told->second);
+      notes.push_back({"MP002", fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set "
+                                            "it with --batch",
+                                            d.name, told->second)});
     } else if (d.batch) {
       out[d.name] = 1;
       notes.push_back(

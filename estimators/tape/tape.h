@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,6 +16,10 @@
 #include "estimators/base/dtype.h"
 
 namespace memplan {
+
+namespace recording {
+struct Steps;
+}
 
 /// Index into Tape::values.
 struct ValueId {
@@ -111,6 +116,8 @@ struct Tape {
       checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
   std::vector<Recovery> recovered;
   std::vector<Note> notes;  ///< assumptions and warnings found on the way
+  /// Of a recorded program: its steps are not worked out from calls (there are none) but were written down.
+  std::shared_ptr<const recording::Steps> recorded;
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

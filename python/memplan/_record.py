@@ -54,8 +54,9 @@ class _Worker:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the module cannot go to the process that records it: {error}",
                              hint="pass a function of a module file that makes it (memplan.export(make_model, …)), or install cloudpickle", code=3) from error
-        with open(path + ".main", "wb") as f:
-            pickle.dump(_main_module(), f)
+        # The script itself is run again only for classes that it defines.
+        with open(path, "rb") as f, open(path + ".main", "wb") as main:
+            pickle.dump(_main_module() if b"__main__" in f.read() else None, main)
         environment = dict(os.environ, LD_PRELOAD=":".join(p for p in (library, os.environ.get("LD_PRELOAD")) if p), EMULATED_GPU=gpu, EMULATED_GPU_TOTAL=ROOM,
                            PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), MEMPLAN_RECORDING_WORKER="1", OMP_NUM_THREADS="1")
         environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -80,7 +81,8 @@ class _Worker:
             raise Error(f"the recording gave no answer within {self.timeout:g} s", hint="give it more time: timeout=")
         self.log.seek(0)
         last = [line for line in self.log.read().splitlines() if line.strip()][-3:]
-        raise InputError(f"the process that records the module ended with {self.process.wait()}", hint=" | ".join(last)[:600], code=3)
+        raise InputError(f"the process that records the module ended with {self.process.wait()}", " | ".join(last)[:600],
+                         "a script that defines the module's class is imported there: put its work below if __name__ == '__main__':", 3)
 
     def run(self, **task: Any) -> Dict[str, Any]:
         assert self.process.stdin
@@ -165,19 +167,19 @@ def export(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     try:
         runs, rows, inputs, first = [], [], {}, None
         for setup in chosen:
-            records, traced = {}, None
+            records: Dict[int, Dict[str, Any]] = {}
+            watched: Dict[int, Dict[str, Any]] = {}
             for b in sizes:
                 target = worker.run(kind="target", setup=setup, batch=b, target=None)["target"] if setup["mode"] == "training" else None
-                if calls and traced is None:
-                    traced = worker.run(kind="calls", setup=setup, batch=b, target=target)
-                    of = b
-                records[b] = worker.run(kind="events", setup=setup, batch=b, target=target)
-                inputs[b] = records[b]["inputs"]
-                first = first or records[b]
-            member, complete = archive.run_member(records, traced, of if calls else None)
-            runs.append((member, traced["calls"] if traced else None))
+                if calls:
+                    watched[b or 0] = worker.run(kind="calls", setup=setup, batch=b, target=target)
+                records[b or 0] = worker.run(kind="events", setup=setup, batch=b, target=target)
+                inputs[b] = records[b or 0]["inputs"]
+                first = first or records[b or 0]
+            member, complete = archive.run_member(records, watched)
+            runs.append((member, watched[sizes[0] or 0]["calls"] if watched else None))
             unknown = {what: count for r in records.values() for what, count in r["unknown"]}
-            rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if traced else None, causes=complete,
+            rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if watched else None, causes=complete,
                              unknown=sorted(unknown.items())))
     finally:
         worker.close()

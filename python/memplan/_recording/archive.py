@@ -5,7 +5,7 @@ import json
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import lines
+from . import align, lines
 
 INDEX = "memplan_recording.json"
 VERSION = 1
@@ -82,31 +82,48 @@ def _kinds(record: Dict[str, Any], ops: List[List[int]], strings: _Strings) -> T
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "temporary", "workspace", "input", "output")
 
 
-def run_member(records: Dict[int, Dict[str, Any]], calls: Optional[Dict[str, Any]], calls_batch: Optional[int]) -> Tuple[Dict[str, Any], bool]:
-    """One setup at its sizes: programs that are alike but for their sizes share what they do. The flag: every event knows its call."""
+def run_member(records: Dict[int, Dict[str, Any]], watched: Dict[int, Dict[str, Any]]) -> Tuple[Dict[str, Any], bool]:
+    """One setup at its sizes: batches that ask for the same but for sizes and scratch memory share a program. `watched` are the records with calls, by batch.
+    The flag: every event knows its call."""
     strings = _Strings()
+    complete = bool(watched)
     programs: List[Dict[str, Any]] = []
-    first: List[Dict[str, Any]] = []
-    traced = False
     for batch, record in records.items():
-        for known, program in zip(first, programs):
-            if lines.same(known, record) is None:
-                program["batches"].append(batch)
-                program["sizes"].append(record["sizes"])
-                program["peaks"].append([[p["requested"], p["allocated"], p["reserved"]] for p in record["peaks"]])
+        if batch in watched:
+            record["notes"], missing = align.causes(record, watched[batch])
+            complete = complete and not missing
+        record["columns"], record["batches"], record["tops"] = [record["sizes"]], [batch], [_peaks(record)]
+        for i, known in enumerate(programs):
+            merged = align.merge(known, record) if any(record["notes"]) else None
+            if merged is None and lines.same(known, record) is None:
+                merged = dict(known, columns=[*known["columns"], record["sizes"]])
+            if merged is not None:
+                programs[i] = dict(merged, batches=[*known["batches"], batch], tops=[*known["tops"], _peaks(record)])
                 break
         else:
-            notes = None
-            if calls is not None and lines.same(calls, record) is None and (batch != calls_batch or calls["sizes"] == record["sizes"]):
-                notes, traced = calls["notes"], True
-            ops = _ops(record, notes, calls["calls"] if calls and notes else None, strings)
-            categories, labels = _kinds(record, ops, strings)
-            steps = [next(m[0] for m in record["marks"] if m[1] == s and m[2] == "data") for s in range(1, len(record["peaks"]))]
-            first.append(record)
-            programs.append(dict(batches=[batch], sizes=[record["sizes"]], peaks=[[[p["requested"], p["allocated"], p["reserved"]] for p in record["peaks"]]],
-                                 streams=record["streams"] if any(record["streams"]) else [], categories=[CATEGORIES.index(c) for c in categories],
-                                 labels=labels, events=record["events"], ops=ops, steps=steps))
-    return dict(strings=strings.rows, programs=programs), traced
+            programs.append(record)
+    calls = next(iter(watched.values()))["calls"] if watched else None
+    # Notes are numbers of calls, which are the same for all batches as long as the module makes the same calls.
+    alike = [calls is not None and p["batches"][0] in watched and _same_calls(watched[p["batches"][0]]["calls"], calls) for p in programs]
+    body = [_program(p, calls if same else None, strings) for p, same in zip(programs, alike)]
+    scopes = [[strings(path), strings(kind), parent, times] for path, kind, parent, times in calls["scopes"]] if calls else []
+    return dict(strings=strings.rows, scopes=scopes, programs=body), complete and all(alike)
+
+
+def _same_calls(a: Dict[str, Any], b: Dict[str, Any]) -> bool:
+    return len(a["calls"]) == len(b["calls"]) and all(x["op"] == y["op"] for x, y in zip(a["calls"], b["calls"]))
+
+
+def _peaks(record: Dict[str, Any]) -> List[List[int]]:
+    return [[p["requested"], p["allocated"], p["reserved"]] for p in record["peaks"]]
+
+
+def _program(record: Dict[str, Any], calls: Optional[Dict[str, Any]], strings: _Strings) -> Dict[str, Any]:
+    ops = _ops(record, record["notes"] if calls else None, calls, strings)
+    categories, labels = _kinds(record, ops, strings)
+    steps = [next(m[0] for m in record["marks"] if m[1] == s and m[2] == "data") for s in range(1, len(record["peaks"]))]
+    return dict(batches=record["batches"], sizes=record["columns"], peaks=record["tops"], streams=record["streams"] if any(record["streams"]) else [],
+                categories=[CATEGORIES.index(c) for c in categories], labels=labels, events=record["events"], ops=ops, steps=steps)
 
 
 def write(path: str, index: Dict[str, Any], runs: List[Tuple[Dict[str, Any], Optional[Dict[str, Any]]]]) -> None:

@@ -29,6 +29,14 @@ class Frames:
             self.strings.append(text)
         return at
 
+    def has(self, node: int, file: str) -> bool:
+        wanted = self._strings.get(file, -1)
+        while node >= 0 and wanted >= 0:
+            if self.nodes[node][1] == wanted:
+                return True
+            node = self.nodes[node][0]
+        return False
+
     def here(self, frame: Any) -> int:
         stack = []
         while frame is not None:
@@ -189,6 +197,8 @@ class Calls(Trace):
         else:
             row["sequence"] = torch.autograd._get_sequence_nr() - 1
             self._by_sequence.setdefault(row["sequence"], len(self.rows))
+        if self.frames.has(row["frames"], "torch/utils/checkpoint.py"):
+            row["checkpoint"] = 1
         number = len(self.rows)
         self.rows.append(row)
         torch.cuda.memory._set_memory_metadata(str(number))
@@ -211,7 +221,10 @@ class Calls(Trace):
                 continue
             seen[node] = len(self.nodes)
             saved: Dict[str, Any] = {}
-            for name in dir(node):
+            call = self._by_sequence.get(node._sequence_nr())
+            # Looking at what a checkpoint has saved would compute it again.
+            hidden = call is None or "checkpoint" in self.rows[call]
+            for name in () if hidden else dir(node):
                 if name.startswith("_saved_") or name == "saved_tensors":
                     try:
                         value = getattr(node, name)

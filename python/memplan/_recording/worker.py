@@ -105,6 +105,9 @@ def main() -> None:
     except Exception as error:
         print(json.dumps(dict(_failure(error), building=True)), file=answers, flush=True)
         return
+    # Optimizers import it when they are made; once here is sooner than in every run.
+    import torch._dynamo  # noqa: F401
+
     print(json.dumps(dict(ready=True)), file=answers, flush=True)
     for line in sys.stdin:
         task = json.loads(line)

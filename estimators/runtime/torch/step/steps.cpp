@@ -1,5 +1,6 @@
 // The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
 
+#include "estimators/frontends/recording/steps.h"
 #include "estimators/runtime/torch/step/steps.h"
 
 #include <fmt/format.h>
@@ -253,6 +254,7 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                     CallObserver* observer) {
   return catching([&] {
+    if (tape.recorded) return recording::schedule_of(*tape.recorded, setup, device);
     check_parallel(tape, setup);
     if (setup.parallel.pipeline > 1 && !observer) {
       // The rank that asks for most speaks for the job.
