@@ -105,8 +105,8 @@ void read_inputs(const json& root, Recording& out, const Reader& r) {
 }
 
 std::vector<StoredOp> read_ops(const json& rows, const Run& run, std::size_t events, const Reader& r) {
-  static constexpr std::array phases = {Phase::setup,    Phase::data, Phase::forward,  Phase::loss,
-                                        Phase::backward, Phase::clip, Phase::optimizer};
+  static constexpr std::array<std::string_view, 7> phases = {"setup",    "data", "forward",  "loss",
+                                                             "backward", "clip", "optimizer"};
   const auto strings = static_cast<std::int64_t>(run.strings.size());
   std::vector<StoredOp> out;
   out.reserve(rows.size());
@@ -117,9 +117,9 @@ std::vector<StoredOp> read_ops(const json& rows, const Run& run, std::size_t eve
     op.scope =
         static_cast<std::int32_t>(r.number(row.at(1), -1, static_cast<std::int64_t>(run.scopes.size()) - 1, "a scope"));
     const std::string& phase = run.strings[static_cast<std::size_t>(r.number(row.at(2), 0, strings - 1, "a phase"))];
-    const auto known = std::find_if(phases.begin(), phases.end(), [&](Phase p) { return phase == name_of(p); });
+    const auto known = std::find(phases.begin(), phases.end(), phase);
     if (known == phases.end()) r.bad(fmt::format("a step has no phase '{}'", phase));
-    op.phase = *known;
+    op.phase = static_cast<Phase>(known - phases.begin());
     op.step = static_cast<std::int32_t>(r.number(row.at(3), 0, most_steps, "a step"));
     at = r.number(row.at(4), at, static_cast<std::int64_t>(events), "the first event of an op");
     op.first_event = static_cast<std::int32_t>(at);
