@@ -4,7 +4,7 @@ VENV := build/venv
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo test live test-live bench clean
+.PHONY: help packages venv build demo test lint live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
 	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
+	@echo "make lint    clang-tidy over the sources"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -45,6 +46,10 @@ demo: packages $(BUILD)/build.ninja
 test: build
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
+
+lint: build
+	@tools/debian-packages.sh clang-format clang-tidy
+	@tools/lint.sh $(BUILD)
 
 TORCH := build/torch
 $(TORCH)/.ready: tests/requirements-torch.txt | packages

@@ -206,47 +206,42 @@ Snapshot snapshot_from_pickle(std::string_view bytes) {
 
 Snapshot snapshot_from_json(const json& j) { return Reader<JsonDocument>({}).read(&j); }
 
-Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path) {
-  using Kind = MeasuredEvent::Kind;
-  Measurement m;
-  m.source = "the memory snapshot " + path;
-  if (s.devices > 1)
-    m.notes.push_back(
-        fmt::format("the snapshot has {} devices; device {}, which holds most, is compared", s.devices, s.device));
-  if (s.trace.empty()) {
-    m.peak.reserved = Bytes(s.reserved);
-    m.notes.push_back(
-        fmt::format("the snapshot has no trace, so that of its peak only the reserved bytes are known; {} were "
-                    "requested when it was taken. "
-                    "torch.cuda.memory._record_memory_history() before the first step records one",
-                    to_human(Bytes(s.requested))));
-    return m;
-  }
-  // Levels before the trace: those at its end, rolled back.
+namespace {
+
+using Kind = MeasuredEvent::Kind;
+
+/// Bytes over the trace. A trace may begin in the middle of a run, so its start is its end, rolled back.
+struct Levels {
+  std::int64_t before = 0, reserved_before = 0, peak = 0, reserved_peak = 0;
+  std::size_t peak_at = 0;  ///< event
+};
+
+Levels levels_of(const Snapshot& s) {
   std::int64_t net = 0, net_reserved = 0;
   for (const SnapshotEntry& e : s.trace) {
     if (e.event.kind == Kind::alloc) net = checked_add(net, e.event.bytes);
     if (e.event.kind == Kind::free) net = checked_add(net, -e.event.bytes);
     if (e.event.kind == Kind::segment_alloc) net_reserved = checked_add(net_reserved, e.event.bytes);
     if (e.event.kind == Kind::segment_free) net_reserved = checked_add(net_reserved, -e.event.bytes);
-    if (e.event.kind == Kind::out_of_memory) m.out_of_memory = "the trace has an out-of-memory event";
   }
-  const std::int64_t before = std::max<std::int64_t>(0, s.requested - net),
-                     reserved_before = std::max<std::int64_t>(0, s.reserved - net_reserved);
-  std::int64_t level = before, peak = before, reserved = reserved_before, reserved_peak = reserved_before;
-  std::size_t peak_at = 0;
+  Levels l;
+  std::int64_t level = l.before = l.peak = std::max<std::int64_t>(0, s.requested - net);
+  std::int64_t reserved = l.reserved_before = l.reserved_peak = std::max<std::int64_t>(0, s.reserved - net_reserved);
   for (std::size_t i = 0; i < s.trace.size(); ++i) {
     const MeasuredEvent& e = s.trace[i].event;
     if (e.kind == Kind::alloc) level += e.bytes;
     if (e.kind == Kind::free) level -= e.bytes;
     if (e.kind == Kind::segment_alloc) reserved += e.bytes;
     if (e.kind == Kind::segment_free) reserved -= e.bytes;
-    if (level > peak) peak = level, peak_at = i;
-    reserved_peak = std::max(reserved_peak, reserved);
+    if (level > l.peak) l.peak = level, l.peak_at = i;
+    l.reserved_peak = std::max(l.reserved_peak, reserved);
   }
-  m.peak.requested = Bytes(peak);
-  m.peak.reserved = Bytes(reserved_peak);
-  // Alive at the peak: asked for up to it and not freed, and what the trace does not know because it is older.
+  return l;
+}
+
+/// Alive at the peak, largest first: asked for up to it and not freed, and what the trace does not know because it is
+/// older.
+std::vector<MeasuredBlock> alive_at(const Snapshot& s, std::size_t peak_at) {
   std::unordered_map<std::uint64_t, MeasuredBlock> alive;
   std::unordered_map<std::uint64_t, bool> known;
   for (const SnapshotEntry& e : s.trace)
@@ -266,14 +261,41 @@ Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path
         alive[e.event.address] = {e.event.bytes, "made before the trace begins"}, known.erase(it);
     }
   }
-  for (auto& [address, block] : alive) m.largest_at_peak.push_back(std::move(block));
-  std::sort(m.largest_at_peak.begin(), m.largest_at_peak.end(),
+  std::vector<MeasuredBlock> out;
+  for (auto& [address, block] : alive) out.push_back(std::move(block));
+  std::sort(out.begin(), out.end(),
             [](const auto& a, const auto& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.where < b.where; });
-  if (before > 0) m.notes.push_back(fmt::format("{} were in use before the trace begins", to_human(Bytes(before))));
-  // A trace from the first allocation on is the whole run, which can be compared event by event.
-  if (before == 0 && reserved_before == 0) {
-    for (const SnapshotEntry& e : s.trace) m.events.push_back(e.event);
+  return out;
+}
+
+}  // namespace
+
+Measurement measurement_from_snapshot(const Snapshot& s, const std::string& path) {
+  Measurement m;
+  m.source = "the memory snapshot " + path;
+  if (s.devices > 1)
+    m.notes.push_back(
+        fmt::format("the snapshot has {} devices; device {}, which holds most, is compared", s.devices, s.device));
+  if (s.trace.empty()) {
+    m.peak.reserved = Bytes(s.reserved);
+    m.notes.push_back(
+        fmt::format("the snapshot has no trace, so that of its peak only the reserved bytes are known; {} were "
+                    "requested when it was taken. "
+                    "torch.cuda.memory._record_memory_history() before the first step records one",
+                    to_human(Bytes(s.requested))));
+    return m;
   }
+  for (const SnapshotEntry& e : s.trace)
+    if (e.event.kind == Kind::out_of_memory) m.out_of_memory = "the trace has an out-of-memory event";
+  const Levels levels = levels_of(s);
+  m.peak.requested = Bytes(levels.peak);
+  m.peak.reserved = Bytes(levels.reserved_peak);
+  m.largest_at_peak = alive_at(s, levels.peak_at);
+  if (levels.before > 0)
+    m.notes.push_back(fmt::format("{} were in use before the trace begins", to_human(Bytes(levels.before))));
+  // A trace from the first allocation on is the whole run, which can be compared event by event.
+  if (levels.before == 0 && levels.reserved_before == 0)
+    for (const SnapshotEntry& e : s.trace) m.events.push_back(e.event);
   return m;
 }
 

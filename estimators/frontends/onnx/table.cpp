@@ -8,8 +8,9 @@ namespace memplan::onnx_format {
 const OpRow* find_op(const GraphNode& node) {
   static const std::unordered_map<std::string_view, const OpRow*> table = [] {
     std::unordered_map<std::string_view, const OpRow*> t;
-    for (const Rows& family : {elementwise_rows(), view_rows(), shape_rows(), product_rows(), layer_rows(),
-                               reduction_rows(), indexing_rows(), recurrent_rows(), attention_rows(), loss_rows()})
+    for (const Rows& family :
+         {elementwise_rows(), unary_rows(), view_rows(), slice_rows(), window_rows(), shape_rows(), product_rows(),
+          layer_rows(), reduction_rows(), indexing_rows(), recurrent_rows(), attention_rows(), loss_rows()})
       for (const OpRow& row : family) t.emplace(row.op, &row);
     return t;
   }();

@@ -46,10 +46,13 @@ struct Rows {
 
 // One function per file of ops/.
 Rows elementwise_rows();
+Rows unary_rows();
 Rows view_rows();
+Rows slice_rows();
 Rows shape_rows();
 Rows product_rows();
 Rows layer_rows();
+Rows window_rows();
 Rows reduction_rows();
 Rows indexing_rows();
 Rows recurrent_rows();

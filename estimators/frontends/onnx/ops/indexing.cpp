@@ -1,4 +1,5 @@
 // Ops that read or write elements by index.
+#include "estimators/frontends/onnx/ops/common.h"
 #include "estimators/frontends/onnx/ops/contents.h"
 #include "estimators/frontends/onnx/table.h"
 
@@ -94,11 +95,6 @@ bool lower_gather_nd(const At& at, Emit& e) {
   if (!few_indices(at) || at.integer("batch_dims", 0) != 0) return false;
   e.call_for(at, "aten::index.Tensor", {{e.tensor(at.id(0))}, {unstacked(at, e)}});
   return true;
-}
-
-void infer_same(const At& at, std::vector<Fact>& out) {
-  out[0].dtype = at.in(0).dtype;
-  out[0].sizes = at.sizes(0);
 }
 
 void infer_scatter_nd(const At& at, std::vector<Fact>& out) {

@@ -1,0 +1,137 @@
+"""Which folder may include which: the one table, and how it is checked. docs/architecture.md shows the same table.
+
+A folder includes itself and what its row lists, nothing else; a row lists only folders of earlier rows, so there are no circles.
+Folders that are not in the table fail. `python tests/structure/layers.py --write` puts the table into docs/architecture.md.
+"""
+import os
+import re
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PAGE = os.path.join(ROOT, "docs", "architecture.md")
+BEGIN, END = "<!-- layers: made by tests/structure/layers.py --write -->", "<!-- end of layers -->"
+TOPS = ("estimators", "planner", "cli", "memplan_torch")
+# Implementations include the page of arrows that declares them, so it stands outside of the order.
+ANYWHERE = {"estimators/pipeline.h"}
+# Generated headers of libraries.
+FOREIGN = {"onnx": {"estimators/frontends/onnx"}}
+
+T = "runtime/torch/"
+E = "estimators/"
+# folder -> folders it may include, in the order of the flow. Short names are folders of estimators/.
+TABLE = {
+    "base": "",
+    "companion": "base",
+    "setup": "base",
+    "facts": "base",
+    "graph": "base setup",
+    "tape": "base setup",
+    "schedule": "base",
+    "restore": "base setup tape",
+    "runtime": "base facts schedule setup tape",
+    T + "allocator": "base setup runtime",
+    T + "aten": "base facts schedule setup tape",
+    T + "aten/rows": "base facts setup tape " + T + "aten",
+    T + "autograd": "base setup tape " + T + "aten",
+    "frontends/onnx": "base graph setup tape",
+    "frontends/onnx/ops": "base graph setup tape frontends/onnx",
+    "frontends/onnx/patterns": "base graph setup tape frontends/onnx",
+    "frontends/torch_export": "base graph setup tape restore frontends/onnx",
+    "frontends/torchscript": "base companion graph setup tape frontends/torch_export",
+    "unroll": "base facts graph setup tape frontends/onnx frontends/torch_export frontends/torchscript " + T + "aten",
+}
+
+
+def full(name):
+    """The folder of a short name."""
+    return name if name.split("/")[0] in TOPS else E + name
+
+
+def allowed(table):
+    """{folder: set of folders}"""
+    return {full(name): {full(n) for n in row.split()} for name, row in table.items()}
+
+
+def sources(root=ROOT):
+    """{path: [included paths of this project or of onnx]} of every C++ file of the layers."""
+    found = {}
+    for top in TOPS:
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in sorted(names):
+                if name.endswith((".h", ".cpp")):
+                    path = os.path.join(folder, name)
+                    with open(path) as f:
+                        found[os.path.relpath(path, root)] = re.findall(r'^#include "([^"]+)"', f.read(), re.M)
+    return found
+
+
+def problems(files, table=None):
+    """What breaks the rules, one line each. `files` is as sources() gives it."""
+    may = allowed(TABLE if table is None else table)
+    folders = list(may)
+    for folder, targets in may.items():
+        for target in sorted(targets):
+            if target not in may:
+                yield f"the table's row of {folder} lists {target}, which has no row"
+            elif folders.index(target) >= folders.index(folder):
+                yield f"the table's row of {folder} lists {target}, which stands later: a circle, or a row out of order"
+    used = {os.path.dirname(path) for path in files}
+    for folder in sorted(used - set(may)):
+        yield f"{folder} is not in the table of tests/structure/layers.py"
+    for folder in sorted(set(may) - used):
+        yield f"{folder} stands in the table and has no source"
+    for path, included in files.items():
+        here = os.path.dirname(path)
+        for target in included:
+            there = os.path.dirname(target)
+            if target in ANYWHERE or there == here or here not in may:
+                continue
+            if here in FOREIGN.get(there, ()):
+                continue
+            if there not in may[here]:
+                yield f"{path} must not include {target}"
+
+
+def broken_on_purpose(files):
+    """(what was broken, files, table): every rule broken once, in each folder; each must give a problem."""
+    may = allowed(TABLE)
+    folders = list(may)
+    for folder in folders:
+        wrong = next((f for f in reversed(folders) if f != folder and f not in may[folder]), None)
+        path = next(p for p in files if os.path.dirname(p) == folder)
+        if wrong:
+            yield f"{path} includes {wrong}", {**files, path: files[path] + [wrong + "/any.h"]}, TABLE
+        yield f"{path} includes a folder that is not there", {**files, path: files[path] + [folder + "/nowhere/any.h"]}, TABLE
+    for top in TOPS:
+        yield f"{top} has a folder without a row", {**files, f"{top}/unlisted/any.cpp": []}, TABLE
+    names = list(TABLE)
+    yield "a circle in the table", files, {**TABLE, names[0]: names[-1]}
+
+
+def rendered():
+    lines = [BEGIN, "| folder | may include |", "|---|---|"]
+    for name, row in TABLE.items():
+        lines.append(f"| `{name}` | {' '.join(f'`{n}`' for n in row.split()) or '(nothing)'} |")
+    return "\n".join(lines + [END])
+
+
+def page_says_so():
+    with open(PAGE) as f:
+        return rendered() in f.read()
+
+
+def write():
+    with open(PAGE) as f:
+        text = f.read()
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    text = re.sub(re.escape(BEGIN) + r".*?" + re.escape(END), lambda _: rendered(), text, flags=re.S)
+    with open(PAGE, "w") as f:
+        f.write(text)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        write()
+    for problem in problems(sources()):
+        print(problem)
