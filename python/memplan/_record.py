@@ -10,7 +10,7 @@ import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import Error, InputError, UsageError
-from ._recording import archive, device, hollow, lines, program
+from ._recording import archive, device, hollow, program
 
 SETUPS: Tuple[Dict[str, Any], ...] = (dict(), dict(precision="amp-bf16"), dict(mode="inference"), dict(mode="inference", precision="amp-bf16"))
 # What stands in a recording must not depend on whether a card is full.
@@ -160,6 +160,8 @@ def export(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
                          "MEMPLAN_EMULATED_GPU names a library that lies elsewhere")
     import torch
 
+    if not callable(module):
+        raise TypeError(f"a torch.nn.Module or a function that makes one is needed, not {type(module).__name__}")
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     spec, flat, leaves, axes, names, size = _leaves(args, dict(kwargs or {}), batch)
     sizes = _sizes(size, batches, axes)

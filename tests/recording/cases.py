@@ -37,7 +37,7 @@ def estimate(program, path, *flags):
     document = json.loads(done.stdout)
     if "error" in document:
         return None, document["error"]
-    return [[s["peak"][f"{k}_bytes"] if f"{k}_bytes" in s["peak"] else s["peak"][k] for k in COUNTERS] for s in document["steps"] if s["step"] > 0], document
+    return [[s["peak"][f"{k}_bytes"] for k in COUNTERS] for s in document["steps"] if s["step"] > 0], document
 
 
 def row_of(name, setup, batch, ours, theirs):

@@ -1,7 +1,6 @@
 // The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
 
 #include "estimators/frontends/recording/steps.h"
-#include "estimators/runtime/torch/step/steps.h"
 
 #include <fmt/format.h>
 
@@ -23,6 +22,7 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/runtime/torch/step/scaler.h"
+#include "estimators/runtime/torch/step/steps.h"
 #include "estimators/transforms/parallel.h"
 
 namespace memplan {
