@@ -190,6 +190,12 @@ Tape tape_of(const std::shared_ptr<const Recording>& recording, std::int64_t bat
   return tape;
 }
 
+std::optional<std::int64_t> open_batch(const Recording& recording, const TrainingSetup& setup) {
+  const Run& run = recording.runs[run_of(recording, setup)];
+  const bool any = !recording.batches.empty() && run.programs.size() == 1 && run.programs.front().batches.size() >= 3;
+  return any ? std::optional(recording.batches.front()) : std::nullopt;
+}
+
 Schedule schedule_of(const Steps& steps, const TrainingSetup& setup, const Device& device) {
   const Recording& recording = *steps.recording;
   if (run_of(recording, setup) != steps.run)
