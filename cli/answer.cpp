@@ -16,7 +16,7 @@ constexpr const char* default_device = "h100-80gb";
 
 std::vector<BoundDim> bound_dims(const Model& model, const TrainingSetup& setup) {
   std::vector<BoundDim> out;
-  std::vector<Note> notes;
+  Notes notes;
   const auto symbols = onnx_format::bind_dims(model, setup, notes);
   for (const auto& dim : onnx_format::open_dims(model.graphs.front())) {
     const auto size = symbols.find(dim.name);

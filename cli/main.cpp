@@ -12,6 +12,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/spelling.h"
 
 namespace memplan::cli {
 namespace {
@@ -88,7 +89,7 @@ const char* general_advice(ErrorKind kind) {
 }
 
 int report_failure(const Error& failure, const Options& options) {
-  Error error = with_given_flags(failure, options);
+  Error error = with_given_flags(spelled_for_caller(failure), options);
   if (error.hint.empty()) error.hint = general_advice(error.kind);
   const int code = exit_code_of(error.kind);
   if (options.format == Format::json) {

@@ -317,6 +317,7 @@ Options make_options(const Parsed& parsed) {
   o.effective = parsed.has("effective");
   o.exit_zero = parsed.has("exit-zero");
   o.program = parsed.has("program");
+  o.evidence = parsed.has("evidence");
   o.unsupported = parsed.has("unsupported");
   o.allow = split_commas(all("allow"));
   o.keep = split_commas(all("keep"));

@@ -82,7 +82,7 @@ struct Options {
   bool force = false, effective = false;
   bool exit_zero = false;
   bool timeline = false;  ///< every event of the run, also where the format does not need it
-  bool program = false, unsupported = false;
+  bool program = false, evidence = false, unsupported = false;
   std::string tensor, module;
   std::vector<std::string> allow, keep;  ///< names of knobs (suggest)
   bool keep_samples = true, emit_flags = false;

@@ -6,6 +6,7 @@
 
 #include "cli/values.h"
 #include "estimators/base/text.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -68,14 +69,9 @@ void parse_checkpoint(const Parsed& parsed, TrainingSetup& s) {
 
 void parse_offload(const Parsed& parsed, TrainingSetup& s) {
   for (const std::string& word : words_of(parsed, "offload")) {
-    if (word == "activations")
-      s.offload.activations = true;
-    else if (word == "optimizer")
-      s.offload.optimizer = true;
-    else if (word == "parameters")
-      s.offload.parameters = true;
-    else
-      bad_strategy("offload", word, "use activations, optimizer or parameters");
+    const auto member = value_in(offload_names, word);
+    if (!member) bad_strategy("offload", word, "use activations, optimizer or parameters");
+    s.offload.*(*member) = true;
   }
 }
 
@@ -114,14 +110,8 @@ void parse_kv_cache(const Parsed& parsed, TrainingSetup& s) {
       cache.length = parse_count(value, "--kv-cache length");
     else if (key == "block")
       cache.block = parse_count(value, "--kv-cache block");
-    else if (key == "dtype" && value == "fp32")
-      cache.dtype = DType::float32;
-    else if (key == "dtype" && value == "fp16")
-      cache.dtype = DType::float16;
-    else if (key == "dtype" && value == "bf16")
-      cache.dtype = DType::bfloat16;
-    else if (key == "dtype" && value == "fp8")
-      cache.dtype = DType::float8_e4m3fn;
+    else if (const auto dtype = value_in(kv_dtype_names, value); key == "dtype" && dtype)
+      cache.dtype = *dtype;
     else
       bad_strategy("kv-cache", word,
                    "write --kv-cache sequences=8,length=4096 and, if wanted, dtype=bf16|fp16|fp32|fp8 and block=16");
@@ -143,9 +133,8 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
   };
   if (!s.checkpoint_save.empty()) words.push_back("checkpoint-save " + joined(s.checkpoint_save, ","));
   std::vector<std::string> offload;
-  if (s.offload.activations) offload.push_back("activations");
-  if (s.offload.optimizer) offload.push_back("optimizer");
-  if (s.offload.parameters) offload.push_back("parameters");
+  for (const auto& [name, member, also] : offload_names)
+    if (s.offload.*member) offload.push_back(name);
   if (!offload.empty()) words.push_back("offload " + joined(offload, ","));
   if (s.lora) {
     std::string text = fmt::format("{} r={}", s.lora->quantized ? "qlora" : "lora", s.lora->rank);

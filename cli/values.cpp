@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "estimators/base/text.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -22,11 +24,10 @@ namespace {
 }
 
 template <class T, std::size_t N>
-T choose(std::string_view text, std::string_view flag, const std::array<std::pair<std::string_view, T>, N>& table) {
-  for (const auto& [name, value] : table)
-    if (name == text) return value;
+T choose(std::string_view text, std::string_view flag, const std::array<Named<T>, N>& table) {
+  if (const auto value = value_in(table, text)) return *value;
   std::string names;
-  for (const auto& [name, value] : table) names += (names.empty() ? "" : ", ") + std::string(name);
+  for (const Named<T>& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
   bad(flag, text, "use one of " + names);
 }
 
@@ -182,6 +183,7 @@ double parse_number(std::string_view text, std::string_view flag) {
 
 AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   AllocatorSetup setup;
+  Bytes large_segment(profile_named(RuntimeSetup{}.version).allocator.large_segment);
   auto mib = [&](std::string_view key, std::string_view value) {
     std::int64_t n = 0;
     if (!read_integer(value, n) || n < 0) bad(flag, value, fmt::format("{} takes a whole number of MiB", key));
@@ -197,9 +199,9 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   // The other limits refer to the size of a large segment, wherever in the list it stands.
   for (std::string_view item : items)
     if (trim(item).starts_with("large_segment_size_mb:")) {
-      setup.large_segment =
+      setup.large_segment = large_segment =
           mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
-      if (setup.large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
+      if (large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
     }
   for (std::string_view raw : items) {
     const std::string_view item = trim(raw);
@@ -216,13 +218,13 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
       setup.expandable_segments = value == "True";
     } else if (key == "max_split_size_mb") {
       setup.max_split_size = mib(key, value);
-      if (*setup.max_split_size < setup.large_segment)
-        bad(flag, item, fmt::format("PyTorch wants max_split_size_mb of at least {}", setup.large_segment.count >> 20));
+      if (*setup.max_split_size < large_segment)
+        bad(flag, item, fmt::format("PyTorch wants max_split_size_mb of at least {}", large_segment.count >> 20));
     } else if (key == "max_non_split_rounding_mb") {
       setup.max_non_split_rounding = mib(key, value);
-      if (*setup.max_non_split_rounding < setup.large_segment)
+      if (*setup.max_non_split_rounding < large_segment)
         bad(flag, item,
-            fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", setup.large_segment.count >> 20));
+            fmt::format("PyTorch wants max_non_split_rounding_mb of at least {}", large_segment.count >> 20));
     } else if (key == "garbage_collection_threshold") {
       setup.garbage_collection_threshold = fraction(key, value, false);
     } else if (key == "per_process_memory_fraction") {
@@ -243,123 +245,46 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   return setup;
 }
 
-bool parse_yes_no(std::string_view text, std::string_view flag) {
-  return choose(text, flag, std::array<std::pair<std::string_view, bool>, 2>{{{"yes", true}, {"no", false}}});
-}
+bool parse_yes_no(std::string_view text, std::string_view flag) { return choose(text, flag, yes_no_names); }
 
-std::string parse_framework(std::string_view text) {
-  return std::string(
-      choose(text, "--for",
-             std::array<std::pair<std::string_view, std::string_view>, 7>{{{"pytorch", "pytorch"},
-                                                                           {"hf", "hf"},
-                                                                           {"accelerate", "accelerate"},
-                                                                           {"deepspeed", "deepspeed"},
-                                                                           {"megatron", "megatron"},
-                                                                           {"torchtitan", "torchtitan"},
-                                                                           {"lightning", "lightning"}}}));
-}
+std::string parse_framework(std::string_view text) { return choose(text, "--for", framework_names); }
 
-Mode parse_mode(std::string_view text) {
-  return choose(text, "--mode",
-                std::array<std::pair<std::string_view, Mode>, 4>{{{"training", Mode::training},
-                                                                  {"inference", Mode::inference},
-                                                                  {"train", Mode::training},
-                                                                  {"infer", Mode::inference}}});
-}
+Mode parse_mode(std::string_view text) { return choose(text, "--mode", mode_names); }
 
 Precision parse_precision(std::string_view text, Fp8& fp8) {
-  const auto [precision, eight] = choose(text, "--precision",
-                                         std::array<std::pair<std::string_view, std::pair<Precision, Fp8>>, 7>{
-                                             {{"fp32", {Precision::fp32, Fp8::none}},
-                                              {"amp-bf16", {Precision::amp_bf16, Fp8::none}},
-                                              {"amp-fp16", {Precision::amp_fp16, Fp8::none}},
-                                              {"bf16", {Precision::bf16, Fp8::none}},
-                                              {"fp16", {Precision::fp16, Fp8::none}},
-                                              {"fp8", {Precision::bf16, Fp8::cached}},
-                                              {"fp8-weights", {Precision::bf16, Fp8::primary}}}});
-  fp8 = eight;
-  return precision;
+  const PrecisionChoice chosen = choose(text, "--precision", precision_names);
+  fp8 = chosen.fp8;
+  return chosen.precision;
 }
 
 OptimizerSetup parse_optimizer(std::string_view text) {
+  const OptimizerChoice chosen = choose(text, "--optimizer", optimizer_names);
   OptimizerSetup setup;
-  const bool momentum = text == "sgd-momentum", amsgrad = text == "adamw-amsgrad";
-  setup.amsgrad = amsgrad;
-  setup.kind =
-      choose(momentum  ? "sgd"
-             : amsgrad ? "adamw"
-                       : text,
-             "--optimizer",
-             std::array<std::pair<std::string_view, OptimizerKind>, 11>{{{"adamw", OptimizerKind::adamw},
-                                                                         {"adam", OptimizerKind::adam},
-                                                                         {"sgd", OptimizerKind::sgd},
-                                                                         {"sgd-momentum", OptimizerKind::sgd},
-                                                                         {"adagrad", OptimizerKind::adagrad},
-                                                                         {"rmsprop", OptimizerKind::rmsprop},
-                                                                         {"adafactor", OptimizerKind::adafactor},
-                                                                         {"lion", OptimizerKind::lion},
-                                                                         {"adamw8bit", OptimizerKind::adamw8bit},
-                                                                         {"muon", OptimizerKind::muon},
-                                                                         {"none", OptimizerKind::none}}});
-  if (momentum) setup.momentum = 0.9;
+  setup.kind = chosen.kind;
+  setup.amsgrad = chosen.amsgrad;
+  if (chosen.momentum) setup.momentum = 0.9;
   // torch.optim's defaults: AdamW decays, the others do not.
   if (setup.kind != OptimizerKind::adamw && setup.kind != OptimizerKind::adamw8bit) setup.weight_decay = 0;
   return setup;
 }
 
 OptimizerImpl parse_optimizer_impl(std::string_view text) {
-  return choose(text, "--optimizer-impl",
-                std::array<std::pair<std::string_view, OptimizerImpl>, 4>{{{"auto", OptimizerImpl::automatic},
-                                                                           {"foreach", OptimizerImpl::foreach},
-                                                                           {"fused", OptimizerImpl::fused},
-                                                                           {"loop", OptimizerImpl::loop}}});
+  return choose(text, "--optimizer-impl", optimizer_impl_names);
 }
 
-Loss parse_loss(std::string_view text) {
-  return choose(
-      text, "--loss",
-      std::array<std::pair<std::string_view, Loss>, 4>{
-          {{"auto", Loss::automatic}, {"cross-entropy", Loss::cross_entropy}, {"mse", Loss::mse}, {"sum", Loss::sum}}});
-}
+Loss parse_loss(std::string_view text) { return choose(text, "--loss", loss_names); }
 
-AttentionBackend parse_attention(std::string_view text) {
-  return choose(
-      text, "--attention",
-      std::array<std::pair<std::string_view, AttentionBackend>, 5>{{{"auto", AttentionBackend::automatic},
-                                                                    {"math", AttentionBackend::math},
-                                                                    {"flash", AttentionBackend::flash},
-                                                                    {"efficient", AttentionBackend::efficient},
-                                                                    {"cudnn", AttentionBackend::cudnn}}});
-}
+AttentionBackend parse_attention(std::string_view text) { return choose(text, "--attention", attention_names); }
 
-ZeroGrad parse_zero_grad(std::string_view text) {
-  return choose(
-      text, "--zero-grad",
-      std::array<std::pair<std::string_view, ZeroGrad>, 3>{
-          {{"begin", ZeroGrad::begin_set_none}, {"end", ZeroGrad::end_set_none}, {"keep", ZeroGrad::begin_keep}}});
-}
+ZeroGrad parse_zero_grad(std::string_view text) { return choose(text, "--zero-grad", zero_grad_names); }
 
-Sharding parse_zero_stage(std::string_view text) {
-  return choose(text, "--zero",
-                std::array<std::pair<std::string_view, Sharding>, 3>{
-                    {{"1", Sharding::zero1}, {"2", Sharding::zero2}, {"3", Sharding::zero3}}});
-}
+Sharding parse_zero_stage(std::string_view text) { return choose(text, "--zero", zero_stage_names); }
 
-DType parse_floating(std::string_view text, std::string_view flag) {
-  return choose(text, flag,
-                std::array<std::pair<std::string_view, DType>, 3>{
-                    {{"bf16", DType::bfloat16}, {"fp16", DType::float16}, {"fp32", DType::float32}}});
-}
+DType parse_floating(std::string_view text, std::string_view flag) { return choose(text, flag, floating_names); }
 
 void parse_pipeline_schedule(std::string_view text, ParallelSetup& setup) {
   const std::size_t colon = std::min(text.find(':'), text.size());
-  setup.schedule = choose(
-      text.substr(0, colon), "--pp-schedule",
-      std::array<std::pair<std::string_view, PipelineSchedule>, 5>{{{"gpipe", PipelineSchedule::gpipe},
-                                                                    {"1f1b", PipelineSchedule::one_f_one_b},
-                                                                    {"interleaved", PipelineSchedule::interleaved},
-                                                                    {"zero-bubble", PipelineSchedule::zero_bubble},
-                                                                    {"zbv", PipelineSchedule::zbv}}});
+  setup.schedule = choose(text.substr(0, colon), "--pp-schedule", pipeline_schedule_names);
   if (setup.schedule == PipelineSchedule::interleaved || setup.schedule == PipelineSchedule::zbv)
     setup.virtual_stages = 2;
   if (colon < text.size()) setup.virtual_stages = parse_count(text.substr(colon + 1), "--pp-schedule");

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "estimators/base/names.h"
 #include "estimators/graph/given_input.h"
 #include "estimators/setup/setup.h"
 
@@ -22,6 +23,14 @@ GivenInput parse_input(std::string_view text, std::string_view flag);
 
 /// PYTORCH_ALLOC_CONF, with PyTorch's own limits (c10/core/AllocatorConfig.cpp of 2.11).
 AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag);
+
+/// Of --for: what settings can be pasted into.
+inline constexpr std::array framework_names{
+    Named<const char*>{"pytorch", "pytorch"},       Named<const char*>{"hf", "hf"},
+    Named<const char*>{"accelerate", "accelerate"}, Named<const char*>{"deepspeed", "deepspeed"},
+    Named<const char*>{"megatron", "megatron"},     Named<const char*>{"torchtitan", "torchtitan"},
+    Named<const char*>{"lightning", "lightning"},
+};
 
 bool parse_yes_no(std::string_view text, std::string_view flag);
 /// A name of --for.

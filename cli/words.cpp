@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/spelling.h"
 
 namespace memplan::cli {
 
@@ -42,7 +43,7 @@ bool replaces(const std::string& now, const std::string& earlier) {
 }  // namespace
 
 std::string merged_words(std::string_view words, std::string_view change) {
-  std::vector<Word> all = split(words), changes = split(change);
+  std::vector<Word> all = split(words), changes = split(as_flags(change));
   if (std::any_of(changes.begin(), changes.end(), [](const Word& w) { return w.name == "--gpus"; }))
     std::erase_if(all, [](const Word& w) { return is_parallel_flag(w.name); });
   for (Word& w : changes) {

@@ -35,17 +35,18 @@ Result<Tape> lower(const Model& model, const TrainingSetup& setup);
 /// torch.export would have recorded. Failure(input) where only data decide what it does.
 struct Unrolled {
   std::shared_ptr<const torch_export::Program> program;
-  std::vector<Note> notes;
+  Notes notes;
 };
 Result<Unrolled> unroll_script(const Model& model, const std::map<std::string, std::int64_t, std::less<>>& dims,
                                const TrainingSetup& setup);
 
-/// Runs `setup.steps` steps of the reference program (docs/reference-program.md) on paper: forward, loss,
-/// backward in the engine's order, clipping, optimizer. The events are what PyTorch would ask its allocator for.
+/// Runs `setup.steps` steps of the reference program (docs/reference-program.md) on paper, as the setup's runtime does
+/// (runtime/runtime.h): forward, loss, backward in the engine's order, clipping, optimizer. The events are what PyTorch
+/// would ask its allocator for.
 Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
-/// Replays the events through a model of PyTorch's CUDA caching allocator with the device's capacity.
-Result<Timeline> replay(const Schedule& schedule, const AllocatorSetup& allocator, const Device& device);
+/// Replays the events through the runtime's allocator (PyTorch's CUDA caching allocator) with the device's capacity.
+Result<Timeline> replay(const Schedule& schedule, const TrainingSetup& setup, const Device& device);
 
 /// Peaks, parts, live tensors, range and assumptions.
 Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "estimators/graph/dims.h"
+#include "estimators/setup/field.h"
 #include "planner/fewest.h"
 
 namespace memplan {
@@ -39,9 +40,9 @@ void set_batch(const Model& model, TrainingSetup& s, std::int64_t batch) {
   s.batch = batch;
 }
 
-Bytes part(const Estimate& e, const std::string& category) {
+Bytes bytes_of(const Estimate& e, Part part) {
   for (const CategoryPart& p : e.parts)
-    if (p.category == category) return p.bytes;
+    if (p.part == part) return p.bytes;
   return {};
 }
 
@@ -49,13 +50,13 @@ void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Tr
   const std::int64_t batch = batch_of(model, s);
   if (!batch_is_open(model) || batch < 2) return;
   const std::int64_t half = batch / 2;
-  tricks.push_back({"smaller-batch", "a smaller batch", fmt::format("--batch {}", half),
+  tricks.push_back({"smaller-batch", "a smaller batch", setting(Field::batch, half),
                     fmt::format("DataLoader(dataset, batch_size={})", half),
                     "fewer samples per optimizer step: the training itself changes",
                     [&model, half](TrainingSetup& t) { set_batch(model, t, half); }});
   if (s.mode == Mode::training && batch % 2 == 0)
     tricks.push_back({"accumulation", "smaller micro-batches, accumulated",
-                      fmt::format("--batch {} --accumulate {}", half, s.accumulate * 2),
+                      fmt::format("{} {}", setting(Field::batch, half), setting(Field::accumulate, s.accumulate * 2)),
                       "for micro_batch in batch.chunk(2): (loss_fn(model(micro_batch)) / 2).backward()",
                       "the same gradients, in two passes; batch norm sees the smaller batches",
                       [&model, half](TrainingSetup& t) {
@@ -68,14 +69,15 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
   if (s.precision == Precision::fp32) {
     const bool bf16 = device.sm_major >= 8;
     tricks.push_back(
-        {"mixed-precision", "mixed precision", bf16 ? "--amp bf16" : "--amp fp16",
+        {"mixed-precision", "mixed precision",
+         bf16 ? setting(Field::autocast, "bf16") : setting(Field::autocast, "fp16"),
          bf16 ? "with torch.autocast(\"cuda\", dtype=torch.bfloat16): loss = loss_fn(model(x), y)"
               : "with torch.autocast(\"cuda\", dtype=torch.float16): …; scaler = torch.amp.GradScaler(\"cuda\")",
          "halves activations, not weights, gradients or optimizer state; faster on tensor cores",
          [bf16](TrainingSetup& t) { t.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16; }});
   }
   if (s.precision == Precision::bf16 && s.fp8 == Fp8::none && !s.lora && !s.offload.any())
-    tricks.push_back({"fp8", "linears in 8 bits", "--precision fp8",
+    tricks.push_back({"fp8", "linears in 8 bits", setting(Field::precision, "fp8"),
                       "with transformer_engine.pytorch.fp8_autocast(enabled=True): loss = loss_fn(model(x), y)   # "
                       "nn.Linear replaced by te.Linear",
                       "for speed: copies of the weights in 8 bits (two where the card multiplies in one layout only) "
@@ -85,43 +87,44 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
   if (s.mode != Mode::training) return;
   if (s.checkpoint.empty())
     tricks.push_back(
-        {"checkpointing", "activation checkpointing of the repeated blocks", "--checkpoint blocks",
+        {"checkpointing", "activation checkpointing of the repeated blocks", setting(Field::checkpoint, "blocks"),
          "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
          "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
   const OptimizerKind k = s.optimizer.kind;
   if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && s.optimizer.impl != OptimizerImpl::fused)
-    tricks.push_back({"fused-optimizer", "the fused optimizer", "--optimizer-impl fused",
+    tricks.push_back({"fused-optimizer", "the fused optimizer", setting(Field::optimizer_impl, "fused"),
                       "torch.optim.AdamW(model.parameters(), fused=True)",
                       "no temporaries as large as the parameters in optimizer.step()",
                       [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
   if (k == OptimizerKind::adamw)
-    tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", "--optimizer adamw8bit",
+    tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", setting(Field::optimizer, "adamw8bit"),
                       "bitsandbytes.optim.AdamW8bit(model.parameters())", "numerics of the optimizer change a little",
                       [](TrainingSetup& t) {
                         t.optimizer.kind = OptimizerKind::adamw8bit;
                         t.optimizer.impl = OptimizerImpl::automatic;
                       }});
   if (s.zero_grad == ZeroGrad::begin_keep)
-    tricks.push_back({"set-to-none", "gradients set to None", "--zero-grad begin",
+    tricks.push_back({"set-to-none", "gradients set to None", setting(Field::zero_grad, "begin"),
                       "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
                       [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }});
   if (!s.keep_loss_history)
-    tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))", "--loss-history",
-                      "losses.append(loss.item())", "a kept loss keeps its graph, step after step",
+    tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))",
+                      setting(Field::keep_loss_history), "losses.append(loss.item())",
+                      "a kept loss keeps its graph, step after step",
                       [](TrainingSetup& t) { t.keep_loss_history = true; }});
   if ((k == OptimizerKind::adamw || k == OptimizerKind::adam) && !s.offload.any())
-    tricks.push_back({"offload", "optimizer state in host memory", "--offload optimizer",
+    tricks.push_back({"offload", "optimizer state in host memory", setting(Field::offload, "optimizer"),
                       "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
                       "gradients and weights cross the bus every step",
                       [](TrainingSetup& t) { t.offload.optimizer = true; }});
   if (!s.lora)
-    tricks.push_back({"lora", "low-rank adapters on frozen weights", "--lora r=16",
+    tricks.push_back({"lora", "low-rank adapters on frozen weights", setting(Field::lora, "r=16"),
                       "model = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules=\"all-linear\"))",
                       "another training: only the adapters learn", [](TrainingSetup& t) {
                         t.lora = LoraSetup{};
                         t.lora->rank = 16;
                       }});
-  tricks.push_back({"no-grad", "no gradients where none are needed", "--mode inference",
+  tricks.push_back({"no-grad", "no gradients where none are needed", setting(Field::mode, "inference"),
                     "with torch.no_grad(): output = model(x)",
                     "for evaluation between steps: what it saves there, not in training",
                     [](TrainingSetup& t) { t.mode = Mode::inference; }});
@@ -139,7 +142,8 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
   shared.parallel.gpus = 2;
   shared.parallel.sharding = Sharding::fsdp;
   shared.parallel = resolve(shared.parallel);
-  std::string flags = "--gpus 2 --fsdp", title = "two GPUs that share weights, gradients and optimizer state (FSDP2)";
+  std::string flags = setting(Field::gpus, "2") + " " + setting(Field::fsdp),
+              title = "two GPUs that share weights, gradients and optimizer state (FSDP2)";
   if (judge(known, device, margin(device)).verdict != Verdict::fits)
     if (const std::optional<FewestGpus> few = fewest_gpus(model, s, device, margin, false)) {
       shared = few->setup;
@@ -155,7 +159,8 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
   tensor.sequence_parallel = true;
   tensor = resolve(tensor);
   tricks.push_back(
-      {"model-parallel", "two GPUs that divide every block (tensor parallel)", "--gpus 2 --tp 2 --sp",
+      {"model-parallel", "two GPUs that divide every block (tensor parallel)",
+       setting(Field::gpus, "2") + " " + setting(Field::tensor_parallel, "2") + " " + setting(Field::sequence_parallel),
        "parallelize_module(model, mesh, {\"….q_proj\": ColwiseParallel(), \"….o_proj\": RowwiseParallel()})",
        "weights and most activations are divided; wants fast links",
        [tensor](TrainingSetup& t) { t.parallel = tensor; }});
@@ -170,12 +175,12 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
   add_training_tricks(setup, device, tricks);
   add_parallel_tricks(model, setup, device, margin, known, tricks);
   if (!setup.allocator.expandable_segments)
-    tricks.push_back({"fragmentation", "expandable segments", "--alloc-conf expandable_segments:True",
+    tricks.push_back({"fragmentation", "expandable segments", setting(Field::allocator, "expandable_segments:True"),
                       "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
                       fmt::format("{} of the peak are cached by the allocator and not in use; torch.cuda.empty_cache() "
                                   "gives back only what is free at that moment, "
                                   "and the next step takes it again",
-                                  to_human(part(known, "cached"))),
+                                  to_human(bytes_of(known, Part::cached))),
                       [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
   tricks.push_back({"monitoring", "watching what is used", "",
                     "torch.cuda.reset_peak_memory_stats(); …; print(torch.cuda.max_memory_allocated(), "

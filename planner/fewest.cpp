@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "estimators/base/take.h"
+#include "estimators/setup/field.h"
 #include "planner/parallel_space.h"
 #include "planner/rank_forecast.h"
 
@@ -36,7 +37,7 @@ struct Step {
 std::vector<Step> steps_of(const TrainingSetup& setup) {
   std::vector<Step> steps{{"", setup}};
   if (setup.checkpoint.empty() && !setup.checkpoint_optimal) {
-    steps.push_back({" --checkpoint blocks", setup});
+    steps.push_back({" " + setting(Field::checkpoint, "blocks"), setup});
     steps.back().setup.checkpoint = {"blocks"};
   }
   if (setup.precision == Precision::fp32) {

@@ -10,7 +10,7 @@ namespace memplan {
 
 struct FewestGpus {
   std::int64_t gpus = 0;
-  std::string flags;  ///< "--gpus 8 --fsdp --checkpoint blocks"
+  std::string flags;  ///< settings (setup/field.h) of GPUs, FSDP, checkpoints
   TrainingSetup setup;
   Bytes peak;  ///< process bytes of the heaviest rank, estimated
 };

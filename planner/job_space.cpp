@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "estimators/setup/field.h"
 #include "estimators/transforms/pipeline.h"
 #include "planner/rank_forecast.h"
 
@@ -97,13 +98,12 @@ std::string JobSpace::flags_of_place(const Place& p) const {
     if (!more.empty()) flags += (flags.empty() ? "" : " ") + more;
   };
   const bool pipeline = parallel.options[p.option].setup.pipeline > 1, had_pipeline = present.parallel.pipeline > 1;
-  if (p.batch != batch) append(fmt::format("--batch {}", p.batch));
+  if (p.batch != batch) append(setting(Field::batch, p.batch));
   append(parallel.options[p.option].flags);
-  if (pipeline && (p.option > 0 || p.micro_batches != micro))
-    append(fmt::format("--micro-batches {}", p.micro_batches));
+  if (pipeline && (p.option > 0 || p.micro_batches != micro)) append(setting(Field::micro_batches, p.micro_batches));
   const std::int64_t accumulate = pipeline ? 1 : p.micro_batches;
   if (accumulate != present.accumulate || (!pipeline && had_pipeline && accumulate > 1))
-    append(fmt::format("--accumulate {}", accumulate));
+    append(setting(Field::accumulate, accumulate));
   append(choices[p.choice].flags);
   return flags;
 }

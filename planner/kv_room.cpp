@@ -6,6 +6,7 @@
 #include "estimators/frontends/lower.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -13,7 +14,7 @@ KvBudget kv_budget(const Estimate& forward, Bytes total, Bytes margin) {
   KvBudget b;
   b.limit = total - margin;
   for (const CategoryPart& p : forward.parts)
-    if (p.category == name_of(Category::parameter) || p.category == name_of(Category::buffer)) b.weights += p.bytes;
+    if (p.part == Part::parameters || p.part == Part::buffers) b.weights += p.bytes;
   b.activations = forward.peak.allocated - b.weights;
   b.other = forward.peak.process - forward.peak.reserved;
   b.left = b.limit - b.weights - b.activations - b.other;
@@ -35,7 +36,7 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   try {
     probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { layers = kv_layers(tape, env); });
   } catch (const Failure& failure) {
-    if (failure.error().where == "--kv-cache") return std::nullopt;
+    if (failure.error().where == setting(Field::kv_cache)) return std::nullopt;
     throw;
   }
   LargestKvCache out;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "estimators/setup/field.h"
+
 namespace memplan {
 
 namespace {
@@ -23,7 +25,7 @@ struct Degrees {
 };
 
 /// Degrees that fail are left out; the smallest that does says why. What a degree divides, its divisors divide as well.
-std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, const char* flag,
+std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, Field field,
                                    const std::function<std::optional<std::string>(std::int64_t)>& refusal,
                                    ParallelChoices& out) {
   std::vector<std::int64_t> all = degrees(gpus, most), good;
@@ -32,7 +34,7 @@ std::vector<std::int64_t> possible(std::int64_t gpus, std::int64_t most, const c
     const bool divides = *d == 1 || std::any_of(good.begin(), good.end(), [&](std::int64_t g) { return g % *d == 0; });
     const std::optional<std::string> refused = divides ? std::nullopt : refusal(*d);
     if (refused)
-      why = Unavailable{fmt::format("{} {}", flag, *d), *refused};
+      why = Unavailable{setting(field, *d), *refused};
     else
       good.push_back(*d);
   }
@@ -133,7 +135,7 @@ class Enumeration {
       ParallelOption o{*done, flags_of(*done), converts, true};
       const bool zero = is_zero(p.sharding);
       if (zero && present_.precision != Precision::bf16 && present_.precision != Precision::fp16)
-        o.flags += " --precision bf16";
+        o.flags += " " + setting(Field::precision, "bf16");
       o.accumulates = !zero;
       if (seen_.insert(o.flags).second) out_.options.push_back(std::move(o));
     }
@@ -150,30 +152,32 @@ class Enumeration {
 }  // namespace
 
 std::string flags_of(const ParallelSetup& p) {
-  std::string flags = fmt::format("--gpus {}", p.gpus);
-  if (p.gradient_as_bucket_view) flags += " --bucket-view";
-  if (p.bucket_cap_mib != 25) flags += fmt::format(" --bucket-cap {}", p.bucket_cap_mib);
-  if (p.sharding == Sharding::fsdp) flags += p.shard_size > 0 ? fmt::format(" --hsdp {}", p.shard_size) : " --fsdp";
-  if (is_zero(p.sharding)) flags += fmt::format(" --zero {}", zero_stage(p.sharding));
-  if (p.overlap_communication) flags += fmt::format(" --overlap-comm {}", *p.overlap_communication ? "yes" : "no");
-  if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += fmt::format(" --reduce-bucket {}", p.reduce_bucket);
-  if (p.sharding == Sharding::megatron) flags += " --megatron";
-  if (p.sharding == Sharding::megatron_dist) flags += " --dist-opt";
-  if (!p.reshard_after_forward) flags += " --no-reshard";
+  std::string flags = setting(Field::gpus, p.gpus);
+  if (p.gradient_as_bucket_view) flags += " " + setting(Field::gradient_as_bucket_view);
+  if (p.bucket_cap_mib != 25) flags += " " + setting(Field::bucket_cap, p.bucket_cap_mib);
+  if (p.sharding == Sharding::fsdp)
+    flags += p.shard_size > 0 ? " " + setting(Field::shard_size, p.shard_size) : " " + setting(Field::fsdp);
+  if (is_zero(p.sharding)) flags += " " + setting(Field::zero, zero_stage(p.sharding));
+  if (p.overlap_communication)
+    flags += " " + setting(Field::overlap_communication, *p.overlap_communication ? "yes" : "no");
+  if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += " " + setting(Field::reduce_bucket, p.reduce_bucket);
+  if (p.sharding == Sharding::megatron) flags += " " + setting(Field::megatron);
+  if (p.sharding == Sharding::megatron_dist) flags += " " + setting(Field::distributed_optimizer);
+  if (!p.reshard_after_forward) flags += " " + setting(Field::keep_gathered);
   const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
-  if (p.param_dtype) flags += fmt::format(" --fsdp-dtype {}", dtype(*p.param_dtype));
-  if (p.reduce_dtype) flags += fmt::format(" --reduce-dtype {}", dtype(*p.reduce_dtype));
-  if (p.tensor > 1) flags += fmt::format(" --tp {}", p.tensor);
-  if (p.sequence_parallel) flags += " --sp";
-  if (p.pipeline > 1) flags += fmt::format(" --pp {}", p.pipeline);
+  if (p.param_dtype) flags += " " + setting(Field::param_dtype, dtype(*p.param_dtype));
+  if (p.reduce_dtype) flags += " " + setting(Field::reduce_dtype, dtype(*p.reduce_dtype));
+  if (p.tensor > 1) flags += " " + setting(Field::tensor_parallel, p.tensor);
+  if (p.sequence_parallel) flags += " " + setting(Field::sequence_parallel);
+  if (p.pipeline > 1) flags += " " + setting(Field::pipeline_parallel, p.pipeline);
   if (p.pipeline > 1 && p.schedule != PipelineSchedule::one_f_one_b) {
-    flags += fmt::format(" --pp-schedule {}", name_of(p.schedule));
+    flags += " " + setting(Field::pipeline_schedule, name_of(p.schedule));
     // zbv says by its name how many chunks there are.
     if (p.virtual_stages > 1 && p.schedule != PipelineSchedule::zbv) flags += fmt::format(":{}", p.virtual_stages);
   }
-  if (!p.split.empty()) flags += fmt::format(" --pp-split {}", fmt::join(p.split, ","));
-  if (p.context > 1) flags += fmt::format(" --cp {}", p.context);
-  if (p.expert > 1) flags += fmt::format(" --ep {}", p.expert);
+  if (!p.split.empty()) flags += " " + setting(Field::pipeline_split, fmt::format("{}", fmt::join(p.split, ",")));
+  if (p.context > 1) flags += " " + setting(Field::context_parallel, p.context);
+  if (p.expert > 1) flags += " " + setting(Field::expert_parallel, p.expert);
   return flags;
 }
 
@@ -187,11 +191,11 @@ ParallelChoices parallel_choices(const TrainingSetup& present, const ParallelLim
   if (gpus < 2 || !knobs.has(Knob::parallel)) return out;
   Degrees d;
   d.tensor = possible(
-      gpus, limits.per_node, "--tp", [&](std::int64_t n) { return limits.refusal(n, 1, 1); }, out);
+      gpus, limits.per_node, Field::tensor_parallel, [&](std::int64_t n) { return limits.refusal(n, 1, 1); }, out);
   d.context = possible(
-      gpus, 8, "--cp", [&](std::int64_t n) { return limits.refusal(1, n, 1); }, out);
+      gpus, 8, Field::context_parallel, [&](std::int64_t n) { return limits.refusal(1, n, 1); }, out);
   d.expert = possible(
-      gpus, 64, "--ep", [&](std::int64_t n) { return limits.refusal(1, 1, n); }, out);
+      gpus, 64, Field::expert_parallel, [&](std::int64_t n) { return limits.refusal(1, 1, n); }, out);
   Enumeration(present, limits, knobs, out).run(d);
   return out;
 }

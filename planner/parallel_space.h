@@ -11,9 +11,9 @@
 namespace memplan {
 
 struct ParallelOption {
-  ParallelSetup setup;    ///< resolved, but for the micro-batches of a pipeline: they follow from the batch
-  std::string flags;      ///< "--gpus 64 --fsdp --tp 2 --sp": all of the parallelism, so that they replace earlier ones
-  bool converts = false;  ///< the model runs in bfloat16 by this option: no other precision goes with it
+  ParallelSetup setup;      ///< resolved, but for the micro-batches of a pipeline: they follow from the batch
+  std::string flags;        ///< settings (setup/field.h): all of the parallelism, so that they replace earlier ones
+  bool converts = false;    ///< the model runs in bfloat16 by this option: no other precision goes with it
   bool accumulates = true;  ///< several micro-batches per optimizer step are possible
 };
 

@@ -39,7 +39,7 @@ std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, co
   std::vector<ScaleCurve> curves;
   if (model.graphs.empty() || count == 0) return curves;
   const std::vector<OpenDim> dims = onnx_format::open_dims(model.graphs.front());
-  std::vector<Note> notes;
+  Notes notes;
   const onnx_format::Symbols bound = onnx_format::bind_dims(model, setup, notes);
   for (const auto& [name, kind] : {std::pair{"batch", &OpenDim::batch}, std::pair{"sequence", &OpenDim::sequence}}) {
     const auto dim = std::find_if(dims.begin(), dims.end(), [kind = kind](const OpenDim& d) { return d.*kind; });

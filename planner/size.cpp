@@ -8,6 +8,7 @@
 
 #include "estimators/frontends/onnx/position_table.h"
 #include "estimators/graph/dims.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -63,7 +64,7 @@ std::optional<LargestSequence> largest_sequence(const Model& model, const Traini
 Prices read_prices(const std::string& path) {
   std::ifstream file(path);
   if (!file)
-    fail(ErrorKind::usage, fmt::format("{} cannot be read", path), "--prices",
+    fail(ErrorKind::usage, fmt::format("{} cannot be read", path), setting(Field::prices),
          "give a file with lines such as h100-80gb,2.49");
   Prices prices;
   std::string line;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "estimators/graph/dims.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -25,7 +26,7 @@ void add(Space& space, Axis axis) {
 Axis allocator_axis(const TrainingSetup& s) {
   Axis axis{Knob::allocator, {present_choice()}};
   if (!s.allocator.expandable_segments)
-    axis.options.push_back({"--alloc-conf expandable_segments:True", "",
+    axis.options.push_back({setting(Field::allocator, "expandable_segments:True"), "",
                             [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
   return axis;
 }
@@ -38,11 +39,11 @@ Axis implementation_axis(const TrainingSetup& s) {
       k == OptimizerKind::sgd || k == OptimizerKind::adam || k == OptimizerKind::adamw || k == OptimizerKind::adagrad;
   const bool has_foreach = has_fused || k == OptimizerKind::rmsprop;
   if (has_fused && s.optimizer.impl != OptimizerImpl::fused)
-    axis.options.push_back(
-        {"--optimizer-impl fused", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
+    axis.options.push_back({setting(Field::optimizer_impl, "fused"), "",
+                            [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
   if (has_foreach && s.optimizer.impl != OptimizerImpl::loop)
     axis.options.push_back(
-        {"--optimizer-impl loop", "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
+        {setting(Field::optimizer_impl, "loop"), "", [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::loop; }});
   return axis;
 }
 
@@ -53,16 +54,19 @@ Axis checkpoint_axis(const Model& model, const TrainingSetup& s, Space& space) {
   blocks.checkpoint = {"blocks"};
   const Result<Tape> tape = lower(model, blocks);
   if (tape) {
-    axis.options.push_back({"--checkpoint blocks", "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
-    axis.options.push_back({"--checkpoint every:2", "", [](TrainingSetup& t) { t.checkpoint = {"every:2"}; }});
+    axis.options.push_back(
+        {setting(Field::checkpoint, "blocks"), "", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
+    axis.options.push_back(
+        {setting(Field::checkpoint, "every:2"), "", [](TrainingSetup& t) { t.checkpoint = {"every:2"}; }});
     // Selective: what is dear to compute is kept, the rest of the block runs again.
     if (s.checkpoint_save.empty())
-      axis.options.push_back({"--checkpoint blocks --checkpoint-save matmul", "", [](TrainingSetup& t) {
+      axis.options.push_back({setting(Field::checkpoint, "blocks") + " " + setting(Field::checkpoint_save, "matmul"),
+                              "", [](TrainingSetup& t) {
                                 t.checkpoint = {"blocks"};
                                 t.checkpoint_save = {"matmul"};
                               }});
   } else
-    space.unavailable.push_back({"--checkpoint blocks", tape.error().what});
+    space.unavailable.push_back({setting(Field::checkpoint, "blocks"), tape.error().what});
   return axis;
 }
 
@@ -72,32 +76,34 @@ Axis precision_axis(const TrainingSetup& s, const Device& device, const Knobs& k
   const bool bf16 = device.sm_major >= 8;
   if (is_fp32(s.precision) && knobs.has(Knob::precision)) {
     if (bf16)
-      axis.options.push_back({"--amp bf16", "products in bfloat16 (weights stay fp32)",
+      axis.options.push_back({setting(Field::autocast, "bf16"), "products in bfloat16 (weights stay fp32)",
                               [](TrainingSetup& t) { t.precision = Precision::amp_bf16; }});
     else
-      space.unavailable.push_back({"--amp bf16", fmt::format("{} has no bfloat16 units (compute capability {}.{})",
-                                                             device.key, device.sm_major, device.sm_minor)});
+      space.unavailable.push_back(
+          {setting(Field::autocast, "bf16"), fmt::format("{} has no bfloat16 units (compute capability {}.{})",
+                                                         device.key, device.sm_major, device.sm_minor)});
     // float16 needs loss scaling and gains nothing over bfloat16 where there is one.
     if (!bf16)
-      axis.options.push_back({"--amp fp16", "products in float16 with loss scaling (weights stay fp32)",
+      axis.options.push_back({setting(Field::autocast, "fp16"),
+                              "products in float16 with loss scaling (weights stay fp32)",
                               [](TrainingSetup& t) { t.precision = Precision::amp_fp16; }});
   }
   // Weights of 16 bits lose small updates in training; a forward pass only rounds them.
   const bool weights = knobs.has(Knob::weights) || (!training && knobs.has(Knob::precision));
   if (!half_weights(s.precision) && bf16 && weights)
-    axis.options.push_back({"--precision bf16",
+    axis.options.push_back({setting(Field::precision, "bf16"),
                             training ? "weights, gradients and optimizer state in bfloat16: small updates are lost"
                                      : "weights rounded to bfloat16",
                             [](TrainingSetup& t) { t.precision = Precision::bf16; }});
   if (!half_weights(s.precision) && !training && weights)
-    axis.options.push_back(
-        {"--precision fp16", "weights rounded to float16", [](TrainingSetup& t) { t.precision = Precision::fp16; }});
+    axis.options.push_back({setting(Field::precision, "fp16"), "weights rounded to float16",
+                            [](TrainingSetup& t) { t.precision = Precision::fp16; }});
   return axis;
 }
 
 Axis optimizer_axis(const TrainingSetup& s) {
   Axis axis{Knob::optimizer, {present_choice()}};
-  const auto offer = [&](OptimizerKind kind, const char* flags, const char* caution) {
+  const auto offer = [&](OptimizerKind kind, const std::string& flags, const char* caution) {
     if (s.optimizer.kind == kind) return;
     axis.options.push_back({flags, caution, [kind](TrainingSetup& t) {
                               t.optimizer = OptimizerSetup{};
@@ -107,10 +113,12 @@ Axis optimizer_axis(const TrainingSetup& s) {
                             }});
   };
   if (s.optimizer.kind == OptimizerKind::none) return axis;
-  offer(OptimizerKind::adamw8bit, "--optimizer adamw8bit", "optimizer state in 8 bits per value");
-  offer(OptimizerKind::lion, "--optimizer lion", "another optimizer: half of Adam's state, other learning rates");
-  offer(OptimizerKind::adafactor, "--optimizer adafactor", "another optimizer: factored second moments");
-  offer(OptimizerKind::sgd, "--optimizer sgd", "another optimizer: no state, seldom fit for transformers");
+  offer(OptimizerKind::adamw8bit, setting(Field::optimizer, "adamw8bit"), "optimizer state in 8 bits per value");
+  offer(OptimizerKind::lion, setting(Field::optimizer, "lion"),
+        "another optimizer: half of Adam's state, other learning rates");
+  offer(OptimizerKind::adafactor, setting(Field::optimizer, "adafactor"), "another optimizer: factored second moments");
+  offer(OptimizerKind::sgd, setting(Field::optimizer, "sgd"),
+        "another optimizer: no state, seldom fit for transformers");
   return axis;
 }
 
@@ -119,22 +127,23 @@ Axis offload_axis(const TrainingSetup& s) {
   Axis axis{Knob::offload, {present_choice()}};
   const bool adam = s.optimizer.kind == OptimizerKind::adam || s.optimizer.kind == OptimizerKind::adamw;
   if (adam && !s.offload.any())
-    axis.options.push_back({"--offload optimizer", "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
+    axis.options.push_back(
+        {setting(Field::offload, "optimizer"), "", [](TrainingSetup& t) { t.offload.optimizer = true; }});
   return axis;
 }
 
 Axis adapters_axis(const TrainingSetup& s) {
   Axis axis{Knob::adapters, {present_choice()}};
   if (s.lora) return axis;
-  const auto offer = [&](const char* flags, const char* caution, bool quantized) {
+  const auto offer = [&](const std::string& flags, const char* caution, bool quantized) {
     axis.options.push_back({flags, caution, [quantized](TrainingSetup& t) {
                               t.lora = LoraSetup{};
                               t.lora->rank = 16;
                               t.lora->quantized = quantized;
                             }});
   };
-  offer("--lora r=16", "only low-rank adapters are trained", false);
-  offer("--qlora r=16", "only low-rank adapters are trained, on weights of 4 bits", true);
+  offer(setting(Field::lora, "r=16"), "only low-rank adapters are trained", false);
+  offer(setting(Field::lora_quantized, "r=16"), "only low-rank adapters are trained, on weights of 4 bits", true);
   return axis;
 }
 
@@ -251,8 +260,8 @@ std::string flags_at(const Space& space, const Point& point) {
   std::string flags;
   const auto append = [&](const std::string& more) { flags += (flags.empty() ? "" : " ") + more; };
   if (space.splits && point.batch != space.present.batch.value_or(1)) {
-    append(fmt::format("--batch {}", point.batch));
-    if (space.keeps_samples) append(fmt::format("--accumulate {}", accumulation_at(space, point)));
+    append(setting(Field::batch, point.batch));
+    if (space.keeps_samples) append(setting(Field::accumulate, accumulation_at(space, point)));
   }
   for (std::size_t i = 0; i < space.axes.size(); ++i)
     if (point.choice[i] > 0) append(space.axes[i].options[point.choice[i]].flags);

@@ -42,7 +42,7 @@ class Knobs {
 };
 
 struct Option {
-  std::string flags;    ///< to add to the command: "--checkpoint blocks"; empty for the present choice
+  std::string flags;    ///< settings (setup/field.h) to add; empty for the present choice
   std::string caution;  ///< what it may change in the result of the training; empty where nothing
   std::function<void(TrainingSetup&)> apply;
 };

@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/document.h"
+#include "cli/report/evidence.h"
 #include "cli/report/report.h"
 #include "estimators/estimate/checkpoint_plan.h"
 
@@ -31,7 +32,7 @@ Study study(const Options& options) {
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   Device unlimited = s.device;
   unlimited.total = Bytes::gib(1LL << 30);  // what it needs, also where it does not fit
-  const Timeline timeline = take(replay(s.schedule, options.setup.allocator, unlimited));
+  const Timeline timeline = take(replay(s.schedule, options.setup, unlimited));
   s.estimate = take(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
   return s;
 }
@@ -182,6 +183,12 @@ int run_explain(const Options& options) {
   }
   const Study s = study(options);
   const Style style = make_style(options);
+  if (options.evidence) {
+    write_out(
+        options.format == Format::json ? evidence_json(s.estimate).dump(1) + "\n" : evidence_table(s.estimate, style),
+        options.output);
+    return 0;
+  }
   if (options.format == Format::json)
     write_out(as_json(s, options).dump(1) + "\n", options.output);
   else

@@ -9,7 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/report/report.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan::cli {
 
@@ -25,20 +25,20 @@ const char* fidelity_of(const Row* row) {
   return row->fidelity == Fidelity::exact ? "exact" : "modelled";
 }
 
-std::vector<OpUse> whole_table() {
+std::vector<OpUse> whole_table(const OpTable& table) {
   std::vector<OpUse> uses;
-  for (const Row* row : registry().rows()) uses.push_back({row->name, fidelity_of(row), 0});
+  for (const Row& row : table.rows()) uses.push_back({row.name, fidelity_of(&row), 0});
   std::sort(uses.begin(), uses.end(), [](const OpUse& a, const OpUse& b) { return a.op < b.op; });
   return uses;
 }
 
-std::vector<OpUse> of_model(const Options& options) {
+std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
   const Tape tape = take(lower(take(load_model(options.argument, options.inputs)), options.setup));
   std::map<std::string, OpUse> by_name;
   for (const Call& call : tape.calls) {
     OpUse& use = by_name[call.op];
     use.op = call.op;
-    use.fidelity = fidelity_of(call.unknown ? nullptr : registry().find(call.op));
+    use.fidelity = fidelity_of(call.unknown ? nullptr : table.find(call.op));
     ++use.count;
   }
   std::vector<OpUse> uses;
@@ -52,7 +52,8 @@ std::vector<OpUse> of_model(const Options& options) {
 int run_ops(const Options& options) {
   if (options.unsupported && options.argument.empty())
     fail(ErrorKind::usage, "--unsupported needs a model", "--unsupported", "try: memplan ops model.onnx --unsupported");
-  std::vector<OpUse> uses = options.argument.empty() ? whole_table() : of_model(options);
+  const OpTable& ops = profile_of(options.setup).ops;
+  std::vector<OpUse> uses = options.argument.empty() ? whole_table(ops) : of_model(ops, options);
   if (options.unsupported) std::erase_if(uses, [](const OpUse& u) { return u.fidelity != "not modelled"; });
   if (options.format == Format::json) {
     nlohmann::ordered_json j = nlohmann::ordered_json::array();

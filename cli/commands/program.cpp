@@ -9,11 +9,12 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/report/report.h"
-#include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -96,9 +97,9 @@ std::string reference_program(const Options& options) {
 
   std::string p = fmt::format(
       "# The program whose memory `memplan` estimates for this setup ({}, {}).\n"
-      "# Run it where PyTorch 2.11 has a GPU, with the function that builds the model:\n"
+      "# Run it where {} has a GPU, with the function that builds the model:\n"
       "#     python program.py torchvision.models:resnet50\n",
-      name_of(s.mode), name_of(s.precision));
+      name_of(s.mode), name_of(s.precision), profile_of(s).name());
   if (!options.alloc_conf.empty())
     p += fmt::format("import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"{}\"\n", clean(options.alloc_conf));
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"

@@ -160,8 +160,9 @@ std::string size_json(const SizeAnswer& a, const Options& options) {
   } else {
     j["largest_kv_cache"] = nullptr;
   }
-  j["fewest_gpus"] = a.gpus ? Json{{"gpus", a.gpus->gpus}, {"flags", a.gpus->flags}, {"peak_bytes", a.gpus->peak.count}}
-                            : Json(nullptr);
+  j["fewest_gpus"] =
+      a.gpus ? Json{{"gpus", a.gpus->gpus}, {"flags", clean(a.gpus->flags)}, {"peak_bytes", a.gpus->peak.count}}
+             : Json(nullptr);
   j["cards"] = Json::array();
   for (const PricedCard& c : a.cards)
     j["cards"].push_back({{"key", c.card.device.key},

@@ -47,7 +47,7 @@ int run_suggest(const Options& options) {
   search.keep_samples = options.keep_samples;
   search.wanted = static_cast<std::size_t>(options.wanted);
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
-    progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, what));
+    progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
   const Model model = take(load_model(options.argument, options.inputs));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
@@ -75,7 +75,7 @@ int run_suggest(const Options& options) {
   a.exit_code = a.suggestion.fitting.empty() && !options.exit_zero ? 1 : 0;
   std::string text;
   if (options.emit_flags)
-    text = a.suggestion.fitting.empty() ? "" : a.suggestion.fitting.front().flags + "\n";
+    text = a.suggestion.fitting.empty() ? "" : clean(a.suggestion.fitting.front().flags) + "\n";
   else if (options.format_name == "md")
     text = suggest_markdown(a, options);
   else

@@ -78,7 +78,7 @@ Prediction predict(Tape tape, const TrainingSetup& setup, const Device& device) 
   Prediction p;
   p.tape = std::move(tape);
   p.schedule = take(run_steps(p.tape, setup, device));
-  p.timeline = take(replay(p.schedule, setup.allocator, device));
+  p.timeline = take(replay(p.schedule, setup, device));
   p.estimate = take(summarize(p.tape, p.schedule, p.timeline, setup, device));
   return p;
 }

@@ -13,6 +13,7 @@
 #include "cli/gate/single.h"
 #include "cli/progress.h"
 #include "cli/report/report.h"
+#include "cli/spelling.h"
 
 namespace memplan::cli {
 
@@ -50,7 +51,7 @@ Json report_of(const Config& config, const Target& target, bool search, std::opt
   options.exit_zero = true;
   const auto answer = catching([&] { return compute(options); });
   if (!answer) {  // what is wrong with a flag is wrong with the line that sets it
-    Error error = answer.error();
+    Error error = spelled_for_caller(answer.error());
     for (const auto& [name, setting] : target.setup)
       if (error.where == "--" + name) error.where = fmt::format("{}:{}", config.shown, setting.line);
     throw Failure(error);
@@ -113,14 +114,14 @@ Json check_one(const Config& config, const Target& target, const Baseline& basel
     if (!base.is_null()) require_comparable(base, report, baseline.path);
   }
   Json rules = rules_of(context, report, base);
-  const std::string status = status_of(rules);
+  const GateState state = worst_of(rules);
   Json fix = nullptr;
-  if (status != "passed") {
+  if (state != GateState::passed) {
     report = report_of(config, target, true, wanted_peak(context, report, base));
     fix = smallest_fix(options_of(config, target), context, report, base);
   }
   Json j;
-  j["status"] = status;
+  j["status"] = name_of(state);
   j["rules"] = std::move(rules);
   j["fix"] = std::move(fix);
   j["diff"] = base.is_null() ? Json(nullptr) : diff_of(base, report);
@@ -180,12 +181,13 @@ Json check_targets(const Config& config, const GateFlags& flags) {
     });
     if (checked) {
       entry.update(*checked);
-      failed += entry["status"] == "failed", warned += entry["status"] == "warned";
-      for (const Json& r : entry["rules"]) ignored += r.at("status") == "ignored";
+      const GateState state = state_of(entry);
+      failed += state == GateState::failed, warned += state == GateState::warned;
+      for (const Json& r : entry["rules"]) ignored += state_of(r) == GateState::ignored;
     } else {
       const Error& e = checked.error();
       const int code = exit_code_of(e.kind);
-      entry["status"] = "error";
+      entry["status"] = name_of(GateState::error);
       entry["rules"] = Json::array();
       entry["fix"] = nullptr;
       entry["diff"] = nullptr;
@@ -201,10 +203,10 @@ Json check_targets(const Config& config, const GateFlags& flags) {
     list.push_back(std::move(entry));
   }
   const int code = error_code ? error_code : failed && !flags.exit_zero ? 1 : 0;
-  j["summary"] = {{"status", errors   ? "error"
-                             : failed ? "failed"
-                             : warned ? "warned"
-                                      : "passed"},
+  j["summary"] = {{"status", name_of(errors   ? GateState::error
+                                     : failed ? GateState::failed
+                                     : warned ? GateState::warned
+                                              : GateState::passed)},
                   {"exit_code", code},
                   {"targets", targets.size()},
                   {"failed", failed},
@@ -228,15 +230,20 @@ Json baseline_of(const Config& config, const std::vector<std::string>& wanted) {
                     {"model", clean(t.model)},
                     {"line", t.line},
                     {"message", clean(t.message)},
-                    {"status", "passed"},
+                    {"status", name_of(GateState::passed)},
                     {"rules", Json::array()},
                     {"fix", nullptr},
                     {"diff", nullptr},
                     {"error", nullptr},
                     {"report", report_of(config, t, false, {})}});
   }
-  j["summary"] = {{"status", "passed"}, {"exit_code", 0}, {"targets", targets.size()}, {"failed", 0}, {"warned", 0},
-                  {"ignored", 0},       {"errors", 0}};
+  j["summary"] = {{"status", name_of(GateState::passed)},
+                  {"exit_code", 0},
+                  {"targets", targets.size()},
+                  {"failed", 0},
+                  {"warned", 0},
+                  {"ignored", 0},
+                  {"errors", 0}};
   j["targets"] = std::move(list);
   return j;
 }

@@ -15,6 +15,7 @@
 #include <toml++/toml.h>
 
 #include "cli/report/style.h"
+#include "cli/spelling.h"
 #include "cli/values.h"
 #include "estimators/base/text.h"
 
@@ -374,7 +375,7 @@ Options options_of(const Config& config, const Target& target) {
     if (!setting.values.empty()) parsed.values[name] = setting.values;
   const auto made = catching([&] { return make_options(parsed); });
   if (made) return *made;
-  Error error = made.error();
+  Error error = spelled_for_caller(made.error());
   std::int64_t line = target.line;
   for (const auto& [name, setting] : target.setup)
     if (error.where.starts_with("--" + name) || error.what.find("--" + name) != std::string::npos) line = setting.line;

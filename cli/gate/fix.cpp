@@ -53,7 +53,7 @@ Json with(const Candidate& c, const Json& before, const Json& after) {
           {"headroom_bytes", s.at("headroom_bytes").is_null() ? Json(c.headroom.count) : s.at("headroom_bytes")},
           {"saves_bytes", before.at("summary").at("peak_bytes").get<std::int64_t>() - peak},
           {"cautions", cautions},
-          {"configuration", configuration_lines(c.flags)}};
+          {"configuration", configuration_lines(clean(c.flags))}};
 }
 
 }  // namespace
@@ -87,9 +87,8 @@ Json configuration_lines(const std::string& flags) {
 Json smallest_fix(const Options& options, const RuleContext& context, const Json& report, const Json& base) {
   const Json rules = rules_of(context, report, base);
   const auto found_by = [&](std::string_view rule) {
-    return std::any_of(rules.begin(), rules.end(), [&](const Json& r) {
-      return r.at("rule") == rule && (r.at("status") == "failed" || r.at("status") == "warned");
-    });
+    return std::any_of(rules.begin(), rules.end(),
+                       [&](const Json& r) { return r.at("rule") == rule && complains(state_of(r)); });
   };
   const std::optional<Bytes> wanted = wanted_peak(context, report, base);
   if (!wanted) return nullptr;
@@ -106,9 +105,10 @@ Json smallest_fix(const Options& options, const RuleContext& context, const Json
     changed.exports.clear();
     const auto after = catching([&] { return document_of(compute(changed), changed); });
     if (!after) continue;
-    const std::string status = status_of(rules_of(context, *after, base));
-    if (status == "passed") return with(c, report, *after);
-    if (status == "warned" && status_of(rules) == "failed" && least.is_null()) least = with(c, report, *after);
+    const GateState state = worst_of(rules_of(context, *after, base));
+    if (state == GateState::passed) return with(c, report, *after);
+    if (state == GateState::warned && worst_of(rules) == GateState::failed && least.is_null())
+      least = with(c, report, *after);
   }
   return least;
 }

@@ -18,7 +18,8 @@ class Rules {
   Rules(const RuleContext& context, const Json& report, const Json& base) : c_(context), report_(report), base_(base) {
     const Json& s = report.at("summary");
     peak_ = s.at("peak_bytes"), high_ = s.at("high_bytes");
-    if (!s.at("verdict").is_null()) verdict_ = text_of(s, "verdict"), usable_ = s.at("limit_bytes");
+    verdict_ = verdict_of(s);
+    if (verdict_) usable_ = s.at("limit_bytes");
   }
 
   Json all() {
@@ -46,9 +47,9 @@ class Rules {
            std::string message) {
     Json r{{"rule", rule},
            {"code", code},
-           {"status", !bad                ? "passed"
-                      : fails && !never() ? "failed"
-                                          : "warned"},
+           {"status", name_of(!bad                ? GateState::passed
+                              : fails && !never() ? GateState::failed
+                                                  : GateState::warned)},
            {"value_bytes", value},
            {"threshold_bytes", threshold ? Json(*threshold) : Json(nullptr)},
            {"threshold", clean(text)},
@@ -63,7 +64,7 @@ class Rules {
                                      c_.config->shown, i.line);
           continue;
         }
-        r["status"] = "ignored";
+        r["status"] = name_of(GateState::ignored);
         r["reason"] = clean(i.reason);
         r["expires"] = i.expires;
         break;
@@ -79,17 +80,17 @@ class Rules {
   }
 
   void verdict() {
-    if (verdict_.empty()) return;
+    if (!verdict_) return;
     const std::string card = text_of(report_.at("device"), "key");
     const std::string of = fmt::format("peak {} of {} of the {}", human(peak_), human(usable_), card);
     const std::string why = text_of(report_.at("summary"), "why");
-    if (verdict_ == "tight")
+    if (verdict_ == Verdict::tight)
       return add("tight", "MP102", true, wants("tight") || wants("warning"), peak_, usable_, card, c_.fail_on_origin,
                  gpu_line(), of + ": " + why);
-    if (verdict_ == "unknown")
+    if (verdict_ == Verdict::unknown)
       return add("unknown", "MP103", true, wants("unknown"), high_, usable_, card, c_.fail_on_origin, gpu_line(),
                  of + ": " + why);
-    const bool bad = verdict_ != "fits";
+    const bool bad = verdict_ != Verdict::fits;
     std::string message = of;
     if (bad && peak_ > usable_)
       message += fmt::format(", over by {}", human(peak_ - usable_));
@@ -131,7 +132,7 @@ class Rules {
   void fresh(const char* rule, const char* code, const Threshold& t) {
     rules_.push_back({{"rule", rule},
                       {"code", code},
-                      {"status", "new"},
+                      {"status", name_of(GateState::fresh)},
                       {"value_bytes", peak_},
                       {"threshold_bytes", nullptr},
                       {"threshold", clean(t.text)},
@@ -152,7 +153,7 @@ class Rules {
   const Json& report_;
   const Json& base_;
   std::int64_t peak_ = 0, high_ = 0, usable_ = 0;
-  std::string verdict_;
+  std::optional<Verdict> verdict_;
   Json rules_ = Json::array();
 };
 
@@ -165,21 +166,18 @@ Json rules_of(const RuleContext& context, const Json& report, const Json& base) 
 std::optional<Bytes> wanted_peak(const RuleContext& context, const Json& report, const Json& base) {
   std::optional<Bytes> least;
   for (const Json& r : rules_of(context, report, base)) {
-    const std::string status = r.at("status"), rule = r.at("rule");
-    if ((status != "failed" && status != "warned") || r.at("threshold_bytes").is_null() || rule == "ratchet") continue;
+    if (!complains(state_of(r)) || r.at("threshold_bytes").is_null() || r.at("rule") == "ratchet") continue;
     const Bytes most(r.at("threshold_bytes").get<std::int64_t>());
     if (!least || most < *least) least = most;
   }
   return least;
 }
 
-std::string status_of(const Json& rules) {
-  std::string status = "passed";
-  for (const Json& r : rules) {
-    if (r.at("status") == "failed") return "failed";
-    if (r.at("status") == "warned") status = "warned";
-  }
-  return status;
+GateState worst_of(const Json& rules) {
+  GateState worst = GateState::passed;
+  for (const Json& r : rules)
+    if (const GateState state = state_of(r); complains(state)) worst = std::max(worst, state);
+  return worst;
 }
 
 std::string today_in_utc() {

@@ -7,6 +7,7 @@
 
 #include "cli/gate/config.h"
 #include "cli/report/document.h"
+#include "cli/report/state.h"
 
 namespace memplan::cli {
 
@@ -25,8 +26,8 @@ Json rules_of(const RuleContext& context, const Json& report, const Json& base);
 /// The least that a peak must come down to so that every rule passes; nothing when all do.
 std::optional<Bytes> wanted_peak(const RuleContext& context, const Json& report, const Json& base);
 
-/// "failed", "warned" or "passed"
-std::string status_of(const Json& rules);
+/// The worst of them: failed, warned or passed.
+GateState worst_of(const Json& rules);
 
 /// Today, or the day of SOURCE_DATE_EPOCH, which makes old builds repeatable.
 std::string today_in_utc();

@@ -74,13 +74,13 @@ int add_gate(Json& report, const Options& options) {
   RuleContext context{&config, &target, {"no-fit", "unknown", "regression"}, "default", today_in_utc()};
   if (options.fail_on_given) context.fail_on = options.fail_on_words, context.fail_on_origin = options.fail_on_origin;
   const Json rules = rules_of(context, report, base);
-  const std::string status = status_of(rules);
-  const int code = status == "failed" && !options.exit_zero ? 1 : 0;
+  const GateState state = worst_of(rules);
+  const int code = state == GateState::failed && !options.exit_zero ? 1 : 0;
   Json fail_on = Json::array();
   for (const std::string& word : context.fail_on) fail_on.push_back(word);
   report["gate"] = {{"fail_on", fail_on},
                     {"exit_code", code},
-                    {"status", status},
+                    {"status", name_of(state)},
                     {"rules", rules},
                     {"baseline", options.baseline.empty() ? Json(nullptr)
                                                           : Json{{"path", clean(options.baseline)},
@@ -89,7 +89,7 @@ int add_gate(Json& report, const Options& options) {
   if (options.search && (!options.quiet || !options.exports.empty())) {
     Progress progress;
     progress.show("looking for the smallest change that passes");
-    report["gate"]["fix"] = status == "passed" ? Json(nullptr) : smallest_fix(options, context, report, base);
+    report["gate"]["fix"] = state == GateState::passed ? Json(nullptr) : smallest_fix(options, context, report, base);
   }
   if (!base.is_null()) report["diff"] = diff_of(base, report);
   return code;

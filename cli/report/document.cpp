@@ -9,7 +9,7 @@
 #include "cli/report/report.h"
 #include "cli/report/timeline.h"
 #include "cli/strategy_values.h"
-#include "estimators/estimate/assumptions.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::cli {
 
@@ -123,6 +123,11 @@ Json sums(const std::map<std::string, Sum>& by_name, const char* member) {
   return list;
 }
 
+/// Named after a parameter or buffer.
+bool is_of_weights(Category c) {
+  return c == Category::parameter || c == Category::buffer || c == Category::gradient || c == Category::optimizer_state;
+}
+
 }  // namespace
 
 std::string owner_of(const Json& tensor) {
@@ -130,13 +135,11 @@ std::string owner_of(const Json& tensor) {
   if (!module.empty()) return module;
   const auto& name = tensor.at("name").get_ref<const std::string&>();
   const std::size_t dot = name.find_last_of('.');
-  const std::string category = tensor.at("category");
-  if (dot == std::string::npos ||
-      (category != "parameters" && category != "buffers" && category != "gradients" && category != "optimizer state"))
-    return {};
+  const auto category = value_in(category_names, tensor.at("category").get_ref<const std::string&>());
+  if (dot == std::string::npos || !category || !is_of_weights(*category)) return {};
   std::string path = name.substr(0, dot);
   // "layer1.0.conv1.weight.exp_avg" is of the module layer1.0.conv1
-  if (category == "optimizer state")
+  if (category == Category::optimizer_state)
     if (const std::size_t parent = path.find_last_of('.'); parent != std::string::npos) path.resize(parent);
   return path;
 }
@@ -209,7 +212,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
                            {"reserved_bytes", p.reserved.count}});
   j["breakdown"] = Json::array();
   for (const CategoryPart& p : e.parts)
-    j["breakdown"].push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+    j["breakdown"].push_back({{"category", name_of(p.part)}, {"bytes", p.bytes.count}, {"basis", name_of(p.basis)}});
   j["peak"] = {{"step", e.peak_step},
                {"phase", name_of(e.peak_phase)},
                {"op", clean(e.peak_op)},
@@ -219,7 +222,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
     for (const RankClass& c : e.ranks) {
       Json parts = Json::array();
       for (const CategoryPart& p : c.parts)
-        parts.push_back({{"category", p.category}, {"bytes", p.bytes.count}, {"basis", p.basis}});
+        parts.push_back({{"category", name_of(p.part)}, {"bytes", p.bytes.count}, {"basis", name_of(p.basis)}});
       j["ranks"].push_back({{"name", c.name},
                             {"gpus", c.gpus},
                             {"blocks", c.blocks},
@@ -261,7 +264,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   for (const Recovery& r : e.recovered)
     j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
   j["warnings"] = Json::array();
-  for (const Note& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
+  for (const Fact& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
   Json fail_on = Json::array();
   for (Verdict v : options.fail_on) fail_on.push_back(name_of(v));
   j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/report/state.h"
 #include "cli/report/words.h"
 
 namespace memplan::cli {
@@ -20,8 +21,8 @@ std::string advice_of(const Json& fix, const std::string& message) {
   return advice;
 }
 
-const char* level_of(const std::string& status) {
-  return status == "failed" ? "error" : status == "warned" ? "warning" : "note";
+const char* level_of(GateState state) {
+  return state == GateState::failed ? "error" : state == GateState::warned ? "warning" : "note";
 }
 
 void of_report(const Json& document, std::vector<Finding>& out) {
@@ -32,10 +33,10 @@ void of_report(const Json& document, std::vector<Finding>& out) {
   if (const auto rules = gate.find("rules"); rules != gate.end()) {  // --max-peak, --baseline: its own judgement counts
     const std::string advice = advice_of(gate.value("fix", Json(nullptr)), {});
     for (const Json& r : *rules)
-      if (r.at("status") == "failed" || r.at("status") == "warned")
+      if (complains(state_of(r)))
         out.push_back({text_of(r, "rule"),
                        text_of(r, "code"),
-                       level_of(text_of(r, "status")),
+                       level_of(state_of(r)),
                        name,
                        text_of(r, "message"),
                        advice,
@@ -45,14 +46,13 @@ void of_report(const Json& document, std::vector<Finding>& out) {
                        {}});
     return;
   }
-  if (!s.at("verdict").is_null()) {
-    const std::string verdict = text_of(s, "verdict");
+  if (const auto verdict = verdict_of(s)) {
     const std::string message = fmt::format("peak {} of {}", human(s.at("peak_bytes")), human(s.at("limit_bytes")));
     Json fix = nullptr;
     for (const Json& c : document.at("alternatives").at("changes"))
-      if (fix.is_null() && text_of(c, "verdict") == "fits") fix = c;
+      if (fix.is_null() && verdict_of(c) == Verdict::fits) fix = c;
     const std::string advice = advice_of(fix, {});
-    if (verdict == "no-fit")
+    if (verdict == Verdict::no_fit)
       out.push_back({"no-fit",
                      "MP101",
                      "error",
@@ -63,10 +63,10 @@ void of_report(const Json& document, std::vector<Finding>& out) {
                      1,
                      module,
                      {}});
-    if (verdict == "tight")
+    if (verdict == Verdict::tight)
       out.push_back(
           {"tight", "MP102", "warning", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
-    if (verdict == "unknown")
+    if (verdict == Verdict::unknown)
       out.push_back(
           {"unknown", "MP103", "error", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
   }
@@ -105,11 +105,12 @@ void of_check(const Json& document, std::vector<Finding>& out) {
     const std::string module = text_of(t.at("report").at("peak"), "module"),
                       advice = advice_of(t.at("fix"), text_of(t, "message"));
     for (const Json& r : t.at("rules")) {
-      const std::string status = text_of(r, "status");
-      if (status == "passed" || status == "new") continue;
-      out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(status), name, text_of(r, "message"),
-                     status == "ignored" ? std::string() : advice, file, r.at("line"), module,
-                     status == "ignored" ? text_of(r, "reason") : std::string()});
+      const GateState state = state_of(r);
+      if (state == GateState::passed || state == GateState::fresh) continue;
+      const bool ignored = state == GateState::ignored;
+      out.push_back({text_of(r, "rule"), text_of(r, "code"), level_of(state), name, text_of(r, "message"),
+                     ignored ? std::string() : advice, file, r.at("line"), module,
+                     ignored ? text_of(r, "reason") : std::string()});
     }
   }
 }

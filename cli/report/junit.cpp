@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/findings.h"
+#include "cli/report/state.h"
 #include "cli/report/words.h"
 
 namespace memplan::cli {
@@ -76,13 +77,14 @@ std::string render_junit(const Json& document, const View&) {
       if (const Json& e = t.at("error"); !e.is_null())
         cases.push_back({"error", "error", "MP190", text_of(e, "message"), text_of(e, "hint")});
       for (const Json& r : t.at("rules")) {
-        const std::string status = text_of(r, "status"), code = text_of(r, "code"), message = text_of(r, "message");
+        const GateState state = state_of(r);
+        const std::string code = text_of(r, "code"), message = text_of(r, "message");
         // A warning stops nothing, and JUnit knows no warnings.
-        const std::string kind = status == "failed"                         ? "failure"
-                                 : status == "passed" || status == "warned" ? ""
-                                                                            : "skipped";
-        cases.push_back(
-            {text_of(r, "rule"), kind, code, status == "ignored" ? text_of(r, "reason") : message, advice(code)});
+        const std::string kind = state == GateState::failed                                 ? "failure"
+                                 : state == GateState::passed || state == GateState::warned ? ""
+                                                                                            : "skipped";
+        cases.push_back({text_of(r, "rule"), kind, code, state == GateState::ignored ? text_of(r, "reason") : message,
+                         advice(code)});
       }
       if (cases.empty()) cases.push_back({"estimated", {}, {}, {}, {}});
       suites += suite_text(name, cases, totals);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
+#include "cli/report/state.h"
 
 namespace memplan::cli {
 
@@ -204,15 +205,28 @@ std::string fix_line(const Json& fix) {
   return line + "\n";
 }
 
+const char* sign_of(GateState state) {
+  switch (state) {
+    case GateState::failed:
+      return "❌";
+    case GateState::warned:
+      return "⚠️";
+    case GateState::ignored:
+      return "💤";
+    default:
+      return "✅";
+  }
+}
+
 std::string rule_lines(const Json& rules, bool every) {
   std::string out;
   for (const Json& r : rules) {
-    const std::string status = text_of(r, "status");
-    if (!every && (status == "passed" || status == "new")) continue;
-    const char* sign = status == "failed" ? "❌" : status == "warned" ? "⚠️" : status == "ignored" ? "💤" : "✅";
+    const GateState state = state_of(r);
+    if (!every && (state == GateState::passed || state == GateState::fresh)) continue;
+    const char* sign = sign_of(state);
     out += fmt::format("- {} **{}** ({}, {}): {}{}\n", sign, text_of(r, "rule"), text_of(r, "code"),
                        md_code(text_of(r, "origin")), md_text(text_of(r, "message")),
-                       status == "ignored"
+                       state == GateState::ignored
                            ? fmt::format("; ignored until {}: {}", text_of(r, "expires"), md_text(text_of(r, "reason")))
                            : "");
   }
@@ -226,11 +240,11 @@ std::string setup_list(const Json& changes);
 std::string gate_block(const Json& d) {
   const Json& gate = d.at("gate");
   if (!gate.contains("rules")) return {};
-  const std::string status = text_of(gate, "status");
+  const GateState state = state_of(gate);
   std::string out = fmt::format("### The gate {}\n\n{}",
-                                status == "failed"   ? "fails"
-                                : status == "warned" ? "warns"
-                                                     : "passes",
+                                state == GateState::failed   ? "fails"
+                                : state == GateState::warned ? "warns"
+                                                             : "passes",
                                 rule_lines(gate.at("rules"), true));
   if (const Json fix = gate.value("fix", Json(nullptr)); !fix.is_null()) {
     out += fix_line(fix);
@@ -434,8 +448,8 @@ std::string check_md(const Json& d, const View& view) {
   std::vector<const Json*> order;
   for (const Json& t : d.at("targets")) order.push_back(&t);
   const auto weight = [](const Json& t) {
-    const std::string status = text_of(t, "status");
-    return status == "error" ? 0 : status == "failed" ? 1 : status == "warned" ? 2 : 3;
+    const GateState state = state_of(t);
+    return state == GateState::error ? 0 : state == GateState::failed ? 1 : state == GateState::warned ? 2 : 3;
   };
   const auto moved = [](const Json& t) {
     return t.at("diff").is_null() ? std::int64_t{0}
@@ -452,7 +466,7 @@ std::string check_md(const Json& d, const View& view) {
   MdTable table{{"target", "GPU", "base", "head", "Δ", "limit", "status"}, "llrrrrl", {}};
   for (std::size_t i = 0; i < order.size() && i < most_rows; ++i) {
     const Json& t = *order[i];
-    const std::string status = text_of(t, "status");
+    const GateState state = state_of(t);
     if (t.at("report").is_null()) {
       table.rows.push_back({md_code(text_of(t, "name"), 40), "", "", "", "", "", "❗ error"});
       continue;
@@ -468,9 +482,9 @@ std::string check_md(const Json& d, const View& view) {
                           r.at("device").at("given").get<bool>() ? md_code(text_of(r.at("device"), "key"), 30) : "",
                           diff.is_null() ? "" : human(diff.at("summary").at("base_bytes")),
                           human(r.at("summary").at("peak_bytes")), diff.is_null() ? "new" : change_of(diff), limit,
-                          status == "failed"   ? "❌ fails"
-                          : status == "warned" ? "⚠️ warns"
-                                               : "✅ passes"});
+                          state == GateState::failed   ? "❌ fails"
+                          : state == GateState::warned ? "⚠️ warns"
+                                                       : "✅ passes"});
   }
   if (order.size() > most_rows)
     table.rows.push_back({fmt::format("{} more", order.size() - most_rows), "", "", "", "", "", ""});
@@ -480,7 +494,7 @@ std::string check_md(const Json& d, const View& view) {
   for (const Json* entry : order) {
     const Json& t = *entry;
     if (weight(t) == 3 && std::none_of(t.at("rules").begin(), t.at("rules").end(),
-                                       [](const Json& r) { return r.at("status") == "ignored"; }))
+                                       [](const Json& r) { return state_of(r) == GateState::ignored; }))
       continue;
     std::string block = fmt::format("#### {}\n\n", md_code(text_of(t, "name")));
     if (const Json& e = t.at("error"); !e.is_null()) {

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "cli/spelling.h"
+
 namespace memplan::cli {
 
 namespace {
@@ -111,7 +113,9 @@ Style make_style(const Options& options) {
   return style;
 }
 
-std::string clean(std::string_view text) {
+std::string clean(std::string_view message) {
+  const std::string words = as_flags(message);
+  const std::string_view text = words;
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {

@@ -29,7 +29,7 @@ Style make_style(const Options& options);
 
 /// Names come from files: control characters (ESC starts terminal commands), bytes that are not UTF-8 and the
 /// marks that turn the writing direction are replaced by '?', and so is what would be a command to a CI service that
-/// reads the log ("::error::" at the start of a word).
+/// reads the log ("::error::" at the start of a word). Settings that the library names are shown as flags.
 std::string clean(std::string_view text);
 
 /// `clean` that keeps line breaks.

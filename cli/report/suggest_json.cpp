@@ -65,14 +65,14 @@ std::string suggest_json(const SuggestAnswer& a, const Options& options) {
   for (const Advice& d : a.advice)
     j["advice"].push_back({{"id", d.id},
                            {"title", d.title},
-                           {"flags", d.flags},
+                           {"flags", clean(d.flags)},
                            {"snippet", d.snippet},
                            {"note", d.note},
                            {"peak_bytes", d.peak ? Json(d.peak->count) : Json(nullptr)},
                            {"saves_bytes", d.peak ? Json(d.saves.count) : Json(nullptr)},
                            {"verdict", d.peak ? Json(name_of(d.verdict)) : Json(nullptr)}});
   j["enough_gpus"] =
-      a.enough ? Json{{"gpus", a.enough->gpus}, {"flags", a.enough->flags}, {"peak_bytes", a.enough->peak.count}}
+      a.enough ? Json{{"gpus", a.enough->gpus}, {"flags", clean(a.enough->flags)}, {"peak_bytes", a.enough->peak.count}}
                : Json(nullptr);
   j["settings"] =
       s.fitting.empty() ? Json(nullptr) : Json{{"framework", options.framework}, {"text", clean_lines(a.settings)}};

@@ -57,7 +57,7 @@ std::string parts(const Estimate& e) {
   for (const CategoryPart& p : e.parts)
     if (p.bytes.count > 0)
       table.rows.push_back(
-          {md_text(part_name(p.category)), to_human(p.bytes),
+          {md_text(part_name(name_of(p.part))), to_human(p.bytes),
            fmt::format("{:.1f} %", static_cast<double>(p.bytes.count) * 100 /
                                        static_cast<double>(std::max<std::int64_t>(1, e.peak.process.count)))});
   table.rows.push_back({"**total of the process**", "**" + to_human(e.peak.process) + "**", "100.0 %"});
@@ -133,7 +133,7 @@ std::string tricks(const SuggestAnswer& a) {
       continue;
     }
     table.rows.push_back({to_human(d.saves), to_human(*d.peak), md_text(d.title),
-                          d.flags.empty() ? "" : md_code(d.flags, 60), md_text(d.note)});
+                          d.flags.empty() ? "" : md_code(clean(d.flags), 60), md_text(d.note)});
   }
   std::string out = table.print();
   if (!none.empty()) out += fmt::format("Saves nothing here: {}.\n\n", none);

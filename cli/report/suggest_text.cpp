@@ -82,8 +82,8 @@ std::string advice_lines(const std::vector<Advice>& all, const Style& style) {
                                                    : "+" + to_human(Bytes(-a.saves.count));
     const std::string head = fmt::format("  {:>9}  ", bytes);
     out += head +
-           wrap(fmt::format("{}{}: {}", a.title, a.flags.empty() ? "" : " (" + a.flags + ")", a.note), style.width, 13,
-                13) +
+           wrap(fmt::format("{}{}: {}", a.title, a.flags.empty() ? "" : " (" + clean(a.flags) + ")", a.note),
+                style.width, 13, 13) +
            "\n";
     out += "             " + style.paint(wrap(a.snippet, style.width, 13, 13), Paint::dim) + "\n";
   }
@@ -115,7 +115,7 @@ std::string command_of(const SuggestAnswer& a, const Options& options, const Can
 }
 
 std::string enough_text(const FewestGpus& enough, const Device& device) {
-  return fmt::format("{} x {} with {} (peak {} each)", grouped(enough.gpus), device.key, enough.flags,
+  return fmt::format("{} x {} with {} (peak {} each)", grouped(enough.gpus), device.key, clean(enough.flags),
                      to_human(enough.peak));
 }
 

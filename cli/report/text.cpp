@@ -7,6 +7,7 @@
 
 #include "cli/report/document.h"
 #include "cli/report/report.h"
+#include "cli/report/state.h"
 #include "cli/report/words.h"
 
 namespace memplan::cli {
@@ -187,7 +188,7 @@ std::string quiet_line(const Json& document, const Figures& f) {
   if (const auto status = document.at("gate").find("status"); status != document.at("gate").end()) {
     line += fmt::format("  gate {}", status->get<std::string>());
     for (const Json& r : document.at("gate").at("rules"))
-      if (r.at("status") == "failed") line += fmt::format("  {}", text_of(r, "rule"));
+      if (state_of(r) == GateState::failed) line += fmt::format("  {}", text_of(r, "rule"));
   }
   return line + "\n";
 }

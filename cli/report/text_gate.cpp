@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
+#include "cli/report/state.h"
 
 namespace memplan::cli {
 
@@ -14,12 +15,21 @@ struct Word {
   const char* text;
   Paint paint;
 };
-Word word_of(std::string_view status) {
-  if (status == "passed") return {"PASS", Paint::green};
-  if (status == "warned") return {"WARN", Paint::yellow};
-  if (status == "failed") return {"FAIL", Paint::red};
-  if (status == "ignored") return {"IGNORED", Paint::dim};
-  if (status == "new") return {"NEW", Paint::cyan};
+Word word_of(GateState state) {
+  switch (state) {
+    case GateState::passed:
+      return {"PASS", Paint::green};
+    case GateState::warned:
+      return {"WARN", Paint::yellow};
+    case GateState::failed:
+      return {"FAIL", Paint::red};
+    case GateState::ignored:
+      return {"IGNORED", Paint::dim};
+    case GateState::fresh:
+      return {"NEW", Paint::cyan};
+    case GateState::error:
+      break;
+  }
   return {"ERROR", Paint::red};
 }
 
@@ -72,11 +82,12 @@ std::string detail(const std::string& text, const Style& style) {
 std::string rule_lines(const Json& rules, bool every, bool fresh, const Style& style) {
   std::string out;
   for (const Json& r : rules) {
-    const std::string state = text_of(r, "status");
-    if ((state == "passed" && !every) || (state == "new" && !fresh)) continue;
+    const GateState state = state_of(r);
+    if ((state == GateState::passed && !every) || (state == GateState::fresh && !fresh)) continue;
     std::string text = fmt::format("{} [{}] {} ({})", text_of(r, "rule"), text_of(r, "code"), text_of(r, "message"),
                                    text_of(r, "origin"));
-    if (state == "ignored") text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
+    if (state == GateState::ignored)
+      text += fmt::format("; ignored until {}: {}", text_of(r, "expires"), text_of(r, "reason"));
     const Word w = word_of(state);
     out += "      " + style.paint(w.text, w.paint) + " " + wrap(text, style.width, 10, 7 + columns(w.text)) + "\n";
   }
@@ -105,7 +116,7 @@ std::string findings_text(const Json& diff, const Json& fix, const Json& report,
 }
 
 std::string target_text(const Json& t, const Style& style) {
-  const Word status = word_of(text_of(t, "status"));
+  const Word status = word_of(state_of(t));
   std::string line = style.paint(fmt::format("{:<6}", status.text), status.paint) + text_of(t, "name");
   if (const Json& e = t.at("error"); !e.is_null()) {
     const std::string where = text_of(e, "where");
@@ -124,7 +135,7 @@ std::string target_text(const Json& t, const Style& style) {
     if (!d.at("change_percent").is_null() && d.at("delta_bytes") != 0)
       line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
   }
-  const bool quiet = t.at("status") == "passed";
+  const bool quiet = state_of(t) == GateState::passed;
   std::string out = line + "\n" + rule_lines(t.at("rules"), false, !quiet, style);
   if (quiet) return out;
   out += findings_text(diff, t.at("fix"), t.at("report"), true, style);
@@ -154,7 +165,7 @@ std::string check_text(const Json& document, const View& view) {
                       : fmt::format("{} {}", of, failed == 1 ? "fails" : "fail");
   if (verdict.empty()) verdict = targets == 1 ? "the target passes" : fmt::format("all {} targets pass", targets);
   if (warned) verdict += fmt::format(", {} with a warning", warned);
-  const Word word = word_of(text_of(s, "status"));
+  const Word word = word_of(state_of(s));
   const std::string last = style.paint(word.text, word.paint) + "  " + verdict + "\n";
   if (view.quiet) return last;
   std::string head = text_of(document, "config");
@@ -170,7 +181,7 @@ std::string report_gate_text(const Json& document, const Style& style) {
   const Json& gate = document.at("gate");
   const auto rules = gate.find("rules");
   if (rules == gate.end()) return {};
-  const Word word = word_of(text_of(gate, "status"));
+  const Word word = word_of(state_of(gate));
   const auto diff = document.find("diff");
   std::string out = style.paint("Gate", Paint::bold) + ": " + style.paint(word.text, word.paint);
   if (diff != document.end()) {
@@ -182,7 +193,7 @@ std::string report_gate_text(const Json& document, const Style& style) {
   out += "\n" + rule_lines(*rules, true, true, style);
   const auto fix = gate.find("fix");  // absent where nobody looked for one
   return out + findings_text(diff == document.end() ? Json(nullptr) : *diff, fix == gate.end() ? Json(nullptr) : *fix,
-                             document, fix != gate.end() && text_of(gate, "status") != "passed", style);
+                             document, fix != gate.end() && state_of(gate) != GateState::passed, style);
 }
 
 std::string diff_text(const Json& document, const View& view) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/bytes.h"
+#include "estimators/estimate/basis.h"
 
 namespace memplan::cli {
 
@@ -30,16 +31,19 @@ const char* headline_of(std::string_view verdict) {
 }
 
 std::string part_name(const std::string& category) {
-  static constexpr std::pair<std::string_view, const char*> names[] = {{"buffers", "buffers of the modules"},
-                                                                       {"workspaces", "library workspaces"},
-                                                                       {"batch", "input batch"},
-                                                                       {"outputs", "model outputs"},
-                                                                       {"rounding", "rounding of blocks"},
-                                                                       {"cached", "cached by the allocator"},
-                                                                       {"context", "CUDA context and libraries"},
-                                                                       {"nccl", "NCCL's own buffers"}};
-  for (const auto& [name, words] : names)
-    if (name == category) return words;
+  static constexpr std::array words{
+      Named<Part>{"buffers of the modules", Part::buffers},
+      Named<Part>{"library workspaces", Part::workspaces},
+      Named<Part>{"input batch", Part::batch},
+      Named<Part>{"model outputs", Part::outputs},
+      Named<Part>{"rounding of blocks", Part::rounding},
+      Named<Part>{"cached by the allocator", Part::cached},
+      Named<Part>{"CUDA context and libraries", Part::context},
+      Named<Part>{"NCCL's own buffers", Part::nccl},
+  };
+  if (const auto part = value_in(part_names, category))
+    for (const auto& row : words)
+      if (row.value == *part) return row.name;
   return category;
 }
 

@@ -11,7 +11,7 @@ namespace memplan {
 
 /// The class of an error decides the exit code of the command line (docs/cli.md, "Exit codes").
 enum class ErrorKind {
-  usage,     ///< bad flag, unknown GPU, contradictory setup                      -> 2
+  usage,     ///< bad value, unknown GPU, contradictory setup                      -> 2
   input,     ///< file missing, corrupt, hostile, or with dimensions left open    -> 3
   baseline,  ///< baseline missing or made for other assumptions                  -> 4
   internal,  ///< a defect in memplan                                             -> 70
@@ -20,7 +20,7 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::internal;
   std::string what;   ///< one sentence: what is wrong
-  std::string where;  ///< file, node or option that it concerns; may be empty
+  std::string where;  ///< file, node or field (setup/field.h) that it concerns; may be empty
   std::string hint;   ///< what to do next; may be empty
 };
 

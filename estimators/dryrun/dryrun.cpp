@@ -6,6 +6,7 @@
 
 #include "estimators/companion/companion.h"
 #include "estimators/facts/cards.h"
+#include "estimators/setup/field.h"
 #include "estimators/transforms/checkpointing.h"
 
 namespace memplan {
@@ -28,34 +29,40 @@ std::string emulated_card(const Device& device) {
 /// What the tape and the reference program of memplan_torch/ do not carry. Better no comparison than one of two
 /// programs.
 void refuse_unsupported(const TrainingSetup& s) {
-  const auto refuse = [](bool given, const char* what, const char* flag, const char* hint) {
-    if (given) fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what, flag, hint);
+  const auto refuse = [](bool given, const char* what, std::string field, std::string hint) {
+    if (given)
+      fail(ErrorKind::usage, std::string("a dry run cannot execute ") + what, std::move(field), std::move(hint));
   };
   const char* script = "memplan observe runs a script that does";
   const ParallelSetup& p = s.parallel;
-  refuse(is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none,
-         "a job of several GPUs: it runs one process on one device",
-         p.pipeline > 1  ? "--pp"
-         : p.tensor > 1  ? "--tp"
-         : p.context > 1 ? "--cp"
-                         : "--gpus",
-         "memplan observe --world N runs a script that does, one rank after the other");
-  refuse(s.fp8 != Fp8::none, "linears in 8 bits: their kernels are those of Transformer Engine", "--precision fp8",
-         script);
+  refuse(
+      is_parallel(p) || p.expert > 1 || p.sharding != Sharding::none,
+      "a job of several GPUs: it runs one process on one device",
+      p.pipeline > 1  ? setting(Field::pipeline_parallel)
+      : p.tensor > 1  ? setting(Field::tensor_parallel)
+      : p.context > 1 ? setting(Field::context_parallel)
+                      : setting(Field::gpus),
+      "memplan observe " + setting(Field::observed_ranks, "N") + " runs a script that does, one rank after the other");
+  refuse(s.fp8 != Fp8::none, "linears in 8 bits: their kernels are those of Transformer Engine",
+         setting(Field::precision, "fp8"), script);
   refuse(!s.checkpoint_save.empty(), "selective checkpointing: PyTorch does it in Python's dispatch modes",
-         "--checkpoint-save", script);
-  refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", "--checkpoint optimal",
-         "memplan prints the modules that it chose: give those to --checkpoint");
-  refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's", "--offload parameters", script);
+         setting(Field::checkpoint_save), script);
+  refuse(s.checkpoint_optimal, "checkpoints that are yet to be chosen", setting(Field::checkpoint, "optimal"),
+         "memplan prints the modules that it chose: give those to " + setting(Field::checkpoint));
+  refuse(s.offload.parameters, "offloaded parameters: accelerate's hooks are Python's",
+         setting(Field::offload, "parameters"), script);
   refuse(s.offload.activations && !s.checkpoint.empty(),
          "checkpoints inside of offloaded activations: a file does not say which arguments of a module are keywords, "
          "and those stay on the device",
-         "--offload activations", script);
-  refuse(s.lora && s.lora->quantized, "4-bit weights: their kernels are those of bitsandbytes", "--qlora", script);
-  refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer", "--optimizer adamw8bit",
+         setting(Field::offload, "activations"), script);
+  refuse(s.lora && s.lora->quantized, "4-bit weights: their kernels are those of bitsandbytes",
+         setting(Field::lora_quantized), script);
+  refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer",
+         setting(Field::optimizer, "adamw8bit"),
          "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
   refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16,
-         "fused optimizers under a gradient scaler", "--optimizer-impl fused", "leave it out, or use --amp bf16");
+         "fused optimizers under a gradient scaler", setting(Field::optimizer_impl, "fused"),
+         "leave it out, or use " + setting(Field::autocast, "bf16"));
 }
 
 CompanionCall call_for(const DryRunPlace& place) {
@@ -130,8 +137,8 @@ DryRun dry_run_from_reply(const json& reply) try {
 DryRun dry_run(const DryRunRequest& request, const DryRunPlace& place) {
   refuse_unsupported(request.setup);
   if (nests(request.tape))
-    fail(ErrorKind::usage, "a dry run cannot execute checkpoints inside of checkpoints", "--checkpoint",
-         "memplan observe runs a script that does: explain --program prints one");
+    fail(ErrorKind::usage, "a dry run cannot execute checkpoints inside of checkpoints", setting(Field::checkpoint),
+         "memplan observe runs a script that does: explain " + setting(Field::reference_program) + " prints one");
   const CompanionCall call = call_for(place);
   DryRun run = dry_run_from_reply(ask_companion(call, {{"request", to_json(request)}, {"device", place.index}}));
   run.measured.source += std::string(place.emulated ? " on an emulated " : " on the ") + run.measured.device;

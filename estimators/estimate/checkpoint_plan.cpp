@@ -10,7 +10,9 @@
 
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/probe.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
@@ -122,10 +124,10 @@ class Planner {
   Bytes peak_of(const Schedule& schedule) const {
     Device unlimited = device_;
     unlimited.total = Bytes::gib(1LL << 30);
-    const Timeline t = take(replay(schedule, setup_.allocator, unlimited));
+    const Timeline t = take(replay(schedule, setup_, unlimited));
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
-    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + device_.context;
+    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_).bytes;
   }
 
   Bytes peak_with(const std::vector<std::int32_t>& options) {
@@ -263,7 +265,8 @@ class Planner {
       fail(ErrorKind::usage,
            fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
                        to_human(plan.budget), to_human(best.smallest)),
-           "--checkpoint optimal", fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
+           setting(Field::checkpoint, "optimal"),
+           fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
     plan.peak = best.peak;
     if (!best.nested.empty()) {
       plan.regions = std::move(best.nested);
@@ -393,7 +396,8 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
          plan.regions.empty()
              ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
              : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
-                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget))});
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
+         Evidence::assumed, About::checkpointing});
     return planned;
   });
 }

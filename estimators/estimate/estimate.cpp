@@ -5,10 +5,10 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
-#include "estimators/estimate/assumptions.h"
 #include "estimators/estimate/checkpoint_plan.h"
+#include "estimators/estimate/summarize.h"
 #include "estimators/pipeline.h"
-#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/pipeline.h"
 
@@ -26,17 +26,20 @@ Device without_limit(Device device) {
 
 namespace {
 
-Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup,
-                           const Device& device) {
-  const Timeline unlimited = take(replay(schedule, setup.allocator, without_limit(device)));
-  Estimate need = take(summarize(tape, schedule, unlimited, setup, device));
+/// `nccl`: what it takes on the card beside the context.
+Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device,
+                           Bytes nccl) {
+  Device left = device;  // as the allocator sees it
+  left.context = device.context + nccl;
+  const Timeline unlimited = take(replay(schedule, setup, without_limit(left)));
+  Estimate need = take(summarize(tape, schedule, unlimited, setup, device, nccl));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
   const bool sees_limit =
       need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
   if (!sees_limit) return need;
-  const Timeline limited = take(replay(schedule, allocator, device));
-  Estimate real = take(summarize(tape, schedule, limited, setup, device));
+  const Timeline limited = take(replay(schedule, setup, left));
+  Estimate real = take(summarize(tape, schedule, limited, setup, device, nccl));
   if (real.out_of_memory) {
     // The replay stopped half-way; the figures that help are those of a device that is large enough.
     need.out_of_memory = true;
@@ -50,32 +53,19 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
         {"MP040 fragmentation-risk",
          fmt::format("the allocator empties its cache and tries again {} times in {} steps; with free room "
                      "the process would grow to {}",
-                     real.retries, setup.steps, to_human(need.peak.process))});
+                     real.retries, setup.steps, to_human(need.peak.process)),
+         Evidence::proven_by_file, About::allocator});
   return real;
 }
 
-/// `device` is the real one: the replay took NCCL's bytes for a part of its context.
-void tell_nccl(Estimate& e, const TrainingSetup& setup, const Device& device, Bytes nccl) {
-  if (nccl.count == 0) return;
-  for (CategoryPart& part : e.parts)
-    if (part.category == "context") part.bytes = part.bytes - nccl;
-  e.parts.push_back({"nccl", nccl, "assumed"});
-  e.assumptions = assumptions_of(setup, device);
-  e.assumptions.push_back(fmt::format(
-      "NCCL takes {} for its communicators, outside PyTorch's counters (data/nccl/memory.csv)", to_human(nccl)));
-}
-
-Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, const Device& real,
-                        Bytes nccl) {
+Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes nccl) {
   const ParallelSetup& p = setup.parallel;
-  const auto candidates = candidate_ranks(tape, setup);
+  const RankPrograms programs = runtime_of(setup).rank_programs(tape, setup, device);
+  const auto& candidates = programs.ranks;
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
-  const PipelineShapes shapes = pipeline_shapes(tape, setup, device);
   std::vector<Estimate> estimates(candidates.size());
   in_parallel(candidates.size(), [&](std::size_t i) {
-    estimates[i] =
-        estimate_schedule(tape, run_pipeline_steps(tape, setup, device, candidates[i], shapes), setup, device);
-    tell_nccl(estimates[i], setup, real, nccl);
+    estimates[i] = estimate_schedule(tape, programs.schedule(candidates[i]), setup, device, nccl);
   });
   std::vector<RankClass> classes;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -99,22 +89,19 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Devi
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& given, const Device& given_device) {
+Result<Estimate> estimate_tape(const Tape& given_tape, const TrainingSetup& given, const Device& device) {
   return catching([&] {
     TrainingSetup setup = given;
     setup.parallel = resolve(given.parallel);
     std::optional<Tape> planned;
-    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, given_device));
+    if (setup.checkpoint_optimal) planned = take(with_planned_checkpoints(given_tape, setup, device));
     const Tape& tape = planned ? *planned : given_tape;
     if (!is_parallel(setup.parallel))
-      return estimate_schedule(tape, take(run_steps(tape, setup, given_device)), setup, given_device);
+      return estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, Bytes());
     check_parallel(tape, setup);
-    Device device = given_device;
     const Bytes nccl = nccl_of(setup.parallel);
-    device.context = device.context + nccl;
-    if (setup.parallel.pipeline > 1) return heaviest_stage(tape, setup, device, given_device, nccl);
-    Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device);
-    tell_nccl(e, setup, given_device, nccl);
+    if (setup.parallel.pipeline > 1) return heaviest_stage(tape, setup, device, nccl);
+    Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, nccl);
     e.ranks.push_back({"all ranks", setup.parallel.gpus, 0, 0, e.peak, e.parts});
     return e;
   });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "estimators/base/bytes.h"
+#include "estimators/estimate/basis.h"
 #include "estimators/facts/device.h"
 #include "estimators/schedule/schedule.h"
 #include "estimators/setup/setup.h"
@@ -35,9 +36,9 @@ struct PhasePeak {
 };
 
 struct CategoryPart {
-  std::string category;  ///< name_of(Category), or "cached" (reserved - allocated), "rounding", "context"
+  Part part = Part::parameters;
   Bytes bytes;
-  std::string basis;  ///< "exact", "modelled", "calibrated", "assumed"
+  Basis basis = Basis::exact;
 };
 
 struct LiveTensor {
@@ -53,14 +54,13 @@ struct LiveTensor {
 };
 
 enum class Verdict : std::uint8_t { fits, tight, no_fit, unknown };
-const char* name_of(Verdict verdict);
-
-struct Unmodelled {
-  std::string op;
-  std::int64_t count = 0;
-  std::string handling;
-  Bytes widened_by;
+inline constexpr std::array verdict_names{
+    Named<Verdict>{"fits", Verdict::fits},
+    Named<Verdict>{"tight", Verdict::tight},
+    Named<Verdict>{"no-fit", Verdict::no_fit},
+    Named<Verdict>{"unknown", Verdict::unknown},
 };
+constexpr const char* name_of(Verdict verdict) { return name_in(verdict_names, verdict); }
 
 /// GPUs of a job that run the same program: estimated once.
 struct RankClass {
@@ -81,10 +81,13 @@ struct Estimate {
   std::vector<PhasePeak> phases;
   std::vector<CategoryPart> parts;       ///< sum = peak.process
   std::vector<LiveTensor> live_at_peak;  ///< by size
+  Notes
+      facts;  ///< all that it rests on; what follows from them (estimate/basis.h) is in the parts and in the next lines
+  Basis requested_basis = Basis::exact;  ///< of the bytes that the program asks for
   Bytes low, high;                       ///< range of peak.process
   std::vector<std::string> assumptions;
   std::vector<Unmodelled> unmodelled;
-  std::vector<Note> notes;
+  Notes notes;  ///< warnings
   std::vector<Recovery> recovered;
   std::vector<RankClass> ranks;  ///< of a job on several GPUs; the estimate is that of the heaviest
   std::int64_t parameter_count = 0;

@@ -6,20 +6,6 @@
 
 namespace memplan {
 
-const char* name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::fits:
-      return "fits";
-    case Verdict::tight:
-      return "tight";
-    case Verdict::no_fit:
-      return "no-fit";
-    case Verdict::unknown:
-      return "unknown";
-  }
-  return "?";
-}
-
 Bytes default_margin(const Device& device) { return std::max(Bytes(device.total.count / 20), Bytes::mib(512)); }
 
 Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin) {

@@ -1,12 +1,16 @@
 // From events and bytes to an answer: peaks, the parts that add up to the highest one, and what is alive there.
+#include "estimators/estimate/summarize.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "estimators/estimate/assumptions.h"
+#include "estimators/estimate/basis.h"
+#include "estimators/estimate/grounds.h"
 #include "estimators/estimate/reasons.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/runtime.h"
 
 namespace memplan {
 
@@ -14,15 +18,21 @@ namespace {
 
 class Summary {
  public:
-  Summary(const Tape& tape, const Schedule& s, const Timeline& t, const Device& device)
-      : tape_(tape), s_(s), t_(t), device_(device), count_(std::min(s.events.size(), t.samples.size())) {}
+  Summary(const Tape& tape, const Schedule& s, const Timeline& t, Bytes context, Bytes communication,
+          const Conclusions& conclusions)
+      : tape_(tape),
+        s_(s),
+        t_(t),
+        context_(context),
+        communication_(communication),
+        conclusions_(conclusions),
+        count_(std::min(s.events.size(), t.samples.size())) {}
 
   Estimate run() {
     walk();
     locate();
     parts();
     live();
-    unmodelled();
     return std::move(e_);
   }
 
@@ -41,7 +51,7 @@ class Summary {
     return static_cast<std::int32_t>(it - s_.ops.begin()) - 1;
   }
 
-  Bytes process(std::int64_t reserved) const { return device_.context + Bytes(reserved); }
+  Bytes process(std::int64_t reserved) const { return context_ + communication_ + Bytes(reserved); }
 
   /// Peaks of every step and phase, and the event at which most is allocated. A step's peak counts the level at
   /// its start too, as torch.cuda.reset_peak_memory_stats does.
@@ -122,19 +132,14 @@ class Summary {
         by_category[static_cast<std::size_t>(a.category)] += a.size;
         requested += a.size;
       }
-    const bool widened = !s_.widenings.empty();
-    for (int c = 0; c < category_count; ++c) {
-      if (by_category[c].count == 0) continue;
-      const auto category = static_cast<Category>(c);
-      const bool fixed = category == Category::parameter || category == Category::buffer ||
-                         category == Category::gradient || category == Category::optimizer_state ||
-                         category == Category::input;
-      e_.parts.push_back({name_of(category), by_category[c], fixed || !widened ? "exact" : "modelled"});
-    }
+    const auto add = [&](Part part, Bytes bytes) { e_.parts.push_back({part, bytes, conclusions_.of(part)}); };
+    for (int c = 0; c < category_count; ++c)
+      if (by_category[c].count != 0) add(part_of(static_cast<Category>(c)), by_category[c]);
     const Bytes allocated = peak_event_ < 0 ? Bytes() : Bytes(t_.samples[peak_event_].allocated);
-    e_.parts.push_back({"rounding", allocated - requested, "modelled"});
-    e_.parts.push_back({"cached", e_.peak.reserved - allocated, "modelled"});
-    e_.parts.push_back({"context", device_.context, "assumed"});
+    add(Part::rounding, allocated - requested);
+    add(Part::cached, e_.peak.reserved - allocated);
+    add(Part::context, context_);
+    if (communication_.count != 0) add(Part::nccl, communication_);
   }
 
   void live() {
@@ -167,18 +172,11 @@ class Summary {
     }
   }
 
-  void unmodelled() {
-    e_.low = e_.high = e_.peak.process;
-    for (const Widening& w : s_.widenings) {
-      e_.unmodelled.push_back({w.op, w.count, w.handling, w.bytes});
-      e_.high += w.bytes;
-    }
-  }
-
   const Tape& tape_;
   const Schedule& s_;
   const Timeline& t_;
-  const Device& device_;
+  const Bytes context_, communication_;  ///< of the process, beside what its allocator holds
+  const Conclusions& conclusions_;
   std::size_t count_;
   std::int32_t peak_event_ = -1;
   Estimate e_;
@@ -199,11 +197,24 @@ void count_parameters(const Tape& tape, Estimate& e) {
 
 Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
                            const TrainingSetup& setup, const Device& device) {
+  return summarize(tape, schedule, timeline, setup, device, Bytes());
+}
+
+Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
+                           const TrainingSetup& setup, const Device& device, Bytes communication) {
   return catching([&] {
-    Estimate e = Summary(tape, schedule, timeline, device).run();
+    Notes facts = grounds_of(tape, schedule, setup, device, communication);
+    Conclusions conclusions = conclude(facts);
+    const Bytes context = runtime_of(setup).outside(setup, device).bytes;
+    Estimate e = Summary(tape, schedule, timeline, context, communication, conclusions).run();
     count_parameters(tape, e);
-    e.assumptions = assumptions_of(setup, device);
-    e.notes = tape.notes;
+    e.facts = std::move(facts);
+    e.requested_basis = conclusions.requested;
+    e.low = e.peak.process - conclusions.off.below;
+    e.high = e.peak.process + conclusions.off.above;
+    e.assumptions = std::move(conclusions.assumptions);
+    e.unmodelled = std::move(conclusions.unmodelled);
+    e.notes = std::move(conclusions.warnings);
     e.recovered = tape.recovered;
     e.retries = timeline.retries;
     if (timeline.out_of_memory_event) {

@@ -13,6 +13,7 @@
 #include "estimators/facts/cards.h"
 #include "estimators/facts/device.h"
 #include "estimators/facts/rates.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -204,14 +205,16 @@ DeviceChoice of_card(const Device& d) {
 /// "a6000+ecc", "a40+noecc": the card with its ECC switched.
 DeviceChoice switched(const Card& card, std::string_view state) {
   if (state != "ecc" && state != "noecc")
-    fail(ErrorKind::usage, fmt::format("'{}' is no state of a card", state.substr(0, 40)), "--gpu",
+    fail(ErrorKind::usage, fmt::format("'{}' is no state of a card", state.substr(0, 40)), setting(Field::device),
          fmt::format("write {}+ecc or {}+noecc", card.device.key, card.device.key));
   if (card.ecc == Ecc::fixed)
     fail(ErrorKind::usage,
          fmt::format("ECC takes nothing of {} that is known: it has none, it cannot be switched off, or its memory has "
                      "room for it besides",
                      card.device.key),
-         "--gpu", fmt::format("use --gpu {}, or give the total that nvidia-smi shows as a size", card.device.key));
+         setting(Field::device),
+         fmt::format("use {}, or give the total that nvidia-smi shows as a size",
+                     setting(Field::device, card.device.key)));
   Device d = card.device;
   d.key += fmt::format("+{}", state);
   d.name += state == "ecc" ? " with ECC" : " without ECC";
@@ -227,7 +230,7 @@ DeviceChoice switched(const Card& card, std::string_view state) {
 DeviceChoice of_size(double bytes, std::string_view text) {
   // Beyond 2^50 no device exists and a double stops being exact enough to be turned into bytes.
   if (!(bytes >= 1) || bytes > static_cast<double>(1LL << 50))
-    fail(ErrorKind::usage, fmt::format("'{}' is no size that a GPU can have", text), "--gpu",
+    fail(ErrorKind::usage, fmt::format("'{}' is no size that a GPU can have", text), setting(Field::device),
          "for example 80GB, 79GiB or h100-80gb");
   DeviceChoice choice;
   for (const Card& card : cards())
@@ -303,7 +306,7 @@ DeviceChoice choose_device(std::string_view text) {
     if (const auto it = units.find(unit); it != units.end()) return of_size(amount->number * it->second, text);
   }
   const auto near = near_names(wanted);
-  fail(ErrorKind::usage, fmt::format("unknown GPU '{}'", text), "--gpu",
+  fail(ErrorKind::usage, fmt::format("unknown GPU '{}'", text), setting(Field::device),
        near.empty() ? std::string("memplan devices lists the cards; a size (80GB, 79GiB) works too")
                     : fmt::format("did you mean {}? A size (80GB, 79GiB) works too", fmt::join(near, ", ")));
 }

@@ -6,6 +6,7 @@
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -16,8 +17,9 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
       return torchscript::read_script(torch_export::Archive(path), path, inputs);
     if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export ||
                             kind == frontends::FileKind::recording))
-      fail(ErrorKind::usage, "the file says itself what its inputs are", "--input",
-           "set open dimensions with --batch, --seq or --dim NAME=N");
+      fail(ErrorKind::usage, "the file says itself what its inputs are", setting(Field::inputs),
+           "set open dimensions with " + setting(Field::batch) + ", " + setting(Field::sequence) + " or " +
+               setting(Field::dims, "NAME=N"));
     switch (kind) {
       case frontends::FileKind::onnx: {
         const onnx_format::MappedFile file(path);

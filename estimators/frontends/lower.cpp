@@ -17,6 +17,7 @@
 #include "estimators/restore/casts.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/passes.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
@@ -67,12 +68,12 @@ void share_sequence(const Model& model, std::int64_t ranks, onnx_format::Symbols
     any = true;
     if (at->second % ranks != 0)
       fail(ErrorKind::usage, fmt::format("{} context-parallel ranks do not divide a sequence of {}", ranks, at->second),
-           "--cp", "use a divisor of the sequence");
+           setting(Field::context_parallel), "use a divisor of the sequence");
     at->second /= ranks;
   }
   if (!any)
-    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", "--cp",
-         "export it with a dynamic sequence length, or leave --cp out");
+    fail(ErrorKind::usage, "the model has no open sequence dimension to divide", setting(Field::context_parallel),
+         "export it with a dynamic sequence length, or leave " + setting(Field::context_parallel) + " out");
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     if (model.graphs.empty()) fail_input("the model has no graph", model.path);
     check_strategies(setup);
     Tape tape;
-    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w});
+    for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
     onnx_format::Symbols symbols = onnx_format::bind_dims(model, setup, tape.notes);
     if (model.recorded) {
       const auto batch = symbols.find("batch");
@@ -108,6 +109,8 @@ Result<Tape> lower_whole(const Model& model, const TrainingSetup& setup) {
     }
     if (const auto frozen = model.metadata.find("memplan.frozen"); frozen != model.metadata.end())
       freeze_listed(tape, frozen->second);
+    else
+      note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
     freeze(tape, setup.frozen);
     recover_causal_masks(tape);
     if (setup.mode == Mode::inference) enter_inference(tape, dtype_of_run(setup));
@@ -128,8 +131,8 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
   return catching([&] {
     if (setup.mode == Mode::training) checkpoint_modules(tape, setup.checkpoint);
     if (!setup.checkpoint_save.empty() && nests(tape))
-      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here", "--checkpoint-save",
-           "leave it out, or checkpoint each module once");
+      fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
+           setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");
     if (setup.mode == Mode::inference && setup.offload.parameters) offload_parameters(tape);
     if (setup.parallel.expert > 1) share_experts(tape, setup.parallel.expert);
     if (setup.parallel.tensor > 1) tape = shard_tensors(tape, setup, Device{});

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "estimators/frontends/onnx/position_table.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan::onnx_format {
@@ -201,16 +202,16 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+Symbols bind_dims(const Model& model, const TrainingSetup& setup, Notes& notes) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
     const bool exists = std::any_of(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
     if (!exists)
-      fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), "--dim " + name,
+      fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), setting(Field::dims, name),
            dims.empty() ? "all its dimensions are fixed in the file" : "its open dimensions are " + join_names(dims));
     if (size < 1)
-      fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), "--dim " + name,
+      fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), setting(Field::dims, name),
            "give a positive number");
   }
   Symbols out;
@@ -227,13 +228,17 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       out[d.name] = *setup.sequence;
     } else if (const auto told = g.metadata.find("memplan.batch"); d.batch && told != g.metadata.end()) {
       out[d.name] = std::stoll(told->second);
-      notes.push_back({"MP002", fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set "
-                                            "it with --batch",
-                                            d.name, told->second)});
+      notes.push_back(
+          {"MP002",
+           fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set it with {}", d.name,
+                       told->second, setting(Field::batch)),
+           Evidence::assumed, About::shape});
     } else if (d.batch) {
       out[d.name] = 1;
-      notes.push_back(
-          {"MP002", fmt::format("the batch dimension '{}' is open and taken as 1; set it with --batch", d.name)});
+      notes.push_back({"MP002",
+                       fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
+                                   setting(Field::batch)),
+                       Evidence::assumed, About::shape});
     } else {
       unbound.push_back(d);
     }
@@ -241,22 +246,26 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
   if (unbound.size() == 1 && unbound[0].sequence)
     if (const auto table = find_position_table(g)) {
       out[unbound[0].name] = table->length;
-      notes.push_back({"MP003", fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
-                                            "model's position table {}; set it with --seq",
-                                            unbound[0].name, table->length, table->name)});
+      notes.push_back({"MP003",
+                       fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                   "model's position table {}; set it with {}",
+                                   unbound[0].name, table->length, table->name, setting(Field::sequence)),
+                       Evidence::assumed, About::shape});
       unbound.clear();
     }
   if (!unbound.empty()) {
     std::string command = "memplan " + model.path;
-    for (const OpenDim& d : unbound) command += fmt::format(" --dim {}={}", d.name, d.sequence ? 512 : 64);
+    for (const OpenDim& d : unbound)
+      command += " " + setting(Field::dims, fmt::format("{}={}", d.name, d.sequence ? 512 : 64));
     fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
                "give their sizes, for example: " + command);
   }
-  auto contradicts = [&](const char* flag, std::int64_t size) {
-    fail(ErrorKind::usage, fmt::format("{} {} has no dimension to apply to: the file fixes all of them", flag, size),
-         flag, "export the model with a dynamic dimension, or leave the flag out");
+  auto contradicts = [&](Field field, std::int64_t size) {
+    fail(ErrorKind::usage,
+         fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)),
+         setting(field), "export the model with a dynamic dimension, or leave the flag out");
   };
-  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts("--batch", *setup.batch);
+  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, *setup.batch);
   if (setup.sequence && !sequence_used) {
     bool same = false;
     for (GraphValueId id : g.inputs) {
@@ -264,7 +273,7 @@ Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<No
       if (v.shape)
         for (const Dim& d : *v.shape) same = same || d.size == *setup.sequence;
     }
-    if (!same) contradicts("--seq", *setup.sequence);
+    if (!same) contradicts(Field::sequence, *setup.sequence);
   }
   return out;
 }

@@ -32,7 +32,7 @@ std::vector<OpenDim> open_dims(const Graph& graph);
 /// Gives every open dimension a number: by name from `setup.dims`, then `setup.batch` and `setup.sequence`; an open
 /// batch that nobody binds is 1, with note MP002. Failure(input) lists what stays open with a command to paste;
 /// Failure(usage) for names that the model does not have and for a batch that contradicts the file.
-Symbols bind_dims(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes);
+Symbols bind_dims(const Model& model, const TrainingSetup& setup, Notes& notes);
 
 /// A number, a bound symbol, or an expression of them with + - * / // % ( ) min max floor ceil. None when something
 /// in it is unbound or it is not an integer.

@@ -1,10 +1,15 @@
 #include "estimators/replay/memory_map.h"
 
+#include "estimators/replay/events.h"
+#include "estimators/replay/replay.h"
+#include "estimators/runtime/runtime.h"
+
 namespace memplan {
 
 namespace {
 
-std::vector<MappedSegment> with_allocations(const CachingAllocator& allocator, const std::vector<std::int32_t>& owner) {
+/// `owner`: the allocation of each block in use.
+std::vector<MappedSegment> with_allocations(const Allocator& allocator, const std::vector<std::int32_t>& owner) {
   std::vector<MappedSegment> out;
   for (const SegmentView& s : allocator.segments()) {
     MappedSegment segment{s.address, s.bytes, s.stream, s.small, s.expandable, {}};
@@ -19,42 +24,30 @@ std::vector<MappedSegment> with_allocations(const CachingAllocator& allocator, c
 
 }  // namespace
 
-Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device,
-                             std::int32_t event) {
-  return catching([&] {
-    CachingAllocator allocator(setup, DeviceMemory(device.total, device.context));
-    MemoryMap map;
-    std::vector<SegmentEvent> log;
-    allocator.record_segments(&log);
-    std::vector<BlockId> blocks(schedule.allocations.size(), no_block);
-    std::vector<std::int32_t> owner;  // of blocks in use
-    for (std::size_t i = 0; i < schedule.events.size(); ++i) {
-      const Event& e = schedule.events[i];
-      const auto id = static_cast<std::size_t>(e.allocation);
-      if (e.kind == Event::Kind::empty_cache) {
-        allocator.empty_cache();
-      } else if (e.kind == Event::Kind::free) {
-        if (blocks[id] != no_block) allocator.free(blocks[id]);
-        blocks[id] = no_block;
-      } else if (schedule.allocations[id].size.count > 0) {
-        const Allocation& a = schedule.allocations[id];
-        blocks[id] = allocator.malloc(a.size.count, a.stream);
-        if (blocks[id] == no_block)
-          map.refused = a.size.count;
-        else {
-          if (static_cast<std::size_t>(blocks[id]) >= owner.size())
-            owner.resize(static_cast<std::size_t>(blocks[id]) + 1, -1);
-          owner[static_cast<std::size_t>(blocks[id])] = e.allocation;
-        }
-      }
-      for (const SegmentEvent& call : log) map.driver.push_back({static_cast<std::int32_t>(i), call});
-      log.clear();
-      if (static_cast<std::int32_t>(i) == event) map.at_event = with_allocations(allocator, owner);
-      if (map.refused > 0) break;
+MemoryMap map_memory(const Schedule& schedule, Allocator& allocator, std::int32_t event) {
+  MemoryMap map;
+  std::vector<SegmentEvent> log;
+  allocator.record_segments(&log);
+  std::vector<std::int32_t> owner;  // of blocks in use
+  replay_events(schedule, allocator, [&](const Replayed& e) {
+    map.refused = e.refused;
+    if (e.placed.block != no_block) {
+      const auto block = static_cast<std::size_t>(e.placed.block);
+      if (block >= owner.size()) owner.resize(block + 1, -1);
+      owner[block] = e.allocation;
     }
-    map.at_end = with_allocations(allocator, owner);
-    return map;
+    for (const SegmentEvent& call : log) map.driver.push_back({e.event, call});
+    log.clear();
+    if (e.event == event) map.at_event = with_allocations(allocator, owner);
   });
+  map.at_end = with_allocations(allocator, owner);
+  allocator.record_segments(nullptr);
+  return map;
+}
+
+Result<MemoryMap> map_memory(const Schedule& schedule, const TrainingSetup& setup, const Device& device,
+                             std::int32_t event) {
+  return catching([&] { return map_memory(schedule, *runtime_of(setup).allocator(schedule, setup, device), event); });
 }
 
 }  // namespace memplan

@@ -7,8 +7,9 @@
 
 #include "estimators/base/error.h"
 #include "estimators/facts/device.h"
-#include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/allocator.h"
 #include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
 
 namespace memplan {
 
@@ -39,7 +40,7 @@ struct MemoryMap {
 };
 
 /// Replays the schedule and keeps the map right after `event` (an index into Schedule::events).
-Result<MemoryMap> map_memory(const Schedule& schedule, const AllocatorSetup& setup, const Device& device,
+Result<MemoryMap> map_memory(const Schedule& schedule, const TrainingSetup& setup, const Device& device,
                              std::int32_t event);
 
 }  // namespace memplan

@@ -92,7 +92,8 @@ class Pass {
     }
     rename_later();
     if (count_ > 0)
-      tape_.recovered.push_back({"aten::to.dtype", "casts of the module's class, absent from an fp32 export", count_});
+      tape_.recovered.push_back({"aten::to.dtype", "casts of the module's class, absent from an fp32 export", count_,
+                                 Evidence::told_by_name, About::cast});
   }
 
  private:
@@ -313,7 +314,8 @@ void follow_model_dtype(Tape& tape, Precision precision) {
       }
   }
   if (count > 0)
-    tape.recovered.push_back({"dtype of new tensors", "x.dtype, which the export wrote as float32", count});
+    tape.recovered.push_back({"dtype of new tensors", "x.dtype, which the export wrote as float32", count,
+                              Evidence::told_by_source_line, About::cast});
 }
 
 }  // namespace memplan

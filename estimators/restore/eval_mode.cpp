@@ -40,9 +40,12 @@ class EvalMode {
       i = end;
     }
     rename();
-    if (skipped_) tape_.recovered.push_back({"identity", "modules that drop in training only", skipped_});
+    if (skipped_)
+      tape_.recovered.push_back(
+          {"identity", "modules that drop in training only", skipped_, Evidence::told_by_name, About::mode});
     if (fast_)
-      tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_});
+      tape_.recovered.push_back({"aten::_native_multi_head_attention", "nn.MultiheadAttention in inference", fast_,
+                                 Evidence::told_by_name, About::mode});
   }
 
  private:

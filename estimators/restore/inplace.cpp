@@ -180,9 +180,14 @@ void recover_inplace(Tape& tape, std::string_view listed) {
   }
   const std::int64_t noises = recover_noise(tape, in_place);
   if (noises)
-    tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises});
-  if (modules) tape.recovered.push_back({"in-place activations", "the classes that construct them", modules});
-  if (lines) tape.recovered.push_back({"in-place ops", "the lines of Python that made them", lines});
+    tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises,
+                              Evidence::proven_by_file, About::in_place});
+  if (modules)
+    tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
+                              listed.empty() ? Evidence::told_by_name : Evidence::proven_by_file, About::in_place});
+  if (lines)
+    tape.recovered.push_back(
+        {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});
 }
 
 }  // namespace memplan

@@ -264,6 +264,7 @@ void mark_last_uses(Tape& tape) {
     if (id.valid()) lives[at_index(id)].kept = true;
   // transformers' encoder-decoder models return the encoder's result as well (Seq2SeqModelOutput), though nothing of
   // the graph reads it any more.
+  std::int64_t by_class = 0, by_function = 0, by_line = 0;
   for (Life& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
@@ -271,7 +272,10 @@ void mark_last_uses(Tape& tape) {
       continue;
     std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
     while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
-    if (child != l.top && tape.scopes[static_cast<std::size_t>(child)].path.ends_with(".encoder")) l.top = owner.parent;
+    if (child != l.top && tape.scopes[static_cast<std::size_t>(child)].path.ends_with(".encoder")) {
+      l.top = owner.parent;
+      ++by_class;
+    }
   }
   // Where each use settles depends on the final `top`, so a second walk.
   std::vector<std::int32_t> release(tape.values.size(), -1);
@@ -306,11 +310,21 @@ void mark_last_uses(Tape& tape) {
       bool first = true;
       for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i)
         first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
-      if (first) until = std::max(until, frames.line(l.top, line).last);
+      if (first) until = std::max(until, frames.line(l.top, line).last), ++by_function;
     }
+    const std::int32_t without_names = until;
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
+    by_line += until > without_names;
     if (!l.kept) tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
+  // The pass runs again after every change of the tape: only its last word counts.
+  std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
+  const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {
+    if (count > 0) tape.notes.push_back({{}, text, evidence, About::lifetime, {}, {}, -1, count, {}});
+  };
+  tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
+  tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
+  tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
 }
 
 }  // namespace memplan

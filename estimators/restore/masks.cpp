@@ -46,9 +46,11 @@ class Masks {
     }
     if (masks == 0) return;
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
-    tape_.recovered.push_back(
-        {"attention without a mask", "masks that transformers builds only while it is traced", masks});
-    if (heads) tape_.recovered.push_back({"enable_gqa", "repeated key and value heads", heads});
+    tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced",
+                               masks, Evidence::told_by_source_line, About::mask});
+    if (heads)
+      tape_.recovered.push_back(
+          {"enable_gqa", "repeated key and value heads", heads, Evidence::told_by_source_line, About::mask});
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -41,7 +42,7 @@ void freeze(Tape& tape, const std::vector<std::string>& globs) {
     if (!any) {
       const std::string example =
           tape.parameters.empty() ? "" : tape.values[static_cast<std::size_t>(tape.parameters.front().index)].name;
-      fail(ErrorKind::usage, fmt::format("no parameter matches '{}'", glob), "--freeze " + glob,
+      fail(ErrorKind::usage, fmt::format("no parameter matches '{}'", glob), setting(Field::frozen, glob),
            example.empty() ? "the model has no parameters"
                            : fmt::format("parameters are named like '{}'; '*' matches any run of characters", example));
     }

@@ -2,30 +2,6 @@
 
 namespace memplan {
 
-const char* name_of(Category category) {
-  switch (category) {
-    case Category::parameter:
-      return "parameters";
-    case Category::buffer:
-      return "buffers";
-    case Category::gradient:
-      return "gradients";
-    case Category::optimizer_state:
-      return "optimizer state";
-    case Category::activation:
-      return "activations";
-    case Category::temporary:
-      return "temporaries";
-    case Category::workspace:
-      return "workspaces";
-    case Category::input:
-      return "batch";
-    case Category::output:
-      return "outputs";
-  }
-  return "?";
-}
-
 const char* name_of(Phase phase) {
   switch (phase) {
     case Phase::setup:

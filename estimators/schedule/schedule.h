@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "estimators/base/bytes.h"
+#include "estimators/base/evidence.h"
 
 namespace memplan {
 
@@ -21,7 +22,14 @@ enum class Category : std::uint8_t {
   output
 };
 inline constexpr int category_count = 9;
-const char* name_of(Category category);
+inline constexpr std::array category_names{
+    Named<Category>{"parameters", Category::parameter},   Named<Category>{"buffers", Category::buffer},
+    Named<Category>{"gradients", Category::gradient},     Named<Category>{"optimizer state", Category::optimizer_state},
+    Named<Category>{"activations", Category::activation}, Named<Category>{"temporaries", Category::temporary},
+    Named<Category>{"workspaces", Category::workspace},   Named<Category>{"batch", Category::input},
+    Named<Category>{"outputs", Category::output},
+};
+constexpr const char* name_of(Category category) { return name_in(category_names, category); }
 
 enum class Phase : std::uint8_t { setup, data, forward, loss, backward, clip, optimizer };
 const char* name_of(Phase phase);
@@ -60,21 +68,13 @@ struct TensorShape {
   std::vector<std::int64_t> sizes;
 };
 
-/// What could not be modelled exactly: by how much the estimate widens, and why.
-struct Widening {
-  std::string op;
-  std::string handling;
-  std::int64_t count = 0;
-  Bytes bytes;
-};
-
 struct Schedule {
   std::vector<Allocation> allocations;
   std::vector<Event> events;
   std::vector<OpRecord> ops;
   std::vector<TensorShape> shapes;
   std::vector<std::string> names;
-  std::vector<Widening> widenings;
+  Notes notes;  ///< where memory of libraries and ops without a row come from, and how far off they may be
   std::vector<std::int32_t> step_begins;  ///< index of the first event of step 1, 2, …
 };
 

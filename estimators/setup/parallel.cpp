@@ -4,13 +4,14 @@
 #include <fmt/ranges.h>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
 namespace {
 
 struct Degree {
-  const char* flag;
+  Field field;
   const char* what;
   std::int64_t ranks;
 };
@@ -20,17 +21,21 @@ struct Degree {
 }
 
 void check_degrees(const ParallelSetup& p) {
-  if (p.gpus < 0) refuse(fmt::format("{} GPUs cannot train a model", p.gpus), "--gpus", "give at least 1");
-  for (const Degree& d :
-       {Degree{"--dp", "data-parallel ranks", p.data == 0 ? 1 : p.data},
-        Degree{"--tp", "tensor-parallel ranks", p.tensor}, Degree{"--pp", "pipeline stages", p.pipeline},
-        Degree{"--cp", "context-parallel ranks", p.context}, Degree{"--ep", "expert-parallel ranks", p.expert}})
-    if (d.ranks < 1) refuse(fmt::format("{} {} are not possible", d.ranks, d.what), d.flag, "give at least 1");
+  if (p.gpus < 0) refuse(fmt::format("{} GPUs cannot train a model", p.gpus), setting(Field::gpus), "give at least 1");
+  for (const Degree& d : {Degree{Field::data_parallel, "data-parallel ranks", p.data == 0 ? 1 : p.data},
+                          Degree{Field::tensor_parallel, "tensor-parallel ranks", p.tensor},
+                          Degree{Field::pipeline_parallel, "pipeline stages", p.pipeline},
+                          Degree{Field::context_parallel, "context-parallel ranks", p.context},
+                          Degree{Field::expert_parallel, "expert-parallel ranks", p.expert}})
+    if (d.ranks < 1)
+      refuse(fmt::format("{} {} are not possible", d.ranks, d.what), setting(d.field), "give at least 1");
   if (p.virtual_stages < 1)
-    refuse("an interleaved schedule needs at least 1 chunk per rank", "--pp-schedule", "write interleaved:2");
-  if (p.micro_batches < 0) refuse("a step needs at least 1 micro-batch", "--micro-batches", "give at least 1");
+    refuse("an interleaved schedule needs at least 1 chunk per rank", setting(Field::pipeline_schedule),
+           "write interleaved:2");
+  if (p.micro_batches < 0)
+    refuse("a step needs at least 1 micro-batch", setting(Field::micro_batches), "give at least 1");
   if (p.bucket_cap_mib < 1)
-    refuse("a DDP bucket needs at least 1 MiB", "--bucket-cap", "leave it out for PyTorch's 25");
+    refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's 25");
 }
 
 void fill(ParallelSetup& p) {
@@ -39,8 +44,8 @@ void fill(ParallelSetup& p) {
   if (p.data == 0) {
     if (p.gpus == 0) p.gpus = others;
     if (p.gpus % others != 0)
-      refuse(fmt::format("{} GPUs cannot be divided into groups of {} ({})", p.gpus, others, product), "--gpus",
-             fmt::format("use a multiple of {}", others));
+      refuse(fmt::format("{} GPUs cannot be divided into groups of {} ({})", p.gpus, others, product),
+             setting(Field::gpus), fmt::format("use a multiple of {}", others));
     p.data = p.gpus / others;
   } else if (p.gpus == 0) {
     p.gpus = p.data * others;
@@ -48,7 +53,9 @@ void fill(ParallelSetup& p) {
   if (p.data * others != p.gpus)
     refuse(fmt::format("{} GPUs were given, but the degrees make {} (dp {} x {})", p.gpus, p.data * others, p.data,
                        product),
-           "--gpus", fmt::format("use --gpus {} or leave --gpus or --dp out", p.data * others));
+           setting(Field::gpus),
+           fmt::format("use {} or leave {} or {} out", setting(Field::gpus, p.data * others), setting(Field::gpus),
+                       setting(Field::data_parallel)));
 }
 
 void check_data(const ParallelSetup& p) {
@@ -56,33 +63,46 @@ void check_data(const ParallelSetup& p) {
   const std::string name = name_of(p.sharding);
   if (p.sharding != Sharding::none && !is_megatron(p.sharding) && ranks < 2)
     refuse(fmt::format("{} shares out among data-parallel ranks, and there is 1", name),
-           p.sharding == Sharding::fsdp ? "--fsdp" : "--zero", "give --gpus N or --dp N with N of at least 2");
+           p.sharding == Sharding::fsdp ? setting(Field::fsdp) : setting(Field::zero),
+           "give " + setting(Field::gpus, "N") + " or " + setting(Field::data_parallel, "N") + " with N of at least 2");
   if (p.sharding != Sharding::fsdp) {
-    if (!p.reshard_after_forward) refuse("only FSDP reshards after the forward pass", "--no-reshard", "add --fsdp");
-    if (p.shard_size > 0) refuse("HSDP is FSDP within groups of ranks", "--hsdp", "add --fsdp");
-    if (p.param_dtype) refuse("only FSDP has a mixed-precision policy", "--fsdp-dtype", "add --fsdp, or use --amp");
-    if (p.reduce_dtype) refuse("only FSDP has a reduce dtype", "--reduce-dtype", "add --fsdp");
+    if (!p.reshard_after_forward)
+      refuse("only FSDP reshards after the forward pass", setting(Field::keep_gathered), "add " + setting(Field::fsdp));
+    if (p.shard_size > 0)
+      refuse("HSDP is FSDP within groups of ranks", setting(Field::shard_size), "add " + setting(Field::fsdp));
+    if (p.param_dtype)
+      refuse("only FSDP has a mixed-precision policy", setting(Field::param_dtype),
+             "add " + setting(Field::fsdp) + ", or use " + setting(Field::autocast));
+    if (p.reduce_dtype)
+      refuse("only FSDP has a reduce dtype", setting(Field::reduce_dtype), "add " + setting(Field::fsdp));
   }
   if (!is_zero(p.sharding)) {
-    if (p.overlap_communication) refuse("only ZeRO has overlap_comm", "--overlap-comm", "add --zero 1, 2 or 3");
+    if (p.overlap_communication)
+      refuse("only ZeRO has overlap_comm", setting(Field::overlap_communication),
+             "add " + setting(Field::zero, "1") + ", 2 or 3");
     if (p.reduce_bucket != ParallelSetup().reduce_bucket)
-      refuse("only ZeRO has a reduce bucket", "--reduce-bucket", "add --zero 1, 2 or 3");
+      refuse("only ZeRO has a reduce bucket", setting(Field::reduce_bucket),
+             "add " + setting(Field::zero, "1") + ", 2 or 3");
   }
   if (p.reduce_bucket < 1)
-    refuse("a reduce bucket needs at least 1 element", "--reduce-bucket", "leave it out for DeepSpeed's 500000000");
+    refuse("a reduce bucket needs at least 1 element", setting(Field::reduce_bucket),
+           "leave it out for DeepSpeed's 500000000");
   if (p.sharding != Sharding::none || ranks < 2) {
     if (p.gradient_as_bucket_view)
-      refuse("only DDP has gradient buckets", "--bucket-view", "add --ddp and at least 2 GPUs");
+      refuse("only DDP has gradient buckets", setting(Field::gradient_as_bucket_view),
+             "add " + setting(Field::ddp) + " and at least 2 GPUs");
     if (p.bucket_cap_mib != 25)
-      refuse("only DDP has gradient buckets", "--bucket-cap", "add --ddp and at least 2 GPUs");
+      refuse("only DDP has gradient buckets", setting(Field::bucket_cap),
+             "add " + setting(Field::ddp) + " and at least 2 GPUs");
   }
   if (p.shard_size == 1 || p.shard_size < 0)
-    refuse("an HSDP shard group needs at least 2 ranks", "--hsdp", "use DDP to replicate without sharding");
+    refuse("an HSDP shard group needs at least 2 ranks", setting(Field::shard_size),
+           "use DDP to replicate without sharding");
   if (p.shard_size > 0 && ranks % p.shard_size != 0)
     refuse(fmt::format("{} data-parallel ranks cannot be divided into shard groups of {}", ranks, p.shard_size),
-           "--hsdp", "use a divisor of the ranks");
+           setting(Field::shard_size), "use a divisor of the ranks");
   if (p.reduce_dtype && !is_floating(*p.reduce_dtype))
-    refuse("gradients are reduced in a floating dtype", "--reduce-dtype", "use fp32, bf16 or fp16");
+    refuse("gradients are reduced in a floating dtype", setting(Field::reduce_dtype), "use fp32, bf16 or fp16");
 }
 
 void check_split(const ParallelSetup& p) {
@@ -91,45 +111,52 @@ void check_split(const ParallelSetup& p) {
     refuse(fmt::format("{} stages were given, but the pipeline has {}{}", p.split.size(), stages,
                        p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages)
                                             : std::string()),
-           "--pp-split", "give the number of blocks of every stage, in order");
+           setting(Field::pipeline_split), "give the number of blocks of every stage, in order");
   for (std::size_t i = 0; i < p.split.size(); ++i)
     if (p.split[i] < 1)
-      refuse(fmt::format("stage {} has {} blocks", i, p.split[i]), "--pp-split", "give every stage at least 1 block");
+      refuse(fmt::format("stage {} has {} blocks", i, p.split[i]), setting(Field::pipeline_split),
+             "give every stage at least 1 block");
 }
 
 void check_model_parallel(const ParallelSetup& p) {
   if (p.sequence_parallel && p.tensor < 2)
-    refuse("sequence parallelism lies within a tensor-parallel group", "--sp", "add --tp N with N of at least 2");
+    refuse("sequence parallelism lies within a tensor-parallel group", setting(Field::sequence_parallel),
+           "add " + setting(Field::tensor_parallel, "N") + " with N of at least 2");
   if (p.pipeline < 2) {
     if (p.micro_batches > 0)
-      refuse("micro-batches belong to a pipeline", "--micro-batches", "add --pp N, or use --accumulate");
+      refuse("micro-batches belong to a pipeline", setting(Field::micro_batches),
+             "add " + setting(Field::pipeline_parallel, "N") + ", or use " + setting(Field::accumulate));
     if (p.virtual_stages > 1)
-      refuse("an interleaved schedule needs a pipeline", "--pp-schedule", "add --pp N with N of at least 2");
-    if (!p.split.empty()) refuse("stages belong to a pipeline", "--pp-split", "add --pp N with N of at least 2");
+      refuse("an interleaved schedule needs a pipeline", setting(Field::pipeline_schedule),
+             "add " + setting(Field::pipeline_parallel, "N") + " with N of at least 2");
+    if (!p.split.empty())
+      refuse("stages belong to a pipeline", setting(Field::pipeline_split),
+             "add " + setting(Field::pipeline_parallel, "N") + " with N of at least 2");
   } else if (p.schedule == PipelineSchedule::zbv && p.virtual_stages != 2) {
-    refuse("the zbv schedule has 2 chunks per rank", "--pp-schedule", "write zbv");
+    refuse("the zbv schedule has 2 chunks per rank", setting(Field::pipeline_schedule), "write zbv");
   } else if ((p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::one_f_one_b) &&
              p.virtual_stages > 1) {
-    refuse(fmt::format("the {} schedule has 1 chunk per rank", name_of(p.schedule)), "--pp-schedule",
+    refuse(fmt::format("the {} schedule has 1 chunk per rank", name_of(p.schedule)), setting(Field::pipeline_schedule),
            "use interleaved:V");
   } else if (p.schedule == PipelineSchedule::interleaved && p.virtual_stages < 2) {
-    refuse("an interleaved schedule has at least 2 chunks per rank", "--pp-schedule", "write interleaved:2");
+    refuse("an interleaved schedule has at least 2 chunks per rank", setting(Field::pipeline_schedule),
+           "write interleaved:2");
   } else if (p.schedule == PipelineSchedule::interleaved && p.micro_batches % p.pipeline != 0) {
     refuse(fmt::format("the interleaved schedule runs micro-batches in rounds of {}; {} cannot be divided", p.pipeline,
                        p.micro_batches),
-           "--micro-batches", fmt::format("use a multiple of {}", p.pipeline));
+           setting(Field::micro_batches), fmt::format("use a multiple of {}", p.pipeline));
   } else if (p.schedule == PipelineSchedule::zero_bubble &&
              p.micro_batches % std::max<std::int64_t>(1, p.micro_batches / p.pipeline) != 0) {
     const std::int64_t rounds = p.micro_batches / p.pipeline;
     refuse(fmt::format("the zero-bubble schedule runs micro-batches in {} equal rounds; {} cannot be divided", rounds,
                        p.micro_batches),
-           "--micro-batches", fmt::format("use a multiple of {}", p.pipeline));
+           setting(Field::micro_batches), fmt::format("use a multiple of {}", p.pipeline));
   }
   if (p.pipeline > 1 && !p.split.empty()) check_split(p);
   if ((p.data * p.context) % p.expert != 0)
     refuse(fmt::format("experts are spread over data-parallel ranks; {} ranks cannot be divided by {}",
                        p.data * p.context, p.expert),
-           "--ep", "use a divisor of dp x cp");
+           setting(Field::expert_parallel), "use a divisor of dp x cp");
 }
 
 }  // namespace
@@ -141,42 +168,6 @@ ParallelSetup resolve(ParallelSetup p) {
   check_data(p);
   check_model_parallel(p);
   return p;
-}
-
-const char* name_of(Sharding sharding) {
-  switch (sharding) {
-    case Sharding::none:
-      return "ddp";
-    case Sharding::zero1:
-      return "zero1";
-    case Sharding::zero2:
-      return "zero2";
-    case Sharding::zero3:
-      return "zero3";
-    case Sharding::fsdp:
-      return "fsdp";
-    case Sharding::megatron:
-      return "megatron";
-    case Sharding::megatron_dist:
-      return "megatron-dist-opt";
-  }
-  return "?";
-}
-
-const char* name_of(PipelineSchedule schedule) {
-  switch (schedule) {
-    case PipelineSchedule::gpipe:
-      return "gpipe";
-    case PipelineSchedule::one_f_one_b:
-      return "1f1b";
-    case PipelineSchedule::interleaved:
-      return "interleaved";
-    case PipelineSchedule::zero_bubble:
-      return "zero-bubble";
-    case PipelineSchedule::zbv:
-      return "zbv";
-  }
-  return "?";
 }
 
 std::string describe(const ParallelSetup& p) {

@@ -50,7 +50,7 @@ struct ParallelSetup {
 };
 
 /// Fills the degrees that follow from the others and checks what does not need the model: no degree below 1, a product
-/// that is the number of GPUs, options that belong to a strategy which is not chosen. Failure(usage) names the flags.
+/// that is the number of GPUs, options that belong to a strategy which is not chosen. Failure(usage) names the fields.
 ParallelSetup resolve(ParallelSetup setup);
 
 /// More than one GPU.

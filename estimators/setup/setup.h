@@ -13,6 +13,8 @@
 
 namespace memplan {
 
+struct TorchProfile;
+
 enum class Mode : std::uint8_t { training, inference };
 enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
 /// Linears in 8 bits as NVIDIA's Transformer Engine runs them in a bfloat16 model: beside the weights (`cached`) or
@@ -42,7 +44,7 @@ struct AllocatorSetup {
   std::vector<std::int64_t> roundup_power2_divisions;  ///< empty = off, else 16 entries (docs of PyTorch)
   double garbage_collection_threshold = 0;
   double memory_fraction = 1.0;
-  Bytes large_segment = Bytes::mib(20);
+  std::optional<Bytes> large_segment;  ///< large_segment_size_mb; none: what the version of PyTorch has
 };
 
 /// What lives in host memory instead of on the device (docs/strategies.md names the program of each).
@@ -70,7 +72,16 @@ struct KvCacheSetup {
   std::int64_t block = 1;      ///< tokens per page: every sequence takes whole pages
 };
 
+/// What runs the model: a row of runtimes() (runtime/runtime.h) in one of its versions.
+struct RuntimeSetup {
+  std::string name = "torch";
+  std::string version = "2.11";  ///< of PyTorch: a row of profiles() (runtime/torch/profile/profile.h)
+  /// A profile of the caller's own instead of that row; it must outlive every use of the setup.
+  const TorchProfile* profile = nullptr;
+};
+
 struct TrainingSetup {
+  RuntimeSetup runtime;
   Mode mode = Mode::training;
   std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
   std::optional<std::int64_t> batch;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
+#include "estimators/base/evidence.h"
 
 namespace memplan {
 
@@ -89,11 +90,8 @@ struct Recovery {
   std::string op;    ///< "aten::layer_norm"
   std::string from;  ///< "ReduceMean/Sub/Pow/…" or "fx_node metadata"
   std::int64_t count = 0;
-};
-
-struct Note {
-  std::string code;  ///< stable, "MP010 unknown-op"
-  std::string text;
+  Evidence evidence = Evidence::proven_by_file;
+  About about = About::op;
 };
 
 /// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of
@@ -115,7 +113,7 @@ struct Tape {
   std::vector<CheckpointRegion>
       checkpoints;  ///< ascending; those inside of another one follow it, others never overlap
   std::vector<Recovery> recovered;
-  std::vector<Note> notes;  ///< assumptions and warnings found on the way
+  Notes notes;  ///< what was put back, taken for granted or found on the way
   /// Of a recorded program: its steps are not worked out from calls (there are none) but were written down.
   std::shared_ptr<const recording::Steps> recorded;
 

@@ -143,8 +143,20 @@ json to_json(const Tape& tape) {
     scopes.push_back(std::move(j));
   }
   json recovered = json::array(), notes = json::array();
-  for (const Recovery& r : tape.recovered) recovered.push_back({{"op", r.op}, {"from", r.from}, {"count", r.count}});
-  for (const Note& n : tape.notes) notes.push_back({{"code", n.code}, {"text", n.text}});
+  for (const Recovery& r : tape.recovered)
+    recovered.push_back({{"op", r.op},
+                         {"from", r.from},
+                         {"count", r.count},
+                         {"evidence", name_of(r.evidence)},
+                         {"about", name_of(r.about)}});
+  for (const Fact& n : tape.notes)
+    notes.push_back({{"code", n.code},
+                     {"text", n.text},
+                     {"evidence", name_of(n.evidence)},
+                     {"about", name_of(n.about)},
+                     {"op", n.op},
+                     {"module", n.module},
+                     {"count", n.count}});
   json checkpoints = json::array();
   for (const CheckpointRegion& r : tape.checkpoints) checkpoints.push_back({r.first, r.last, r.scope});
   return json{{"values", values},
@@ -158,6 +170,17 @@ json to_json(const Tape& tape) {
               {"recovered", recovered},
               {"notes", notes}};
 }
+
+namespace {
+
+template <class Table>
+auto read_name(const Table& table, const json& object, const char* member) {
+  const auto value = value_in(table, object.at(member).get<std::string>());
+  if (!value) fail_input(fmt::format("a note of a tape has an unknown {}", member));
+  return *value;
+}
+
+}  // namespace
 
 Tape tape_from_json(const json& root) try {
   Tape tape;
@@ -213,10 +236,19 @@ Tape tape_from_json(const json& root) try {
     tape.checkpoints.push_back(r);
   }
   for (const json& j : root.value("recovered", json::array()))
-    tape.recovered.push_back(
-        {j.at("op").get<std::string>(), j.at("from").get<std::string>(), j.at("count").get<std::int64_t>()});
+    tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(),
+                              j.at("count").get<std::int64_t>(), read_name(evidence_names, j, "evidence"),
+                              read_name(about_names, j, "about")});
   for (const json& j : root.value("notes", json::array()))
-    tape.notes.push_back({j.at("code").get<std::string>(), j.at("text").get<std::string>()});
+    tape.notes.push_back({j.at("code").get<std::string>(),
+                          j.at("text").get<std::string>(),
+                          read_name(evidence_names, j, "evidence"),
+                          read_name(about_names, j, "about"),
+                          j.value("op", ""),
+                          j.value("module", ""),
+                          -1,
+                          j.value("count", std::int64_t{1}),
+                          {}});
   return tape;
 } catch (const json::exception& e) {
   fail_input(fmt::format("a tape's JSON is not as expected: {}", e.what()));
@@ -255,7 +287,8 @@ std::string to_text(const Tape& tape) {
   }
   for (ValueId id : tape.outputs) out += "return " + arg_text(tape, {id}) + "\n";
   for (const Recovery& r : tape.recovered) out += fmt::format("recovered {} x{} from {}\n", r.op, r.count, r.from);
-  for (const Note& n : tape.notes) out += fmt::format("{}: {}\n", n.code, n.text);
+  for (const Fact& n : tape.notes)
+    if (!n.code.empty()) out += fmt::format("{}: {}\n", n.code, n.text);
   return out;
 }
 

@@ -68,22 +68,22 @@ std::set<std::int32_t> outermost(const Tape& tape, const std::set<std::int32_t>&
   return out;
 }
 
-void no_such_module(const Tape& tape, const std::string& glob, const std::string& flag) {
+void no_such_module(const Tape& tape, const std::string& glob, Field field) {
   const bool repeated = glob == "blocks" || glob.starts_with("every:") || glob.starts_with("groups:");
   std::string example;
   for (const Scope& s : tape.scopes)
     if (example.empty() && !s.path.empty()) example = s.path;
   fail(ErrorKind::usage, repeated ? "the model has no repeated blocks" : fmt::format("no module matches '{}'", glob),
-       flag + " " + glob,
+       setting(field, glob),
        example.empty() ? "the file does not say which modules its nodes came from"
                        : fmt::format("modules have paths such as '{}'; '*' matches any run of characters", example));
 }
 
-std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, const std::string& flag) {
+std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, Field field) {
   std::set<std::int32_t> wanted;
   for (const std::string& glob : globs) {
     const auto found = glob == "blocks" ? repeated_modules(tape) : matching_modules(tape, glob);
-    if (found.empty()) no_such_module(tape, glob, flag);
+    if (found.empty()) no_such_module(tape, glob, field);
     wanted.insert(found.begin(), found.end());
   }
   return wanted;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/setup/field.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -30,10 +31,10 @@ std::set<std::int32_t> matching_modules(const Tape& tape, const std::string& glo
 std::set<std::int32_t> outermost(const Tape& tape, const std::set<std::int32_t>& scopes);
 
 /// The modules that the globs name ("blocks": the repeated modules), in the order in which they run. Failure(usage),
-/// blaming `flag`, for a glob that matches nothing.
-std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, const std::string& flag);
+/// blaming `field`, for a glob that matches nothing.
+std::set<std::int32_t> named_modules(const Tape& tape, const std::vector<std::string>& globs, Field field);
 
 /// Failure(usage): `glob` (or "blocks", "every:N", "groups:N") names no module of this model.
-[[noreturn]] void no_such_module(const Tape& tape, const std::string& glob, const std::string& flag);
+[[noreturn]] void no_such_module(const Tape& tape, const std::string& glob, Field field);
 
 }  // namespace memplan

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/transforms/blocks.h"
 
 namespace memplan {
@@ -210,10 +211,10 @@ namespace {
 std::int64_t number_of(const std::string& word, std::size_t blocks) {
   const std::int64_t n = std::strtoll(word.c_str() + word.find(':') + 1, nullptr, 10);
   if (n < 1)
-    fail(ErrorKind::usage, fmt::format("'{}' does not say how many blocks", word), "--checkpoint " + word,
+    fail(ErrorKind::usage, fmt::format("'{}' does not say how many blocks", word), setting(Field::checkpoint, word),
          "write every:2 or groups:2");
   if (static_cast<std::size_t>(n) > blocks)
-    fail(ErrorKind::usage, fmt::format("the model has {} repeated blocks", blocks), "--checkpoint " + word,
+    fail(ErrorKind::usage, fmt::format("the model has {} repeated blocks", blocks), setting(Field::checkpoint, word),
          "give a smaller number");
   return n;
 }
@@ -226,12 +227,12 @@ std::vector<std::int64_t> levels_of(const std::string& glob, std::size_t blocks)
     const std::string word = glob.substr(begin, end - begin);
     begin = end + 1;
     if (word != "blocks" && !word.starts_with("groups:"))
-      fail(ErrorKind::usage, fmt::format("'{}' is no group of blocks", word), "--checkpoint " + glob,
+      fail(ErrorKind::usage, fmt::format("'{}' is no group of blocks", word), setting(Field::checkpoint, glob),
            "write groups:4/blocks, or groups:16/groups:4/blocks");
     const std::int64_t n = word == "blocks" ? 1 : number_of(word, blocks);
     if (!levels.empty() && n >= levels.back())
       fail(ErrorKind::usage, fmt::format("'{}' is not inside of groups of {}", word, levels.back()),
-           "--checkpoint " + glob, "go from larger groups to smaller ones");
+           setting(Field::checkpoint, glob), "go from larger groups to smaller ones");
     levels.push_back(n);
   }
   return levels;
@@ -250,25 +251,25 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
       const auto chain = marker.chained(glob);
       if (chain.empty())
         fail(ErrorKind::usage, fmt::format("'{}' are no modules that run one after the other", glob),
-             "--checkpoint " + glob, "join neighbours of one list, as in layer1.0+layer1.1");
+             setting(Field::checkpoint, glob), "join neighbours of one list, as in layer1.0+layer1.1");
       chains.insert(chains.end(), chain.begin(), chain.end());
       continue;
     }
     const bool every = glob.starts_with("every:"), groups = glob.starts_with("groups:"),
                repeated = every || groups || glob == "blocks";
-    if (repeated && repeated_modules(tape).empty()) no_such_module(tape, glob, "--checkpoint");
+    if (repeated && repeated_modules(tape).empty()) no_such_module(tape, glob, Field::checkpoint);
     const std::size_t blocks = every || groups ? marker.regions(repeated_modules(tape)).size() : 0;
     if (groups) {
       if (globs.size() > 1)
         fail(ErrorKind::usage, fmt::format("'{}' takes all blocks, so nothing can be named beside it", glob),
-             "--checkpoint " + glob, "give it alone");
+             setting(Field::checkpoint, glob), "give it alone");
       tape.checkpoints = marker.groups(levels_of(glob, blocks));
       return;
     }
     const auto found = every      ? marker.every(number_of(glob, blocks))
                        : repeated ? repeated_modules(tape)
                                   : matching_modules(tape, glob);
-    if (found.empty()) no_such_module(tape, glob, "--checkpoint");
+    if (found.empty()) no_such_module(tape, glob, Field::checkpoint);
     wanted.insert(found.begin(), found.end());
   }
   tape.checkpoints = marker.regions(wanted);
@@ -285,7 +286,7 @@ void checkpoint_modules(Tape& tape, const std::vector<std::string>& globs) {
     const CheckpointRegion &before = tape.checkpoints[i - 1], &r = tape.checkpoints[i];
     const bool inner = of_chain(r) && of_chain(before) && r.last <= before.last;
     if (r.first <= before.last && !inner)
-      fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", "--checkpoint",
+      fail(ErrorKind::usage, "two of the modules to checkpoint contain the same calls", setting(Field::checkpoint),
            "name each module once");
   }
 }

@@ -2,6 +2,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -45,7 +46,7 @@ void gather_keys_and_values(Tape& tape, std::int64_t ranks) {
   if (!any)
     fail(ErrorKind::usage,
          "context parallelism gathers the keys and values of attention, and the model has none that memplan recognizes",
-         "--cp", "leave --cp out");
+         setting(Field::context_parallel), "leave " + setting(Field::context_parallel) + " out");
   for (CheckpointRegion& region : tape.checkpoints) {
     region.first = begin[static_cast<std::size_t>(region.first)];
     region.last = end[static_cast<std::size_t>(region.last)];

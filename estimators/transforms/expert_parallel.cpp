@@ -10,6 +10,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -37,13 +38,13 @@ class Sharer {
       if (owner_[i]) counts_[owner_[i]->first] = std::max(counts_[owner_[i]->first], owner_[i]->second + 1);
     }
     if (counts_.empty())
-      fail(ErrorKind::usage, "the model has no experts in modules of their own ('….experts.0')", "--ep",
-           "leave --ep out");
+      fail(ErrorKind::usage, "the model has no experts in modules of their own ('….experts.0')",
+           setting(Field::expert_parallel), "leave " + setting(Field::expert_parallel) + " out");
     for (const auto& [path, count] : counts_)
       if (count % ranks != 0)
         fail(ErrorKind::usage,
-             fmt::format("{} expert-parallel ranks do not divide the {} experts of {}", ranks, count, path), "--ep",
-             fmt::format("use a divisor of {}", count));
+             fmt::format("{} expert-parallel ranks do not divide the {} experts of {}", ranks, count, path),
+             setting(Field::expert_parallel), fmt::format("use a divisor of {}", count));
   }
 
   void run() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -50,33 +51,41 @@ void linears_in_fp8(Tape& tape, const TrainingSetup& setup) {
     v.keeps_dtype = true;
   }
   if (done == 0)
-    fail(ErrorKind::usage, "no nn.Linear besides the last one can run in 8 bits", "--precision fp8",
-         "use --precision bf16; weights must be multiples of 16 in both directions");
+    fail(ErrorKind::usage, "no nn.Linear besides the last one can run in 8 bits", setting(Field::precision, "fp8"),
+         "use " + setting(Field::precision, "bf16") + "; weights must be multiples of 16 in both directions");
   tape.notes.push_back(
       {"MP015",
        fmt::format("{} calls of nn.Linear run in 8 bits as Transformer Engine is documented to do; that was not "
                    "compared with its kernels{}",
                    done,
                    odd > 0 ? fmt::format("; {} stay in bfloat16 because their weights are no multiples of 16", odd)
-                           : std::string())});
+                           : std::string()),
+       Evidence::assumed, About::framework});
 }
 
 void check_fp8(const TrainingSetup& s) {
   if (s.fp8 == Fp8::none) return;
   const bool training = s.mode == Mode::training;
-  const auto refuse = [](const char* what, const char* flag, const char* hint) {
-    fail(ErrorKind::usage, fmt::format("{} is not modelled", what), flag, hint);
+  const auto refuse = [](const char* what, std::string field, std::string hint) {
+    fail(ErrorKind::usage, fmt::format("{} is not modelled", what), std::move(field), std::move(hint));
   };
   if (s.precision != Precision::bf16)
-    refuse("8 bits in another model than one of bfloat16", "--precision", "use --precision fp8 alone");
-  if (s.lora) refuse("8 bits under adapters", s.lora->quantized ? "--qlora" : "--lora", "use --precision bf16");
-  if (s.offload.any()) refuse("8 bits with offload", "--offload", "use --precision bf16");
+    refuse("8 bits in another model than one of bfloat16", setting(Field::precision),
+           "use " + setting(Field::precision, "fp8") + " alone");
+  if (s.lora)
+    refuse("8 bits under adapters", s.lora->quantized ? setting(Field::lora_quantized) : setting(Field::lora),
+           "use " + setting(Field::precision, "bf16"));
+  if (s.offload.any())
+    refuse("8 bits with offload", setting(Field::offload), "use " + setting(Field::precision, "bf16"));
   if (s.parallel.sharding != Sharding::none && !is_megatron(s.parallel.sharding))
-    refuse("8 bits with sharded weights", s.parallel.sharding == Sharding::fsdp ? "--fsdp" : "--zero",
-           "use DDP, --megatron or --dist-opt");
+    refuse("8 bits with sharded weights",
+           s.parallel.sharding == Sharding::fsdp ? setting(Field::fsdp) : setting(Field::zero),
+           "use DDP, " + setting(Field::megatron) + " or " + setting(Field::distributed_optimizer));
   if (training && s.fp8 == Fp8::primary && !is_megatron(s.parallel.sharding))
-    refuse("training on weights of 8 bits without an optimizer that has wider ones", "--precision fp8-weights",
-           "add --megatron or --dist-opt, or use --precision fp8");
+    refuse("training on weights of 8 bits without an optimizer that has wider ones",
+           setting(Field::precision, "fp8-weights"),
+           "add " + setting(Field::megatron) + " or " + setting(Field::distributed_optimizer) + ", or use " +
+               setting(Field::precision, "fp8"));
 }
 
 }  // namespace memplan

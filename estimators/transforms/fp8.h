@@ -14,7 +14,7 @@ struct TrainingSetup;
 /// Failure(usage) where none is left.
 void linears_in_fp8(Tape& tape, const TrainingSetup& setup);
 
-/// What is not modelled together with 8 bits. Failure(usage) names the flag.
+/// What is not modelled together with 8 bits. Failure(usage) names the field.
 void check_fp8(const TrainingSetup& setup);
 
 }  // namespace memplan

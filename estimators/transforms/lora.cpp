@@ -8,6 +8,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/passes.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -91,11 +92,14 @@ std::set<std::string> chosen_paths(const Tape& tape, const std::vector<Layer>& l
         found = true;
       }
     if (!found)
-      fail(ErrorKind::usage, fmt::format("no nn.Linear matches '{}'", target), "--lora targets=" + target,
+      fail(ErrorKind::usage, fmt::format("no nn.Linear matches '{}'", target),
+           setting(Field::lora, "targets=" + target),
            layers.empty() ? "the file names no nn.Linear"
                           : fmt::format("they have paths such as '{}'", path_of(layers.front())));
   }
-  if (paths.empty()) fail(ErrorKind::usage, "the model has no nn.Linear for an adapter", "--lora", "leave --lora out");
+  if (paths.empty())
+    fail(ErrorKind::usage, "the model has no nn.Linear for an adapter", setting(Field::lora),
+         "leave " + setting(Field::lora) + " out");
   return paths;
 }
 

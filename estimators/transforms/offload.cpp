@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -40,8 +41,10 @@ void offload_parameters(Tape& tape) {
       while (s >= 0 && tape.scopes[static_cast<std::size_t>(s)].path != owner_of(name))
         s = tape.scopes[static_cast<std::size_t>(s)].parent;
       if (s < 0)
-        fail(ErrorKind::usage, fmt::format("'{}' is used where its module does not run", name), "--offload parameters",
-             "accelerate.cpu_offload cannot offload such weights; leave --offload parameters out");
+        fail(ErrorKind::usage, fmt::format("'{}' is used where its module does not run", name),
+             setting(Field::offload, "parameters"),
+             "accelerate.cpu_offload cannot offload such weights; leave " + setting(Field::offload, "parameters") +
+                 " out");
       Visit& v = visits[s];
       v.loaded[static_cast<std::size_t>(id.index)] = {};
       v.last = i;

@@ -8,14 +8,15 @@
 
 #include "estimators/base/error.h"
 #include "estimators/facts/nccl.h"
+#include "estimators/setup/field.h"
 #include "estimators/transforms/pipeline.h"
 
 namespace memplan {
 
 namespace {
 
-[[noreturn]] void not_built(const std::string& what, const std::string& flag) {
-  fail(ErrorKind::usage, fmt::format("{} is not modelled yet", what), flag, "docs/parallelism.md lists what is");
+[[noreturn]] void not_built(const std::string& what, const std::string& field) {
+  fail(ErrorKind::usage, fmt::format("{} is not modelled yet", what), field, "docs/parallelism.md lists what is");
 }
 
 void check_stages(const Tape& tape, const ParallelSetup& p) {
@@ -26,35 +27,40 @@ void check_stages(const Tape& tape, const ParallelSetup& p) {
                      p.virtual_stages > 1 ? fmt::format(" ({} ranks x {} chunks)", p.pipeline, p.virtual_stages)
                                           : std::string(),
                      count),
-         "--pp", fmt::format("use at most --pp {}", std::max<std::int64_t>(1, count / p.virtual_stages)));
+         setting(Field::pipeline_parallel),
+         fmt::format("use at most {}",
+                     setting(Field::pipeline_parallel, std::max<std::int64_t>(1, count / p.virtual_stages))));
   if (p.split.empty()) return;
   const std::int64_t sum = std::accumulate(p.split.begin(), p.split.end(), std::int64_t{0});
   if (sum != count)
     fail(ErrorKind::usage,
          fmt::format("the stages {} have {} blocks together; the model has {}", fmt::join(p.split, ","), sum, count),
-         "--pp-split", fmt::format("give {} numbers that add up to {}", stages, count));
+         setting(Field::pipeline_split), fmt::format("give {} numbers that add up to {}", stages, count));
 }
 
 /// Backward passes in two parts: what PyTorch does with them beyond plain stages was not looked into.
 void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape& tape) {
   if (!splits_backward(p.schedule)) return;
   if (!tape.checkpoints.empty() || setup.checkpoint_optimal)
-    not_built("checkpointing with a backward pass in two parts", "--pp-schedule");
-  if (p.data * p.context > 1) not_built("data parallelism around a backward pass in two parts", "--pp-schedule");
+    not_built("checkpointing with a backward pass in two parts", setting(Field::pipeline_schedule));
+  if (p.data * p.context > 1)
+    not_built("data parallelism around a backward pass in two parts", setting(Field::pipeline_schedule));
 }
 
 void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
-  const char* flag = p.sharding == Sharding::megatron_dist ? "--dist-opt" : "--megatron";
+  const std::string runtime =
+      p.sharding == Sharding::megatron_dist ? setting(Field::distributed_optimizer) : setting(Field::megatron);
   if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
-    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", flag,
-         "use --precision bf16, fp16 or fp32");
+    fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", runtime,
+         "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");
   const OptimizerKind kind = setup.optimizer.kind;
   if (setup.mode == Mode::training && kind != OptimizerKind::adam && kind != OptimizerKind::adamw &&
       kind != OptimizerKind::sgd && kind != OptimizerKind::none)
-    not_built("another optimizer than Adam and SGD in Megatron-LM", "--optimizer");
-  if (setup.optimizer.amsgrad) not_built("AMSGrad in Megatron-LM", "--optimizer");
-  if (setup.offload.any()) not_built("offload in Megatron-LM", "--offload");
-  if (setup.lora) not_built("adapters in Megatron-LM", setup.lora->quantized ? "--qlora" : "--lora");
+    not_built("another optimizer than Adam and SGD in Megatron-LM", setting(Field::optimizer));
+  if (setup.optimizer.amsgrad) not_built("AMSGrad in Megatron-LM", setting(Field::optimizer));
+  if (setup.offload.any()) not_built("offload in Megatron-LM", setting(Field::offload));
+  if (setup.lora)
+    not_built("adapters in Megatron-LM", setup.lora->quantized ? setting(Field::lora_quantized) : setting(Field::lora));
 }
 
 }  // namespace
@@ -65,33 +71,36 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup) {
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
   if (setup.offload.any() && (!is_zero(p.sharding) || setup.offload.activations || setup.mode == Mode::inference))
-    not_built("this offload on several GPUs", "--offload");
+    not_built("this offload on several GPUs", setting(Field::offload));
   if (setup.offload.parameters && (p.sharding != Sharding::zero3 || !setup.offload.optimizer))
-    not_built("offload of parameters without that of the optimizer, or below stage 3,", "--offload");
-  if (setup.kv_cache) not_built("a key/value cache on several GPUs", "--kv-cache");
-  if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", "--loss-history");
+    not_built("offload of parameters without that of the optimizer, or below stage 3,", setting(Field::offload));
+  if (setup.kv_cache) not_built("a key/value cache on several GPUs", setting(Field::kv_cache));
+  if (setup.keep_loss_history) not_built("a kept history of losses on several GPUs", setting(Field::keep_loss_history));
   if (setup.optimizer.kind == OptimizerKind::muon && (p.sharding != Sharding::none || p.tensor > 1 || p.pipeline > 1))
-    not_built("Muon on parts of matrices", "--optimizer");
-  if (p.pipeline > 1 && setup.mode == Mode::inference) not_built("a pipeline in inference", "--pp");
+    not_built("Muon on parts of matrices", setting(Field::optimizer));
+  if (p.pipeline > 1 && setup.mode == Mode::inference)
+    not_built("a pipeline in inference", setting(Field::pipeline_parallel));
   if (p.pipeline > 1 && setup.accumulate > 1)
-    fail(ErrorKind::usage, "a pipeline accumulates over its micro-batches", "--accumulate", "use --micro-batches");
+    fail(ErrorKind::usage, "a pipeline accumulates over its micro-batches", setting(Field::accumulate),
+         "use " + setting(Field::micro_batches));
   // Experts would be sharded over fewer ranks than the rest.
   if (p.expert > 1 && p.sharding != Sharding::none)
-    not_built("expert parallelism with sharded data parallelism", "--ep");
-  if (p.expert > 1 && p.tensor > 1) not_built("expert together with tensor parallelism", "--ep");
+    not_built("expert parallelism with sharded data parallelism", setting(Field::expert_parallel));
+  if (p.expert > 1 && p.tensor > 1)
+    not_built("expert together with tensor parallelism", setting(Field::expert_parallel));
   if (is_zero(p.sharding)) {
     if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
-      fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", "--zero",
-           "use --precision bf16, fp16 or fp32");
+      fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", setting(Field::zero),
+           "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");
     // _cast_module_mixed_precision leaves buffers in fp32, and batch norm takes no fp32 statistics beside 16-bit
     // weights.
     const bool half = setup.precision == Precision::bf16 || setup.precision == Precision::fp16;
     const auto normalizes = [](const Call& c) { return c.op.find("batch_norm") != std::string::npos; };
     if (half && setup.mode == Mode::training && std::any_of(tape.calls.begin(), tape.calls.end(), normalizes))
       fail(ErrorKind::usage, "batch norm does not run in 16 bits under DeepSpeed, which leaves its statistics in fp32",
-           "--precision", "use --precision fp32");
-    if (p.pipeline > 1) not_built("ZeRO in a pipeline", "--zero");
-    if (setup.accumulate > 1) not_built("ZeRO with accumulation", "--accumulate");
+           setting(Field::precision), "use " + setting(Field::precision, "fp32"));
+    if (p.pipeline > 1) not_built("ZeRO in a pipeline", setting(Field::zero));
+    if (setup.accumulate > 1) not_built("ZeRO with accumulation", setting(Field::accumulate));
   }
 }
 

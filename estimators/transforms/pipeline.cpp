@@ -8,6 +8,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 
@@ -19,9 +20,9 @@ namespace {
 std::vector<std::int32_t> block_begins(const Tape& tape, const ParallelSetup& setup) {
   const ScopeSpans spans(tape);
   std::vector<std::int32_t> begins;
-  for (std::int32_t s : outermost(
-           tape,
-           named_modules(tape, setup.blocks.empty() ? std::vector<std::string>{"blocks"} : setup.blocks, "--blocks")))
+  for (std::int32_t s :
+       outermost(tape, named_modules(tape, setup.blocks.empty() ? std::vector<std::string>{"blocks"} : setup.blocks,
+                                     Field::blocks)))
     if (spans.first[static_cast<std::size_t>(s)] >= 0) begins.push_back(spans.first[static_cast<std::size_t>(s)]);
   std::sort(begins.begin(), begins.end());
   return begins;
@@ -258,13 +259,13 @@ std::vector<Stage> cut_stages(const Tape& tape, const ParallelSetup& setup, std:
   const std::int64_t count = setup.pipeline * setup.virtual_stages;
   if (count > static_cast<std::int64_t>(begins.size()))
     fail(ErrorKind::usage,
-         fmt::format("{} pipeline stages need as many blocks; the model has {}", count, begins.size()), "--pp",
-         fmt::format("use at most {} stages", begins.size()));
+         fmt::format("{} pipeline stages need as many blocks; the model has {}", count, begins.size()),
+         setting(Field::pipeline_parallel), fmt::format("use at most {} stages", begins.size()));
   const auto counts = blocks_per_stage(static_cast<std::int64_t>(begins.size()), setup);
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (sum != static_cast<std::int64_t>(begins.size()))
     fail(ErrorKind::usage, fmt::format("the stages have {} blocks together; the model has {}", sum, begins.size()),
-         "--pp-split", fmt::format("give {} numbers that add up to {}", count, begins.size()));
+         setting(Field::pipeline_split), fmt::format("give {} numbers that add up to {}", count, begins.size()));
   const std::vector<std::int64_t> mine = rank ? stages_of_rank(setup, *rank) : std::vector<std::int64_t>{};
   const Cutter cutter(tape);
   std::vector<Stage> stages;

@@ -7,6 +7,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/tensor_rules.h"
@@ -85,7 +86,7 @@ class Sharder {
 
   void mark_blocks(const ParallelSetup& p) {
     const auto blocks = outermost(
-        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, "--blocks"));
+        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, Field::blocks));
     in_block_.resize(tape_.scopes.size(), false);
     for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
       for (auto at = static_cast<std::int32_t>(s); at >= 0; at = tape_.scopes[static_cast<std::size_t>(at)].parent)
@@ -127,8 +128,8 @@ class Sharder {
   void require_divisible(std::int64_t size, const char* what) const {
     if (size % ranks_ != 0)
       fail(ErrorKind::usage,
-           fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks_, size, what, place()), "--tp",
-           fmt::format("use a divisor of {}", size));
+           fmt::format("{} tensor-parallel ranks do not divide the {} {} of {}", ranks_, size, what, place()),
+           setting(Field::tensor_parallel), fmt::format("use a divisor of {}", size));
   }
 
   // --- collectives -------------------------------------------------------------------------------------------------
@@ -548,8 +549,8 @@ Tape shard_tensors(const Tape& tape, const TrainingSetup& setup, const Device& d
       const std::size_t before = keep_whole.size();
       keep_whole.insert(c.origins.begin(), c.origins.end());
       if (keep_whole.size() == before)
-        fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts", "--tp",
-             "docs/parallelism.md says which can");
+        fail(ErrorKind::usage, "the layers of this model cannot be cut into tensor-parallel parts",
+             setting(Field::tensor_parallel), "docs/parallelism.md says which can");
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -85,7 +86,7 @@ void check_heads(const Tape& tape, const std::vector<std::optional<Dims>>& shape
              fmt::format(
                  "{} tensor-parallel ranks do not divide the {} {} of {}", ranks, s[1], names[i],
                  call.scope < 0 ? std::string("the model") : tape.scopes[static_cast<std::size_t>(call.scope)].path),
-             "--tp", fmt::format("use a divisor of {}", s[1]));
+             setting(Field::tensor_parallel), fmt::format("use a divisor of {}", s[1]));
     }
   }
 }

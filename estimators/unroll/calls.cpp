@@ -8,7 +8,9 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/runtime/torch/aten/arguments.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::torchscript {
 
@@ -120,7 +122,7 @@ std::optional<V> Calls::about_tensor(std::string_view op, const std::vector<V>& 
     const auto i = args.at(1).integer();
     if (!i || *i < -d.size() || *i >= d.size())
       fail_input("the TorchScript program asks for a dimension that a tensor does not have", {},
-                 "other sizes for --input may suit it");
+                 "other sizes for " + setting(Field::inputs) + " may suit it");
     return d[static_cast<int>(*i < 0 ? *i + d.size() : *i)];
   };
   if (base == "aten::size" || base == "prim::shape") return args.size() > 1 ? at(t.sizes) : numbers(t.sizes);
@@ -209,7 +211,7 @@ ValueList Calls::run(const torch_export::Node& node, const std::vector<V>& args)
                                                      : run_->empty_like(args[0].tensor()->tensor, dtype)};
   }
   onnx_format::rewrite(call, setup_);
-  const Row* row = registry().find(call.op);
+  const Row* row = run_->profile.ops.find(call.op);
   if (!row) return {};
   std::vector<Value> values;
   std::vector<std::pair<std::string, Value>> named;
@@ -283,7 +285,7 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
     Error e = failure.error();
     e.where = fmt::format("{}{}{}", node.op, out.paths.empty() || out.paths.back().empty() ? "" : " in ",
                           out.paths.empty() ? "" : out.paths.back());
-    if (e.hint.empty()) e.hint = "the sizes given with --input may not be the model's";
+    if (e.hint.empty()) e.hint = "the sizes given with " + setting(Field::inputs) + " may not be the model's";
     throw Failure(std::move(e));
   }
   std::vector<V> values;

@@ -8,6 +8,7 @@
 #include "estimators/frontends/torchscript/script.h"
 #include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
 #include "estimators/unroll/calls.h"
 #include "estimators/unroll/values.h"
 
@@ -44,7 +45,7 @@ class Unrolling {
     } catch (const Raised& r) {
       fail_input(fmt::format("the TorchScript program raises an exception for these inputs: {}",
                              r.message.empty() ? "(no text)" : r.message),
-                 {}, "other sizes for --input may suit it");
+                 {}, "other sizes for " + setting(Field::inputs) + " may suit it");
     }
     for (ValueNo out : script_.body.outputs) output(at(out));
   }
@@ -60,7 +61,8 @@ class Unrolling {
       stored(t);
       for (const std::string& name : t.also)
         if (t.kind == TensorKind::parameter)
-          notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name)});
+          notes_.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", t.name, name),
+                            Evidence::proven_by_file, About::weights});
     }
     constants_.resize(script_.tensors.size(), V());
     std::size_t i = 0;
@@ -95,7 +97,7 @@ class Unrolling {
       const auto sizes = onnx_format::evaluate(*v, symbols);
       if (!sizes)
         fail_input(fmt::format("a size of the input '{}' is not known", in.name), in.name,
-                   "bind its dimensions with --dim");
+                   "bind its dimensions with " + setting(Field::dims));
       torch_export::InputSpec spec;
       TensorV made = calls_.stored(in.name, *v->dtype, *sizes, false);
       spec.name = made.name;
@@ -225,7 +227,7 @@ class Unrolling {
       const std::vector<V> items = list ? **list : tuple->items;
       if (items.size() < node.outputs.size())
         fail_input(fmt::format("'{}' wants {} values of a list of {}", node.op, node.outputs.size(), items.size()),
-                   place(node), "other sizes for --input may suit it");
+                   place(node), "other sizes for " + setting(Field::inputs) + " may suit it");
       bind_all(node, items);
     } else if (op == "TupleIndex" || op == "TupleSlice") {
       auto part = python_op(op == "TupleIndex" ? "aten::__getitem__" : "aten::slice", args);
@@ -298,7 +300,8 @@ class Unrolling {
       } else {
         taken = length(node.blocks[1]) > length(node.blocks[0]) ? 1 : 0;
         note("MP014",
-             fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)));
+             fmt::format("a condition in '{}' depends on data; the branch with more calls is counted", place(node)),
+             About::branch);
       }
     }
     nodes(node.blocks[taken]);
@@ -317,7 +320,8 @@ class Unrolling {
     std::vector<V> carried;
     for (std::size_t i = 2; i < node.inputs.size(); ++i) carried.push_back(at(node.inputs[i]));
     if (!most || !goes_on)
-      note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)));
+      note("MP013", fmt::format("a loop in '{}' runs as often as data say; one turn is counted", place(node)),
+           About::branch);
     const std::int64_t turns = most.value_or(1);
     for (std::int64_t turn = 0; turn < turns && goes_on.value_or(turn == 0); ++turn) {
       at(block.inputs.at(0)) = turn;
@@ -329,9 +333,9 @@ class Unrolling {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) at(node.outputs[i]) = carried.at(i);
   }
 
-  void note(std::string code, std::string text) {
-    if (std::none_of(notes_.begin(), notes_.end(), [&](const Note& n) { return n.text == text; }))
-      notes_.push_back({std::move(code), std::move(text)});
+  void note(std::string code, std::string text, About about) {
+    if (std::none_of(notes_.begin(), notes_.end(), [&](const Fact& n) { return n.text == text; }))
+      notes_.push_back({std::move(code), std::move(text), Evidence::assumed, about});
   }
 
   const Script& script_;
@@ -339,7 +343,7 @@ class Unrolling {
   std::shared_ptr<torch_export::Program> program_;
   Calls calls_;
   std::vector<V> values_, stored_, constants_;
-  std::vector<Note> notes_;
+  Notes notes_;
   std::int64_t steps_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/steps.h"
 #include "estimators/transforms/blocks.h"
 #include "planner/cost/ops.h"
@@ -37,7 +38,7 @@ class Counter : public CallObserver {
     call_.op = tape_.calls[call].op;
     storages_.clear();
     casts_forward_ = casts_backward_ = 0;
-    row_ = tape_.calls[call].unknown ? nullptr : registry().find(call_.op);
+    row_ = tape_.calls[call].unknown ? nullptr : run.profile.ops.find(call_.op);
     lower_ = run.autocast && row_ && row_->autocast == Autocast::lower;
     for (std::size_t i = 0; i < args.size(); ++i) {
       take(run, args[i], call_.inputs);

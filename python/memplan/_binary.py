@@ -10,6 +10,7 @@ import sysconfig
 from typing import Any, Optional, Sequence
 
 from ._errors import Error, InputError, UsageError
+from ._words import KEYWORDS
 
 NAME = "memplan.exe" if os.name == "nt" else "memplan"
 
@@ -42,7 +43,8 @@ def program() -> str:
 def call(words: Sequence[str], folder: Optional[str], timeout: Optional[float]) -> tuple[int, str]:
     """Exit code and standard output. Raises Error when the program dies or `timeout` (seconds) has passed."""
     try:
-        done = subprocess.run([program(), *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+        done = subprocess.run([program(), *words], cwd=folder, env={**os.environ, **KEYWORDS}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Error(f"memplan gave no answer within {timeout} s") from None
     if done.returncode < 0:

@@ -8,6 +8,9 @@ from typing import Any, List
 # What the module decides itself: the program is asked for JSON, and a Report makes every other form.
 RESERVED = {"format", "output", "quiet", "color", "ascii", "width", "exit_zero", "export", "help", "version"}
 
+# The program knows the flags and the keywords that words() makes of them; with this its errors speak of keywords.
+KEYWORDS = {"MEMPLAN_KEYWORDS": "1"}
+
 
 def words(setup: Mapping[str, Any]) -> List[str]:
     """`precision="amp-bf16"` is --precision amp-bf16, `clip=True` is --clip, lists repeat a flag, `dim={"s0": 4}` is

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 using namespace memplan;
 
@@ -37,7 +38,7 @@ void run(benchmark::State& state, const AllocatorSetup& setup) {
   const auto events = program(100000, static_cast<int>(state.range(0)));
   std::vector<BlockId> blocks;
   for (auto _ : state) {
-    CachingAllocator allocator(setup, DeviceMemory(Bytes::gib(1 << 20), Bytes(0)));
+    CachingAllocator allocator(setup, profile_named("2.11").allocator, DeviceMemory(Bytes::gib(1 << 20), Bytes(0)));
     blocks.clear();
     for (const std::int64_t event : events) {
       if (event > 0)

@@ -172,6 +172,10 @@ def test_failures_say_what_to_do():
     assert raised(memplan.UsageError, memplan.estimate, file("mlp.onnx"), gpu="nothing").hint
     assert raised(memplan.InputError, memplan.estimate, "nowhere.onnx").code == 3
     assert raised(memplan.InputError, memplan.estimate, "--version").code == 3  # a path is never a flag
+    # Hints are for who calls from Python.
+    error = raised(memplan.UsageError, memplan.estimate, file("mlp.onnx"), gpus=2, no_reshard=True)
+    assert error.where == "no_reshard=True" and error.hint == "add fsdp=True"
+    assert raised(memplan.UsageError, memplan.estimate, file("mlp.onnx"), sp=True).hint == "add tp=N with N of at least 2"
     raised(TypeError, memplan.estimate, file("mlp.onnx"), format="json")
     raised(TypeError, memplan.estimate, file("mlp.onnx"), (1, 2))
     raised(TypeError, memplan.estimate, 42)

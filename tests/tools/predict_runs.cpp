@@ -248,7 +248,7 @@ int main() {
           answer["events"] = events_of(schedule, tape);
         else
           answer["steps"] =
-              peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup.allocator, device)), setup, device)));
+              peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup, device)), setup, device)));
       } else if (run.value("events", false)) {
         const Tape tape = take(lower(*model, setup));
         answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <utility>
 
 #include "estimators/pipeline.h"
 
@@ -86,8 +87,9 @@ int main(int argc, char** argv) {
   if (peaks) {
     fmt::print("{{\"peaks\":[{}],\"after\":[{}],\"events\":{},\"widened\":[", fmt::join(step_peaks, ","),
                fmt::join(after, ","), events);
-    for (std::size_t i = 0; i < schedule->widenings.size(); ++i)
-      fmt::print("{}\"{} x{}\"", i ? "," : "", schedule->widenings[i].op, schedule->widenings[i].count);
+    const char* between = "";
+    for (const Fact& f : schedule->notes)
+      if (f.off) fmt::print("{}\"{} x{}\"", std::exchange(between, ","), f.op, f.count);
     fmt::print("]}}\n");
   }
 }

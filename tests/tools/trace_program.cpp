@@ -7,9 +7,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/runtime/torch/autograd/engine.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
 using namespace memplan;
@@ -139,7 +140,7 @@ int main(int argc, char** argv) {
         const json& c = calls[i];
         mark(c["op"]);
         run.begin_op(c["op"].get<std::string>());
-        const Row* row = registry().find(c["op"].get<std::string>());
+        const Row* row = run.profile.ops.find(c["op"].get<std::string>());
         if (!row) fail_input("no row for " + c["op"].get<std::string>());
         {
           std::vector<Value> args;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 using namespace memplan;
 
@@ -10,8 +11,10 @@ namespace {
 constexpr std::int64_t MiB = 1 << 20;
 constexpr std::int64_t GiB = 1 << 30;
 
+const AllocatorConstants& constants() { return profile_named("2.11").allocator; }
+
 CachingAllocator allocator_with(const AllocatorSetup& setup, std::int64_t capacity = 80 * GiB) {
-  return CachingAllocator(setup, DeviceMemory(Bytes(capacity), Bytes(0)));
+  return CachingAllocator(setup, constants(), DeviceMemory(Bytes(capacity), Bytes(0)));
 }
 
 /// allocated_bytes, reserved_bytes, inactive_split_bytes, segments
@@ -62,30 +65,30 @@ TEST_CASE("a session of one stream with the default settings") {
 }
 
 TEST_CASE("requests are rounded to 512 bytes, or to a fraction of a power of two") {
-  AllocatorRules rules = rules_of({});
+  AllocatorRules rules = rules_of({}, constants());
   CHECK(round_request(1, rules) == 512);
   CHECK(round_request(512, rules) == 512);
   CHECK(round_request(513, rules) == 1024);
   AllocatorSetup setup;
   setup.roundup_power2_divisions.assign(16, 4);
-  rules = rules_of(setup);
+  rules = rules_of(setup, constants());
   CHECK(round_request(2048, rules) == 2048);                // not above 512 times the divisions: 512-byte steps
   CHECK(round_request(1200 * 1024, rules) == 1280 * 1024);  // PyTorch's own example: 1200 with 4 divisions gives 1280
   CHECK(round_request(1024 * 1024, rules) == 1024 * 1024);
   setup.roundup_power2_divisions[0] = 1;  // requests below 2 MiB: off
-  CHECK(round_request(1200 * 1024 + 1, rules_of(setup)) == 1200 * 1024 + 512);
+  CHECK(round_request(1200 * 1024 + 1, rules_of(setup, constants())) == 1200 * 1024 + 512);
 }
 
 TEST_CASE("settings that PyTorch refuses are usage errors") {
   AllocatorSetup setup;
   setup.max_split_size = Bytes::mib(10);
-  CHECK_THROWS_AS(rules_of(setup), Failure);
+  CHECK_THROWS_AS(rules_of(setup, constants()), Failure);
   setup = {};
   setup.large_segment = Bytes::mib(10);
-  CHECK_THROWS_AS(rules_of(setup), Failure);
+  CHECK_THROWS_AS(rules_of(setup, constants()), Failure);
   setup = {};
   setup.roundup_power2_divisions.assign(16, 3);
-  CHECK_THROWS_AS(rules_of(setup), Failure);
+  CHECK_THROWS_AS(rules_of(setup, constants()), Failure);
 }
 
 TEST_CASE("equal free blocks: the lowest address is taken") {

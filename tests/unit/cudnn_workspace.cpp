@@ -20,58 +20,62 @@ ConvProblem square(std::int64_t n, std::int64_t c, std::int64_t hw, std::int64_t
   return p;
 }
 
+ConvWorkspace workspace(const ConvProblem& problem, ConvPass pass, int sm) {
+  return conv_workspace(problem, pass, sm, "cudnn/workspaces.txt");
+}
+
 }  // namespace
 
 // The figures of the next two cases were taken from PyTorch 2.11 on the emulated device: the block that a convolution
 // allocates and frees within itself.
 TEST_CASE("the workspace of a convolution is what cuDNN's heuristics say for that device") {
   ConvProblem stem = square(32, 3, 224, 64, 7, 2);
-  CHECK(conv_workspace(stem, ConvPass::forward, 90).bytes == Bytes(122065680));
-  CHECK(conv_workspace(stem, ConvPass::data_gradient, 90).bytes == Bytes(0));
-  CHECK(conv_workspace(stem, ConvPass::weight_gradient, 90).bytes == Bytes(134522000));
+  CHECK(workspace(stem, ConvPass::forward, 90).bytes == Bytes(122065680));
+  CHECK(workspace(stem, ConvPass::data_gradient, 90).bytes == Bytes(0));
+  CHECK(workspace(stem, ConvPass::weight_gradient, 90).bytes == Bytes(134522000));
   ConvProblem block = square(32, 64, 56, 64, 3, 1);
-  CHECK(conv_workspace(block, ConvPass::forward, 90).bytes == Bytes(25837584));
-  CHECK(conv_workspace(block, ConvPass::data_gradient, 90).bytes == Bytes(51527696));
-  CHECK(conv_workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(51822803));
+  CHECK(workspace(block, ConvPass::forward, 90).bytes == Bytes(25837584));
+  CHECK(workspace(block, ConvPass::data_gradient, 90).bytes == Bytes(51527696));
+  CHECK(workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(51822803));
 }
 
 TEST_CASE("precision and memory format change the workspace") {
   ConvProblem block = square(256, 64, 56, 64, 3, 1);
   block.dtype = DType::bfloat16;
-  CHECK(conv_workspace(block, ConvPass::forward, 90).bytes == Bytes(205594771));
-  CHECK(conv_workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(205889747));
+  CHECK(workspace(block, ConvPass::forward, 90).bytes == Bytes(205594771));
+  CHECK(workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(205889747));
   block.channels_last = true;
-  CHECK(conv_workspace(block, ConvPass::forward, 90).bytes == Bytes(131));
-  CHECK(conv_workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(295107));
+  CHECK(workspace(block, ConvPass::forward, 90).bytes == Bytes(131));
+  CHECK(workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(295107));
 }
 
 TEST_CASE("a convolution that the table lacks gets a scaled figure and says so") {
   ConvProblem known = square(32, 64, 56, 64, 3, 1), wider = square(32, 64, 57, 64, 3, 1);
-  CHECK(conv_workspace(known, ConvPass::forward, 90).exact);
-  const ConvWorkspace near = conv_workspace(wider, ConvPass::forward, 90);
+  CHECK(workspace(known, ConvPass::forward, 90).exact);
+  const ConvWorkspace near = workspace(wider, ConvPass::forward, 90);
   CHECK_FALSE(near.exact);
   CHECK_FALSE(near.why.empty());
-  const double ratio = static_cast<double>(near.bytes.count) /
-                       static_cast<double>(conv_workspace(known, ConvPass::forward, 90).bytes.count);
+  const double ratio =
+      static_cast<double>(near.bytes.count) / static_cast<double>(workspace(known, ConvPass::forward, 90).bytes.count);
   CHECK(ratio == doctest::Approx(57.0 * 57 / (56 * 56)).epsilon(0.01));
 }
 
 TEST_CASE("another architecture takes the figures of the one before it and says so") {
   ConvProblem block = square(32, 64, 56, 64, 3, 1);
-  for (const int sm : {80, 89, 90}) CHECK(conv_workspace(block, ConvPass::forward, sm).exact);
+  for (const int sm : {80, 89, 90}) CHECK(workspace(block, ConvPass::forward, sm).exact);
   for (const auto& [sm, before] : {std::pair(87, 80), std::pair(100, 90), std::pair(120, 90)}) {
-    CHECK(conv_workspace(block, ConvPass::forward, sm).bytes == conv_workspace(block, ConvPass::forward, before).bytes);
-    CHECK_FALSE(conv_workspace(block, ConvPass::forward, sm).exact);
+    CHECK(workspace(block, ConvPass::forward, sm).bytes == workspace(block, ConvPass::forward, before).bytes);
+    CHECK_FALSE(workspace(block, ConvPass::forward, sm).exact);
   }
-  CHECK_FALSE(conv_workspace(block, ConvPass::forward, 70).exact);
+  CHECK_FALSE(workspace(block, ConvPass::forward, 70).exact);
 }
 
 TEST_CASE("three-dimensional convolutions and other types have no figure") {
   ConvProblem p;
   p.input = {1, 3, 8, 8, 8};
   p.weight = {4, 3, 3, 3, 3};
-  CHECK_FALSE(conv_workspace(p, ConvPass::forward, 90).exact);
+  CHECK_FALSE(workspace(p, ConvPass::forward, 90).exact);
   ConvProblem doubles = square(1, 3, 8, 4, 3, 1);
   doubles.dtype = DType::float64;
-  CHECK_FALSE(conv_workspace(doubles, ConvPass::forward, 90).exact);
+  CHECK_FALSE(workspace(doubles, ConvPass::forward, 90).exact);
 }

@@ -110,7 +110,7 @@ TEST_CASE("parts add up to the process bytes exactly") {
   CHECK(sum == e.peak.process);
   auto part = [&](const std::string& name) {
     for (const CategoryPart& p : e.parts)
-      if (p.category == name) return p.bytes.count;
+      if (name_of(p.part) == name) return p.bytes.count;
     return std::int64_t{-1};
   };
   CHECK(part("parameters") == 1000);
@@ -134,7 +134,12 @@ TEST_CASE("live tensors come by size, with the reason they are alive") {
 
 TEST_CASE("what is not modelled widens the range upwards only") {
   Hand h;
-  h.s.widenings.push_back({"aten::mystery", "bounded by its inputs and outputs", 3, Bytes(700)});
+  h.s.notes.push_back({.text = "bounded by its inputs and outputs",
+                       .evidence = Evidence::assumed,
+                       .about = About::op,
+                       .op = "aten::mystery",
+                       .count = 3,
+                       .off = Effect{Bytes(700), Bytes(700)}});
   const Estimate e = h.get();
   CHECK(e.low == e.peak.process);
   CHECK(e.high == e.peak.process + Bytes(700));

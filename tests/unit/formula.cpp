@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/setup/setup.h"
 
 using namespace memplan;

@@ -18,9 +18,7 @@ TEST_CASE("the budget of keys and values is that of vLLM's log (vllm-project/vll
   // non_torch_memory takes 0.39GiB; PyTorch activation peak memory takes 2.53GiB; the rest of the memory reserved for
   // KV Cache is 3.76GiB."
   Estimate forward;
-  forward.parts = {{name_of(Category::parameter), gib(7.0), "exact"},
-                   {name_of(Category::buffer), gib(0.51), "exact"},
-                   {"activations", gib(2.53), "exact"}};
+  forward.parts = {{Part::parameters, gib(7.0)}, {Part::buffers, gib(0.51)}, {Part::activations, gib(2.53)}};
   forward.peak.allocated = gib(7.51 + 2.53);
   forward.peak.reserved = gib(11);  // what the allocator keeps is given back before the cache is made
   forward.peak.process = gib(11 + 0.39);

@@ -74,7 +74,7 @@ TEST_CASE("batch norms that an export in evaluation mode folded away are counted
   CHECK(value_of(*tape, "block.conv.weight").kind == ValueKind::parameter);
   CHECK(tape->parameters.size() == 3);
   CHECK(std::any_of(tape->notes.begin(), tape->notes.end(),
-                    [](const Note& n) { return n.text.find("folded") != std::string::npos; }));
+                    [](const Fact& n) { return n.text.find("folded") != std::string::npos; }));
 }
 
 TEST_CASE("an op without a row stays, by name") {

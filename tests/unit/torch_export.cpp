@@ -205,7 +205,7 @@ TEST_CASE("regions without gradients are inlined on detached values") {
     CHECK(loop.calls[1].unknown);
     CHECK(loop.calls[1].known_shapes.at(0).second == std::vector<std::int64_t>{2, 3});
     CHECK(std::any_of(loop.notes.begin(), loop.notes.end(),
-                      [](const Note& n) { return n.text.find("'scan'") != std::string::npos; }));
+                      [](const Fact& n) { return n.text.find("'scan'") != std::string::npos; }));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 using namespace memplan;
 
@@ -161,7 +162,8 @@ int agreeing_checkpoints(const std::filesystem::path& path) {
       words >> total;
     } else if (word == "sizes") {
       for (std::int64_t size = 0; words >> size;) sizes.push_back(size);
-      replayed.emplace(CachingAllocator(setup_of(conf), DeviceMemory(Bytes(total), Bytes(0))));
+      replayed.emplace(
+          CachingAllocator(setup_of(conf), profile_named("2.11").allocator, DeviceMemory(Bytes(total), Bytes(0))));
     } else if (word == "at") {
       Checkpoint want{};
       words >> want.requested >> want.allocated >> want.active >> want.reserved >> want.segments >> want.pieces >>

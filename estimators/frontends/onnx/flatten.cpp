@@ -22,7 +22,7 @@ bool has_subgraph(const GraphNode& n) {
 
 class Flattener {
  public:
-  Flattener(const Model& model, const Symbols& symbols, std::vector<Note>& notes)
+  Flattener(const Model& model, const Symbols& symbols, Notes& notes)
       : model_(model), symbols_(symbols), notes_(notes) {}
 
   std::optional<Graph> run() {
@@ -144,9 +144,10 @@ class Flattener {
     const Graph* taken =
         known ? (condition.contents->number(0) != 0 ? yes : no) : (yes->nodes.size() >= no->nodes.size() ? yes : no);
     if (!known)
-      notes_.push_back(
-          {"MP009", fmt::format("the condition of node '{}' (If) depends on data; the {} branch is counted", n.name,
-                                taken == yes ? "then" : "else")});
+      notes_.push_back({"MP009",
+                        fmt::format("the condition of node '{}' (If) depends on data; the {} branch is counted", n.name,
+                                    taken == yes ? "then" : "else"),
+                        Evidence::assumed, About::branch});
     if (g_->nodes.size() + taken->nodes.size() > max_flat_nodes) return false;
     const auto outputs = inline_graph(*taken, {});
     for (std::size_t i = 0; i < n.outputs.size() && i < outputs.size(); ++i) connect(outputs[i], n.outputs[i]);
@@ -170,7 +171,8 @@ class Flattener {
     if (n.inputs[1] >= 0 && !facts[n.inputs[1]].is_one_number())
       notes_.push_back(
           {"MP009",
-           fmt::format("node '{}' (Loop) may stop early, depending on data; all {} turns are counted", n.name, times)});
+           fmt::format("node '{}' (Loop) may stop early, depending on data; all {} turns are counted", n.name, times),
+           Evidence::assumed, About::branch});
     std::vector<GraphValueId> state(n.inputs.begin() + 2, n.inputs.end());
     std::vector<std::vector<GraphValueId>> scanned(body->outputs.size() - 1 - carried);
     for (std::int64_t t = 0; t < times; ++t) {
@@ -236,7 +238,7 @@ class Flattener {
 
   const Model& model_;
   const Symbols& symbols_;
-  std::vector<Note>& notes_;
+  Notes& notes_;
   Graph* g_ = nullptr;
   std::unordered_map<std::string, GraphValueId> names_;
   std::int64_t fresh_ = 0;
@@ -245,7 +247,7 @@ class Flattener {
 
 }  // namespace
 
-std::optional<Graph> flatten(const Model& model, const Symbols& symbols, std::vector<Note>& notes) {
+std::optional<Graph> flatten(const Model& model, const Symbols& symbols, Notes& notes) {
   return Flattener(model, symbols, notes).run();
 }
 

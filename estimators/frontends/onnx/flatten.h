@@ -13,6 +13,6 @@ namespace memplan::onnx_format {
 /// The main graph without If, Loop and Scan, where that is possible: the branch that a known condition takes, a loop
 /// as often as its known trip count says. Of an If on data the larger branch is taken, with a note. Loops of unknown
 /// length stay as they are. None when the graph has no subgraphs.
-std::optional<Graph> flatten(const Model& model, const Symbols& symbols, std::vector<Note>& notes);
+std::optional<Graph> flatten(const Model& model, const Symbols& symbols, Notes& notes);
 
 }  // namespace memplan::onnx_format

@@ -183,16 +183,20 @@ class OpRoute {
       if (key.first == "aten::batch_norm") folded += count;
     if (!emit_.training()) return;
     if (evaluation > 0 && batch_norms == evaluation)
-      tape_.notes.push_back({"MP008", fmt::format("the file's {} BatchNormalization nodes are in their inference form; "
-                                                  "they are taken to train, as model.train() makes them",
-                                                  evaluation)});
+      tape_.notes.push_back({"MP008",
+                             fmt::format("the file's {} BatchNormalization nodes are in their inference form; "
+                                         "they are taken to train, as model.train() makes them",
+                                         evaluation),
+                             Evidence::assumed, About::mode});
     if (folded > 0)
       tape_.notes.push_back(
-          {"MP008", fmt::format("{} batch norms that the export folded into convolutions are counted again", folded)});
+          {"MP008", fmt::format("{} batch norms that the export folded into convolutions are counted again", folded),
+           Evidence::told_by_name, About::mode});
     if ((evaluation > 0 || folded > 0) && dropouts == 0)
       tape_.notes.push_back({"MP008",
                              "the model was exported in evaluation mode, which removes dropout; if it has any, "
-                             "training needs more than this"});
+                             "training needs more than this",
+                             Evidence::assumed, About::mode});
   }
 
   const Graph& graph_;

@@ -153,7 +153,8 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
     tape.notes.push_back(
         {"MP006",
          fmt::format("{} stored tensors are read by no node; they are counted as parameters without a gradient",
-                     unused)});
+                     unused),
+         Evidence::assumed, About::weights});
 }
 
 }  // namespace memplan::onnx_format

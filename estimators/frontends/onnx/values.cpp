@@ -59,8 +59,9 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
         sizes.push_back(*size);
       }
     else
-      tape.notes.push_back(
-          {"MP007", fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name)});
+      tape.notes.push_back({"MP007",
+                            fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name),
+                            Evidence::assumed, About::shape});
     const ValueId t = add(ValueKind::user_input, v.name, v.dtype.value_or(DType::float32), std::move(sizes));
     tape.inputs.push_back(t);
     set(id, t);
@@ -189,7 +190,8 @@ void Values::use_in_scope(ValueId value, std::string_view scope) {
     v.name = here;
     position_[value.index] = line;
   }
-  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, other)});
+  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, other),
+                         Evidence::told_by_name, About::weights});
 }
 
 void Values::finish() {
@@ -206,9 +208,11 @@ void Values::finish() {
     }
   }
   if (!lost.empty())
-    tape_.notes.push_back({"MP004", fmt::format("{} parameters or buffers of the module are not in the file, because "
-                                                "no node reads them ('{}'{}); their bytes are missing here",
-                                                lost.size(), lost.front(), lost.size() > 1 ? " …" : "")});
+    tape_.notes.push_back({"MP004",
+                           fmt::format("{} parameters or buffers of the module are not in the file, because "
+                                       "no node reads them ('{}'{}); their bytes are missing here",
+                                       lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
+                           Evidence::proven_by_file, About::weights});
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
       const auto pa = position_.find(a.index), pb = position_.find(b.index);

@@ -72,7 +72,7 @@ void tell(const Recording& recording, const Run& run, const Program& p, std::int
     text += fmt::format("; batch {} is one that ran", batch);
   else if (batch > 0)
     text += fmt::format("; batch {} by each allocation's line through the batches {}", batch, list_of(p.batches));
-  tape.notes.push_back({"MP060 recording", std::move(text)});
+  tape.notes.push_back({"MP060 recording", std::move(text), Evidence::recorded, About::program});
   if (!run.unknown.empty()) {
     std::string names;
     for (const std::string& u : run.unknown) names += (names.empty() ? "" : ", ") + u;
@@ -124,10 +124,9 @@ void move_to(const Device& device, const Recording& recording, Schedule& s) {
     if (a.category == Category::workspace && a.size.count == have) a.size = Bytes(want);
     if (a.category == Category::workspace) workspaces += a.size;
   }
-  s.widenings.push_back(
-      {"kernels of another card",
-       fmt::format("recorded on {}; record with gpu=\"{}\" for the kernels of this one", recording.gpu, device.key), 1,
-       workspaces});
+  s.notes.push_back(
+      {"", fmt::format("recorded on {}; record with gpu=\"{}\" for the kernels of this one", recording.gpu, device.key),
+       Evidence::assumed, About::device, "kernels of another card", "", -1, 1, Effect{workspaces, workspaces}});
 }
 
 /// The events of the first `steps` steps. What has no bytes at this batch is not asked for: a library that needs no
@@ -214,9 +213,9 @@ Schedule schedule_of(const Steps& steps, const TrainingSetup& setup, const Devic
       },
       s);
   if (sizes.open > 0)
-    s.widenings.push_back({"sizes that follow no line in the batch",
-                           fmt::format("between the nearest recorded batches, {}", list_of(p.batches)), sizes.open,
-                           Bytes(sizes.most)});
+    s.notes.push_back({"", fmt::format("drawn between the nearest recorded batches, {}", list_of(p.batches)),
+                       Evidence::nearest_table_entry, About::workspace, "sizes that follow no line in the batch", "",
+                       -1, sizes.open, Effect{Bytes(sizes.most), Bytes(sizes.most)}});
   move_to(device, recording, s);
   return s;
 }

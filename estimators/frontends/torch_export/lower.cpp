@@ -12,6 +12,7 @@
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/frontends/torch_export/signature.h"
+#include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan::torch_export {
@@ -67,11 +68,17 @@ class Lowering {
     tape_.recovered.push_back({"ATen calls",
                                program_.decomposed ? "the archive's core ATen graph" : "the archive's training IR",
                                from_file_});
-    for (const auto& [key, count] : rewritten_) tape_.recovered.push_back({key.first, key.second, count});
+    for (const auto& [key, count] : rewritten_)
+      if (key.first == "memplan::to_default_dtype")
+        tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_source_line, About::cast});
+      else
+        tape_.recovered.push_back({key.first, key.second, count});
     if (frozen_statistics_ > 0 && setup_.mode == Mode::training)
-      tape_.notes.push_back({"MP008", fmt::format("the program was exported in eval mode: {} batch norms and dropouts "
-                                                  "run as in inference; export module.train() for a training estimate",
-                                                  frozen_statistics_)});
+      tape_.notes.push_back({"MP008",
+                             fmt::format("the program was exported in eval mode: {} batch norms and dropouts "
+                                         "run as in inference; export module.train() for a training estimate",
+                                         frozen_statistics_),
+                             Evidence::proven_by_file, About::mode});
   }
 
  private:
@@ -158,6 +165,11 @@ class Lowering {
     const Fate fate = rewrite_exported(call, types, setup_, tape_);
     if (fate == Fate::drop) return;
     if (fate == Fate::pass_input) {
+      if (types.input && types.input == types.output)
+        memplan::note(tape_.notes, {{},
+                                    "conversions that do nothing in the file and that no line or class asks for",
+                                    Evidence::told_by_source_line,
+                                    About::cast});
       if (!node.outputs.empty() && node.outputs[0] >= 0)
         bound_[static_cast<std::size_t>(node.outputs[0])] = call.args.at(0);
       return;
@@ -220,12 +232,15 @@ class Lowering {
       if (enabled && !*enabled)
         region.no_autocast = true;
       else
-        note("MP011", fmt::format("the model switches autocast on by itself ({}); memplan follows --precision there",
-                                  path_of(scope)));
+        note("MP011",
+             fmt::format("the model switches autocast on by itself ({}); memplan follows {} there", path_of(scope),
+                         setting(Field::precision)),
+             About::autocast);
       args.erase(args.begin(), args.begin() + 4);
       inlined(node, args, region, scope, false);
     } else if ((is("tag_activation_checkpoint") || is("wrap_activation_checkpoint")) && node.graphs.size() == 1) {
-      note("MP012", "the model checkpoints activations by itself; memplan counts those activations as kept");
+      note("MP012", "the model checkpoints activations by itself; memplan counts those activations as kept",
+           About::checkpointing);
       inlined(node, args, region, scope, false);
     } else if ((is("wrap") || is("hints_wrapper") || is("invoke_subgraph") || is("strict_mode")) &&
                node.graphs.size() == 1) {
@@ -235,7 +250,8 @@ class Lowering {
       cond(node, args, region, scope);
     } else {
       note("MP013",
-           fmt::format("'{}' is counted by its inputs and outputs only; what it does inside is not modelled", op));
+           fmt::format("'{}' is counted by its inputs and outputs only; what it does inside is not modelled", op),
+           About::op);
       Call call;
       call.op = "torch.ops.higher_order." + std::string(op);
       call.args = flat(args);
@@ -254,8 +270,10 @@ class Lowering {
       branch = *known ? 0 : 1;
     } else {
       if (made_bytes(node.graphs[1]) > made_bytes(node.graphs[0])) branch = 1;
-      note("MP014", fmt::format("torch.cond in '{}' runs one of two branches; the one that makes more bytes is counted",
-                                path_of(scope)));
+      note("MP014",
+           fmt::format("torch.cond in '{}' runs one of two branches; the one that makes more bytes is counted",
+                       path_of(scope)),
+           About::branch);
     }
     args.erase(args.begin());
     inlined(node, flat(args), region, scope, false, branch);
@@ -326,10 +344,10 @@ class Lowering {
     return scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(scope)].path;
   }
 
-  void note(std::string code, std::string text) {
-    const auto same = [&](const Note& n) { return n.text == text; };
+  void note(std::string code, std::string text, About about) {
+    const auto same = [&](const memplan::Fact& n) { return n.text == text; };
     if (std::none_of(tape_.notes.begin(), tape_.notes.end(), same))
-      tape_.notes.push_back({std::move(code), std::move(text)});
+      tape_.notes.push_back({std::move(code), std::move(text), Evidence::assumed, about});
   }
 
   const Program& program_;
@@ -360,7 +378,7 @@ void check_ranges(const Program& program, const onnx_format::Symbols& symbols) {
     fail(ErrorKind::usage,
          fmt::format("dimension '{}' cannot be {}: the file allows {} to {}", symbol, it->second, low,
                      range.second ? std::to_string(*range.second) : "any size"),
-         fmt::format("--dim {}={}", symbol, it->second),
+         setting(Field::dims, fmt::format("{}={}", symbol, it->second)),
          "choose a size in that range, or export with another torch.export.Dim");
   }
 }

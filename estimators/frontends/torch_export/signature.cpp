@@ -6,6 +6,7 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
@@ -21,7 +22,7 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
     const auto n = onnx_format::evaluate(d, symbols_);
     if (!n)
       fail_input(fmt::format("a size of '{}' cannot be worked out: '{}'", v.name, d.symbol), v.name,
-                 "bind its symbols with --dim");
+                 "bind its symbols with " + setting(Field::dims));
     v.sizes.push_back(*n);
   }
   v.requires_grad = kind == ValueKind::parameter && name.tensor->requires_grad;
@@ -59,8 +60,10 @@ void SignatureValues::make_inputs() {
           if (const auto it = stored.find(spec.stored); it != stored.end()) {
             inputs_[i] = {it->second};
             tape_.notes.push_back(
-                {"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once",
-                                      tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target)});
+                {"MP005",
+                 fmt::format("parameters '{}' and '{}' are tied and counted once",
+                             tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target),
+                 Evidence::proven_by_file, About::weights});
             break;
           }
         const ValueId v = add(ValueKind::parameter, spec);
@@ -98,7 +101,8 @@ void SignatureValues::use_in_scope(ValueId value, std::string_view scope) {
   TapeValue& other = tape_.values[static_cast<std::size_t>(own.index)];
   if (other.sizes != v.sizes || other.dtype != v.dtype) return;
   unread_.erase(it);
-  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, v.name)});
+  tape_.notes.push_back({"MP005", fmt::format("parameters '{}' and '{}' are tied and counted once", here, v.name),
+                         Evidence::told_by_name, About::weights});
   // named_parameters() lists a tied parameter once, under its first name and at that place.
   auto place = [&](ValueId id) { return std::find(tape_.parameters.begin(), tape_.parameters.end(), id); };
   if (place(own) < place(value)) {

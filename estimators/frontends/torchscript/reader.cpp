@@ -8,6 +8,7 @@
 #include "estimators/base/error.h"
 #include "estimators/companion/companion.h"
 #include "estimators/frontends/torch_export/program.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::torchscript {
 
@@ -21,19 +22,21 @@ std::string shape_text(const std::vector<Dim>& sizes) {
   return out;
 }
 
-/// "--input x:float32:batch,3,224,224 --input …", with what is known filled in.
-std::string example_flags(const Script& script, const Graph& given) {
+/// "x:float32:batch,3,224,224" for every input, with what is known filled in.
+std::string example_inputs(const Script& script, const Graph& given) {
   std::string out;
   for (const ScriptInput& in : script.inputs) {
     const auto known =
         std::find_if(given.values.begin(), given.values.end(), [&](const GraphValue& v) { return v.name == in.name; });
     if (known != given.values.end())
-      out += fmt::format(" --input {}:{}:{}", in.name, name_of(*known->dtype), shape_text(*known->shape));
+      out += " " + setting(Field::inputs,
+                           fmt::format("{}:{}:{}", in.name, name_of(*known->dtype), shape_text(*known->shape)));
     else if (!in.standard)
-      out += fmt::format(" --input {}:{}", in.name,
-                         in.name.find("ids") != std::string::npos || in.name.find("tok") != std::string::npos
-                             ? "int64:batch,512"
-                             : "float32:batch,3,224,224");
+      out += " " + setting(Field::inputs, fmt::format("{}:{}", in.name,
+                                                      in.name.find("ids") != std::string::npos ||
+                                                              in.name.find("tok") != std::string::npos
+                                                          ? "int64:batch,512"
+                                                          : "float32:batch,3,224,224"));
   }
   return out;
 }
@@ -52,14 +55,14 @@ Graph bind_inputs(Script& script, const std::vector<GivenInput>& inputs, const s
       for (const ScriptInput& in : script.inputs)
         names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", in.name, in.type);
       fail(ErrorKind::usage,
-           given.name.empty() ? std::string("there are more --input than the model has tensors")
+           given.name.empty() ? "there are more " + setting(Field::inputs) + " than the model has tensors"
                               : fmt::format("the model has no input '{}' left", given.name),
-           "--input", "its inputs are " + names);
+           setting(Field::inputs), "its inputs are " + names);
     }
     ScriptInput& in = script.inputs[at];
     if (!takes_tensor(in))
-      fail(ErrorKind::usage, fmt::format("the input '{}' is no tensor but {}", in.name, in.type), "--input " + in.name,
-           "only tensors can be described");
+      fail(ErrorKind::usage, fmt::format("the input '{}' is no tensor but {}", in.name, in.type),
+           setting(Field::inputs, in.name), "only tensors can be described");
     taken[at] = true;
     in.dtype = given.dtype;
     GraphValue v;
@@ -76,14 +79,15 @@ Graph bind_inputs(Script& script, const std::vector<GivenInput>& inputs, const s
   for (const ScriptInput& in : script.inputs) {
     if (in.dtype || in.standard) continue;
     if (!takes_tensor(in) && in.type.rfind("Optional[", 0) != 0)
-      fail_input(
-          fmt::format("the model takes '{}' of type {}, which cannot be described with --input", in.name, in.type),
-          path, "export it with torch.export.save, which keeps its inputs");
+      fail_input(fmt::format("the model takes '{}' of type {}, which cannot be described with {}", in.name, in.type,
+                             setting(Field::inputs)),
+                 path, "export it with torch.export.save, which keeps its inputs");
     if (in.type == "Tensor") missing += (missing.empty() ? "" : ", ") + in.name;
   }
   if (!missing.empty())
     fail_input(fmt::format("a TorchScript file does not say the shapes of its inputs: {}", missing), path,
-               fmt::format("describe them, for example: memplan {}{} --batch 8", path, example_flags(script, g)));
+               fmt::format("describe them, for example: memplan {}{} {}", path, example_inputs(script, g),
+                           setting(Field::batch, "8")));
   return g;
 }
 

@@ -4,8 +4,9 @@
 
 namespace memplan {
 
-CachingAllocator::CachingAllocator(const AllocatorSetup& setup, DeviceMemory memory)
-    : rules_(rules_of(setup)), memory_(std::move(memory)) {
+CachingAllocator::CachingAllocator(const AllocatorSetup& setup, const AllocatorConstants& constants,
+                                   DeviceMemory memory)
+    : rules_(rules_of(setup, constants)), memory_(std::move(memory)) {
   limit_ = rules_.limited ? static_cast<std::int64_t>(rules_.memory_fraction * static_cast<double>(memory_.total()))
                           : std::numeric_limits<std::int64_t>::max();
 }
@@ -87,7 +88,7 @@ std::int64_t CachingAllocator::absorb(BlockId into, BlockId neighbour) {
 BlockId CachingAllocator::malloc(std::int64_t bytes, std::int32_t stream) {
   const std::int64_t size = round_request(bytes, rules_);
   const std::int64_t segment = segment_bytes(size, rules_);
-  const bool small = size <= small_limit_bytes;
+  const bool small = size <= rules_.small_limit;
   Pool& pool = pool_of(small);
 
   BlockId block = best_fit(pool, stream, size);
@@ -157,7 +158,7 @@ BlockId CachingAllocator::hand_out(BlockId block, std::int64_t size, std::int64_
   const std::int64_t rest = at(block).size - size;
   // Large blocks of cudaMalloc keep up to 1 MiB of slack: splitting it off would only scatter the segment.
   const bool split =
-      small || rules_.expandable ? rest >= min_block_bytes : size < rules_.max_split && rest > small_limit_bytes;
+      small || rules_.expandable ? rest >= rules_.min_block : size < rules_.max_split && rest > rules_.small_limit;
   if (split) {
     const Block& whole = at(block);
     const BlockId tail =

@@ -1,4 +1,4 @@
-// A model of PyTorch 2.11's CUDA caching allocator (c10/cuda/CUDACachingAllocator.cpp): the same blocks at the same
+// A model of PyTorch's CUDA caching allocator (c10/cuda/CUDACachingAllocator.cpp): the same blocks at the same
 // relative addresses, the same segments and the same counters for the same sequence of requests.
 //
 // Left out, because a static estimate has no use for them: private pools of CUDA graphs and MemPools, IPC, peer access,
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "estimators/runtime/allocator.h"
 #include "estimators/runtime/torch/allocator/device_memory.h"
 #include "estimators/runtime/torch/allocator/free_blocks.h"
 #include "estimators/runtime/torch/allocator/rounding.h"
@@ -15,35 +16,9 @@
 
 namespace memplan {
 
-/// What the allocator asked of the driver, in order; the actions of a memory snapshot's trace.
-struct SegmentEvent {
-  enum class Kind : std::uint8_t { alloc, free, map, unmap } kind;
-  std::uint64_t address;
-  std::int64_t bytes;
-  std::int32_t stream;
-};
-
-/// A piece of a segment. Free pieces between blocks in use are what fragmentation is made of.
-struct BlockView {
-  BlockId id;
-  std::uint64_t address;
-  std::int64_t bytes, requested;  ///< requested: 0 where free
-  bool allocated;
-};
-
-/// What one cudaMalloc gave, or one range of an arena that is mapped without a gap (PyTorch's snapshot has them so,
-/// too).
-struct SegmentView {
-  std::uint64_t address;
-  std::int64_t bytes;
-  std::int32_t stream;
-  bool small, expandable;
-  std::vector<BlockView> blocks;  ///< by address, without gaps
-};
-
 class CachingAllocator {
  public:
-  CachingAllocator(const AllocatorSetup& setup, DeviceMemory memory);
+  CachingAllocator(const AllocatorSetup& setup, const AllocatorConstants& constants, DeviceMemory memory);
 
   /// A block for `bytes` (more than 0) on `stream`, or no_block when memory is out even after the cache was given back.
   /// The state stays valid after a failure.
@@ -63,7 +38,8 @@ class CachingAllocator {
   std::int64_t block_bytes(BlockId block) const { return blocks_[static_cast<std::size_t>(block)].size; }
   const AllocatorStats& stats() const { return stats_; }
 
-  /// Everything that is reserved now, by address.
+  /// Everything that is reserved now, by address. Of an arena, each range that is mapped without a gap, as PyTorch's
+  /// snapshot has them.
   std::vector<SegmentView> segments() const;
 
   /// Starts (or stops, with nullptr) recording driver events.

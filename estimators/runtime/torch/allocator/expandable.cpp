@@ -28,7 +28,7 @@ BlockId CachingAllocator::find_growable(Pool& pool, std::int32_t stream, std::in
     if (room >= size) return start;
   }
   Arena arena;
-  arena.granule = pool.small ? small_segment_bytes : rules_.large_segment;
+  arena.granule = pool.small ? rules_.small_segment : rules_.large_segment;
   // An eighth more than the device has: holes that empty_cache left behind may be skipped.
   const std::int64_t wanted = memory_.total() + memory_.total() / 8;
   arena.bytes = (wanted + arena.granule - 1) / arena.granule * arena.granule;

@@ -6,11 +6,9 @@
 #include <utility>
 #include <vector>
 
-namespace memplan {
+#include "estimators/runtime/allocator.h"
 
-/// Index of a block of a CachingAllocator; blocks keep their index while they are handed out.
-using BlockId = std::int32_t;
-inline constexpr BlockId no_block = -1;
+namespace memplan {
 
 /// A sorted list in chunks: an insertion moves at most one chunk, and a look-up touches two short arrays. A million
 /// events go through here, and a node-based tree would spend its time on cache misses and on the heap.

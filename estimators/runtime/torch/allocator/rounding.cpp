@@ -14,18 +14,19 @@ std::int64_t round_up(std::int64_t bytes, std::int64_t step) { return (checked_a
 
 }  // namespace
 
-AllocatorRules rules_of(const AllocatorSetup& setup) {
-  AllocatorRules rules;
-  rules.large_segment = setup.large_segment.count;
-  if (rules.large_segment <= own_segment_from_bytes) refuse("must be greater than 10 MiB", "large_segment_size_mb");
+AllocatorRules rules_of(const AllocatorSetup& setup, const AllocatorConstants& constants) {
+  AllocatorRules rules{constants};
+  if (setup.large_segment) rules.large_segment = setup.large_segment->count;
+  if (rules.large_segment <= rules.own_segment_from) refuse("must be greater than 10 MiB", "large_segment_size_mb");
   // The rounding limit follows the large segment unless it is given.
   rules.max_non_split_rounding = rules.large_segment;
   if (setup.max_split_size) {
-    if (*setup.max_split_size < setup.large_segment) refuse("must not be below the large segment", "max_split_size_mb");
+    if (setup.max_split_size->count < rules.large_segment)
+      refuse("must not be below the large segment", "max_split_size_mb");
     rules.max_split = setup.max_split_size->count;
   }
   if (setup.max_non_split_rounding) {
-    if (*setup.max_non_split_rounding < setup.large_segment)
+    if (setup.max_non_split_rounding->count < rules.large_segment)
       refuse("must not be below the large segment", "max_non_split_rounding_mb");
     rules.max_non_split_rounding = setup.max_non_split_rounding->count;
   }
@@ -52,24 +53,24 @@ AllocatorRules rules_of(const AllocatorSetup& setup) {
 }
 
 std::int64_t round_request(std::int64_t bytes, const AllocatorRules& rules) {
-  if (bytes < min_block_bytes) return min_block_bytes;
+  if (bytes < rules.min_block) return rules.min_block;
   if (rules.any_divisions) {
     const int log2 = std::bit_width(static_cast<std::uint64_t>(bytes)) - 1;
     const std::int64_t divisions = rules.divisions[static_cast<std::size_t>(std::clamp(log2 - 20, 0, 15))];
-    if (divisions > 1 && bytes > min_block_bytes * divisions) {
+    if (divisions > 1 && bytes > rules.min_block * divisions) {
       const std::int64_t power = std::int64_t{1} << log2;
       if (power == bytes) return bytes;
       const std::int64_t step = power / divisions;
       return step == 0 ? power * 2 : round_up(bytes, step);
     }
   }
-  return round_up(bytes, min_block_bytes);
+  return round_up(bytes, rules.min_block);
 }
 
 std::int64_t segment_bytes(std::int64_t rounded, const AllocatorRules& rules) {
-  if (rounded <= small_limit_bytes) return small_segment_bytes;
-  if (rounded < own_segment_from_bytes) return rules.large_segment;
-  return round_up(rounded, own_segment_step_bytes);
+  if (rounded <= rules.small_limit) return rules.small_segment;
+  if (rounded < rules.own_segment_from) return rules.large_segment;
+  return round_up(rounded, rules.own_segment_step);
 }
 
 }  // namespace memplan

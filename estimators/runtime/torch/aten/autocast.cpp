@@ -1,121 +1,11 @@
 #include "estimators/runtime/torch/aten/autocast.h"
 
-#include <unordered_set>
-
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
 namespace {
-
-using Names = std::unordered_set<std::string_view>;
-
-const Names& lower_names() {
-  static const Names names{"_convolution",
-                           "convolution",
-                           "conv1d",
-                           "conv2d",
-                           "conv3d",
-                           "conv_tbc",
-                           "conv_transpose1d",
-                           "conv_transpose2d",
-                           "conv_transpose3d",
-                           "prelu",
-                           "addmm",
-                           "addmv",
-                           "addr",
-                           "matmul",
-                           "einsum",
-                           "mm",
-                           "mv",
-                           "linalg_vecdot",
-                           "linear",
-                           "addbmm",
-                           "baddbmm",
-                           "bmm",
-                           "chain_matmul",
-                           "linalg_multi_dot",
-                           "_thnn_fused_lstm_cell",
-                           "_thnn_fused_gru_cell",
-                           "lstm_cell",
-                           "gru_cell",
-                           "rnn_tanh_cell",
-                           "rnn_relu_cell",
-                           "_scaled_dot_product_flash_attention",
-                           "scaled_dot_product_attention"};
-  return names;
-}
-
-const Names& fp32_names() {
-  static const Names names{"acos",
-                           "asin",
-                           "cosh",
-                           "erfinv",
-                           "exp",
-                           "expm1",
-                           "log",
-                           "log10",
-                           "log2",
-                           "log1p",
-                           "reciprocal",
-                           "rsqrt",
-                           "sinh",
-                           "tan",
-                           "pow",
-                           "softplus",
-                           "layer_norm",
-                           "native_layer_norm",
-                           "group_norm",
-                           "frobenius_norm",
-                           "nuclear_norm",
-                           "cosine_similarity",
-                           "poisson_nll_loss",
-                           "cosine_embedding_loss",
-                           "nll_loss",
-                           "nll_loss2d",
-                           "hinge_embedding_loss",
-                           "kl_div",
-                           "l1_loss",
-                           "smooth_l1_loss",
-                           "huber_loss",
-                           "mse_loss",
-                           "margin_ranking_loss",
-                           "multilabel_margin_loss",
-                           "soft_margin_loss",
-                           "triplet_margin_loss",
-                           "multi_margin_loss",
-                           "binary_cross_entropy_with_logits",
-                           "dist",
-                           "pdist",
-                           "cdist",
-                           "renorm",
-                           "logsumexp",
-                           "upsample_nearest1d",
-                           "_upsample_nearest_exact1d",
-                           "upsample_nearest2d",
-                           "_upsample_nearest_exact2d",
-                           "upsample_nearest3d",
-                           "_upsample_nearest_exact3d",
-                           "upsample_linear1d",
-                           "upsample_bilinear2d",
-                           "_upsample_bilinear2d_aa",
-                           "upsample_trilinear3d",
-                           "upsample_bicubic2d",
-                           "_upsample_bicubic2d_aa"};
-  return names;
-}
-
-const Names& dtype_argument_names() {
-  static const Names names{
-      "prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum"};
-  return names;
-}
-
-const Names& promote_names() {
-  static const Names names{"addcdiv", "addcmul",      "atan2",     "bilinear",  "cross",      "dot",
-                           "vdot",    "grid_sampler", "index_put", "tensordot", "scatter_add"};
-  return names;
-}
 
 bool eligible(const Tensor& t) { return t && !t->on_host && is_floating(t->dtype) && t->dtype != DType::float64; }
 
@@ -133,15 +23,16 @@ void for_each_tensor(Args& args, F f) {
 
 }  // namespace
 
-void apply_autocast_lists(Registry& table) {
-  for (Row* row : table.rows()) {
-    std::string_view base = row->name;
+void apply_autocast_lists(OpTable& table, const AutocastLists& lists) {
+  for (Row& row : table.rows()) {
+    std::string_view base = row.name;
     if (base.substr(0, 6) == "aten::") base.remove_prefix(6);
     base = base.substr(0, base.find('.'));
-    if (lower_names().count(base)) row->autocast = Autocast::lower;
-    if (fp32_names().count(base)) row->autocast = Autocast::fp32;
-    if (dtype_argument_names().count(base)) row->autocast = Autocast::fp32_dtype_argument;
-    if (promote_names().count(base)) row->autocast = Autocast::promote;
+    row.autocast = Autocast::none;
+    if (lists.lower.count(base)) row.autocast = Autocast::lower;
+    if (lists.fp32.count(base)) row.autocast = Autocast::fp32;
+    if (lists.fp32_dtype_argument.count(base)) row.autocast = Autocast::fp32_dtype_argument;
+    if (lists.promote.count(base)) row.autocast = Autocast::promote;
   }
 }
 

@@ -1,12 +1,15 @@
-// Autocast's op lists and casts (aten/src/ATen/autocast_mode.{h,cpp} of PyTorch 2.11).
+// Autocast's casts (aten/src/ATen/autocast_mode.{h,cpp}); which ops they stand before is a fact of a version
+// (profile.h).
 #pragma once
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 
 namespace memplan {
 
+struct AutocastLists;
+
 /// Marks the rows that autocast treats.
-void apply_autocast_lists(Registry& table);
+void apply_autocast_lists(OpTable& table, const AutocastLists& lists);
 
 /// Casts the tensors among the arguments as the row's policy says; casts of fp32 leaves that want a gradient are
 /// cached until the context ends.

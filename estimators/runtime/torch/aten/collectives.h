@@ -20,10 +20,10 @@
 //   memplan::exchange(x)                         an all-to-all of equal parts; the gradient goes back the same way
 #pragma once
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 
 namespace memplan {
 
-void register_collectives(Registry&);
+void register_collectives(OpTable&);
 
 }  // namespace memplan

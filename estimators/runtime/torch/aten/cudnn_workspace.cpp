@@ -32,10 +32,13 @@ std::int64_t number(std::string_view& text) {
 /// a few dozen lines of it.
 using Lines = std::map<Shape, std::string_view>;
 
-const std::map<int, Lines>& lines_by_architecture() {
-  static const std::map<int, Lines> all = [] {
-    std::map<int, Lines> out;
-    std::string_view text = embedded::cudnn_workspaces_txt();
+using Architectures = std::map<int, Lines>;
+
+template <std::string_view (*embedded_text)()>
+const Architectures& parsed() {
+  static const Architectures all = [] {
+    Architectures out;
+    std::string_view text = embedded_text();
     while (!text.empty()) {
       const auto end = std::min(text.find('\n'), text.size());
       std::string_view line = text.substr(0, end);
@@ -52,6 +55,12 @@ const std::map<int, Lines>& lines_by_architecture() {
     return out;
   }();
   return all;
+}
+
+/// Tables by their names in data/, one for every cuDNN that a profile of PyTorch names.
+const Architectures& architectures(std::string_view table) {
+  if (table == "cudnn/workspaces.txt") return parsed<embedded::cudnn_workspaces_txt>();
+  fail(ErrorKind::internal, "no table of cuDNN's workspaces: " + std::string(table));
 }
 
 std::string_view item(std::string_view list, int index, char separator) {
@@ -128,9 +137,8 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
 
 /// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones. Of 8.6
 /// only a part of the convolutions was asked for.
-const std::pair<const int, Lines>& lines_for(int sm, const Shape& shape) {
+const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm, const Shape& shape) {
   constexpr int partial = 86;
-  const auto& all = lines_by_architecture();
   const auto after = all.upper_bound(sm);
   if (after == all.begin()) return *after;
   const auto own = std::prev(after);
@@ -154,8 +162,9 @@ Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int
 
 }  // namespace
 
-ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
-  if (p.input.size() != 4) return {Bytes(0), false, "cuDNN's workspace of three-dimensional convolutions is not known"};
+ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view name) {
+  if (p.input.size() != 4)
+    return {Bytes(0), Evidence::assumed, "cuDNN's workspace of three-dimensional convolutions is not known"};
   int type = 0;
   switch (p.dtype) {
     case DType::float32:
@@ -168,18 +177,18 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm) {
       type = 2;
       break;
     default:
-      return {Bytes(0), false, "cuDNN's workspace for this data type is not known"};
+      return {Bytes(0), Evidence::assumed, "cuDNN's workspace for this data type is not known"};
   }
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
   const int index = (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass);
-  const auto& [table, lines] = lines_for(sm, shape);
+  const auto& [table, lines] = lines_for(architectures(name), sm, shape);
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = look_up(it->second, index, p.input[0]))
-      return {*bytes, table == sm,
-              table == sm ? std::string_view()
+      return {*bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
+              table == sm ? "cuDNN's workspace as its heuristics say"
                           : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
-  return {of_the_nearest(lines, shape, index, p.input[0]), false,
+  return {of_the_nearest(lines, shape, index, p.input[0]), Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }
 

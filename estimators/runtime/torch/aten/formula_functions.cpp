@@ -5,8 +5,9 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -60,8 +61,8 @@ Tensor restore_dims(Run& r, Tensor t, const Value& dim, bool keepdim, int rank) 
 }
 
 /// The overload that fits by PyTorch's naming; `tensors` says which arguments are tensors.
-const Row* find_overload(std::string_view name, std::size_t count, const std::array<bool, 4>& tensors,
-                         bool second_list) {
+const Row* find_overload(const OpTable& table, std::string_view name, std::size_t count,
+                         const std::array<bool, 4>& tensors, bool second_list) {
   const std::string base = "aten::" + std::string(name);
   std::vector<std::string> tries;
   if (name == "pow") tries = {base + (tensors[0] ? tensors[1] ? ".Tensor_Tensor" : ".Tensor_Scalar" : ".Scalar")};
@@ -79,12 +80,12 @@ const Row* find_overload(std::string_view name, std::size_t count, const std::ar
                                    : ".Scalar"),
              base + ".int", base + ".dim"};
   for (const std::string& t : tries)
-    if (const Row* row = registry().find(t)) return row;
+    if (const Row* row = table.find(t)) return row;
   return nullptr;
 }
 
 /// The same, looked up once per name and kind of arguments: a backward pass asks for the same few, very often.
-const Row* overload(std::string_view name, const ValueList& args) {
+const Row* overload(Run& r, std::string_view name, const ValueList& args) {
   std::array<bool, 4> tensors{};
   const std::size_t count = std::min(args.size(), tensors.size());
   for (std::size_t i = 0; i < count; ++i) tensors[i] = args[i].is_tensor();
@@ -92,9 +93,8 @@ const Row* overload(std::string_view name, const ValueList& args) {
   std::string key(name);
   key += static_cast<char>('0' + tensors[0] + 2 * tensors[1] + 4 * tensors[2] + 8 * tensors[3]);
   key += static_cast<char>('0' + second_list + 2 * (args.size() > 1));
-  thread_local std::unordered_map<std::string, const Row*> known;
-  const auto [it, added] = known.try_emplace(std::move(key));
-  if (added) it->second = find_overload(name, args.size(), tensors, second_list);
+  const auto [it, added] = r.known_overloads.try_emplace(std::move(key));
+  if (added) it->second = find_overload(r.profile.ops, name, args.size(), tensors, second_list);
   return it->second;
 }
 
@@ -158,7 +158,7 @@ Value formula_call(Run& r, std::string_view name, ValueList& args) {
   if (name == "expand_like") return op::expand(r, args[0].tensor(), args[1].tensor()->sizes);
   if (name == "new_zeros_like") return r.empty(args[1].tensor()->sizes, args[0].tensor()->dtype);
   if (name.ends_with("_")) return args[0];
-  if (const Row* row = overload(name, args)) {
+  if (const Row* row = overload(r, name, args)) {
     ValueList out = call_op(r, *row, args, {});
     return out.at(0);
   }

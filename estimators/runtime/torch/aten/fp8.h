@@ -6,10 +6,10 @@
 //                                                                                gathered is in 8 bits
 #pragma once
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 
 namespace memplan {
 
-void register_fp8(Registry&);
+void register_fp8(OpTable&);
 
 }  // namespace memplan

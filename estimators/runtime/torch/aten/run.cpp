@@ -1,10 +1,11 @@
 #include "estimators/runtime/torch/aten/run.h"
 
 #include "estimators/runtime/torch/aten/stride_order.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
-Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d) {}
+Run::Run(const TrainingSetup& s, const Device& d) : setup(s), device(d), profile(profile_of(s)) {}
 
 Run::~Run() {
   cast_cache.clear();
@@ -313,14 +314,11 @@ void Run::set_reason(const Tensor& t, std::string_view reason) {
   if (t && t->storage->allocation >= 0) schedule.allocations[t->storage->allocation].reason = intern(reason);
 }
 
-void Run::widen(std::string_view op, std::string_view handling, Bytes bytes) {
-  for (Widening& w : schedule.widenings)
-    if (w.op == op && w.handling == handling) {
-      ++w.count;
-      w.bytes = std::max(w.bytes, bytes);
-      return;
-    }
-  schedule.widenings.push_back({std::string(op), std::string(handling), 1, bytes});
+void Run::note(std::string_view op, About about, Evidence evidence, std::string_view text, std::optional<Effect> off) {
+  Fact fact{{}, std::string(text), evidence, about, std::string(op)};
+  fact.scope = scope;
+  fact.off = off;
+  memplan::note(schedule.notes, std::move(fact));
 }
 
 void Run::empty_cache() {
@@ -331,33 +329,31 @@ void Run::empty_cache() {
 
 // --- library state --------------------------------------------------------------------------------------------------
 
-// getChosenWorkspaceSize (aten/src/ATen/cuda/CublasHandlePool.cpp of PyTorch 2.11): 32 MiB on compute capability 9.0,
-// else 2 x 4096 KiB + 8 x 16 KiB.
 void Run::use_cublas() {
   Tensor& w = cublas_workspace_[on_engine_thread];
   if (w) return;
-  const std::int64_t bytes = device.sm() == 90 ? 32ll << 20 : (2 * 4096 + 8 * 16) << 10;
-  w = scratch(Bytes(bytes), Category::workspace);
+  w = scratch(profile.workspaces.cublas_on(device.sm()), Category::workspace);
   label(w, on_engine_thread ? "cuBLAS workspace of the backward thread" : "cuBLAS workspace");
   set_reason(w, "kept by PyTorch for every thread and stream");
 }
 
 void Run::use_cublas_lt() {
   use_cublas();
+  if (profile.workspaces.cublas_lt_shares_cublas) return;
   Tensor& w = cublas_lt_workspace_[on_engine_thread];
   if (w) return;
-  w = scratch(Bytes::mib(1), Category::workspace);
+  w = scratch(profile.workspaces.cublas_lt, Category::workspace);
   label(w, "cuBLASLt workspace");
   set_reason(w, "kept by PyTorch for every thread and stream");
 }
 
-// DropoutDescriptor::initialize_rng (native/cudnn/RNN.cpp): 16 bytes for every thread that the device can run, after
-// the seed, an int64 on the device, was drawn.
+// DropoutDescriptor::initialize_rng (native/cudnn/RNN.cpp): so many bytes for every thread that the device can run,
+// after the seed, an int64 on the device, was drawn.
 void Run::use_cudnn_dropout() {
   if (cudnn_dropout_) return;
   { Tensor seed = scratch(Bytes(8)); }
-  cudnn_dropout_ = scratch(Bytes(std::int64_t{16} * device.multiprocessors * device.threads_per_multiprocessor),
-                           Category::workspace);
+  const std::int64_t threads = std::int64_t{device.multiprocessors} * device.threads_per_multiprocessor;
+  cudnn_dropout_ = scratch(profile.workspaces.cudnn_dropout_per_thread * threads, Category::workspace);
   label(cudnn_dropout_, "cuDNN's dropout state");
   set_reason(cudnn_dropout_, "kept by PyTorch until the process ends");
 }

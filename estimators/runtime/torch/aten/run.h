@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,8 @@
 
 namespace memplan {
 
+struct Row;
+struct TorchProfile;
 struct TrainingSetup;
 class Run;
 
@@ -110,10 +113,13 @@ class Run {
 
   /// What a module makes in its first forward pass and keeps for the whole run, by its weight.
   std::unordered_map<const TensorBody*, TensorList> kept_by_modules;
+  /// Rows that functions of backward formulas stand for, by name and kinds of arguments: looked up once.
+  std::unordered_map<std::string, const Row*> known_overloads;
 
   // --- the record -----------------------------------------------------------------------------------------------
   const TrainingSetup& setup;
   const Device& device;
+  const TorchProfile& profile;  ///< the version of PyTorch that runs
   Schedule schedule;
   Phase phase = Phase::setup;
   std::int32_t step = 0;
@@ -128,7 +134,8 @@ class Run {
   void label(const Tensor& t, std::int32_t name);
   void set_category(const Tensor& t, Category category);
   void set_reason(const Tensor& t, std::string_view reason);
-  void widen(std::string_view op, std::string_view handling, Bytes bytes);
+  /// Where the bytes of an op come from, and how far off they may be.
+  void note(std::string_view op, About about, Evidence evidence, std::string_view text, std::optional<Effect> off = {});
   /// torch.cuda.empty_cache(): the allocator gives back what no tensor lies in.
   void empty_cache();
 
@@ -136,7 +143,7 @@ class Run {
   bool on_engine_thread = false;  ///< backward runs on another host thread with its own library handles
   /// First GEMM of a thread allocates that thread's cuBLAS workspace, kept until the process ends.
   void use_cublas();
-  /// cuBLASLt has a second, 1 MiB workspace next to the cuBLAS one, which the same call creates too.
+  /// cuBLASLt has a second workspace next to the cuBLAS one, which the same call creates too.
   void use_cublas_lt();
   /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
   void use_cudnn_dropout();

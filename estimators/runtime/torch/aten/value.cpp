@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "estimators/runtime/torch/aten/op_table.h"
+
 namespace memplan {
 
 namespace {
@@ -31,6 +33,8 @@ Dims to_dims(const Value& v, std::string_view what) {
   for (const Value& x : v.list()) d.push_back(to_int(x, what));
   return d;
 }
+
+Args::Args(const Row& row, std::vector<Value> values) : row_(&row), op_(row.name), values_(std::move(values)) {}
 
 const Value& Args::operator[](std::size_t i) const {
   static const Value none;

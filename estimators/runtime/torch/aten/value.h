@@ -11,6 +11,7 @@
 
 namespace memplan {
 
+struct Row;
 struct Value;
 using ValueList = std::vector<Value>;
 
@@ -44,7 +45,7 @@ Dims to_dims(const Value& v, std::string_view what);
 /// The arguments of one call, in the order of the schema.
 class Args {
  public:
-  Args(std::string_view op, std::vector<Value> values) : op_(op), values_(std::move(values)) {}
+  Args(const Row& row, std::vector<Value> values);
   /// The last argument goes first, as autocast's copies do.
   ~Args() {
     while (!values_.empty()) values_.pop_back();
@@ -54,6 +55,7 @@ class Args {
   const Value& operator[](std::size_t i) const;
   Value& operator[](std::size_t i) { return values_[i]; }
   std::string_view op() const { return op_; }
+  const Row& row() const { return *row_; }  ///< of the op that was called
 
   Tensor tensor(std::size_t i) const;           ///< must be there
   Tensor optional_tensor(std::size_t i) const;  ///< null when None
@@ -74,6 +76,7 @@ class Args {
   std::string string_or(std::size_t i, std::string d) const;
 
  private:
+  const Row* row_;
   std::string_view op_;
   std::vector<Value> values_;
 };

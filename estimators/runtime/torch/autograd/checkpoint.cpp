@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -42,7 +43,7 @@ std::set<std::string, std::less<>> kept_ops(const std::vector<std::string>& word
     for (const auto& [name, members] : families)
       known = known || std::find(members.begin(), members.end(), word) != members.end();
     if (!known)
-      fail(ErrorKind::usage, "'" + word + "' is no op whose outputs can be kept", "--checkpoint-save",
+      fail(ErrorKind::usage, "'" + word + "' is no op whose outputs can be kept", setting(Field::checkpoint_save),
            "use matmul, attention, convolution, or one of their ops such as aten::addmm");
     ops.insert(word);
   }

@@ -6,6 +6,7 @@
 
 #include "estimators/runtime/torch/aten/arguments.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -41,7 +42,8 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) 
   });
   for (const Tensor& t : inputs) r.save(node, t);
   for (const Tensor& t : outputs) r.save_output(node, t);
-  r.widen(call.op, "counted with its inputs and outputs kept for backward; its temporaries are not known", bound);
+  r.note(call.op, About::op, Evidence::assumed,
+         "counted with its inputs and outputs kept for backward; its temporaries are not known", Effect{bound, bound});
   ValueList values;
   for (const Tensor& t : outputs) values.emplace_back(t);
   return values;
@@ -55,7 +57,7 @@ namespace {
 /// has run.
 void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
                bool entered = false) {
-  const Registry& table = registry();
+  const OpTable& table = r.profile.ops;
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
@@ -70,6 +72,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
     if (names.observer) names.observer->before(r, i, args, kwargs);
     const Row* row = call.unknown ? nullptr : table.find(call.op);
+    if (row && row->fidelity != Fidelity::exact)
+      r.note(call.op, About::op, Evidence::assumed, "outputs and saved tensors are right, temporaries of the kernel may be missing");
     ValueList results;
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {

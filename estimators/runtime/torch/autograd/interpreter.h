@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -39,7 +39,7 @@ struct Environment {
 
 /// Runs every call in order; drops names as Call::last_uses says. Inputs and parameters must be in `env`.
 /// Calls without a row widen the estimate: their outputs take the shapes that the file knows, and nothing is assumed
-/// to be free (Run::widenings names them).
+/// to be free (the notes of the schedule name them).
 void run_forward(Run& run, const Tape& tape, Environment& env);
 
 }  // namespace memplan

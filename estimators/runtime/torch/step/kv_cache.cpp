@@ -1,6 +1,7 @@
 #include "estimators/runtime/torch/step/kv_cache.h"
 
 #include "estimators/base/error.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -44,8 +45,8 @@ std::vector<KvLayer> kv_layers(const Tape& tape, const Environment& env) {
     layers.push_back(std::move(layer));
   }
   if (layers.empty())
-    fail(ErrorKind::usage, "the model has no causal attention whose keys and values could be cached", "--kv-cache",
-         "leave --kv-cache out");
+    fail(ErrorKind::usage, "the model has no causal attention whose keys and values could be cached",
+         setting(Field::kv_cache), "leave " + setting(Field::kv_cache) + " out");
   return layers;
 }
 

@@ -1,7 +1,8 @@
 #include "estimators/runtime/torch/step/loss.h"
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -19,7 +20,8 @@ Tensor first_floating(const ValueList& outputs) {
 
 TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
   const Tensor y = first_floating(outputs);
-  if (!y) fail_input("the model has no floating output to take a loss of", {}, "use --mode inference");
+  if (!y)
+    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
   s.loss = setup.loss;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
@@ -29,7 +31,8 @@ TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
     s.dtype = y->dtype;
   } else if (s.loss == Loss::cross_entropy) {
     if (y->rank() < 2)
-      fail(ErrorKind::usage, "cross entropy needs an output of classes", "--loss", "use --loss mse or --loss sum");
+      fail(ErrorKind::usage, "cross entropy needs an output of classes", setting(Field::loss),
+           "use " + setting(Field::loss, "mse") + " or " + setting(Field::loss, "sum"));
     s.sizes = y->sizes;
     s.sizes.erase(y->rank() == 4 ? 1 : y->rank() - 1);
   }
@@ -53,7 +56,7 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
   Tensor y = first_floating(outputs);
   auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
-    return call_op(r, *registry().find(op), std::move(args), {})[0].tensor();
+    return call_op(r, op, std::move(args))[0].tensor();
   };
   switch (s.loss) {
     case Loss::mse:

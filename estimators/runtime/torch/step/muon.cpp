@@ -4,8 +4,9 @@
 #include <map>
 #include <set>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -13,8 +14,7 @@ namespace memplan {
 namespace {
 
 Tensor norm(Run& r, const Tensor& x) {
-  return call_op(r, *registry().find("aten::linalg_vector_norm"), {Value(x), Value(2.0), Value(), Value(false)}, {})[0]
-      .tensor();
+  return call_op(r, "aten::linalg_vector_norm", {Value(x), Value(2.0), Value(), Value(false)})[0].tensor();
 }
 
 /// torch/optim/_muon.py: one matrix after the other, five Newton-Schulz steps in bfloat16 each.
@@ -112,9 +112,9 @@ std::vector<ValueId> hidden_matrices(const Tape& tape) {
 std::unique_ptr<Optimizer> make_muon(Run& r, const OptimizerSetup& setup, const TensorList& hidden,
                                      const TensorList& others) {
   if (setup.impl == OptimizerImpl::fused || setup.impl == OptimizerImpl::foreach)
-    fail(ErrorKind::usage, "PyTorch has one implementation of Muon", "--optimizer-impl", "leave it out");
+    fail(ErrorKind::usage, "PyTorch has one implementation of Muon", setting(Field::optimizer_impl), "leave it out");
   if (hidden.empty())
-    fail(ErrorKind::usage, "the model has no hidden matrices for Muon", "--optimizer muon",
+    fail(ErrorKind::usage, "the model has no hidden matrices for Muon", setting(Field::optimizer, "muon"),
          "choose another optimizer, adamw for example");
   OptimizerSetup adamw = setup;
   adamw.kind = OptimizerKind::adamw;

@@ -2,8 +2,10 @@
 
 #include <map>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -227,9 +229,9 @@ struct Adafactor : Base {
       column_mean = norm(r, p->grad, {-2});
       estimate = op::matmul(r, s.row, s.column);
       {
-        Tensor mean = call_op(r, *registry().find("aten::mean.dim"),
-                              {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)}, {})[0]
-                          .tensor();
+        Tensor mean =
+            call_op(r, "aten::mean.dim", {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)})[0]
+                .tensor();
       }
     } else {
       squared = r.empty_like(p);
@@ -240,8 +242,8 @@ struct Adafactor : Base {
   static Tensor norm(Run& r, const Tensor& x, std::initializer_list<std::int64_t> dims) {
     ValueList list;
     for (std::int64_t d : dims) list.emplace_back(d);
-    return call_op(r, *registry().find("aten::linalg_vector_norm"),
-                   {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())}, {})[0]
+    return call_op(r, "aten::linalg_vector_norm",
+                   {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())})[0]
         .tensor();
   }
   void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
@@ -320,14 +322,13 @@ std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& param
 
 std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
   OptimizerSetup s = given;
-  const bool has_fused = s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adam ||
-                         s.kind == OptimizerKind::adamw || s.kind == OptimizerKind::adagrad;
-  if (s.impl == Impl::fused && !has_fused)
-    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", "--optimizer-impl", "use foreach or loop");
+  const OptimizerDefaults& defaults = r.profile.optimizer;
+  if (s.impl == Impl::fused && !defaults.fused.count(s.kind))
+    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", setting(Field::optimizer_impl),
+         "use foreach or loop");
   if (s.impl == Impl::automatic) {
-    const bool loop =
-        s.kind == OptimizerKind::adafactor || s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
-    s.impl = loop ? Impl::loop : Impl::foreach;
+    const bool other_package = s.kind == OptimizerKind::lion || s.kind == OptimizerKind::adamw8bit;
+    s.impl = other_package || defaults.one_by_one.count(s.kind) ? Impl::loop : Impl::foreach;
   }
   r.begin_op("optimizer");
   switch (s.kind) {

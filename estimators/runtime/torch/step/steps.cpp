@@ -247,10 +247,6 @@ void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& d
   Program(run, kept, setup).probe(look);
 }
 
-Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return run_steps_observed(tape, setup, device, nullptr);
-}
-
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                     CallObserver* observer) {
   return catching([&] {

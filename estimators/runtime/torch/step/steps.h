@@ -1,4 +1,4 @@
-// run_steps of pipeline.h with somebody looking on.
+// The reference program of PyTorch, with somebody looking on.
 #pragma once
 
 #include "estimators/pipeline.h"
@@ -6,7 +6,8 @@
 
 namespace memplan {
 
-/// As run_steps; `observer` (may be null) sees every call of the steps, also those that run again under checkpointing.
+/// What run_steps of pipeline.h runs for PyTorch; `observer` (may be null) sees every call of the steps, also those
+/// that run again under checkpointing.
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                     CallObserver* observer);
 

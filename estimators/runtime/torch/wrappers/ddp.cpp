@@ -4,14 +4,12 @@
 #include <deque>
 #include <unordered_map>
 
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
 
 namespace {
-
-constexpr std::int64_t first_bucket = 1 << 20;          // dist._DEFAULT_FIRST_BUCKET_BYTES
-constexpr std::int64_t broadcast_bucket = 250ll << 20;  // DistributedDataParallel.broadcast_bucket_size
 
 using Indices = std::vector<std::size_t>;
 
@@ -48,7 +46,7 @@ std::vector<Indices> assign_buckets(const TensorList& tensors, const std::vector
 void broadcast_coalesced(Run& r, const TensorList& tensors) {
   if (tensors.empty()) return;
   std::deque<Tensor> in_flight;
-  for (const Indices& bucket : assign_buckets(tensors, {broadcast_bucket}, true)) {
+  for (const Indices& bucket : assign_buckets(tensors, {r.profile.ddp.broadcast_bucket}, true)) {
     if (in_flight.size() >= 2) in_flight.pop_front();
     std::int64_t elements = 0;
     for (std::size_t i : bucket) elements = checked_add(elements, tensors[i]->numel());
@@ -143,8 +141,10 @@ class Ddp : public ModelWrapper {
     r.begin_op("DDP: rebuild buckets");
     TensorList in_order;
     for (std::size_t i : ready_) in_order.push_back(parameters_[i]);
+    const DdpConstants& ddp = r.profile.ddp;
     const std::int64_t cap = setup_.bucket_cap_mib << 20;
-    auto buckets = assign_buckets(in_order, {setup_.bucket_cap_mib == 25 ? first_bucket : cap, cap}, false);
+    const std::int64_t first = setup_.bucket_cap_mib == ddp.default_bucket_mib ? ddp.first_bucket : cap;
+    auto buckets = assign_buckets(in_order, {first, cap}, false);
     for (Indices& bucket : buckets)
       for (std::size_t& i : bucket) i = ready_[i];
     {

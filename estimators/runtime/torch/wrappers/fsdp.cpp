@@ -6,8 +6,10 @@
 #include <set>
 
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/module_order.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 
@@ -48,8 +50,6 @@ struct Visit {
   std::vector<std::pair<std::int32_t, Value>> outside;  ///< the caller's own inputs, while the module runs on aliases
 };
 
-constexpr std::int64_t block_bytes = 2048;  // what 128 threads copy at a time, 16 bytes each
-
 std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) {
   return (bytes_of(dtype, elements).count + per_block - 1) / per_block;
 }
@@ -58,24 +58,25 @@ std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_bloc
 /// part of every block through device memory. A block takes several turns where there would be more blocks than two
 /// waves fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and
 /// blocks of all rows <= turns * (turns + 1) * two waves.
-Bytes copy_out_pointers(const Device& device, const Unit& u) {
-  const std::int64_t two_waves = 2ll * device.multiprocessors * device.threads_per_multiprocessor / 128;
+Bytes copy_out_pointers(const FsdpConstants& fsdp, const Device& device, const Unit& u) {
+  const std::int64_t two_waves = 2ll * device.multiprocessors * device.threads_per_multiprocessor / fsdp.copy_threads;
   std::int64_t blocks = 0, rows = 0;
   for (const Param& p : u.params) {
-    blocks += blocks_of(p.padded, p.unsharded->dtype, block_bytes);
+    blocks += blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block);
     rows = p.unsharded->storage->bytes / std::max<std::int64_t>(1, bytes_of(p.unsharded->dtype, p.padded).count);
   }
   std::int64_t turns = 1;
   while (blocks > turns * two_waves || blocks * rows > turns * (turns + 1) * two_waves) ++turns;
   std::int64_t numbers = 4 * static_cast<std::int64_t>(u.params.size()) + 1;
-  for (const Param& p : u.params) numbers += (blocks_of(p.padded, p.unsharded->dtype, block_bytes) + turns - 1) / turns;
+  for (const Param& p : u.params)
+    numbers += (blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block) + turns - 1) / turns;
   return Bytes(8 * numbers);
 }
 
 /// _chunk_cat: six numbers per gradient, two more, and the gradient of every block (measured likewise).
-Bytes copy_in_pointers(const std::vector<Param*>& params, DType dtype) {
+Bytes copy_in_pointers(const FsdpConstants& fsdp, const std::vector<Param*>& params, DType dtype) {
   std::int64_t numbers = 6 * static_cast<std::int64_t>(params.size()) + 2;
-  for (const Param* p : params) numbers += blocks_of(p->padded, dtype, block_bytes);
+  for (const Param* p : params) numbers += blocks_of(p->padded, dtype, fsdp.copy_block);
   return Bytes(8 * numbers);
 }
 
@@ -174,7 +175,7 @@ class Fsdp : public ModelWrapper {
     std::set<std::int32_t> scopes;
     // A model without repeated blocks is one unit, unless blocks were asked for.
     if (!setup_.blocks.empty() || !repeated_modules(tape_).empty())
-      scopes = outermost(tape_, named_modules(tape_, globs, "--blocks"));
+      scopes = outermost(tape_, named_modules(tape_, globs, Field::blocks));
     const ScopeSpans spans(tape_);
     std::vector<std::int32_t> ordered(scopes.begin(), scopes.end());
     std::erase_if(ordered, [&](std::int32_t s) { return spans.first[static_cast<std::size_t>(s)] < 0; });
@@ -229,7 +230,7 @@ class Fsdp : public ModelWrapper {
       const TapeValue& v = tape_.values[static_cast<std::size_t>(mine[i].index)];
       const Tensor& full = moved[i];
       if (full->rank() == 0)
-        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), "--fsdp",
+        fail(ErrorKind::usage, fmt::format("FSDP cannot shard the scalar parameter {}", v.name), setting(Field::fsdp),
              "make it a vector of one element");
       Param p;
       Dims shard = full->sizes;
@@ -324,7 +325,7 @@ class Fsdp : public ModelWrapper {
       r.take_memory(p.unsharded, Category::parameter);
       r.set_reason(p.unsharded, "gathered parameter");
     }
-    { Tensor pointers = r.scratch(copy_out_pointers(r.device, u)); }
+    { Tensor pointers = r.scratch(copy_out_pointers(r.profile.fsdp, r.device, u)); }
     u.gathered = true;
     if (u.state == State::forward) last_gather_ = u.gather_output;
     u.gather_output.reset();
@@ -441,7 +442,7 @@ class Fsdp : public ModelWrapper {
                 shard_dtype = with_grad[0]->sharded->dtype;
     reduce_scatter_input_ = r.empty({checked_mul(elements, ranks_)}, reduce_dtype, Category::temporary);
     r.label(reduce_scatter_input_, "FSDP reduce-scatter input of " + (u.path.empty() ? "the root" : u.path));
-    { Tensor pointers = r.scratch(copy_in_pointers(with_grad, reduce_dtype)); }
+    { Tensor pointers = r.scratch(copy_in_pointers(r.profile.fsdp, with_grad, reduce_dtype)); }
     // A Python list lets go of its items from the last; the very last one is still bound to the loop's variable.
     const Tensor bound = grads.back();
     while (!grads.empty()) grads.pop_back();

@@ -1,6 +1,6 @@
 // Sums, differences, products and quotients: the element-wise ops that the rest is made of.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 namespace op {
@@ -108,7 +108,7 @@ ValueList run_rbinary(Run& r, Args& a) {
   return {f(r, operand(r, a, 1), operand(r, a, 0))};
 }
 
-void add_binary(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
+void add_binary(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
                 const char* derivatives) {
   for (const char* n : names) {
     Row& row = t.add(n, schema, kernel);
@@ -119,7 +119,7 @@ void add_binary(Registry& t, std::initializer_list<const char*> names, const cha
 
 }  // namespace
 
-void register_arithmetic(Registry& t) {
+void register_arithmetic(OpTable& t) {
   const char* alpha = "self, other, alpha=1";
   const char *sum = "self: grad | other: maybe_multiply(grad, alpha)",
              *difference = "self: grad | other: maybe_multiply(-grad, alpha)";

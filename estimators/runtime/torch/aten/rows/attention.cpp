@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -22,28 +23,28 @@ struct Attention {
 bool half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// sdp_utils.cpp: priority cuDNN, flash, efficient, math on compute capability 9.0 and 10.0, else flash first and
-/// cuDNN last.
+/// sdp_utils.cpp: priority cuDNN, flash, efficient, math where the profile has cuDNN first, else flash first and cuDNN
+/// last.
 Backend choose(Run& r, const Attention& a) {
   if (r.setup.attention != Backend::automatic) return r.setup.attention;
   const DType d = a.q->dtype;
   const int sm = r.device.sm();
+  const AttentionRules& rules = r.profile.attention;
   const std::int64_t dim = a.q->size(-1), heads = a.q->size(1), kv_heads = a.k->size(1);
   const bool ranks = a.q->rank() == 4 && a.k->rank() == 4 && a.v->rank() == 4;
   const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1;
   const bool same_dim = a.k->size(-1) == dim && a.v->size(-1) == dim;
   const bool mask_grad = a.mask && r.needs_grad(a.mask);
-  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= 80 && dim <= 256 && !a.mask &&
-                     !(a.causal && a.q->size(2) != a.k->size(2));
+  const bool flash = ranks && last_dense && same_dim && half(d) && sm >= rules.fused_from_sm &&
+                     dim <= rules.flash_widest && !a.mask && !(a.causal && a.q->size(2) != a.k->size(2));
   const std::int64_t align = half(d) ? 8 : 4;
   const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) &&
-                         (sm >= 80 || d != DType::bfloat16) && dim % align == 0 && a.v->size(-1) % align == 0 &&
-                         !(a.gqa && heads != kv_heads);
-  const bool cudnn = ranks && last_dense && half(d) && sm >= 80 && dim % 8 == 0 && dim <= (sm == 90 ? 256 : 128) &&
-                     a.v->size(-1) % 8 == 0 && a.v->size(-1) <= (sm == 90 ? 256 : 128) && !mask_grad &&
-                     a.k->size(2) != 1;
-  const bool cudnn_first = sm == 90 || sm == 100;
-  if (cudnn_first && cudnn) return Backend::cudnn;
+                         (sm >= rules.fused_from_sm || d != DType::bfloat16) && dim % align == 0 &&
+                         a.v->size(-1) % align == 0 && !(a.gqa && heads != kv_heads);
+  const bool cudnn = ranks && last_dense && half(d) && sm >= rules.fused_from_sm && dim % 8 == 0 &&
+                     dim <= rules.cudnn_widest_on(sm) && a.v->size(-1) % 8 == 0 &&
+                     a.v->size(-1) <= rules.cudnn_widest_on(sm) && !mask_grad && a.k->size(2) != 1;
+  if (cudnn && rules.cudnn_first.count(sm)) return Backend::cudnn;
   if (flash) return Backend::flash;
   if (efficient) return Backend::efficient;
   return Backend::math;
@@ -346,8 +347,7 @@ ValueList run_sdpa(Run& r, Args& args) {
       const std::int64_t dim = a.q->sizes[3], more = up(dim, 8) - dim;
       if (more == 0) return {flash(r, a)};
       for (Tensor* t : {&a.q, &a.k, &a.v})
-        *t = call_op(r, *registry().find("aten::constant_pad_nd"), {*t, Value(ValueList{0, Value(more)})}, {})[0]
-                 .tensor();
+        *t = call_op(r, "aten::constant_pad_nd", {*t, Value(ValueList{0, Value(more)})})[0].tensor();
       return {op::slice(r, flash(r, a), 3, 0, dim)};
     }
     case Backend::efficient:
@@ -397,7 +397,7 @@ ValueList run_native_mha(Run& r, Args& a) {
 
 }  // namespace
 
-void register_attention(Registry& t) {
+void register_attention(OpTable& t) {
   t.add("aten::_safe_softmax", "self, dim, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
   t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head",

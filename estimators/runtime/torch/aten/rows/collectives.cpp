@@ -103,7 +103,7 @@ Tensor vocab_cross_entropy(Run& r, const Tensor& logits, const Tensor& target) {
 
 }  // namespace
 
-void register_collectives(Registry& t) {
+void register_collectives(OpTable& t) {
   t.add("memplan::all_reduce_backward", "self, in_place=False", [](Run& r, Args& a) -> ValueList {
     const Tensor x = a.tensor(0);
     Tensor y = r.detach(x);

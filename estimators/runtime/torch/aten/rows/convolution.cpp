@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "estimators/runtime/torch/aten/cudnn_workspace.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -52,10 +53,12 @@ bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool 
 }
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
-  const ConvWorkspace found = conv_workspace(problem, pass, r.device.sm());
+  const ConvWorkspace found = conv_workspace(problem, pass, r.device.sm(), r.profile.workspaces.cudnn_table);
   // In NCHW the engines copy input and output into a workspace of their layout: these bytes bound what is usually off.
-  if (!found.exact)
-    r.widen(op, found.why, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product())));
+  std::optional<Effect> off;
+  if (found.evidence != Evidence::recorded)
+    off = {found.bytes, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product()))};
+  r.note(op, About::workspace, found.evidence, found.why, off);
   Tensor w = r.scratch(found.bytes, Category::workspace);
 }
 
@@ -211,7 +214,7 @@ ValueList run_convolution(Run& r, Args& a) {
 
 }  // namespace
 
-void register_convolution(Registry& t) {
+void register_convolution(OpTable& t) {
   const char* schema = "input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1";
   for (const char* n : {"aten::conv1d", "aten::conv1d.padding"}) t.add(n, schema, run_conv<1>);
   for (const char* n : {"aten::conv2d", "aten::conv2d.padding"}) t.add(n, schema, run_conv<2>);

@@ -1,8 +1,8 @@
 // Ops that make tensors from nothing or copy one.
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -80,7 +80,7 @@ op::Format format_of(const Args& a, std::size_t i, op::Format fallback) {
 
 }  // namespace
 
-void register_creation(Registry& t) {
+void register_creation(OpTable& t) {
   for (const char* name :
        {"aten::empty.memory_format", "aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn"})
     t.add(name, "size, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(1, DType::float32)); });

@@ -1,7 +1,7 @@
 // Functions of one or two tensors, element by element. Forward: one TensorIterator output. Backward: the formulas of
 // derivatives.yaml and FunctionsManual.cpp of PyTorch 2.11, which also say what autograd keeps.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -22,7 +22,7 @@ Bindings constants_of(const Row& row, const Args& args) {
 }
 
 ValueList run_elementwise(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   TensorList operands;
   for (int i = 0; i < row.operands; ++i) {
@@ -39,7 +39,7 @@ ValueList run_elementwise(Run& r, Args& a) {
 }
 
 ValueList run_elementwise_(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor x = a.tensor(0);
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   for (int i = 0; i < row.operands; ++i)
@@ -198,13 +198,13 @@ ValueList run_isclose(Run& r, Args& a) {
     Tensor difference = op::pointwise(r, {x, y}, x->dtype);
     error = op::pointwise(r, {difference}, x->dtype);
   }
-  Args finite_of("aten::isfinite", {error});
+  Args finite_of(row_named(r, "aten::isfinite"), {error});
   Tensor finite = run_isfinite(r, finite_of)[0].tensor();
   { Tensor within = op::pointwise(r, {error, allowed}, DType::boolean); }
   return {close};
 }
 
-void add_boolean(Registry& t, const std::string& name, int operands) {
+void add_boolean(OpTable& t, const std::string& name, int operands) {
   Row& row = t.add(name, operands == 2 ? "self, other" : "self", run_elementwise);
   row.operands = operands;
   row.result = ResultType::boolean;
@@ -212,7 +212,7 @@ void add_boolean(Registry& t, const std::string& name, int operands) {
 
 /// The number is made a tensor on the device for the kernel.
 ValueList run_pow_base(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor x = a.tensor(1);
   Tensor y = op::pointwise(r, {op::number(r, std::holds_alternative<double>(a[0].v)), x},
                            op::result_type({op::number(r, true), x}));
@@ -225,7 +225,7 @@ ValueList run_positive(Run& r, Args& a) { return {op::view(r, a.tensor(0), a.ten
 
 ValueList run_log_sigmoid(Run& r, Args& a) {
   Tensor x = a.tensor(0), y = op::pointwise(r, {x}, x->dtype);  // the kernel's second output is empty on CUDA
-  registry().find("aten::log_sigmoid")->derivatives.record(r, {{"self", x}}, {y});
+  row_named(r, "aten::log_sigmoid").derivatives.record(r, {{"self", x}}, {y});
   return {y};
 }
 
@@ -234,16 +234,16 @@ ValueList run_rrelu(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   if (!a.boolean(3)) {
     ValueList args{x};
-    return call_op(r, *registry().find("aten::leaky_relu"), args, {});
+    return call_op(r, "aten::leaky_relu", args);
   }
   Tensor noise = r.empty_like(x), y = r.empty_like(x);
-  registry().find("aten::rrelu")->derivatives.record(r, {{"self", x}, {"noise", noise}}, {y});
+  row_named(r, "aten::rrelu").derivatives.record(r, {{"self", x}, {"noise", noise}}, {y});
   return {y};
 }
 
 }  // namespace
 
-void register_elementwise(Registry& t) {
+void register_elementwise(OpTable& t) {
   for (const Unary& u : unaries) {
     const std::string name = std::string("aten::") + u.name;
     const char* schema = "self, a=None, b=None, c=None, approximate=None";
@@ -256,7 +256,7 @@ void register_elementwise(Registry& t) {
   }
   for (const char* suffix : {"", "_"})
     t.add(std::string("aten::relu6") + suffix, "self", [](Run& r, Args& a) -> ValueList {
-      return call_op(r, *registry().find(a.op().back() == '_' ? "aten::hardtanh_" : "aten::hardtanh"), {a[0]}, {});
+      return call_op(r, a.op().back() == '_' ? "aten::hardtanh_" : "aten::hardtanh", {a[0]});
     });
   for (const BinaryFormula& b : binaries) {
     Row& row =
@@ -283,7 +283,7 @@ void register_elementwise(Registry& t) {
     row.derivatives = Derivatives("self: grad");
   }
   Row& rounded = t.add("aten::div.Tensor_mode", "self, other, rounding_mode=None", [](Run& r, Args& a) -> ValueList {
-    if (a.none(2)) return call_op(r, *registry().find("aten::div.Tensor"), {a[0], a[1]}, {});
+    if (a.none(2)) return call_op(r, "aten::div.Tensor", {a[0], a[1]});
     return run_elementwise(r, a);
   });
   for (const char* n : {"aten::div.Scalar_mode"}) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -67,12 +68,14 @@ void check(const Run& r, const Tensor& x) {
     fail(ErrorKind::usage,
          fmt::format("{} has no units for 8 bits (compute capability {}.{}; 8.9 is needed)", r.device.key,
                      r.device.sm_major, r.device.sm_minor),
-         "--precision fp8", "use --precision bf16, or a card of the Ada, Hopper or Blackwell generation");
+         setting(Field::precision, "fp8"),
+         "use " + setting(Field::precision, "bf16") + ", or a card of the Ada, Hopper or Blackwell generation");
   const std::int64_t rows = x->numel() / std::max<std::int64_t>(1, x->sizes.back());
   if (rows % 8 != 0)
     fail(ErrorKind::usage,
          fmt::format("Transformer Engine multiplies multiples of 8 tokens in 8 bits; here are {}", rows),
-         "--precision fp8", "choose --batch and --seq so that their product is one");
+         setting(Field::precision, "fp8"),
+         "choose " + setting(Field::batch) + " and " + setting(Field::sequence) + " so that their product is one");
 }
 
 /// `gathered`: under Megatron-LM's sequence parallelism the ranks' parts of x are gathered in 8 bits, forward and again
@@ -133,7 +136,7 @@ ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor
 
 }  // namespace
 
-void register_fp8(Registry& t) {
+void register_fp8(OpTable& t) {
   t.add(
       "transformer_engine::linear", "input, weight, bias=None",
       [](Run& r, Args& a) -> ValueList { return linear(r, a.tensor(0), a.tensor(1), a.optional_tensor(2), 0, 1); },

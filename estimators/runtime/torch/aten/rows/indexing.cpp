@@ -1,7 +1,7 @@
 // Joining, gathering, scattering, sorting and embedding (native/TensorShape.cpp, native/cuda/Indexing.cu,
 // Embedding.cu, EmbeddingBackwardKernel.cu of PyTorch 2.11).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/runtime/torch/aten/sorting.h"
 
 namespace memplan {
@@ -147,7 +147,8 @@ ValueList run_index(Run& r, Args& a) {
     if (!indices[i]) continue;
     if (indices[i]->dtype == DType::boolean || indices[i]->dtype == DType::uint8) {
       // The size depends on the data: bounded by every element being taken.
-      r.widen("aten::index.Tensor", "indexing by a mask: counted as if every element were taken", x->bytes());
+      r.note("aten::index.Tensor", About::op, Evidence::assumed,
+             "indexing by a mask: counted as if every element were taken", Effect{x->bytes(), x->bytes()});
       Tensor y = r.empty({x->numel()}, x->dtype);
       record_scatter_back(r, x, y, indices[i], false);
       return {y};
@@ -200,7 +201,7 @@ ValueList run_index(Run& r, Args& a) {
 ValueList run_take_along_dim(Run& r, Args& a) {
   Tensor x = a.tensor(0), index = a.tensor(1);
   Tensor wrapped = r.empty(index->sizes, DType::int64);
-  Args b("aten::gather", {a[0], a[2], Value(wrapped)});
+  Args b(row_named(r, "aten::gather"), {a[0], a[2], Value(wrapped)});
   return run_gather(r, b);
 }
 
@@ -241,8 +242,8 @@ ValueList run_one_hot(Run& r, Args& a) {
 /// How many entries are set is known only on the device: counted as if all were.
 ValueList run_nonzero(Run& r, Args& a) {
   Tensor x = a.tensor(0);
-  r.widen("aten::nonzero", "counted as if every element were set",
-          bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank()))));
+  const Bytes all = bytes_of(DType::int64, checked_mul(x->numel(), std::max(1, x->rank())));
+  r.note("aten::nonzero", About::op, Evidence::assumed, "counted as if every element were set", Effect{all, all});
   Tensor count = r.empty({}, DType::int32);
   return {r.empty({x->numel(), std::max(1, x->rank())}, DType::int64)};
 }
@@ -260,7 +261,7 @@ ValueList run_isin(Run& r, Args& a) {
 
 }  // namespace
 
-void register_indexing(Registry& t) {
+void register_indexing(OpTable& t) {
   for (const char* n : {"aten::cat", "aten::concat", "aten::concatenate"}) t.add(n, "tensors, dim=0", run_cat);
   t.add("aten::gather", "self, dim, index", run_gather);
   t.add("aten::take_along_dim", "self, indices, dim", run_take_along_dim);

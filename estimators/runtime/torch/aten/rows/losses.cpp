@@ -1,7 +1,7 @@
 // Losses (native/LossNLL.cpp, Loss.cpp of PyTorch 2.11) with autocast's treatment of their parts.
 #include "estimators/runtime/torch/aten/autocast.h"
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -31,9 +31,7 @@ Tensor nll_loss(Run& r, Tensor x, const Tensor& target, const Tensor& weight, st
   return y;
 }
 
-Tensor call(Run& r, const char* name, ValueList args) {
-  return call_op(r, *registry().find(name), std::move(args), {})[0].tensor();
-}
+Tensor call(Run& r, const char* name, ValueList args) { return call_op(r, name, std::move(args))[0].tensor(); }
 
 Tensor reduce(Run& r, const Tensor& full, std::int64_t reduction) {
   if (reduction == none) return full;
@@ -147,7 +145,7 @@ ValueList run_huber(Run& r, Args& a) {
     op::reduction_scratch(r, y, scalar, {}, 4);
     y = std::move(scalar);
   }
-  registry().find("aten::huber_loss")->derivatives.record(r, {{"self", x}, {"target", target}}, {y});
+  row_named(r, "aten::huber_loss").derivatives.record(r, {{"self", x}, {"target", target}}, {y});
   return {y};
 }
 
@@ -165,7 +163,7 @@ ValueList run_in_own_storage(Run& r, Args& a) {
     y = r.alias(y, {}, {}, 0);
     y->is_view = false;
   }
-  registry().find(a.op())->derivatives.record(r, {{"self", x}, {"target", target}, {"weight", weight}}, {y});
+  a.row().derivatives.record(r, {{"self", x}, {"target", target}, {"weight", weight}}, {y});
   return {y};
 }
 
@@ -194,8 +192,7 @@ ValueList run_bce_logits(Run& r, Args& a) {
     }
     loss.reset();
   }
-  registry().find(a.op())->derivatives.record(
-      r, {{"self", x}, {"target", target}, {"weight", weight}, {"pos_weight", pos_weight}}, {y});
+  a.row().derivatives.record(r, {{"self", x}, {"target", target}, {"weight", weight}, {"pos_weight", pos_weight}}, {y});
   return {y};
 }
 
@@ -369,7 +366,7 @@ ValueList run_prelu(Run& r, Args& a) {
 
 }  // namespace
 
-void register_losses(Registry& t) {
+void register_losses(OpTable& t) {
   t.add("aten::cross_entropy_loss", "self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0",
         run_cross_entropy);
   for (const char* n : {"aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss2d"})

@@ -1,6 +1,6 @@
 // Matrix products: aten/src/ATen/native/{Linear,LinearAlgebra}.cpp and native/cuda/Blas.cpp of PyTorch 2.11.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -293,7 +293,7 @@ ValueList run_baddbmm(Run& r, Args& a) {
 
 }  // namespace
 
-void register_matmul(Registry& t) {
+void register_matmul(OpTable& t) {
   t.add("aten::mm", "self, mat2", [](Run& r, Args& a) -> ValueList { return {op::mm(r, a.tensor(0), a.tensor(1))}; });
   t.add("aten::bmm", "self, mat2", [](Run& r, Args& a) -> ValueList { return {op::bmm(r, a.tensor(0), a.tensor(1))}; });
   t.add("aten::addmm", "self, mat1, mat2, beta=1, alpha=1",

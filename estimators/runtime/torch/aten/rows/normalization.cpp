@@ -1,7 +1,7 @@
 // Batch, layer, group and RMS norm on CUDA (native/Normalization.cpp, native/cudnn/BatchNorm.cpp,
 // native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu of PyTorch 2.11).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -184,9 +184,7 @@ ValueList run_native_layer_norm(Run& r, Args& a) {
 Tensor composite_rms_norm(Run& r, const Tensor& x, const Dims& shape, const Tensor& w) {
   Dims dims;
   for (int i = x->rank() - shape.size(); i < x->rank(); ++i) dims.push_back(i);
-  auto call = [&](const char* name, ValueList args) {
-    return call_op(r, *registry().find(name), std::move(args), {})[0].tensor();
-  };
+  auto call = [&](const char* name, ValueList args) { return call_op(r, name, std::move(args))[0].tensor(); };
   Tensor wide = is_half(x->dtype) ? op::to(r, x, DType::float32) : x;
   Tensor scale;
   {
@@ -269,7 +267,7 @@ ValueList run_instance_norm(Run& r, Args& a) {
   const std::int64_t n = x->sizes[0], c = x->sizes[1];
   auto repeated = [&](const Tensor& t) {
     if (!t) return t;
-    return call_op(r, *registry().find("aten::repeat"), {t, Value(ValueList{Value(n)})}, {})[0].tensor();
+    return call_op(r, "aten::repeat", {t, Value(ValueList{Value(n)})})[0].tensor();
   };
   Tensor weights = repeated(w), biases = repeated(b);
   Dims sizes = x->sizes;
@@ -283,7 +281,7 @@ ValueList run_instance_norm(Run& r, Args& a) {
 
 }  // namespace
 
-void register_normalization(Registry& t) {
+void register_normalization(OpTable& t) {
   t.add("aten::batch_norm",
         "input, weight, bias, running_mean, running_var, training, momentum=0.1, eps=1e-5, cudnn_enabled=True",
         run_batch_norm);

@@ -1,8 +1,8 @@
 // Pooling and upsampling: one output, int64 indices where the maximum is remembered.
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -134,7 +134,7 @@ ValueList run_shuffle(Run& r, Args& a) {
 
 }  // namespace
 
-void register_pooling(Registry& t) {
+void register_pooling(OpTable& t) {
   const char* max_schema = "self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False";
   for (const char* n : {"aten::max_pool1d", "aten::max_pool1d_with_indices"})
     t.add(n, max_schema, run_max_pool<1>, Fidelity::modelled);

@@ -3,8 +3,8 @@
 #include <map>
 #include <tuple>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 namespace op {
@@ -12,7 +12,7 @@ namespace op {
 Tensor dot(Run& r, const Tensor& a, const Tensor& b) {
   Tensor y = r.empty({}, a->dtype);
   r.use_cublas();
-  registry().find("aten::dot")->derivatives.record(r, {{"self", a}, {"tensor", b}}, {y});
+  row_named(r, "aten::dot").derivatives.record(r, {{"self", a}, {"tensor", b}}, {y});
   return y;
 }
 
@@ -131,7 +131,7 @@ namespace {
 
 /// One kernel: an output of the given sizes, by cuBLAS.
 ValueList gemm(Run& r, Args& a, const Dims& sizes) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   for (int i = 0; i < 3; ++i) inputs.emplace_back(row.arguments[i], a.tensor(i));
   Tensor y = r.empty(sizes, a.tensor(1)->dtype);
@@ -175,7 +175,7 @@ ValueList run_cdist(Run& r, Args& a) {
   Tensor x = a.tensor(0), y = a.tensor(1);
   Dims sizes = x->sizes;
   sizes[sizes.size() - 1] = y->size(-2);
-  const Row& row = *registry().find("aten::cdist");
+  const Row& row = row_named(r, "aten::cdist");
   Tensor out;
   {
     Restore<bool> no_grad(r.grad_mode, false);
@@ -213,7 +213,7 @@ ValueList run_cdist(Run& r, Args& a) {
 
 }  // namespace
 
-void register_products(Registry& t) {
+void register_products(OpTable& t) {
   t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList {
      return {op::dot(r, a.tensor(0), a.tensor(1))};
    }).derivatives = Derivatives("self: grad * tensor | tensor: grad * self");

@@ -1,6 +1,6 @@
 // What other libraries do inside of a forward pass, as rows: strategies put them into a tape.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -52,7 +52,7 @@ ValueList run_set_module_tensor(Run& r, Args& a) {
 
 }  // namespace
 
-void register_quantized(Registry& t) {
+void register_quantized(OpTable& t) {
   t.add("bitsandbytes::linear_4bit", "input, weight, bias, out_features", run_linear_4bit, Fidelity::modelled);
   t.add("accelerate::set_module_tensor_to_device", "parameter", run_set_module_tensor);
 }

@@ -1,6 +1,6 @@
 // Copies in another arrangement: rolling, flipping, repeating, padding, windows, triangles, diagonals, stacking.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -46,7 +46,7 @@ ValueList run_rot90(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const Dims d = a.dims(2);
   const std::int64_t k = ((a.integer(1) % 4) + 4) % 4;
-  auto flipped = [&](const Tensor& t) { return call_op(r, *registry().find("aten::flip"), {t}, {})[0].tensor(); };
+  auto flipped = [&](const Tensor& t) { return call_op(r, "aten::flip", {t})[0].tensor(); };
   if (k == 0) return {op::clone(r, x)};
   if (k == 2) return {flipped(x)};
   return {op::transpose(r, flipped(x), static_cast<int>(d[0]), static_cast<int>(d[1]))};
@@ -193,7 +193,7 @@ ValueList run_tile(Run& r, Args& a) {
   while (repeats.size() < a.tensor(0)->rank()) repeats.insert(0, 1);
   ValueList list;
   for (auto n : repeats) list.emplace_back(n);
-  Args b("aten::repeat", {a[0], Value(std::move(list))});
+  Args b(row_named(r, "aten::repeat"), {a[0], Value(std::move(list))});
   return run_repeat(r, b);
 }
 
@@ -279,7 +279,7 @@ ValueList run_part_scatter(Run& r, Args& a) {
 
 }  // namespace
 
-void register_rearrange(Registry& t) {
+void register_rearrange(OpTable& t) {
   t.add("aten::roll", "self, shifts, dims=[]", run_roll);
   for (const char* n : {"aten::flip", "aten::tril", "aten::triu", "aten::channel_shuffle",
                         "aten::native_channel_shuffle", "aten::fliplr", "aten::flipud"})

@@ -1,8 +1,8 @@
 // Recurrent layers by cuDNN (native/RNN.cpp, native/cudnn/RNN.cpp of PyTorch 2.11). The sizes of cuDNN's workspace and
 // reserve are those of the emulated device: workspace 2 x gates, reserve layers x (gates + states) elements per step,
 // sequence and unit. cuDNN states them only to a real handle, so a real device may ask for other amounts.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -207,12 +207,12 @@ ValueList run_plain_cell(Run& r, Args& a) {
   Tensor sum = op::linear(r, a.tensor(1), a.tensor(3), a.optional_tensor(5));
   Tensor from_input = op::linear(r, a.tensor(0), a.tensor(2), a.optional_tensor(4));
   op::add_(r, sum, from_input);
-  return call_op(r, *registry().find(a.op() == "aten::rnn_tanh_cell" ? "aten::tanh" : "aten::relu"), {sum}, {});
+  return call_op(r, a.op() == "aten::rnn_tanh_cell" ? "aten::tanh" : "aten::relu", {sum});
 }
 
 }  // namespace
 
-void register_recurrent(Registry& t) {
+void register_recurrent(OpTable& t) {
   for (const char* n : {"aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"})
     t.add(n, "input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first", run_rnn);
   for (const char* n : {"aten::lstm_cell", "aten::gru_cell"})

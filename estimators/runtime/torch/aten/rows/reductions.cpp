@@ -1,6 +1,6 @@
 // Sums, means and other reductions, with the scratch memory that CUDA's reduction kernels take.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/runtime/torch/aten/stride_order.h"
 
 namespace memplan {
@@ -234,8 +234,6 @@ Bindings reduction_constants(const Tensor& x, const Dims& dims, bool keepdim, do
   return b;
 }
 
-const Row& row_of(const Args& a) { return *registry().find(a.op()); }
-
 /// One reduction kernel with the row's derivatives: "self, dim, keepdim".
 ValueList reduce_value(Run& r, Args& a) {
   Tensor x = a.tensor(0);
@@ -243,7 +241,7 @@ ValueList reduce_value(Run& r, Args& a) {
   const bool keep = a.size() > 2 && a[2].is_number() && a.boolean(2);
   const bool extreme = a.op().find("max") != std::string_view::npos || a.op().find("min") != std::string_view::npos;
   Tensor y = op::reduced(r, x, dims, keep, x->dtype, extreme ? bits_of(x->dtype) / 8 : 0);
-  row_of(a).derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
+  a.row().derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
   return {y};
 }
 
@@ -265,7 +263,7 @@ ValueList run_logsumexp(Run& r, Args& a) {
     exponents.reset();
     maxes.reset();
   }
-  row_of(a).derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
+  a.row().derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
   return {y};
 }
 
@@ -279,8 +277,8 @@ ValueList variance(Run& r, Args& a) {
   Tensor y = r.empty(op::reduced_sizes(x, dims, keep), x->dtype);
   Tensor m = pair ? r.empty(op::reduced_sizes(x, dims, keep), x->dtype) : Tensor();
   op::reduction_scratch(r, x, y, dims, 16);
-  row_of(a).derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y},
-                               reduction_constants(x, dims, keep));
+  a.row().derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y},
+                             reduction_constants(x, dims, keep));
   if (pair) return {y, m};
   return {y};
 }
@@ -294,7 +292,7 @@ ValueList run_norm(Run& r, Args& a) {
   Tensor y = op::reduced(r, x, dims, keep, dtype.value_or(x->dtype));
   Bindings b = reduction_constants(x, dims, keep);
   b.set("p", a[1].is_none() ? 2.0 : a.number(1));
-  row_of(a).derivatives.record(r, {{"self", x}}, {y}, std::move(b));
+  a.row().derivatives.record(r, {{"self", x}}, {y}, std::move(b));
   return {y};
 }
 
@@ -306,7 +304,7 @@ ValueList run_scan(Run& r, Args& a) {
   Bindings b;
   b.set("dim", a[1]);
   b.set("self_dtype", x->dtype);
-  row_of(a).derivatives.record(r, {{"self", x}}, {y}, std::move(b));
+  a.row().derivatives.record(r, {{"self", x}}, {y}, std::move(b));
   return {y};
 }
 
@@ -360,14 +358,14 @@ constexpr const char* norm_formula =
     "share.masked_fill_(norm == 0, 0) : 0; "
     "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
 
-void add_derived(Registry& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
+void add_derived(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
                  const char* derivatives) {
   for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
 }
 
 }  // namespace
 
-void register_reductions(Registry& t) {
+void register_reductions(OpTable& t) {
   t.add("aten::sum", "self, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
   t.add("aten::sum.dim_IntList", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
@@ -384,7 +382,7 @@ void register_reductions(Registry& t) {
   t.add(
        "aten::prod", "self, dtype=None",
        [](Run& r, Args& a) -> ValueList {
-         Args b("aten::prod", {a[0]});
+         Args b(row_named(r, "aten::prod"), {a[0]});
          return reduce_value(r, b);
        },
        Fidelity::modelled)

@@ -1,6 +1,6 @@
 // Writing into parts of a tensor by index (native/TensorAdvancedIndexing.cpp, native/cuda/Indexing.cu).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 #include "estimators/runtime/torch/aten/sorting.h"
 
 namespace memplan {
@@ -9,7 +9,7 @@ namespace {
 
 /// A copy of self (or self itself, in place) into which one kernel writes; the rest is in the row's derivatives.
 ValueList run_write(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor x = a.tensor(0);
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   for (std::size_t i = 0; i < row.arguments.size(); ++i)
@@ -24,7 +24,7 @@ ValueList run_write(Run& r, Args& a) {
   return {y};
 }
 
-void add_write(Registry& t, std::initializer_list<const char*> names, const char* schema, const char* derivatives) {
+void add_write(OpTable& t, std::initializer_list<const char*> names, const char* schema, const char* derivatives) {
   for (const char* n : names) t.add(n, schema, run_write).derivatives = Derivatives(derivatives);
 }
 
@@ -43,7 +43,7 @@ Dims index_shape(const TensorList& indices) {
 Tensor indexed(Run& r, const Tensor& x, const TensorList& indices) {
   ValueList list;
   for (const Tensor& i : indices) list.push_back(i ? Value(i) : Value());
-  return call_op(r, *registry().find("aten::index.Tensor"), {x, Value(std::move(list))}, {})[0].tensor();
+  return call_op(r, "aten::index.Tensor", {x, Value(std::move(list))})[0].tensor();
 }
 
 /// index_put: `accumulate` sorts the indices, after checking their range by reading back the extremes.
@@ -142,7 +142,7 @@ void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit
 
 }  // namespace op
 
-void register_scatter(Registry& t) {
+void register_scatter(OpTable& t) {
   add_write(t, {"aten::scatter.src", "aten::scatter_.src"}, "self, dim, index, src",
             "self: grad.scatter(dim, index, 0) | src: grad.gather(dim, index)");
   add_write(t, {"aten::scatter.value", "aten::scatter_.value"}, "self, dim, index, value",

@@ -1,6 +1,6 @@
 // Choosing between values: where, clamp, masks; and the fused sums addcmul, addcdiv, lerp.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -8,7 +8,7 @@ namespace {
 
 /// A number is made a scalar on the device first.
 ValueList run_where(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor scalar;
   Tensor sides[2];
   for (int i = 0; i < 2; ++i)
@@ -39,7 +39,7 @@ Bindings clamp_bounds(const Row& row, const Args& a) {
 }
 
 ValueList run_clamp(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor x = a.tensor(0);
   const bool in_place = a.op().back() == '_';
   std::vector<std::pair<std::string_view, Tensor>> inputs{{"self", x}};
@@ -60,7 +60,7 @@ ValueList run_clamp(Run& r, Args& a) {
 }
 
 ValueList run_masked_fill(Run& r, Args& a) {
-  const Row& row = *registry().find(a.op());
+  const Row& row = a.row();
   Tensor x = a.tensor(0), mask = a.tensor(1), value = a[2].is_tensor() ? a.tensor(2) : Tensor();
   const std::vector<std::pair<std::string_view, Tensor>> inputs{{"self", x}, {"mask", mask}, {"value", value}};
   if (a.op().find("fill_") != std::string_view::npos) {
@@ -74,7 +74,7 @@ ValueList run_masked_fill(Run& r, Args& a) {
 
 ValueList run_identity(Run&, Args& a) { return {a[0]}; }
 
-void add_fused(Registry& t, std::initializer_list<const char*> names, const char* schema, int operands,
+void add_fused(OpTable& t, std::initializer_list<const char*> names, const char* schema, int operands,
                const char* derivatives) {
   for (const char* n : names) {
     const bool in_place =
@@ -87,7 +87,7 @@ void add_fused(Registry& t, std::initializer_list<const char*> names, const char
 
 }  // namespace
 
-void register_selection(Registry& t) {
+void register_selection(OpTable& t) {
   for (const char* n : {"aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar"})
     t.add(n, "condition, self, other", run_where).derivatives =
         Derivatives("self: where(condition, grad, 0) | other: where(condition, 0, grad)");

@@ -1,6 +1,6 @@
 // Softmax and dropout (native/SoftMax.cpp, native/Dropout.cpp, native/cuda/Dropout.cu of PyTorch 2.11).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 namespace op {
@@ -88,7 +88,7 @@ ValueList run_noise_dropout(Run& r, Args& a) {
 
 }  // namespace
 
-void register_softmax(Registry& t) {
+void register_softmax(OpTable& t) {
   for (const char* n : {"aten::softmax.int", "aten::softmax"})
     t.add(n, "self, dim, dtype=None", [](Run& r, Args& a) -> ValueList {
       return {op::softmax(r, a.tensor(0), static_cast<int>(a.integer(1)), dtype_at(a, 2))};

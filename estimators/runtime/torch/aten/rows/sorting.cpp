@@ -1,8 +1,8 @@
 // Sorting and choosing by rank (native/cuda/Sort.cpp, TensorTopK.cu, Sorting.cpp of PyTorch 2.11).
 #include "estimators/runtime/torch/aten/sorting.h"
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -145,7 +145,7 @@ ValueList run_multinomial(Run& r, Args& a) {
 
 }  // namespace
 
-void register_sorting(Registry& t) {
+void register_sorting(OpTable& t) {
   t.add("aten::topk", "self, k, dim=-1, largest=True, sorted=True", run_topk);
   t.add("aten::sort", "self, dim=-1, descending=False", run_sort);
   t.add("aten::sort.stable", "self, stable, dim=-1, descending=False", [](Run& r, Args& a) -> ValueList {

@@ -1,6 +1,6 @@
 // Windows as columns, sampling by a grid (native/cuda/Im2Col.cu, GridSampler.cpp, AffineGridGenerator.cpp).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -108,7 +108,7 @@ ValueList run_affine_grid(Run& r, Args& a) {
 
 }  // namespace
 
-void register_spatial(Registry& t) {
+void register_spatial(OpTable& t) {
   t.add("aten::im2col", "self, kernel_size, dilation, padding, stride", run_im2col);
   t.add("aten::col2im", "self, output_size, kernel_size, dilation, padding, stride", run_col2im);
   for (const char* n : {"aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"})

@@ -1,6 +1,6 @@
 // Fourier transforms and complex views. cuFFT's own work area is not known without a device.
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -94,7 +94,7 @@ Tensor as_complex(Run& r, const Tensor& x) {
 
 }  // namespace
 
-void register_spectral(Registry& t) {
+void register_spectral(OpTable& t) {
   const char* schema = "self, n=None, dim=None, norm=None";
   auto modelled = Fidelity::modelled;
   t.add(

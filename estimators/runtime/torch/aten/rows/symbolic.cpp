@@ -1,8 +1,8 @@
 // Arithmetic on sizes: Python numbers that the exporters keep as nodes. No memory.
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 
@@ -26,7 +26,7 @@ ValueList arithmetic(Args& a, I whole, D real) {
 
 }  // namespace
 
-void register_symbolic(Registry& t) {
+void register_symbolic(OpTable& t) {
   for (const char* n : {"aten::sym_size.int", "aten::sym_size"})
     t.add(n, "self, dim", [](Run&, Args& a) -> ValueList {
       Tensor x = a.tensor(0);

@@ -1,7 +1,7 @@
 // Ops whose output shares the input's storage. Their backward is a view of the gradient where PyTorch's is one, and
 // a zero-filled full-size tensor where a part was taken (slice, select).
+#include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/aten/registry.h"
 
 namespace memplan {
 namespace op {
@@ -229,7 +229,7 @@ Dims equal_parts(std::int64_t n, std::int64_t size) {
 
 }  // namespace
 
-void register_views(Registry& t) {
+void register_views(OpTable& t) {
   // Programs are traced on the CPU, where `x.contiguous().view(…)` of a tensor that is contiguous there leaves no trace
   // of contiguous(). Where CUDA's kernels lay the tensor out otherwise (attention), the copy is real: the program is
   // known to run, so a view that does not fit had a copy before it.

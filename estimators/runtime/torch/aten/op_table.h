@@ -1,9 +1,10 @@
 // The table of ATen ops: one row per op, in rows/<family>.cpp. A row is a schema (argument names and defaults, as in
 // PyTorch's native_functions.yaml) and a function that does on paper what the op does on CUDA: outputs, aliases,
-// temporaries in their order, and the autograd node with what it saves and what its backward allocates.
+// temporaries in their order, and the autograd node with what it saves and what its backward allocates. Every version of
+// PyTorch has a table of its own (profile/profile.h), which a run reaches as run.profile.ops.
 #pragma once
 
-#include <map>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -41,25 +42,39 @@ struct Row {
   ResultType result = ResultType::same;
 };
 
-class Registry {
+/// A value: a copy has rows of its own, which a later version of PyTorch may replace.
+class OpTable {
  public:
-  /// `schema`: "input, weight, bias=None, stride=1, padding=0". Defaults: numbers, True, False, None, [].
+  /// A new op. `schema`: "input, weight, bias=None, stride=1, padding=0". Defaults: numbers, True, False, None, [].
+  /// The row stays where it is while the table lives.
   Row& add(std::string_view name, std::string_view schema, Kernel kernel, Fidelity fidelity = Fidelity::exact);
+  /// Another row in the place of one that is there.
+  Row& replace(std::string_view name, std::string_view schema, Kernel kernel, Fidelity fidelity = Fidelity::exact);
   const Row* find(std::string_view name) const;
-  const std::vector<Row*>& rows() const { return order_; }
+  /// Failure(internal) where there is no such row.
+  const Row& at(std::string_view name) const;
+  const std::deque<Row>& rows() const { return rows_; }
+  std::deque<Row>& rows() { return rows_; }
 
  private:
-  std::unordered_map<std::string_view, Row*> rows_;
-  std::vector<Row*> order_;
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> index_;  ///< name -> place in rows_
+  std::deque<Row> rows_;
 };
 
-/// The table, built on first use.
-const Registry& registry();
+/// Every row of rows/: what all versions of PyTorch start from.
+OpTable base_ops();
 
-/// Runs one op by name with positional and keyword arguments; autocast is applied as PyTorch's dispatcher does.
+/// Runs an op with positional and keyword arguments; autocast is applied as PyTorch's dispatcher does.
 /// Failure(input) when the arguments do not fit; ops without a row are the caller's business (find() first).
 ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
                   const std::vector<std::pair<std::string, Value>>& kwargs);
+/// The op of that name in the run's version of PyTorch, which must have it.
+ValueList call_op(Run& run, std::string_view name, std::vector<Value> args);
+const Row& row_named(const Run& run, std::string_view name);
 
 /// Element-wise kernels for rows with `operands`, `result` and `derivatives`: out of place and in place.
 ValueList run_elementwise(Run& run, Args& args);
@@ -68,28 +83,28 @@ ValueList run_elementwise_(Run& run, Args& args);
 Bindings constants_of(const Row& row, const Args& args);
 
 // One function per file of rows/.
-void register_creation(Registry&);
-void register_views(Registry&);
-void register_arithmetic(Registry&);
-void register_elementwise(Registry&);
-void register_selection(Registry&);
-void register_reductions(Registry&);
-void register_matmul(Registry&);
-void register_products(Registry&);
-void register_convolution(Registry&);
-void register_normalization(Registry&);
-void register_pooling(Registry&);
-void register_spatial(Registry&);
-void register_softmax(Registry&);
-void register_attention(Registry&);
-void register_rearrange(Registry&);
-void register_indexing(Registry&);
-void register_scatter(Registry&);
-void register_sorting(Registry&);
-void register_losses(Registry&);
-void register_spectral(Registry&);
-void register_recurrent(Registry&);
-void register_symbolic(Registry&);
-void register_quantized(Registry&);
+void register_creation(OpTable&);
+void register_views(OpTable&);
+void register_arithmetic(OpTable&);
+void register_elementwise(OpTable&);
+void register_selection(OpTable&);
+void register_reductions(OpTable&);
+void register_matmul(OpTable&);
+void register_products(OpTable&);
+void register_convolution(OpTable&);
+void register_normalization(OpTable&);
+void register_pooling(OpTable&);
+void register_spatial(OpTable&);
+void register_softmax(OpTable&);
+void register_attention(OpTable&);
+void register_rearrange(OpTable&);
+void register_indexing(OpTable&);
+void register_scatter(OpTable&);
+void register_sorting(OpTable&);
+void register_losses(OpTable&);
+void register_spectral(OpTable&);
+void register_recurrent(OpTable&);
+void register_symbolic(OpTable&);
+void register_quantized(OpTable&);
 
 }  // namespace memplan

@@ -1,0 +1,117 @@
+#include "estimators/estimate/basis.h"
+
+#include <algorithm>
+
+namespace memplan {
+
+namespace {
+
+/// What follows from a fact by its evidence.
+struct Consequence {
+  Evidence evidence;
+  Basis of_its_part;      ///< where the fact is all that a part rests on, such as the context's bytes
+  Basis where_bounded;    ///< of the parts that it reaches, where it is known how far off they may be
+  Basis where_unbounded;  ///< likewise, where that is not known
+  bool lowers, raises;    ///< the ends of the range that move by what is known
+};
+
+// The range goes upwards only, and what a name or a line told counts as if the file had said it.
+constexpr std::array consequences{
+    Consequence{Evidence::recorded, Basis::exact, Basis::exact, Basis::exact, false, false},
+    Consequence{Evidence::proven_by_file, Basis::exact, Basis::exact, Basis::exact, false, false},
+    Consequence{Evidence::told_by_name, Basis::modelled, Basis::modelled, Basis::exact, false, true},
+    Consequence{Evidence::told_by_source_line, Basis::modelled, Basis::modelled, Basis::exact, false, true},
+    Consequence{Evidence::nearest_table_entry, Basis::modelled, Basis::modelled, Basis::modelled, false, true},
+    Consequence{Evidence::assumed, Basis::assumed, Basis::modelled, Basis::exact, false, true},
+};
+
+using PartSet = std::uint32_t;
+template <class... P>
+constexpr PartSet set_of(P... part) {
+  return (PartSet{0} | ... | (PartSet{1} << static_cast<unsigned>(part)));
+}
+constexpr PartSet nothing = 0;
+/// What the calls of a step make. Weights, gradients, the optimizer's state and the batch follow from shapes alone.
+constexpr PartSet made_by_calls = set_of(Part::activations, Part::temporaries, Part::workspaces, Part::outputs);
+
+/// Where a fact reaches by what it is about.
+struct Reach {
+  About about;
+  PartSet parts;
+  bool is_the_part = false;  ///< the part is nothing but this fact
+  bool stated = false;       ///< reports list it among the assumptions where it is one
+};
+
+constexpr std::array reaches{
+    Reach{About::program, nothing, false, true},
+    Reach{About::shape, nothing},
+    Reach{About::weights, nothing},
+    Reach{About::op, made_by_calls},
+    Reach{About::cast, made_by_calls},
+    Reach{About::lifetime, made_by_calls, false, true},
+    Reach{About::mask, made_by_calls},
+    Reach{About::in_place, made_by_calls, false, true},
+    Reach{About::mode, made_by_calls},
+    Reach{About::branch, made_by_calls},
+    Reach{About::autocast, made_by_calls},
+    Reach{About::checkpointing, made_by_calls},
+    Reach{About::workspace, made_by_calls},
+    Reach{About::loss, made_by_calls, false, true},
+    Reach{About::optimizer, nothing},
+    Reach{About::framework, nothing, false, true},
+    Reach{About::allocator, nothing, false, true},
+    Reach{About::context, set_of(Part::context), true, true},
+    Reach{About::communication, set_of(Part::nccl), true, true},
+    Reach{About::device, nothing, false, true},
+};
+
+/// Enums and their tables are in the same order.
+template <class Table, class E>
+constexpr bool in_order(const Table& table, E Table::value_type::*key) {
+  for (std::size_t i = 0; i < table.size(); ++i)
+    if (static_cast<std::size_t>(table[i].*key) != i) return false;
+  return true;
+}
+static_assert(in_order(consequences, &Consequence::evidence) && consequences.size() == evidence_names.size());
+static_assert(in_order(reaches, &Reach::about) && reaches.size() == about_names.size());
+
+const Consequence& consequence_of(const Fact& fact) { return consequences[static_cast<std::size_t>(fact.evidence)]; }
+const Reach& reach_of(const Fact& fact) { return reaches[static_cast<std::size_t>(fact.about)]; }
+
+Basis basis_of(const Fact& fact) {
+  const Consequence& c = consequence_of(fact);
+  return reach_of(fact).is_the_part ? c.of_its_part : fact.off ? c.where_bounded : c.where_unbounded;
+}
+
+/// Requested bytes are PyTorch's own; what the allocator adds comes out of a model of it.
+constexpr bool is_requested(Part part) { return part < Part::rounding; }
+
+void say(const Fact& fact, Conclusions& c) {
+  if (!fact.code.empty())
+    c.warnings.push_back(fact);
+  else if (fact.off)
+    c.unmodelled.push_back({fact.op, fact.count, fact.text, consequence_of(fact).raises ? fact.off->above : Bytes()});
+  else if (fact.evidence == Evidence::assumed && reach_of(fact).stated)
+    c.assumptions.push_back(fact.text);
+}
+
+}  // namespace
+
+Conclusions conclude(const Notes& facts) {
+  Conclusions c;
+  for (const Part p : {Part::rounding, Part::cached}) c.parts[static_cast<std::size_t>(p)] = Basis::modelled;
+  for (const Fact& fact : facts) {
+    for (std::size_t p = 0; p < part_count; ++p)
+      if (reach_of(fact).parts & set_of(p)) c.parts[p] = std::max(c.parts[p], basis_of(fact));
+    if (fact.off) {
+      if (consequence_of(fact).lowers) c.off.below += fact.off->below;
+      if (consequence_of(fact).raises) c.off.above += fact.off->above;
+    }
+    say(fact, c);
+  }
+  for (std::size_t p = 0; p < part_count; ++p)
+    if (is_requested(static_cast<Part>(p))) c.requested = std::max(c.requested, c.parts[p]);
+  return c;
+}
+
+}  // namespace memplan

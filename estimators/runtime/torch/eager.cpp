@@ -1,0 +1,75 @@
+#include "estimators/runtime/torch/eager.h"
+
+#include <fmt/format.h>
+
+#include "estimators/base/take.h"
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/runtime/torch/step/steps.h"
+
+namespace memplan {
+
+namespace {
+
+class EagerAllocator final : public Allocator {
+ public:
+  explicit EagerAllocator(CachingAllocator allocator) : allocator_(std::move(allocator)) {}
+
+  Placement allocate(const Request& request) override {
+    const BlockId block = allocator_.malloc(request.bytes, request.stream);
+    if (block == no_block) return {};
+    return {block, allocator_.address(block), allocator_.block_bytes(block)};
+  }
+  void free(BlockId block) override { allocator_.free(block); }
+  void empty_cache() override { allocator_.empty_cache(); }
+  Usage usage() const override {
+    const PoolStats& all = allocator_.stats().all;
+    return {all.requested_bytes.current, all.allocated_bytes.current, all.reserved_bytes.current};
+  }
+  AllocatorTotals totals() const override {
+    return {allocator_.stats().all.segment.current, allocator_.stats().num_alloc_retries};
+  }
+  std::vector<SegmentView> segments() const override { return allocator_.segments(); }
+  void record_segments(std::vector<SegmentEvent>* log) override { allocator_.record_segments(log); }
+
+ private:
+  CachingAllocator allocator_;
+};
+
+class TorchEager final : public Runtime {
+ public:
+  std::string title(const TrainingSetup& setup) const override { return profile_of(setup).name() + " eager"; }
+
+  Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Device& device) const override {
+    return take(run_steps_observed(tape, setup, device, nullptr));
+  }
+
+  RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Device& device) const override {
+    return {candidate_ranks(tape, setup),
+            [&tape, &setup, &device, shapes = pipeline_shapes(tape, setup, device)](std::int64_t rank) {
+              return run_pipeline_steps(tape, setup, device, rank, shapes);
+            }};
+  }
+
+  std::unique_ptr<Allocator> allocator(const Schedule&, const TrainingSetup& setup,
+                                       const Device& device) const override {
+    return std::make_unique<EagerAllocator>(CachingAllocator(setup.allocator, profile_of(setup).allocator,
+                                                             DeviceMemory(device.total, outside(setup, device).bytes)));
+  }
+
+  Outside outside(const TrainingSetup&, const Device& device) const override {
+    return {device.context,
+            fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
+                        device.context_source.empty() ? std::string() : " (" + device.context_source + ")")};
+  }
+};
+
+}  // namespace
+
+const Runtime& torch_eager() {
+  static const TorchEager runtime;
+  return runtime;
+}
+
+}  // namespace memplan
