@@ -47,11 +47,14 @@ def merge(base: Dict[str, Any], other: Dict[str, Any]) -> Optional[Dict[str, Any
     notes: List[str] = []
     pairs: List[Tuple[int, int]] = []  # per allocation of the result its number on both sides, -1 none
     numbers: Tuple[Dict[int, int], Dict[int, int]] = ({}, {})
+    apart = [True]  # emptied where the two sides contradict each other
 
     def add(x: Optional[int], y: Optional[int], note: str) -> None:
         side, e = (0, x) if x is not None else (1, y)
         assert e is not None
         if e < 0:
+            if x is not None and y is not None and numbers[0][-x - 1] != numbers[1][-y - 1]:
+                apart.clear()
             events.append(-numbers[side][-e - 1] - 1)
         else:
             if x is not None:
@@ -79,6 +82,9 @@ def merge(base: Dict[str, Any], other: Dict[str, Any]) -> Optional[Dict[str, Any
             marks.append([len(events), *left.tokens[k][1:]])
         else:
             add(left.events[k][0], right.events[k][0], left.events[k][1])
+    # Scratch memory that is paired where it is made and not where it is given back, or the other way round: two programs then.
+    if len(set(f for f in events if f < 0)) != sum(f < 0 for f in events) or not apart:
+        return None
     columns = [[column[x] if x >= 0 else 0 for x, _ in pairs] for column in base["columns"]]
     columns.append([other["sizes"][y] if y >= 0 else 0 for _, y in pairs])
     streams = [base["streams"][x] if x >= 0 else other["streams"][y] for x, y in pairs]
