@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
 #include "planner/checkpointing/plan.h"
 
@@ -51,6 +52,11 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
 
   TrainingSetup start = setup;
   std::int64_t at = setup.batch.value_or(1);
+  if (model.recorded) {
+    const auto open = recording::open_batch(*model.recorded, setup);
+    if (!open) return std::nullopt;
+    at = setup.batch.value_or(*open);
+  }
   if (const auto named = start.dims.find(batch_dim->name); named != start.dims.end()) {
     at = named->second;
     start.dims.erase(named);  // --dim comes before --batch, which the search sets

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "estimators/base/error.h"
+#include "estimators/frontends/recording/reader.h"
 #include "estimators/frontends/torch_export/archive.h"
 
 namespace memplan::frontends {
@@ -18,6 +19,7 @@ using torch_export::Archive;
 
 FileKind kind_of_zip(const std::string& path) {
   const Archive archive(path);
+  if (archive.find(recording::index_member)) return FileKind::recording;
   if (archive.find("serialized_exported_program.json")) return FileKind::torch_export;
   bool pickle = false, script = false;
   for (const Archive::Member& m : archive.members()) {

@@ -9,6 +9,9 @@
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/restore.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/frontends/recording/recording.h"
+#include "estimators/frontends/recording/steps.h"
+#include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/pipeline.h"
 #include "estimators/setup/run_dtype.h"
@@ -94,6 +97,13 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
+    if (model.recorded) {
+      const auto batch = dims.sizes.find("batch");
+      Tape recorded = recording::tape_of(model.recorded, batch == dims.sizes.end() ? 0 : batch->second, setup);
+      recorded.notes.insert(recorded.notes.begin(), tape.notes.begin(), tape.notes.end());
+      recorded.dims = dims.bound;
+      return recorded;
+    }
     tape.dims = dims.bound;
     if (model.exported)
       lower_program(model, dims.sizes, setup, tape);

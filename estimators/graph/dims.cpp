@@ -227,6 +227,13 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
       out[d.name] = *setup.sequence;
+    } else if (const auto told = g.metadata.find("memplan.batch"); d.batch && told != g.metadata.end()) {
+      out[d.name] = std::stoll(told->second);
+      notes.push_back(
+          {"MP002",
+           fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set it with {}", d.name,
+                       told->second, setting(Field::batch)),
+           Evidence::assumed, About::shape});
     } else if (d.batch) {
       out[d.name] = 1;
       all.notes.push_back({"MP002",

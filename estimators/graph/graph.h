@@ -16,6 +16,9 @@ namespace memplan {
 namespace torch_export {
 struct Program;
 }
+namespace recording {
+struct Recording;
+}
 
 /// A dimension: a number, or a symbol ("batch", "2*seq + 1"), or neither (size < 0 and no symbol).
 struct Dim {
@@ -79,6 +82,8 @@ struct Model {
   std::vector<std::string> warnings;
   /// Of a .pt2 archive: its calls are ATen's already. graphs[0] then holds only the user inputs.
   std::shared_ptr<const torch_export::Program> exported;
+  /// Of a recording: the steps themselves. graphs[0] then holds only the inputs.
+  std::shared_ptr<const recording::Recording> recorded;
 };
 
 }  // namespace memplan

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -17,6 +18,10 @@
 #include "estimators/setup/bound_dim.h"
 
 namespace memplan {
+
+namespace recording {
+struct Steps;
+}
 
 /// Index into Tape::values.
 struct ValueId {
@@ -141,6 +146,8 @@ struct Tape {
   Exported exported;
   std::vector<Recovery> recovered;
   Notes notes;  ///< what was put back, taken for granted or found on the way
+  /// Of a recorded program: its steps are not worked out from calls (there are none) but were written down.
+  std::shared_ptr<const recording::Steps> recorded;
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

@@ -13,10 +13,10 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
-#include "estimators/transforms/transforms.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
 #include "estimators/transforms/parallel.h"
+#include "estimators/transforms/transforms.h"
 #include "planner/checkpointing/chain.h"
 
 namespace memplan {

@@ -8,7 +8,8 @@ docs/python.md says what estimate() takes.
 """
 from ._api import assert_fits, estimate
 from ._errors import DoesNotFit, Error, InputError, UsageError
+from ._record import export
 from ._report import Alternative, Counters, Part, Report, Step, Tensor, Unmodelled, Warning
 
 __all__ = ["Alternative", "Counters", "DoesNotFit", "Error", "InputError", "Part", "Report", "Step", "Tensor", "Unmodelled", "UsageError",
-           "Warning", "assert_fits", "estimate"]
+           "Warning", "assert_fits", "estimate", "export"]

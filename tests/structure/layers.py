@@ -37,6 +37,7 @@ TABLE = {
     "frontends/onnx/ops": "base graph setup tape frontends/onnx",
     "frontends/onnx/patterns": "base graph setup tape frontends/onnx",
     "frontends/torch_export": "base graph setup tape restore frontends/onnx",
+    "frontends/recording": "base facts graph schedule setup tape frontends/torch_export",
     "frontends/torchscript": "base companion graph setup tape frontends/torch_export",
     "unroll": "base facts graph setup tape frontends/onnx frontends/torch_export frontends/torchscript " + T + "aten",
 }

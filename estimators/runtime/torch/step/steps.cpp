@@ -1,6 +1,6 @@
 // The reference program (docs/reference-program.md) on paper: set-up, then the training or inference loop.
 
-#include "estimators/runtime/torch/step/steps.h"
+#include "estimators/frontends/recording/steps.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +22,7 @@
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/runtime/torch/step/scaler.h"
+#include "estimators/runtime/torch/step/steps.h"
 #include "estimators/setup/optimizers.h"
 #include "estimators/transforms/parallel.h"
 
@@ -247,6 +248,7 @@ void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& d
 Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                     CallObserver* observer) {
   return catching([&] {
+    if (tape.recorded) return recording::schedule_of(*tape.recorded, setup, device);
     const Ranks ranks = resolve(setup.parallel);
     check_parallel(tape, setup, ranks);
     if (ranks.pipeline > 1 && !observer) {

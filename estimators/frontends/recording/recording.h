@@ -1,0 +1,65 @@
+// A recorded program (docs/recording.md): what PyTorch asked its allocator for in the steps of one module, for some
+// setups and sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "estimators/graph/graph.h"
+#include "estimators/schedule/schedule.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan::recording {
+
+struct StoredOp {
+  std::int32_t name = 0;    ///< index into Run::strings
+  std::int32_t scope = -1;  ///< index into Run::scopes
+  Phase phase = Phase::setup;
+  std::int32_t step = 0;
+  std::int32_t first_event = 0;
+};
+
+/// Events that are the same at several batch sizes but for the bytes of each allocation.
+struct Program {
+  std::vector<std::int64_t> batches;             ///< ascending; {0} where the batch is not open
+  std::vector<std::vector<std::int64_t>> sizes;  ///< per batch, of every allocation in the order of birth; 0: not made
+  std::vector<std::int32_t> streams;             ///< per allocation; empty: all on the first
+  std::vector<Category> categories;
+  std::vector<std::int32_t> labels;  ///< per allocation: index into Run::strings, -1 none
+  std::vector<std::int32_t> events;  ///< n: allocation n - 1 is made; -n: it is freed
+  std::vector<StoredOp> ops;
+  std::vector<std::int32_t> step_begins;  ///< events before steps 1, 2, …
+};
+
+/// One setup, at all recorded sizes.
+struct Run {
+  TrainingSetup setup;               ///< only what a recording varies is set
+  bool causes = false;               ///< every event knows the ATen call that it happened in
+  std::vector<std::string> unknown;  ///< sizes that only a device knows and the emulated one was asked for
+  std::vector<std::string> strings;
+  std::vector<Scope> scopes;
+  std::vector<Program> programs;
+};
+
+struct StoredValue {
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> sizes;
+  bool requires_grad = false;
+  std::string same_as;         ///< tied: the first name of the tensor
+  std::vector<bool> is_batch;  ///< of inputs: dimensions that are the batch
+};
+
+struct Recording {
+  std::string torch;     ///< "2.11.0+cu130"
+  std::string gpu;       ///< card of the device table that PyTorch saw
+  std::string evidence;  ///< "emulated device"
+  std::string module_class;
+  std::vector<StoredValue> parameters, buffers, inputs;
+  std::vector<std::int64_t> batches;
+  std::vector<Run> runs;
+};
+
+}  // namespace memplan::recording

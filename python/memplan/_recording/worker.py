@@ -1,0 +1,151 @@
+"""python -m memplan._recording.worker JOB FOLDER: builds the module of the job and runs each setup at each size in a process of its own."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any, Dict, List, Optional
+
+from . import hollow, lines, program
+from .calls import Calls
+from .trace import Trace
+
+
+def _resized(job: Dict[str, Any], batch: Optional[int], torch: Any) -> List[Any]:
+    """The tensors of the call, with the batch in its dimensions."""
+    found = []
+    for i, leaf in enumerate(job["leaves"]):
+        size, axes = list(leaf.shape), job["axes"][i]
+        if batch is not None and axes:
+            for axis in axes:
+                size[axis] = batch
+            leaf = torch.zeros(size, dtype=leaf.dtype)
+        found.append(leaf.detach())
+    return found
+
+
+def _child(job: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
+    import torch
+    from torch.utils._pytree import tree_unflatten
+
+    torch.manual_seed(0)
+    model = job["module"]
+    if not isinstance(model, torch.nn.Module):
+        model = model()
+
+    def call(model: Any, x: List[Any]) -> Any:
+        # The containers live as long as the call, as those of a literal call do.
+        args, kwargs = tree_unflatten([x[v] if kind == "tensor" else v for kind, v in job["flat"]], job["spec"])
+        return model(*args, **kwargs)
+
+    c, host_x = task["setup"], _resized(job, task["batch"], torch)
+    if task["kind"] == "target":
+        model.train().to("cuda")
+        half = getattr(torch, program.HALF.get(c["precision"], "float32"))
+        if c["precision"] in ("bf16", "fp16"):
+            model.to(half)
+            host_x = [x.to(half) if x.is_floating_point() else x for x in host_x]
+        with torch.no_grad(), torch.autocast("cuda", dtype=half, enabled=c["precision"].startswith("amp")):
+            return dict(target=program.target_of(c, call(model, [x.to("cuda") for x in host_x])))
+    if task["kind"] == "calls":
+        log = Calls(model)
+        with log:
+            program.run(c, model, call, host_x, task["target"], log)
+    else:
+        log = Trace()
+        program.run(c, model, call, host_x, task["target"], log)
+    found = lines.of(log)
+    if task["kind"] == "calls":
+        found["calls"] = lines.calls_of(log)
+    found["inputs"] = [[str(x.dtype).removeprefix("torch."), list(x.shape)] for x in host_x]
+    found["model"] = lines.model_of(model)
+    found["unknown"] = _unknown()
+    return found
+
+
+def _unknown() -> List[Any]:
+    """Sizes that only a device knows, which the emulated one was asked for: [what, how often]."""
+    import ctypes
+
+    native, found, count = ctypes.CDLL(None), [], ctypes.c_uint64()
+    if not hasattr(native, "emulated_gpu_unknown_at"):
+        return []
+    native.emulated_gpu_unknown_at.restype = ctypes.c_char_p
+    while what := native.emulated_gpu_unknown_at(len(found), ctypes.byref(count)):
+        found.append([what.decode(), count.value])
+    return found
+
+
+def _failure(error: BaseException) -> Dict[str, Any]:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "memplan/_recording" not in f.filename]
+    at = frames[-1] if frames else None
+    for f in frames:  # the innermost line that is not PyTorch's own
+        if "/torch/" not in f.filename:
+            at = f
+    return dict(error=f"{type(error).__name__}: {str(error).strip() or 'no text'}"[:2000], where=f"{at.filename}:{at.lineno} {at.line}" if at else "")
+
+
+def _import_what_it_did(path: str) -> None:
+    """What a run imports on its way, the next ones find imported."""
+    import importlib
+
+    try:
+        with open(path) as f:
+            names = json.load(f)
+        os.unlink(path)
+    except (OSError, ValueError):
+        return
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException:  # the run will say so if it matters
+            pass
+
+
+def main() -> None:
+    job_path, folder = sys.argv[1:3]
+    sys.stdout = sys.stderr
+    with open(job_path + ".main", "rb") as f:
+        import pickle
+
+        main_module = pickle.load(f)
+    if main_module:
+        from multiprocessing import spawn
+
+        spawn.prepare(main_module)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the module prints
+    try:
+        with open(job_path, "rb") as f:
+            job = hollow.read(f)
+    except Exception as error:
+        print(json.dumps(dict(_failure(error), building=True)), file=answers, flush=True)
+        return
+    # Optimizers import it when they are made; once here is sooner than in every run.
+    import torch._dynamo  # noqa: F401
+
+    print(json.dumps(dict(ready=True)), file=answers, flush=True)
+    for line in sys.stdin:
+        task = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            path, known = os.path.join(folder, "answer.json"), set(sys.modules)
+            try:
+                found = _child(job, task)
+            except BaseException as error:
+                if os.environ.get("MEMPLAN_RECORDING_DEBUG"):
+                    traceback.print_exc()
+                found = _failure(error)
+            with open(path, "w") as out:
+                json.dump(found, out, separators=(",", ":"))
+            with open(path + ".modules", "w") as out:
+                json.dump(sorted(set(sys.modules) - known), out)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        _import_what_it_did(os.path.join(folder, "answer.json.modules"))
+        print(json.dumps(dict(done=status)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--only MODEL …]
+
+Records the modules of models.py with memplan.export and holds `memplan FILE` against what PyTorch counts on the emulated
+GPU (cases.py). Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
+torchvision or timm, nothing runs but the check that memplan says what is missing. The last line is "N passed, N failed".
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
+
+
+def without_device(build):
+    """memplan.export says what it lacks and how to get it."""
+    script = "import memplan\ntry:\n    memplan.export(None)\nexcept memplan.Error as e:\n    print(e)"
+    environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), MEMPLAN_PROGRAM=os.path.join(build, "memplan"), MEMPLAN_EMULATED_GPU="/nowhere/lib.so")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    if "MEMPLAN_EMULATED_GPU" in done.stdout:
+        return 1, 0
+    print(f"FAILED without the device: {done.stdout}{done.stderr}")
+    return 0, 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--only", nargs="+", default=[], metavar="MODEL")
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
+    passed, failed = without_device(build)
+    found = build_tree.emulated(build)
+    if found and subprocess.run([found[0], "-c", "import transformers, torchvision, timm"], capture_output=True).returncode == 0:
+        python, library = found
+        done = subprocess.run([python, os.path.join(HERE, "cases.py"), os.path.join(build, "memplan"), library, *options.only], stdout=subprocess.PIPE, text=True)
+        lines = done.stdout.strip().splitlines()
+        print("\n".join(lines[:-1]))
+        words = lines[-1].split() if lines else []
+        if len(words) == 4 and words[1] == "passed,":
+            passed, failed = passed + int(words[0]), failed + int(words[2])
+        else:
+            failed += 1
+    else:
+        print("no emulated GPU, or no transformers, torchvision and timm: nothing is recorded")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""PyTorch's own counters of the reference program (docs/reference-program.md): python truth.py < rows of [model, batch, setup]. Written apart from
+memplan.export, with a module that is initialised in earnest and nobody looking on. Runs under LD_PRELOAD=…/libemulated_gpu.so."""
+import contextlib
+import importlib
+import json
+import os
+import sys
+
+import torch
+import torch._dynamo  # optimizers import it; every run is a copy of this process
+
+import models
+
+
+def first_floating(output):
+    if isinstance(output, torch.Tensor):
+        return output if output.is_floating_point() else None
+    for member in output.values() if hasattr(output, "values") else output:
+        if isinstance(member, (torch.Tensor, tuple, list)) and (found := first_floating(member)) is not None:
+            return found
+
+
+def loss_of(output, y):
+    p = first_floating(output)
+    if p.dim() == 0:
+        return p
+    return torch.nn.functional.cross_entropy(p, y) if p.dim() in (2, 4) else torch.nn.functional.cross_entropy(p.flatten(0, -2), y.flatten())
+
+
+def steps(model, args, kwargs, setup, target):
+    training, amp = setup["mode"] == "training", setup["precision"] == "amp-bf16"
+    found = []
+
+    def begins():
+        torch.cuda.reset_peak_memory_stats()
+
+    def ends():
+        s = torch.cuda.memory_stats()
+        found.append([s[f"{k}_bytes.all.peak"] for k in ("requested", "allocated", "reserved")])
+
+    model.train(training)
+    torch.cuda.init()
+    model.to("cuda")
+    autocast = lambda: torch.autocast("cuda", dtype=torch.bfloat16) if amp else contextlib.nullcontext()
+    x, names = [None] * (len(args) + len(kwargs)), list(kwargs)
+    host = [*args, *kwargs.values()]
+    call = lambda: model(*x[: len(args)], **dict(zip(names, x[len(args):])))
+    output = loss = y = None
+    if not training:
+        with torch.no_grad():
+            for _ in range(3):
+                begins()
+                for i in range(len(x)):
+                    x[i] = host[i].to("cuda")
+                with autocast():
+                    output = call()
+                ends()
+        return found
+    chosen = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(chosen, lr=0.01, momentum=0.9) if setup["optimizer"] == "sgd" else torch.optim.AdamW(chosen)
+    host_y = target and torch.zeros(target, dtype=torch.long)
+    for _ in range(3):
+        begins()
+        for i in range(len(x)):
+            x[i] = host[i].to("cuda")
+        if host_y is not None:
+            y = host_y.to("cuda")
+        optimizer.zero_grad(set_to_none=True)
+        with autocast():
+            output = call()
+            loss = loss_of(output, y)
+        loss.backward()
+        optimizer.step()
+        ends()
+    return found
+
+
+def target_of(name, batch):
+    """Sizes of the class numbers that the reference program compares with, from a run on the CPU."""
+    model, args, kwargs = getattr(models, name)(batch)
+    with torch.no_grad():
+        shape = tuple(first_floating(model(*args, **kwargs)).shape)
+    return () if not shape else (shape[0], *shape[2:]) if len(shape) in (2, 4) else shape[:-1]
+
+
+def main():
+    for line in sys.stdin:
+        name, batch, setup = json.loads(line)
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            torch.manual_seed(0)
+            torch.set_num_threads(1)
+            model, args, kwargs = getattr(models, name)(batch)
+            target = None
+            if setup["mode"] == "training" and not kwargs and name != "own":
+                target = target_of(name, batch)
+            known = set(sys.modules)
+            answer = json.dumps([steps(model, args, kwargs, setup, target), sorted(set(sys.modules) - known)])
+            os.write(write, answer.encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as f:
+            text = f.read()
+        os.waitpid(pid, 0)
+        answer, modules = json.loads(text) if text else (None, [])
+        for module in modules:  # what a run imports on its way, the next ones find imported
+            with contextlib.suppress(BaseException):
+                importlib.import_module(module)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
