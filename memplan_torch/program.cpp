@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "estimators/runtime/torch/step/module_order.h"
+#include "estimators/transforms/module_order.h"
 #include "memplan_torch/calls.h"
 #include "memplan_torch/checkpoint.h"
 #include "memplan_torch/commands.h"

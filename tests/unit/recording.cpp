@@ -5,6 +5,7 @@
 
 #include "estimators/frontends/recording/reader.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/field.h"
 #include "tests/unit/damage.h"
 #include "tests/unit/scratch_archive.h"
 
@@ -125,7 +126,7 @@ TEST_CASE("a recording: fewer steps than recorded end with the last one asked fo
   REQUIRE(e.ok());
   CHECK(e->steps.size() == 2);
   setup.steps = 3;
-  CHECK(error_of(good_file(), setup).what.find("--steps 3") != std::string::npos);
+  CHECK(error_of(good_file(), setup).what.find(setting(Field::steps, "3")) != std::string::npos);
 }
 
 TEST_CASE("a recording: sizes that follow no line widen the range by their bend") {
@@ -164,15 +165,15 @@ TEST_CASE("a recording answers what was recorded and says how to record the rest
   training.mode = Mode::training;
   const Error mode = error_of(good_file(), training);
   CHECK(mode.kind == ErrorKind::usage);
-  CHECK(mode.what == "the recording has no run with --mode training; it has inference fp32");
+  CHECK(mode.what == "the recording has no run with " + setting(Field::mode, "training") + "; it has inference fp32");
   CHECK(mode.hint.find("memplan.export") != std::string::npos);
   TrainingSetup amp = inference(4);
   amp.precision = Precision::amp_bf16;
-  CHECK(error_of(good_file(), amp).what.find("--precision amp-bf16") != std::string::npos);
+  CHECK(error_of(good_file(), amp).what.find(setting(Field::precision, "amp-bf16")) != std::string::npos);
   CHECK(error_of(good_file(), amp).hint.find("precision=\"amp-bf16\"") != std::string::npos);
   TrainingSetup last = inference(4);
   last.channels_last = true;
-  CHECK(error_of(good_file(), last).what.find("--channels-last") != std::string::npos);
+  CHECK(error_of(good_file(), last).what.find(setting(Field::channels_last)) != std::string::npos);
 }
 
 TEST_CASE("a recording of a program that changes with the batch answers recorded batches only") {

@@ -7,6 +7,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/frontends/recording/names.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::recording {
 
@@ -14,34 +15,48 @@ namespace {
 
 using nlohmann::json;
 
-/// A flag that a recording fixes: what was recorded, what is asked for, and how memplan.export says the latter.
+/// A field that a recording fixes: what was recorded, what is asked for, and how memplan.export says the latter.
 struct Difference {
-  std::string recorded, asked;  ///< "--precision fp32", "--precision amp-bf16"
+  std::string recorded, asked;  ///< setting(Field::precision, "fp32"), setting(Field::precision, "amp-bf16")
   std::string remedy;           ///< "precision=\"amp-bf16\""; empty: not something that can be recorded
 };
 
-template <class T>
-void compare(std::vector<Difference>& out, const char* flag, const char* key, const T& recorded, const T& asked) {
+/// How a message says a value: by its field, or in words where only memplan.export has it (weight decay).
+template <class Named>
+std::string said(Named named, const std::string& value) {
+  if constexpr (std::is_same_v<Named, Field>)
+    return setting(named, value);
+  else
+    return fmt::format("{} {}", named, value);
+}
+template <class Named>
+std::string said(Named named, bool on) {
+  if constexpr (std::is_same_v<Named, Field>)
+    return on ? setting(named) : "no " + setting(named);
+  else
+    return on ? std::string(named) : fmt::format("no {}", named);
+}
+
+template <class T, class Named>
+void compare(std::vector<Difference>& out, Named named, const char* key, const T& recorded, const T& asked) {
   if (recorded == asked) return;
   if constexpr (std::is_same_v<T, std::string>)
-    out.push_back({fmt::format("--{} {}", flag, recorded), fmt::format("--{} {}", flag, asked),
-                   fmt::format("{}=\"{}\"", key, asked)});
+    out.push_back({said(named, recorded), said(named, asked), fmt::format("{}=\"{}\"", key, asked)});
   else if constexpr (std::is_same_v<T, bool>)
-    out.push_back({fmt::format("no --{}", flag), fmt::format("{}--{}", asked ? "" : "no ", flag),
-                   fmt::format("{}={}", key, asked ? "True" : "False")});
+    out.push_back({said(named, recorded), said(named, asked), fmt::format("{}={}", key, asked ? "True" : "False")});
   else
-    out.push_back({fmt::format("--{} {}", flag, recorded), fmt::format("--{} {}", flag, asked),
+    out.push_back({said(named, fmt::format("{}", recorded)), said(named, fmt::format("{}", asked)),
                    fmt::format("{}={}", key, asked)});
 }
 
 void compare_optimizers(std::vector<Difference>& out, const OptimizerSetup& have, const OptimizerSetup& want) {
-  compare<std::string>(out, "optimizer", "optimizer", word_of(have.kind), word_of(want.kind));
+  compare<std::string>(out, Field::optimizer, "optimizer", word_of(have.kind), word_of(want.kind));
   if (have.kind != want.kind || want.kind == OptimizerKind::none) return;
-  compare<std::string>(out, "optimizer-impl", "impl", word_of(have.impl), word_of(want.impl));
+  compare<std::string>(out, Field::optimizer_impl, "impl", word_of(have.impl), word_of(want.impl));
   // Only whether there is one decides what is allocated.
-  compare(out, "momentum", "momentum", have.momentum != 0 ? want.momentum != 0 ? want.momentum : have.momentum : 0.0,
-          want.momentum);
-  compare(out, "weight-decay", "weight_decay",
+  compare(out, Field::momentum, "momentum",
+          have.momentum != 0 ? want.momentum != 0 ? want.momentum : have.momentum : 0.0, want.momentum);
+  compare(out, "weight decay", "weight_decay",
           have.weight_decay != 0 ? want.weight_decay != 0 ? want.weight_decay : have.weight_decay : 0.0,
           want.weight_decay);
   compare(out, "nesterov", "nesterov", have.nesterov, want.nesterov);
@@ -50,33 +65,33 @@ void compare_optimizers(std::vector<Difference>& out, const OptimizerSetup& have
 
 std::vector<Difference> differences(const TrainingSetup& have, const TrainingSetup& want) {
   std::vector<Difference> out;
-  compare<std::string>(out, "mode", "mode", word_of(have.mode), word_of(want.mode));
-  compare<std::string>(out, "precision", "precision", word_of(have.precision), word_of(want.precision));
-  if (want.steps > have.steps) compare(out, "steps", "steps", have.steps, want.steps);
+  compare<std::string>(out, Field::mode, "mode", word_of(have.mode), word_of(want.mode));
+  compare<std::string>(out, Field::precision, "precision", word_of(have.precision), word_of(want.precision));
+  if (want.steps > have.steps) compare(out, Field::steps, "steps", have.steps, want.steps);
   if (want.mode == Mode::inference) return out;
   compare_optimizers(out, have.optimizer, want.optimizer);
-  compare(out, "accumulate", "accumulate", have.accumulate, want.accumulate);
-  compare(out, "clip", "clip", have.clip_grad_norm, want.clip_grad_norm);
-  compare<std::string>(out, "zero-grad", "zero_grad", word_of(have.zero_grad), word_of(want.zero_grad));
-  compare<std::string>(out, "loss", "loss", word_of(have.loss), word_of(want.loss));
+  compare(out, Field::accumulate, "accumulate", have.accumulate, want.accumulate);
+  compare(out, Field::clip_grad_norm, "clip", have.clip_grad_norm, want.clip_grad_norm);
+  compare<std::string>(out, Field::zero_grad, "zero_grad", word_of(have.zero_grad), word_of(want.zero_grad));
+  compare<std::string>(out, Field::loss, "loss", word_of(have.loss), word_of(want.loss));
   return out;
 }
 
 /// What changes the program itself, so that the program with it has to run to be known.
-const char* beyond_recording(const TrainingSetup& s) {
+std::string beyond_recording(const TrainingSetup& s) {
   if (is_parallel(s.parallel)) return "a job on several GPUs";
-  if (!s.checkpoint.empty() || s.checkpoint_optimal || !s.checkpoint_save.empty()) return "--checkpoint";
-  if (s.offload.any()) return "--offload";
-  if (s.lora) return "--lora";
-  if (s.kv_cache) return "--kv-cache";
+  if (!s.checkpoint.empty() || s.checkpoint_optimal || !s.checkpoint_save.empty()) return setting(Field::checkpoint);
+  if (s.offload.any()) return setting(Field::offload);
+  if (s.lora) return setting(Field::lora);
+  if (s.kv_cache) return setting(Field::kv_cache);
   if (s.fp8 != Fp8::none) return "fp8";
-  if (s.channels_last) return "--channels-last";
-  if (s.keep_loss_history) return "--loss-history";
-  if (s.keep_output) return "--keep-output";
-  if (s.empty_cache) return "--empty-cache";
-  if (!s.frozen.empty()) return "--freeze";
-  if (s.attention != AttentionBackend::automatic) return "--attention";
-  return nullptr;
+  if (s.channels_last) return setting(Field::channels_last);
+  if (s.keep_loss_history) return setting(Field::keep_loss_history);
+  if (s.keep_output) return "an output that outlives the step";
+  if (s.empty_cache) return setting(Field::empty_cache);
+  if (!s.frozen.empty()) return setting(Field::frozen);
+  if (s.attention != AttentionBackend::automatic) return setting(Field::attention);
+  return {};
 }
 
 std::string recorded_setups(const Recording& recording) {
@@ -120,7 +135,7 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
 }
 
 std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
-  if (const char* what = beyond_recording(setup))
+  if (const std::string what = beyond_recording(setup); !what.empty())
     fail(ErrorKind::usage, fmt::format("a recording does not tell what {} would change", what), what,
          "change the module or the program itself and record it again with memplan.export");
   std::vector<Difference> fewest;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "estimators/runtime/torch/autograd/checkpoint.h"
-#include "estimators/runtime/torch/step/module_order.h"
 #include "estimators/setup/optimizers.h"
+#include "estimators/transforms/module_order.h"
 
 namespace memplan {
 

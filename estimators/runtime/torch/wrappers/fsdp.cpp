@@ -7,11 +7,11 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
-#include "estimators/runtime/torch/step/module_order.h"
 #include "estimators/runtime/torch/wrappers/wrappers.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
+#include "estimators/transforms/module_order.h"
 
 namespace memplan {
 

@@ -1,4 +1,4 @@
-#include "estimators/runtime/torch/step/module_order.h"
+#include "estimators/transforms/module_order.h"
 
 #include <algorithm>
 #include <map>
