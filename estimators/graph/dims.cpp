@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -202,6 +203,20 @@ std::vector<OpenDim> open_dims(const Graph& g) {
   return out;
 }
 
+namespace {
+
+/// The first batch of a recording; none where the file says none that can be one.
+std::optional<std::int64_t> recorded_batch(const Graph& g) {
+  const auto told = g.metadata.find("memplan.batch");
+  if (told == g.metadata.end()) return std::nullopt;
+  std::int64_t batch = 0;
+  const char* end = told->second.data() + told->second.size();
+  const auto [stop, error] = std::from_chars(told->second.data(), end, batch);
+  return error == std::errc() && stop == end && batch > 0 ? std::optional(batch) : std::nullopt;
+}
+
+}  // namespace
+
 DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
@@ -227,12 +242,12 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
       out[d.name] = *setup.sequence;
-    } else if (const auto told = g.metadata.find("memplan.batch"); d.batch && told != g.metadata.end()) {
-      out[d.name] = std::stoll(told->second);
-      notes.push_back(
+    } else if (const auto recorded = d.batch ? recorded_batch(g) : std::nullopt) {
+      out[d.name] = *recorded;
+      all.notes.push_back(
           {"MP002",
            fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set it with {}", d.name,
-                       told->second, setting(Field::batch)),
+                       *recorded, setting(Field::batch)),
            Evidence::assumed, About::shape});
     } else if (d.batch) {
       out[d.name] = 1;

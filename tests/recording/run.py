@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--only MODEL …]
+"""Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--all | --only MODEL …]
 
 Records the modules of models.py with memplan.export and holds `memplan FILE` against what PyTorch counts on the emulated
-GPU (cases.py). Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
+GPU (cases.py): three of them, every one with --all. Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
 torchvision or timm, nothing runs but the check that memplan says what is missing. The last line is "N passed, N failed".
 """
 import argparse
@@ -14,6 +14,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 sys.path.insert(0, os.path.dirname(HERE))
 import build_tree
+
+SAMPLE = ["own", "bloom", "gpt_bigcode"]
 
 
 def without_device(build):
@@ -30,7 +32,8 @@ def without_device(build):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
-    parser.add_argument("--only", nargs="+", default=[], metavar="MODEL")
+    parser.add_argument("--only", nargs="+", default=SAMPLE, metavar="MODEL")
+    parser.add_argument("--all", action="store_const", const=[], dest="only")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
     passed, failed = without_device(build)
