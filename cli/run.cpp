@@ -10,7 +10,7 @@ namespace memplan::cli {
 RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& device, const Estimate& estimate) {
   RunRecord run;
   run.scopes = tape.scopes;
-  run.context = runtime_of(setup).outside(setup, device).bytes;
+  run.context = runtime_of(setup).outside(setup, device);
   run.schedule = take(run_steps(tape, setup, device));
   // Retries are what a limit leaves in an estimate that is not out of memory.
   run.limited = !estimate.out_of_memory && (estimate.retries > 0 || setup.allocator.memory_fraction < 1.0 ||

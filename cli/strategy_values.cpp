@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "cli/values.h"
-#include "estimators/base/text.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 

@@ -21,10 +21,6 @@ Device without_limit(Device device) {
   return device;
 }
 
-}  // namespace
-
-namespace {
-
 /// `nccl`: what it takes on the card beside the context.
 Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device,
                            Bytes nccl) {

@@ -18,7 +18,7 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
          fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
                      is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
                      setup.steps, setting(Field::reference_program)));
-  assume(About::context, runtime.outside(setup, device).assumption);
+  assume(About::context, runtime.outside_assumption(setup, device));
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");
   if (in_megatron(setup.parallel))
     assume(About::framework,

@@ -205,7 +205,7 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
   return catching([&] {
     Notes facts = grounds_of(tape, schedule, setup, device, communication);
     Conclusions conclusions = conclude(facts);
-    const Bytes context = runtime_of(setup).outside(setup, device).bytes;
+    const Bytes context = runtime_of(setup).outside(setup, device);
     Estimate e = Summary(tape, schedule, timeline, context, communication, conclusions).run();
     count_parameters(tape, e);
     e.facts = std::move(facts);

@@ -7,7 +7,6 @@
 
 #include "estimators/base/error.h"
 #include "estimators/base/glob.h"
-#include "estimators/base/text.h"
 
 namespace memplan::embedded {
 std::string_view libraries_modules_json();

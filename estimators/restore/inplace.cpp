@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "estimators/base/glob.h"
-#include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
 #include "estimators/restore/statement.h"

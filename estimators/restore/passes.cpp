@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "estimators/base/error.h"
-#include "estimators/base/glob.h"
-#include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

@@ -2,7 +2,7 @@
 //
 //   Tape -> Schedule    what it allocates, when and why
 //   Allocator           where its requests are placed
-//   Outside             what the process holds beside that
+//   outside             what the process holds beside that
 //
 // Adding one: a folder that implements Runtime, its declaration below, and a row in runtimes.cpp. The flow of
 // pipeline.h asks the runtime that the setup names and knows none by itself.
@@ -21,12 +21,6 @@
 #include "estimators/tape/tape.h"
 
 namespace memplan {
-
-/// Memory of the process that no request of the schedule accounts for.
-struct Outside {
-  Bytes bytes;
-  std::string assumption;  ///< where the figure comes from, as a sentence without a stop
-};
 
 /// The programs of a pipeline's ranks.
 struct RankPrograms {
@@ -52,7 +46,10 @@ class Runtime {
   virtual std::unique_ptr<Allocator> allocator(const Schedule& schedule, const TrainingSetup& setup,
                                                const Device& device) const = 0;
 
-  virtual Outside outside(const TrainingSetup& setup, const Device& device) const = 0;
+  /// Memory of the process that no request of the schedule accounts for.
+  virtual Bytes outside(const TrainingSetup& setup, const Device& device) const = 0;
+  /// Where that figure comes from, as a sentence without a stop.
+  virtual std::string outside_assumption(const TrainingSetup& setup, const Device& device) const = 0;
 };
 
 // One function per runtime.

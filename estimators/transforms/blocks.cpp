@@ -7,7 +7,6 @@
 
 #include "estimators/base/error.h"
 #include "estimators/base/glob.h"
-#include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 
 namespace memplan {

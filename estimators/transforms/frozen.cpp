@@ -4,7 +4,6 @@
 
 #include "estimators/base/error.h"
 #include "estimators/base/glob.h"
-#include "estimators/base/text.h"
 #include "estimators/setup/field.h"
 
 namespace memplan {

@@ -8,7 +8,6 @@
 
 #include "estimators/base/error.h"
 #include "estimators/base/glob.h"
-#include "estimators/base/text.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/setup/field.h"

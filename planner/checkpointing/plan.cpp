@@ -128,7 +128,7 @@ class CheckpointPlanner {
     const Timeline t = take(replay(schedule, setup_, unlimited));
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
-    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_).bytes;
+    return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_);
   }
 
   /// Of the steps with these checkpoints; the tape itself has none.

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "estimators/base/error.h"
-#include "estimators/frontends/recording/names.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::recording {
 
@@ -15,44 +16,35 @@ namespace {
 
 using nlohmann::json;
 
-/// A field that a recording fixes: what was recorded, what is asked for, and how memplan.export says the latter.
+/// A field that a recording fixes and that is asked for otherwise.
 struct Difference {
-  std::string recorded, asked;  ///< setting(Field::precision, "fp32"), setting(Field::precision, "amp-bf16")
-  std::string remedy;           ///< "precision=\"amp-bf16\""; empty: not something that can be recorded
+  std::string where;   ///< the field: setting(Field::precision)
+  std::string asked;   ///< with its value: setting(Field::precision, "amp-bf16")
+  std::string remedy;  ///< as memplan.export says it: "precision=\"amp-bf16\""
 };
 
-/// How a message says a value: by its field, or in words where only memplan.export has it (weight decay).
-template <class Named>
-std::string said(Named named, const std::string& value) {
-  if constexpr (std::is_same_v<Named, Field>)
-    return setting(named, value);
-  else
-    return fmt::format("{} {}", named, value);
-}
-template <class Named>
-std::string said(Named named, bool on) {
-  if constexpr (std::is_same_v<Named, Field>)
-    return on ? setting(named) : "no " + setting(named);
-  else
-    return on ? std::string(named) : fmt::format("no {}", named);
+/// How a message says a field, and the words where only memplan.export has it (weight decay).
+std::string said(Field field, std::string_view value = {}) { return setting(field, value); }
+std::string said(std::string_view words, std::string_view value = {}) {
+  return value.empty() ? std::string(words) : fmt::format("{} {}", words, value);
 }
 
 template <class T, class Named>
 void compare(std::vector<Difference>& out, Named named, const char* key, const T& recorded, const T& asked) {
   if (recorded == asked) return;
   if constexpr (std::is_same_v<T, std::string>)
-    out.push_back({said(named, recorded), said(named, asked), fmt::format("{}=\"{}\"", key, asked)});
+    out.push_back({said(named), said(named, asked), fmt::format("{}=\"{}\"", key, asked)});
   else if constexpr (std::is_same_v<T, bool>)
-    out.push_back({said(named, recorded), said(named, asked), fmt::format("{}={}", key, asked ? "True" : "False")});
+    out.push_back(
+        {said(named), (asked ? "" : "no ") + said(named), fmt::format("{}={}", key, asked ? "True" : "False")});
   else
-    out.push_back({said(named, fmt::format("{}", recorded)), said(named, fmt::format("{}", asked)),
-                   fmt::format("{}={}", key, asked)});
+    out.push_back({said(named), said(named, fmt::format("{}", asked)), fmt::format("{}={}", key, asked)});
 }
 
 void compare_optimizers(std::vector<Difference>& out, const OptimizerSetup& have, const OptimizerSetup& want) {
-  compare<std::string>(out, Field::optimizer, "optimizer", word_of(have.kind), word_of(want.kind));
+  compare<std::string>(out, Field::optimizer, "optimizer", name_of(have.kind), name_of(want.kind));
   if (have.kind != want.kind || want.kind == OptimizerKind::none) return;
-  compare<std::string>(out, Field::optimizer_impl, "impl", word_of(have.impl), word_of(want.impl));
+  compare<std::string>(out, Field::optimizer_impl, "impl", name_of(have.impl), name_of(want.impl));
   // Only whether there is one decides what is allocated.
   compare(out, Field::momentum, "momentum",
           have.momentum != 0 ? want.momentum != 0 ? want.momentum : have.momentum : 0.0, want.momentum);
@@ -65,15 +57,15 @@ void compare_optimizers(std::vector<Difference>& out, const OptimizerSetup& have
 
 std::vector<Difference> differences(const TrainingSetup& have, const TrainingSetup& want) {
   std::vector<Difference> out;
-  compare<std::string>(out, Field::mode, "mode", word_of(have.mode), word_of(want.mode));
-  compare<std::string>(out, Field::precision, "precision", word_of(have.precision), word_of(want.precision));
+  compare<std::string>(out, Field::mode, "mode", name_of(have.mode), name_of(want.mode));
+  compare<std::string>(out, Field::precision, "precision", name_of(have.precision), name_of(want.precision));
   if (want.steps > have.steps) compare(out, Field::steps, "steps", have.steps, want.steps);
   if (want.mode == Mode::inference) return out;
   compare_optimizers(out, have.optimizer, want.optimizer);
   compare(out, Field::accumulate, "accumulate", have.accumulate, want.accumulate);
   compare(out, Field::clip_grad_norm, "clip", have.clip_grad_norm, want.clip_grad_norm);
-  compare<std::string>(out, Field::zero_grad, "zero_grad", word_of(have.zero_grad), word_of(want.zero_grad));
-  compare<std::string>(out, Field::loss, "loss", word_of(have.loss), word_of(want.loss));
+  compare<std::string>(out, Field::zero_grad, "zero_grad", name_of(have.zero_grad), name_of(want.zero_grad));
+  compare<std::string>(out, Field::loss, "loss", name_of(have.loss), name_of(want.loss));
   return out;
 }
 
@@ -98,8 +90,8 @@ std::string recorded_setups(const Recording& recording) {
   std::string out;
   for (const Run& run : recording.runs) {
     const TrainingSetup& s = run.setup;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", word_of(s.mode), word_of(s.precision));
-    if (s.mode == Mode::training) out += fmt::format(" {}", word_of(s.optimizer.kind));
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name_of(s.mode), name_of(s.precision));
+    if (s.mode == Mode::training) out += fmt::format(" {}", name_of(s.optimizer.kind));
   }
   return out;
 }
@@ -108,22 +100,22 @@ std::string recorded_setups(const Recording& recording) {
 
 TrainingSetup read_setup(const json& j, const std::string& where) {
   TrainingSetup s;
-  const auto word = [&](const char* key, auto& into, auto choices) {
+  // The command line's other spellings ("train", "sgd-momentum", "fp8") stand for more than one member and are never
+  // written, so a word counts only if it is the name of what it stands for.
+  const auto word = [&](const char* key, auto& into, const auto& names, auto member) {
     const auto& text = j.at(key).get_ref<const std::string&>();
-    for (const auto value : choices)
-      if (text == word_of(value)) {
-        into = value;
-        return;
-      }
-    fail_input(fmt::format("the recording was made with {} '{}', which this memplan does not know", key, text), where,
-               "use a newer memplan");
+    const auto found = value_in(names, text);
+    if (!found || name_of(std::invoke(member, *found)) != text)
+      fail_input(fmt::format("the recording was made with {} '{}', which this memplan does not know", key, text), where,
+                 "use a newer memplan");
+    into = std::invoke(member, *found);
   };
-  word("mode", s.mode, all_modes);
-  word("precision", s.precision, all_precisions);
-  word("optimizer", s.optimizer.kind, all_optimizers);
-  word("impl", s.optimizer.impl, all_impls);
-  word("zero_grad", s.zero_grad, all_zero_grads);
-  word("loss", s.loss, all_losses);
+  word("mode", s.mode, mode_names, std::identity());
+  word("precision", s.precision, precision_names, &PrecisionChoice::precision);
+  word("optimizer", s.optimizer.kind, optimizer_names, &OptimizerChoice::kind);
+  word("impl", s.optimizer.impl, optimizer_impl_names, std::identity());
+  word("zero_grad", s.zero_grad, zero_grad_names, std::identity());
+  word("loss", s.loss, loss_names, std::identity());
   s.optimizer.momentum = j.at("momentum").get<double>();
   s.optimizer.weight_decay = j.at("weight_decay").get<double>();
   s.optimizer.nesterov = j.at("nesterov").get<bool>();
@@ -144,14 +136,14 @@ std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
     if (found.empty()) return i;
     if (i == 0 || found.size() < fewest.size()) fewest = std::move(found);
   }
-  std::string asked, remedy = fmt::format("mode=\"{}\"", word_of(setup.mode));
+  std::string asked, remedy = fmt::format("mode=\"{}\"", name_of(setup.mode));
   for (const Difference& d : fewest) asked += (asked.empty() ? "" : " ") + d.asked;
   // The dictionary is complete: what the nearest run has besides its defaults is said as well.
   TrainingSetup plain;
   plain.mode = setup.mode;
   for (const Difference& d : differences(plain, setup)) remedy += ", " + d.remedy;
   fail(ErrorKind::usage, fmt::format("the recording has no run with {}; it has {}", asked, recorded_setups(recording)),
-       fewest.empty() ? std::string() : fewest.front().asked.substr(0, fewest.front().asked.find(' ')),
+       fewest.empty() ? std::string() : fewest.front().where,
        fmt::format("record it: memplan.export(…, setups=[dict({})])", remedy));
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "estimators/base/error.h"
-#include "estimators/frontends/recording/names.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/frontends/recording/sizes.h"
 #include "estimators/setup/field.h"

@@ -57,13 +57,13 @@ class TorchEager final : public Runtime {
   std::unique_ptr<Allocator> allocator(const Schedule&, const TrainingSetup& setup,
                                        const Device& device) const override {
     return std::make_unique<EagerAllocator>(CachingAllocator(setup.allocator, profile_of(setup).allocator,
-                                                             DeviceMemory(device.total, outside(setup, device).bytes)));
+                                                             DeviceMemory(device.total, outside(setup, device))));
   }
 
-  Outside outside(const TrainingSetup&, const Device& device) const override {
-    return {device.context,
-            fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
-                        device.context_source.empty() ? std::string() : " (" + device.context_source + ")")};
+  Bytes outside(const TrainingSetup&, const Device& device) const override { return device.context; }
+  std::string outside_assumption(const TrainingSetup&, const Device& device) const override {
+    return fmt::format("CUDA context {}{}; it is outside PyTorch's counters", to_human(device.context),
+                       device.context_source.empty() ? std::string() : " (" + device.context_source + ")");
   }
 };
 
