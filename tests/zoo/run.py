@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""The zoo: models that nobody adjusts memplan for, against PyTorch's own counters (docs/zoo.md).
+
+    python tests/zoo/run.py [--binary PATH] [--half open|sealed] [--route pt2,onnx,recording] [--setup train,amp,infer] [--limit N] [--only PATTERN]
+    python tests/zoo/run.py --show NAME          one open model's runs
+
+Files come from the cache (MEMPLAN_ZOO_CACHE, default build/zoo; tests/zoo/collect.py fills it), truths from tests/zoo/truth. Of the
+open half --csv FILE writes a row per run. Of the sealed half totals are printed and nothing else.
+"""
+import argparse
+import csv
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import compare
+import naming
+import store
+
+
+def rows_of(program, half, routes, setups, only="", limit=10**9, jobs=1):
+    """A row for every run that has a truth and a file."""
+    infos, truths = store.infos(), store.truths()
+    work = []
+    for route in routes:
+        names = [n for n in store.names() if naming.half(n) == half and re.search(only, n) and "open" in infos.get(naming.key(n), {}).get(route, {})
+                 and os.path.exists(naming.path(n, route))]
+        for name in names[:limit]:
+            key = naming.key(name)
+            work += [(name, route, setup, infos[key], truths[key, setup]) for setup in setups if (key, setup) in truths]
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(lambda w: compare.row(program, *w), work))
+
+
+def table(rows, routes, setups):
+    print("| route | set-up | " + " | ".join(compare.HEAD) + " |\n|" + "---|" * (2 + len(compare.HEAD)))
+    for route in routes:
+        for setup in [*setups, None]:
+            chosen = [r for r in rows if r["route"] == route and setup in (None, r["setup"])]
+            if chosen:
+                print(f"| {route} | {setup or 'all'} | " + " | ".join(compare.cells(compare.totals(chosen))) + " |")
+
+
+def show(rows):
+    for r in rows:
+        print(f"\n{r['name']}  {r['route']}  {r['setup']}")
+        if not r["loads"]:
+            print(f"  refused ({r['code']}): {r['error']}")
+            continue
+        for step in ("first", "steady", "peak"):
+            print(f"  {step:7}" + "".join(f"  {c} {100 * r[f'{step}_{c}']:+.4f} %" for c in compare.COUNTERS if f"{step}_{c}" in r))
+        for c in compare.COUNTERS:
+            print(f"  {c:10} truth {r[f'truth_{c}']:>13,}  range {r[f'low_{c}']:>13,} … {r[f'high_{c}']:>13,}{'  OUTSIDE' if r[f'outside_{c}'] else ''}")
+        print(f"  claims {'exact' if r['claims'] else 'no exactness'}, {r['unmodelled']} unmodelled, verdict {r['verdict']}")
+
+
+def listed(rows):
+    """Open runs, the worst first."""
+    for r in sorted(rows, key=lambda r: -abs(r.get("steady_requested", 9))):
+        if not r["loads"]:
+            print(f"{r['name']} {r['route']} {r['setup']}: refused: {r['error'][:140]}")
+        elif r["steady_requested"] or any(r[f"outside_{c}"] for c in compare.COUNTERS):
+            outside = ",".join(c for c in compare.COUNTERS if r[f"outside_{c}"])
+            print(f"{r['name']} {r['route']} {r['setup']}: " + " ".join(f"{c} {100 * r[f'steady_{c}']:+.3f} %" for c in store.COUNTERS)
+                  + (" claims exact" if r["claims"] else "") + (f" outside: {outside}" if outside else ""))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--binary", default=os.path.join(naming.ROOT, "build", "release", "memplan"))
+    p.add_argument("--half", choices=["open", "sealed"], default="open")
+    p.add_argument("--route", default="pt2")
+    p.add_argument("--setup", default=",".join(naming.SETUPS))
+    p.add_argument("--only", default="", help="regular expression on names of the open half")
+    p.add_argument("--limit", type=int, default=10**9, help="at most so many models of each route")
+    p.add_argument("--jobs", type=int, default=1)
+    p.add_argument("--csv", help="a row per run (open half)")
+    p.add_argument("--show", metavar="NAME", help="everything about one open model")
+    a = p.parse_args()
+    routes, setups = a.route.split(","), a.setup.split(",")
+    if a.half == "sealed" and (a.only or a.csv or a.show or a.limit < 100):
+        p.error("of the sealed half there are totals over all models only")
+    if a.show:
+        routes = [r for r in naming.ROUTES if os.path.exists(naming.path(a.show, r))] if naming.half(a.show) == "open" else []
+    rows = rows_of(os.path.abspath(a.binary), a.half, routes, setups, f"^{re.escape(a.show)}$" if a.show else a.only, a.limit, a.jobs)
+    if not rows:
+        print("nothing to compare: no file and truth of such a name in this half")
+        return 1
+    if a.show:
+        show(rows)
+        return 0
+    if a.csv:
+        columns = list(dict.fromkeys(k for r in rows for k in r))
+        with open(a.csv, "w", newline="") as f:
+            out = csv.DictWriter(f, columns)
+            out.writeheader()
+            out.writerows(rows)
+    if a.half == "open":
+        listed(rows)
+    table(rows, routes, setups)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
