@@ -168,6 +168,14 @@ def aims(results):
     return ["| aim | bound | found | met |", "|---|---|---|---|", *lines]
 
 
+def zoo_section():
+    """The figures of unseen models (tests/zoo), which are made apart from this."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "zoo"))
+    import history
+
+    return history.section()
+
+
 def report(rows, results, failed, reasons, causes, missing, more):
     text = ["# How exact the figures are", "",
             "Written by `tests/accuracy/compare.py` from the recordings in `data/measured/emulated/`. Each recording is one process in",
@@ -181,7 +189,8 @@ def report(rows, results, failed, reasons, causes, missing, more):
             "comparison their requested peaks were off by 0 % in the median, 2.8 % at p95 and 8.2 % at most (allocated 0 %, 2.5 %, 8.1 %;",
             "reserved 0 %, 4.0 %, 7.7 %): ten of the twelve models were exact, swin_t and whisper-tiny were not. The rules that those two",
             "brought to light were added afterwards, so that the table of held-out models below is one after the fact for them.", "",
-            f"{len([r for r in rows if 'route' not in r])} recorded runs, {len(results)} comparisons (some runs from several files), {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", ""]
+            f"{len([r for r in rows if 'route' not in r])} recorded runs, {len(results)} comparisons (some runs from several files), {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", "",
+            *zoo_section()]
     for group in GROUPS:
         part = [(r, d) for r, d in results if r["group"] == group]
         if part:

@@ -21,7 +21,7 @@ class Worker:
     def __init__(self, python, library=None):
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
         if library:
-            environment.update(LD_PRELOAD=library, EMULATED_GPU=naming.GPU)
+            environment.update(LD_PRELOAD=library, EMULATED_GPU=naming.GPU, MEMPLAN_EMULATED_GPU=library)
         self.process = subprocess.Popen(["nice", "-n", "15", python, os.path.join(naming.HERE, "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=open(os.path.join(naming.CACHE, "worker.log"), "a"), text=True, env=environment)
 
@@ -33,53 +33,91 @@ class Worker:
         return json.loads(text)
 
 
+class Collection:
+    """Truths and exports of names, as far as they are not there already."""
+
+    def __init__(self, python, library, say=print):
+        self.python, self.library, self.say, self.workers = python, os.path.abspath(library), say, {}
+        os.makedirs(naming.CACHE, exist_ok=True)
+        self.truths, self.infos = store.truths(), store.infos()
+        self.known = {key: row["arguments"] for (key, _), row in self.truths.items()}
+
+    def worker(self, device):
+        if device not in self.workers:
+            self.workers[device] = Worker(self.python, self.library if device else None)
+        return self.workers[device]
+
+    def names(self):
+        found = self.worker(False).ask(kind="names")
+        store.write_names(found)
+        return found
+
+    def truth(self, name):
+        """Whether the model has one."""
+        key = naming.key(name)
+        info = self.infos.setdefault(key, {})
+        if key in self.known:
+            return True
+        if "truth" not in info:
+            found = self.worker(True).ask(kind="truth", name=name)
+            store.add_truth(self.truths, key, found)
+            if any((key, setup) in self.truths for setup in naming.SETUPS):
+                self.known[key] = found["arguments"]
+                store.write_truths(self.truths)
+                return True
+            info["truth"] = self.failure(name, "truth", found)
+            store.write_infos(self.infos)
+        return False
+
+    def export(self, name, route):
+        """Whether there is a file."""
+        key, path = naming.key(name), naming.path(name, route)
+        info = self.infos.setdefault(key, {})
+        if route in info and not ("open" in info[route] and not os.path.exists(path)):
+            return "open" in info[route]
+        started = time.monotonic()
+        answer = self.worker(route == "recording").ask(kind=route, name=name, arguments=self.known[key], path=path)
+        info[route] = answer if "open" in answer else self.failure(name, route, answer)
+        store.write_infos(self.infos)
+        if "open" in answer:
+            self.say(f"{name if naming.half(name) == 'open' else '(sealed)'}: {route} exported, {time.monotonic() - started:.0f} s", flush=True)
+        return "open" in answer
+
+    def failure(self, name, what, answer):
+        """What is kept of an error: of the sealed half, that there was one."""
+        if naming.half(name) == "sealed":
+            answer = dict(error="sealed")
+            self.say(f"(sealed): no {what}", flush=True)
+        else:
+            self.say(f"{name}: no {what}: {answer.get('error') or answer}"[:300], flush=True)
+        return dict(error=answer.get("error", "no set-up runs"))
+
+    def close(self):
+        for worker in self.workers.values():
+            worker.process.stdin.close()
+            worker.process.wait()
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--python", default=sys.executable, help="a Python with PyTorch, torchvision, timm, transformers and peft")
     p.add_argument("--library", required=True, help="the emulated GPU's library")
     p.add_argument("--half", choices=["open", "sealed"])
     p.add_argument("--route", default="pt2", help="routes to export, comma-separated")
-    p.add_argument("--only", default="", help="regular expression on names")
+    p.add_argument("--only", default="", help="regular expression on names of the open half")
     p.add_argument("--limit", type=int, default=10**9, help="at most so many models with a truth")
     a = p.parse_args()
-    os.makedirs(naming.CACHE, exist_ok=True)
-    workers = dict(truth=Worker(a.python, os.path.abspath(a.library)), export=Worker(a.python))
-    names = workers["export"].ask(kind="names")
-    store.write_names(names)
-    truths, infos, counts = store.truths(), store.infos(), dict(models=0, exported=0, failed=0)
-    for name in names:
-        if (a.half and naming.half(name) != a.half) or not re.search(a.only, name):
+    collection, models, files = Collection(a.python, a.library), 0, 0
+    for name in collection.names():
+        if (a.half and naming.half(name) != a.half) or (a.only and (naming.half(name) == "sealed" or not re.search(a.only, name))):
             continue
-        if counts["models"] >= a.limit:
+        if models >= a.limit:
             break
-        key, started = naming.key(name), time.monotonic()
-        info = infos.setdefault(key, {})
-        shown = name if naming.half(name) == "open" else "(sealed)"
-        if "truth" not in info:
-            found = workers["truth"].ask(kind="truth", name=name)
-            store.add_truth(truths, key, found)
-            info["truth"] = {k: v for k, v in found.items() if k != "setups"}
-            if naming.half(name) == "sealed" and "error" in found:
-                info["truth"] = dict(error="sealed")
-            store.write_truths(truths)
-            store.write_infos(infos)
-        if "error" in info["truth"]:
-            counts["failed"] += 1
-            print(f"{shown}: no truth" + (f": {info['truth']['error'][:150]}" if shown == name else ""), flush=True)
-            continue
-        counts["models"] += 1
-        for route in a.route.split(","):
-            if route in info and not ("open" in info[route] and not os.path.exists(naming.path(name, route))):
-                continue
-            answer = workers["export"].ask(kind=route, name=name, arguments=info["truth"]["arguments"], path=naming.path(name, route))
-            if naming.half(name) == "sealed" and "error" in answer:
-                answer = dict(error="sealed")
-            info[route] = answer
-            store.write_infos(infos)
-            counts["exported" if "open" in answer else "failed"] += 1
-            print(f"{shown}: {route} {'exported' if 'open' in answer else 'not exported'} {time.monotonic() - started:.0f} s"
-                  + (f": {answer['error'][:150]}" if "error" in answer and shown == name else ""), flush=True)
-    print(f"{counts['models']} models with a truth, {counts['exported']} exported now, {counts['failed']} failures")
+        if collection.truth(name):
+            models += 1
+            files += sum(collection.export(name, route) for route in a.route.split(",") if route)
+    collection.close()
+    print(f"{models} models with a truth, {files} files")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Names of the zoo: the split into an open and a sealed half, and where things lie. Needs no PyTorch."""
 import hashlib
 import os
+import re
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
@@ -43,13 +44,17 @@ def family(name):
 TURNS = {"timm": 1.0, "text": 1.0, "own": 1.2, "torchvision": 1.5, "other": 1.5, "peft": 3.0}
 
 
+# Large members of torchvision's families, whose small ones are there as well: at the end.
+LARGE = re.compile(r"torchvision/.*(convnext_(base|large)|_l_\d+|_h_14|(128|32|16|8)gf|vgg1[369]|efficientnet_b[4-7]|_v2_[ml]|swin\w*_b|wide_resnet|resnext101|152|densenet(161|201))")
+
+
 def ordered(names):
     """Names as collections take them: families in turn, halves in turn, chance within them, the same every time."""
     ranks, count = {}, {}
     for name in sorted(names, key=lambda n: digest("order " + n)):
         group = family(name), half(name)
-        count[group] = count.get(group, 0) + 1
-        ranks[name] = count[group] * TURNS[group[0]], group
+        count[group] = count.get(group, 0) + (not LARGE.match(name))
+        ranks[name] = bool(LARGE.match(name)), count[group] * TURNS[group[0]], group
     return sorted(names, key=ranks.get)
 
 

@@ -3,6 +3,7 @@
 
     python tests/zoo/run.py [--binary PATH] [--half open|sealed] [--route pt2,onnx,recording] [--setup train,amp,infer] [--limit N] [--only PATTERN]
     python tests/zoo/run.py --show NAME          one open model's runs
+    python tests/zoo/run.py --build build/release   the sample of the tests: 40 runs of the open half
 
 Files come from the cache (MEMPLAN_ZOO_CACHE, default build/zoo; tests/zoo/collect.py fills it), truths from tests/zoo/truth. Of the
 open half --csv FILE writes a row per run. Of the sealed half totals are printed and nothing else.
@@ -15,7 +16,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import compare
+import totals
 import naming
 import store
 
@@ -31,16 +32,16 @@ def rows_of(program, half, routes, setups, only="", limit=10**9, jobs=1):
             key = naming.key(name)
             work += [(name, route, setup, infos[key], truths[key, setup]) for setup in setups if (key, setup) in truths]
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda w: compare.row(program, *w), work))
+        return list(pool.map(lambda w: totals.row(program, *w), work))
 
 
 def table(rows, routes, setups):
-    print("| route | set-up | " + " | ".join(compare.HEAD) + " |\n|" + "---|" * (2 + len(compare.HEAD)))
+    print("| route | set-up | " + " | ".join(totals.HEAD) + " |\n|" + "---|" * (2 + len(totals.HEAD)))
     for route in routes:
         for setup in [*setups, None]:
             chosen = [r for r in rows if r["route"] == route and setup in (None, r["setup"])]
             if chosen:
-                print(f"| {route} | {setup or 'all'} | " + " | ".join(compare.cells(compare.totals(chosen))) + " |")
+                print(f"| {route} | {setup or 'all'} | " + " | ".join(totals.cells(totals.totals(chosen))) + " |")
 
 
 def show(rows):
@@ -50,8 +51,8 @@ def show(rows):
             print(f"  refused ({r['code']}): {r['error']}")
             continue
         for step in ("first", "steady", "peak"):
-            print(f"  {step:7}" + "".join(f"  {c} {100 * r[f'{step}_{c}']:+.4f} %" for c in compare.COUNTERS if f"{step}_{c}" in r))
-        for c in compare.COUNTERS:
+            print(f"  {step:7}" + "".join(f"  {c} {100 * r[f'{step}_{c}']:+.4f} %" for c in totals.COUNTERS if f"{step}_{c}" in r))
+        for c in totals.COUNTERS:
             print(f"  {c:10} truth {r[f'truth_{c}']:>13,}  range {r[f'low_{c}']:>13,} … {r[f'high_{c}']:>13,}{'  OUTSIDE' if r[f'outside_{c}'] else ''}")
         print(f"  claims {'exact' if r['claims'] else 'no exactness'}, {r['unmodelled']} unmodelled, verdict {r['verdict']}")
 
@@ -61,8 +62,8 @@ def listed(rows):
     for r in sorted(rows, key=lambda r: -abs(r.get("steady_requested", 9))):
         if not r["loads"]:
             print(f"{r['name']} {r['route']} {r['setup']}: refused: {r['error'][:140]}")
-        elif r["steady_requested"] or any(r[f"outside_{c}"] for c in compare.COUNTERS):
-            outside = ",".join(c for c in compare.COUNTERS if r[f"outside_{c}"])
+        elif r["steady_requested"] or any(r[f"outside_{c}"] for c in totals.COUNTERS):
+            outside = ",".join(c for c in totals.COUNTERS if r[f"outside_{c}"])
             print(f"{r['name']} {r['route']} {r['setup']}: " + " ".join(f"{c} {100 * r[f'steady_{c}']:+.3f} %" for c in store.COUNTERS)
                   + (" claims exact" if r["claims"] else "") + (f" outside: {outside}" if outside else ""))
 
@@ -78,7 +79,13 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--csv", help="a row per run (open half)")
     p.add_argument("--show", metavar="NAME", help="everything about one open model")
+    p.add_argument("--history", nargs=2, metavar=("DATE", "COMMIT"), help="keep the totals in history.csv and docs/accuracy.md")
+    p.add_argument("--build", help="a build folder, for the sample of the tests")
     a = p.parse_args()
+    if a.build:
+        import sample
+
+        return sample.run(os.path.abspath(a.build))
     routes, setups = a.route.split(","), a.setup.split(",")
     if a.half == "sealed" and (a.only or a.csv or a.show or a.limit < 100):
         p.error("of the sealed half there are totals over all models only")
@@ -91,6 +98,8 @@ def main():
     if a.show:
         show(rows)
         return 0
+    if a.history and (a.only or a.limit < 10**9):
+        p.error("the history holds whole halves")
     if a.csv:
         columns = list(dict.fromkeys(k for r in rows for k in r))
         with open(a.csv, "w", newline="") as f:
@@ -100,6 +109,11 @@ def main():
     if a.half == "open":
         listed(rows)
     table(rows, routes, setups)
+    if a.history:
+        import history
+
+        history.add(*a.history, a.half, rows, routes, setups)
+        history.write()
     return 0
 
 

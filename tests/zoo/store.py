@@ -11,7 +11,8 @@ import naming
 TRUTHS = os.path.join(naming.HERE, "truth", "torch-2.11.csv.gz")
 STEPS = ("first", "second", "steady")
 COUNTERS = ("requested", "allocated", "reserved")
-COLUMNS = ["key", "setup", *(f"{s}_{c}" for s in STEPS for c in COUNTERS)]
+# arguments: which of the model's arguments to try it took (catalogue.make).
+COLUMNS = ["key", "setup", "arguments", *(f"{s}_{c}" for s in STEPS for c in COUNTERS)]
 
 
 def _replace(path, data):
@@ -33,7 +34,7 @@ def add_truth(rows, key, found):
     for setup, run in found.get("setups", {}).items():
         if "steps" in run and len(run["steps"]) == 3:
             numbers = [n for step in run["steps"] for n in step]
-            rows[key, setup] = dict(zip(COLUMNS[2:], numbers))
+            rows[key, setup] = dict(zip(COLUMNS[2:], [found["arguments"], *numbers]))
 
 
 def write_truths(rows):

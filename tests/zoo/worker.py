@@ -1,7 +1,7 @@
 """A process that has imported PyTorch and copies itself for every job: python worker.py < jobs, one JSON line each, answers in the same way.
 
 Each copy has a time and a memory limit. What a model prints goes nowhere. Under LD_PRELOAD=…/libemulated_gpu.so it takes
-truths; without it, it exports. Jobs: {"kind": "names"}, {"kind": "truth" | "pt2" | "onnx", "name", …}.
+truths and records; without it, it exports. Jobs: {"kind": "names"}, {"kind": "truth" | "pt2" | "onnx" | "recording", "name", …}.
 """
 import contextlib
 import json
@@ -218,6 +218,12 @@ def onnx(name, arguments, path):
     return dict(open=is_open)
 
 
+def recording(name, arguments, path):
+    import record
+
+    return record.record(name, arguments, path)
+
+
 def main():
     import torch
     import torch._dynamo  # noqa: F401 (optimizers import it)
@@ -230,8 +236,6 @@ def main():
 
     if "EMULATED_GPU" in os.environ:
         import truth as program  # noqa: F401
-    else:
-        import torch.export._trace  # noqa: F401
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -240,7 +244,7 @@ def main():
             answer = catalogue.names()
         else:
             catalogue.prepare(job["name"])
-            answer = answer_of(lambda: globals()[kind](**job), 3 * SECONDS if kind == "onnx" else None)
+            answer = answer_of(lambda: globals()[kind](**job), 3 * SECONDS if kind in ("onnx", "recording") else None)
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -45,7 +45,7 @@ def ranges(report):
 
 def row(program, name, route, setup, info, truth):
     """A run as a dictionary: loads, the differences of each counter in the first and the steady step, the claim, the ranges."""
-    found = dict(name=name, route=route, setup=setup, parameters=info["truth"].get("parameters"), loads=0)
+    found = dict(name=name, route=route, setup=setup, loads=0)
     peaks = {c: max(truth[f"{s}_{c}"] for s in store.STEPS) for c in store.COUNTERS}
     report = document(program, naming.path(name, route), setup, naming.batch(name) if info[route]["open"] else None)
     if "error" in report:
