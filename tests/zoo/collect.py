@@ -76,7 +76,9 @@ class Collection:
         if route in info and not ("open" in info[route] and not os.path.exists(path)):
             return "open" in info[route]
         started = time.monotonic()
-        answer = self.worker(route == "recording").ask(kind=route, name=name, arguments=self.known[key], path=path)
+        # A user records the set-ups that run.
+        more = dict(setups=[s for s in naming.SETUPS if (key, s) in self.truths]) if route == "recording" else {}
+        answer = self.worker(route == "recording").ask(kind=route, name=name, arguments=self.known[key], path=path, **more)
         info[route] = answer if "open" in answer else self.failure(name, route, answer)
         store.write_infos(self.infos)
         if "open" in answer:

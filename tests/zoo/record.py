@@ -42,7 +42,7 @@ def model_of(name):
     return catalogue.make(name, naming.batch(name))[0]
 
 
-def record(name, arguments, path):
+def record(name, arguments, path, setups):
     import catalogue
     import memplan
     from memplan import _record
@@ -71,6 +71,5 @@ def record(name, arguments, path):
     _, candidates = catalogue.make(name, naming.batch(name))
     args, kwargs = candidates[arguments]
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    setups = [{k: v for k, v in told.items()} for told, _ in naming.SETUPS.values()]
-    memplan.export(functools.partial(model_of, name), args, kwargs, path, batches=[naming.batch(name)], setups=setups, gpu=naming.GPU)
+    memplan.export(functools.partial(model_of, name), args, kwargs, path, batches=[naming.batch(name)], setups=[dict(naming.SETUPS[s][0]) for s in setups], gpu=naming.GPU)
     return dict(open=True)

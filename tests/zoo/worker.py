@@ -218,10 +218,10 @@ def onnx(name, arguments, path):
     return dict(open=is_open)
 
 
-def recording(name, arguments, path):
+def recording(name, arguments, path, setups):
     import record
 
-    return record.record(name, arguments, path)
+    return record.record(name, arguments, path, setups)
 
 
 def main():
