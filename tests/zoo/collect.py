@@ -22,7 +22,7 @@ class Worker:
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
         if library:
             environment.update(LD_PRELOAD=library, EMULATED_GPU=naming.GPU, MEMPLAN_EMULATED_GPU=library)
-        self.process = subprocess.Popen(["nice", "-n", "15", python, os.path.join(naming.HERE, "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(["nice", "-n", str(max(0, 15 - os.nice(0))), python, os.path.join(naming.HERE, "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=open(os.path.join(naming.CACHE, "worker.log"), "a"), text=True, env=environment)
 
     def ask(self, **job):

@@ -3,7 +3,7 @@
 
     python tests/zoo/run.py [--binary PATH] [--half open|sealed] [--route pt2,onnx,recording] [--setup train,amp,infer] [--limit N] [--only PATTERN]
     python tests/zoo/run.py --show NAME          one open model's runs
-    python tests/zoo/run.py --build build/release   the sample of the tests: 40 runs of the open half
+    python tests/zoo/run.py --build build/release   the sample of the tests: 42 runs of the open half
 
 Files come from the cache (MEMPLAN_ZOO_CACHE, default build/zoo; tests/zoo/collect.py fills it), truths from tests/zoo/truth. Of the
 open half --csv FILE writes a row per run. Of the sealed half totals are printed and nothing else.
