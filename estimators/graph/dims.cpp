@@ -293,7 +293,9 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   auto contradicts = [&](Field field, std::int64_t size) {
     fail(ErrorKind::usage,
          fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)),
-         setting(field), "export the model with a dynamic dimension, or leave the flag out");
+         setting(field),
+         model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
+                        : "export the model with a dynamic dimension, or leave the flag out");
   };
   if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, *setup.batch);
   if (setup.sequence && !sequence_used) {

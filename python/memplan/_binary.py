@@ -10,7 +10,7 @@ import sysconfig
 from typing import Any, List, Mapping, Optional, Sequence
 
 from ._errors import Error, InputError, UsageError
-from ._words import KEYWORDS
+from ._words import KEYWORDS, in_python
 
 NAME = "memplan.exe" if os.name == "nt" else "memplan"
 
@@ -67,7 +67,7 @@ def call_json(words: Sequence[str], folder: Optional[str], timeout: Optional[flo
     if "error" in answer:
         e = answer["error"]
         kind = {2: UsageError, 3: InputError}.get(e["code"], Error)
-        texts = [e["message"], e["where"], e["hint"]]
+        texts = [in_python(e[key]) for key in ("message", "where", "hint")]
         for file, name in names.items():
             texts = [text.replace(file, name) for text in texts]
         raise kind(*texts, e["code"])

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Dict, List
@@ -67,3 +68,22 @@ def keywords(flags: str) -> Dict[str, Any]:
         else:
             out[key] = parsed
     return out
+
+
+def in_python(text: str) -> str:
+    """A message with keywords for flags: "did you mean --batch?" asks for batch=, and an example command is its keywords."""
+    head, colon, command = text.partition(": memplan ")
+    head = re.sub(r"'--([a-z][a-z0-9-]*)(?:=[^']*)?' is not a flag of memplan \w+", lambda m: f"there is no keyword '{_keyword(m[1])}'", head)
+    head = re.sub(r"--([a-z][a-z0-9-]*)(=[^\s,;)]+)?", lambda m: f"{_keyword(m[1])}{m[2] or '='}", head)
+    if not colon:
+        return head
+    example = command.partition(" --")
+    try:
+        said = ", ".join(f"{name}={value!r}" for name, value in keywords("--" + example[2]).items()) if example[1] else ""
+    except ValueError:  # not a command alone
+        said = ""
+    return f"{head}: {said or 'memplan ' + command}"
+
+
+def _keyword(flag: str) -> str:
+    return flag.replace("-", "_")

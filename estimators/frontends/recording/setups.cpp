@@ -129,7 +129,9 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
 std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
   if (const std::string what = beyond_recording(setup); !what.empty())
     fail(ErrorKind::usage, fmt::format("a recording does not tell what {} would change", what), what,
-         "change the module or the program itself and record it again with memplan.record");
+         "ask it of a graph of the module, memplan.export(module, args, kwargs, \"model.pt2\"), or change the module "
+         "itself "
+         "and record it again with memplan.record");
   std::vector<Difference> fewest;
   for (std::size_t i = 0; i < recording.runs.size(); ++i) {
     std::vector<Difference> found = differences(recording.runs[i].setup, setup);
