@@ -156,7 +156,6 @@ std::optional<int> run_script(const Options& options, Observation& o) {
   o.device_given = options.gpu.has_value();
   o.context = o.choice.device.context;
   o.margin = margin_on(options, o.choice.device);
-  o.empty_sizes = w.empty_sizes;
   int interrupted = 0;
   const TemporaryFolder folder;
   write_observer(folder.path() + "/python");

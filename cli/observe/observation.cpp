@@ -152,11 +152,10 @@ void judge_observation(Observation& o) {
     }
     o.verdict = worse(r.verdict, o.verdict);
   }
-  if (!o.empty_sizes) return;
-  note(
-      "results whose size depends on values were empty (--sizes empty), so the figures are a lower bound wherever "
-      "there "
-      "were any");
+  const bool empty = std::any_of(o.unknown.begin(), o.unknown.end(),
+                                 [](const auto& u) { return u.first.starts_with("size that depends on values"); });
+  if (!empty) return;
+  note("results whose size depends on values were empty, so the figures are a lower bound");
   if (o.verdict == Verdict::fits || o.verdict == Verdict::tight) o.verdict = Verdict::unknown;
 }
 

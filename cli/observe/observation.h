@@ -64,7 +64,6 @@ struct Observation {
   std::vector<std::string> command;
   DeviceChoice choice;
   bool device_given = false, limited = true;
-  bool empty_sizes = false;         ///< results whose size depends on values were empty
   std::optional<Bytes> ran_out;     ///< process of a first run that ran out of memory; the figures are of a second one
   std::vector<std::string> advice;  ///< what to change, where it does not fit
   Bytes context, margin;

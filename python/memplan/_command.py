@@ -66,6 +66,11 @@ def run(command: str, words: List[str]) -> int:
     except Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(f"error: PyTorch is not installed in this Python ({sys.executable}). Use the Python that the model runs in: pip install memplan there", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         return 130
 

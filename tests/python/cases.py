@@ -212,8 +212,10 @@ def test_suggest():
 
 
 def test_check():
+    for name in ("mlp.onnx", "gpt2.onnx"):
+        shutil.copy(file(name), name)
     with open("memplan.toml", "w") as f:
-        f.write(f"[[target]]\nname = 'small'\nmodel = '{file('mlp.onnx')}'\ngpu = 'l4'\n[[target]]\nname = 'large'\nmodel = '{file('gpt2.onnx')}'\ngpu = 'l4'\nbatch = 512\n")
+        f.write("[[target]]\nname = 'small'\nmodel = 'mlp.onnx'\ngpu = 'l4'\n[[target]]\nname = 'large'\nmodel = 'gpt2.onnx'\ngpu = 'l4'\nbatch = 512\n")
     found = memplan.check()
     assert [(t.name, t.status) for t in found.targets] == [("small", "passed"), ("large", "failed")] and not found.passed and found.exit_code == 1
     assert found.targets[1].messages and memplan.check(["small"], config="memplan.toml").passed
