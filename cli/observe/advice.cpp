@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "cli/observe/observation.h"
 #include "cli/report/style.h"
@@ -14,12 +16,22 @@ Bytes kind_of(const Observed& r, const char* kind) {
   return it == r.by_kind.end() ? Bytes(0) : it->second;
 }
 
-/// The line whose tensors of the step take most.
-const BlockRow* largest_of_step(const Observed& r) {
-  const BlockRow* found = nullptr;
+struct Line {
+  std::string where;
+  Bytes bytes;
+};
+
+/// The line whose tensors of the step take most, those of its backward pass included.
+Line largest_of_step(const Observed& r) {
+  std::map<std::string, Bytes> lines;
   for (const BlockRow& b : r.blocks)
-    if (b.kind == "step" && !b.place.code.empty() && (!found || b.bytes > found->bytes)) found = &b;
-  return found;
+    if (b.kind == "step" && !b.place.code.empty())
+      lines[b.place.code.substr(0, b.place.code.find(" in ")) + (b.place.text.empty() ? "" : ": " + b.place.text)] +=
+          b.bytes;
+  Line most;
+  for (const auto& [where, bytes] : lines)
+    if (bytes > most.bytes) most = {where, bytes};
+  return most;
 }
 
 }  // namespace
@@ -40,10 +52,8 @@ std::vector<std::string> advice_of(const Observation& o) {
       out.push_back(
           "nothing at the peak is under torch.utils.checkpoint: activation checkpointing "
           "(model.gradient_checkpointing_enable() of Hugging Face) keeps the blocks' inputs alone");
-    if (const BlockRow* b = largest_of_step(r); b && matters(b->bytes, 10))
-      out.push_back(fmt::format("{} of them come of one line: {}", to_human(b->bytes),
-                                clean(b->place.code.substr(0, b->place.code.find(" in ")) +
-                                      (b->place.text.empty() ? "" : ": " + b->place.text))));
+    if (const Line most = largest_of_step(r); matters(most.bytes, 10))
+      out.push_back(fmt::format("{} of them come of one line: {}", to_human(most.bytes), clean(most.where)));
   }
   if (matters(optimizer, 15))
     out.push_back(
