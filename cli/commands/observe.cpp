@@ -22,6 +22,7 @@
 namespace memplan::embedded {
 std::string_view observer_sitecustomize_py();
 std::string_view observer_memplan_observer___init___py();
+std::string_view observer_memplan_observer_autograd_py();
 std::string_view observer_memplan_observer_frames_py();
 std::string_view observer_memplan_observer_groups_py();
 std::string_view observer_memplan_observer_history_py();
@@ -61,6 +62,7 @@ void write_observer(const fs::path& folder) {
   write_file(folder / "sitecustomize.py", e::observer_sitecustomize_py());
   const fs::path package = folder / "memplan_observer";
   write_file(package / "__init__.py", e::observer_memplan_observer___init___py());
+  write_file(package / "autograd.py", e::observer_memplan_observer_autograd_py());
   write_file(package / "frames.py", e::observer_memplan_observer_frames_py());
   write_file(package / "groups.py", e::observer_memplan_observer_groups_py());
   write_file(package / "history.py", e::observer_memplan_observer_history_py());
@@ -101,6 +103,7 @@ Launch plan(const Options& options, const Observation& o, const std::string& fol
       {"PYTHONUNBUFFERED", "1"},
   };
   const std::int64_t per_node = w.devices ? w.devices : std::min<std::int64_t>(w.world, devices_of_a_node);
+  if (w.empty_sizes) shared["EMULATED_GPU_SIZES"] = "empty";
   if (w.world_given || w.devices) shared["EMULATED_GPU_COUNT"] = std::to_string(per_node);
   Launch run;
   run.ranks = w.ranks;
@@ -145,48 +148,64 @@ int exit_code_for(const Options& options, const Observation& o) {
   return gated && !options.gate.exit_zero ? 1 : 0;
 }
 
-}  // namespace
-
-int run_observe(const Options& options) {
+/// One run of the script, judged. An exit code where there is nothing to report.
+std::optional<int> run_script(const Options& options, Observation& o) {
   const ObserveOptions& w = options.observe;
-  Observation o;
   o.command = w.command;
   o.choice = device_of(options);
   o.device_given = options.gpu.has_value();
-  o.limited = !w.no_limit;
   o.context = o.choice.device.context;
   o.margin = margin_on(options, o.choice.device);
   int interrupted = 0;
-  {
-    const TemporaryFolder folder;
-    write_observer(folder.path() + "/python");
-    fs::create_directory(folder.path() + "/found");
-    const Launch run = plan(options, o, folder.path());
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
-    if (!interrupted) {
-      for (std::size_t i = 0; i < ended.size(); ++i) {
-        o.exit_codes.push_back(ended[i].code);
-        if (ended[i].code != 0 && i && ended.front().code == 0)
-          fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code,
-                     last_lines(run.processes[i].log, 20));
-      }
-      try {
-        read_processes(folder.path() + "/found", o);
-      } catch (const Failure&) {
-        // Its own traceback is on stderr and says more.
-        const auto code =
-            std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
-        if (code != o.exit_codes.end()) {
-          fmt::print(stderr, "memplan: the script ended with exit code {} before it used a GPU\n", *code);
-          return *code;
-        }
-        throw;
-      }
-    }
-  }
+  const TemporaryFolder folder;
+  write_observer(folder.path() + "/python");
+  fs::create_directory(folder.path() + "/found");
+  const Launch run = plan(options, o, folder.path());
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
   if (interrupted) return 128 + interrupted;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    o.exit_codes.push_back(ended[i].code);
+    if (ended[i].code != 0 && i && ended.front().code == 0)
+      fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code,
+                 last_lines(run.processes[i].log, 20));
+  }
+  try {
+    read_processes(folder.path() + "/found", o);
+  } catch (const Failure&) {
+    // Its own traceback is on stderr and says more.
+    const auto code = std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
+    if (code == o.exit_codes.end()) throw;
+    fmt::print(stderr, "error: the script ended with exit code {} before it used a GPU\n", *code);
+    return *code;
+  }
   judge_observation(o);
+  return std::nullopt;
+}
+
+/// A second run without a limit says what the first one, which ran out of memory, would have needed.
+std::optional<int> run_again(const Options& options, Observation& o) {
+  fmt::print(stderr, "memplan: memory ran out; the script starts again, without a limit\n");
+  Observation whole;
+  whole.limited = false;
+  if (const auto code = run_script(options, whole)) return code;
+  whole.ran_out = o.peak;
+  whole.out_of_memory = std::move(o.out_of_memory);
+  // Less than the card has, and yet it ran out there: of memory in one piece.
+  if (whole.verdict == Verdict::fits || whole.verdict == Verdict::tight) whole.verdict = Verdict::no_fit;
+  o = std::move(whole);
+  return std::nullopt;
+}
+
+}  // namespace
+
+int run_observe(const Options& options) {
+  Observation o;
+  o.limited = !options.observe.no_limit;
+  if (const auto code = run_script(options, o)) return *code;
+  if (options.observe.rerun && o.limited && o.verdict == Verdict::no_fit && !o.out_of_memory.empty())
+    if (const auto code = run_again(options, o)) return *code;
+  o.advice = advice_of(o);
   o.exit_code = exit_code_for(options, o);
   const bool text = options.format == Format::text;
   if (text)

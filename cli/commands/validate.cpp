@@ -110,9 +110,13 @@ void judge(Validation& v) {
 }
 
 Validation on_device(const Options& given) {
+  const Model model = take(load_model(given.argument, given.inputs));
+  if (model.recorded)
+    fail(ErrorKind::usage, "PyTorch itself made this recording, so there is nothing of it to run", given.argument,
+         "compare it with a run of yours: --measured snapshot.pickle");
   const Place place = place_of(given);
   const Options& options = place.options;
-  Tape tape = take(tape_of(take(load_model(options.argument, options.inputs)), options.setup));
+  Tape tape = take(tape_of(model, options.setup));
   Validation v;
   v.device = place.run.card;
   // The request needs the shape of the target, which depends on no device.

@@ -107,7 +107,9 @@ class Rules {
       ops += (ops.empty() ? "" : ", ") + text_of(u, "op"), count += u.at("count").get<std::int64_t>();
     if (ops.empty()) return;
     add("unknown-op", "MP104", true, wants("unknown"), high_ - peak_, {}, "", c_.fail_on_origin, c_.target->line,
-        fmt::format("{} ops are not modelled, only bounded by their inputs and outputs: {}", count, ops));
+        ops == "kernels of another card"
+            ? "recorded on another card, whose kernels and workspaces may differ: record it for this one"
+            : fmt::format("{} ops are not modelled, only bounded by their inputs and outputs: {}", count, ops));
   }
 
   void ceiling(const char* rule, const char* code, const Threshold& t, const char* name, bool fails) {

@@ -45,6 +45,8 @@ Observed observed_of(const json& process, const json& device) {
   r.rank = r.ranked ? process["rank"].get<std::int64_t>() : 0;
   r.world = process.value("world", std::int64_t{1});
   r.steps = process.value("steps", std::int64_t{0});
+  r.own_steps = process.value("own_steps", std::int64_t{0});
+  r.trains = process.value("trains", false);
   r.finished = process.value("complete", false);
   r.stopped = process.value("stopped", false);
   r.torch = process.value("torch", "");
@@ -59,12 +61,14 @@ Observed observed_of(const json& process, const json& device) {
     r.phase = peak->value("phase", "");
     r.peak_at = place_of((*peak)["at"]);
     r.history_complete = peak->value("complete", true);
+    r.checkpoints = peak->value("checkpoints", false);
+    r.untrained = bytes_at(*peak, "untrained_bytes");
     for (const auto& [kind, n] : (*peak)["by_kind"].items()) r.by_kind.emplace_back(kind, Bytes(n.get<std::int64_t>()));
     std::stable_sort(r.by_kind.begin(), r.by_kind.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     for (const json& b : (*peak)["blocks"])
       r.blocks.push_back({bytes_at(b, "bytes"), b.value("count", std::int64_t{0}), b.value("kind", ""),
-                          b.value("names", std::vector<std::string>()), place_of(b)});
+                          b.value("names", std::vector<std::string>()), b.value("owner", ""), place_of(b)});
   }
   return r;
 }
@@ -122,6 +126,9 @@ void judge_observation(Observation& o) {
     };
     return rank(a) >= rank(b) ? a : b;
   };
+  const auto note = [&o](std::string text) {
+    if (std::find(o.notes.begin(), o.notes.end(), text) == o.notes.end()) o.notes.push_back(std::move(text));
+  };
   o.verdict = Verdict::fits;
   const bool failed = std::any_of(o.exit_codes.begin(), o.exit_codes.end(), [](int code) { return code != 0; });
   for (Observed& r : o.ranks) {
@@ -135,8 +142,21 @@ void judge_observation(Observation& o) {
         r.verdict = failed ? Verdict::no_fit : worse(r.verdict, Verdict::tight);
     if (failed && o.out_of_memory.empty())
       r.verdict = worse(r.verdict, Verdict::unknown);  // nobody knows what would have come
+    // Optimizers make their state in the first step, so only the second one has all of it from its beginning.
+    if (r.trains && r.own_steps < 2 && r.verdict != Verdict::no_fit) {
+      r.verdict = Verdict::unknown;
+      note(
+          fmt::format("the run ended after {} of an optimizer. Its state exists from the end of the first step on, so "
+                      "the second step needs more: let it make 2 or more (--stop-after 2 ends it there)",
+                      r.own_steps == 0 ? "no step" : "one step"));
+    }
     o.verdict = worse(r.verdict, o.verdict);
   }
+  const bool empty = std::any_of(o.unknown.begin(), o.unknown.end(),
+                                 [](const auto& u) { return u.first.starts_with("size that depends on values"); });
+  if (!empty) return;
+  note("results whose size depends on values were empty, so the figures are a lower bound");
+  if (o.verdict == Verdict::fits || o.verdict == Verdict::tight) o.verdict = Verdict::unknown;
 }
 
 namespace {
@@ -174,6 +194,7 @@ nlohmann::ordered_json rank_json(const Observed& r) {
       row["names"] = nlohmann::ordered_json::array();
       for (const std::string& name : b.names) row["names"].push_back(clean(name));
     }
+    if (!b.owner.empty()) row["owner"] = clean(b.owner);
     add_place(row, b.place);
     peak["blocks"].push_back(std::move(row));
   }
@@ -197,6 +218,7 @@ nlohmann::ordered_json observation_json(const Observation& o) {
   j["torch"] = o.ranks.front().torch;
   j["verdict"] = name_of(o.verdict);
   j["peak_bytes"] = o.peak.count;
+  j["ran_out_at_bytes"] = o.ran_out ? nlohmann::ordered_json(o.ran_out->count) : nlohmann::ordered_json();
   j["ranks"] = nlohmann::ordered_json::array();
   for (const Observed& r : o.ranks) j["ranks"].push_back(rank_json(r));
   j["out_of_memory"] = nlohmann::ordered_json::array();
@@ -220,6 +242,7 @@ nlohmann::ordered_json observation_json(const Observation& o) {
   j["script_exit_codes"] = o.exit_codes;
   j["exception"] = o.exception.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean(o.exception));
   j["notes"] = o.notes;
+  j["advice"] = o.advice;
   j["exit_code"] = o.exit_code;
   return j;
 }

@@ -13,7 +13,7 @@
 
 namespace memplan::cli {
 
-inline constexpr const char* observation_schema_version = "1.0";
+inline constexpr const char* observation_schema_version = "1.1";
 
 /// Where in a script something happened; what is not known is empty.
 struct Place {
@@ -25,13 +25,18 @@ struct BlockRow {
   std::int64_t count = 0;
   std::string kind;  ///< parameters, gradients, buffers, optimizer, step (ends with the step), other
   std::vector<std::string> names;
+  std::string owner;  ///< of several modules with parameters: "LlamaForCausalLM #2, not trained"
   Place place;
 };
 
 /// One process on one device.
 struct Observed {
   std::int64_t rank = 0, world = 1, device = 0, pid = 0, steps = 0, retries = 0;
+  std::int64_t own_steps = 0;  ///< of the optimizer that made most
   bool ranked = false, finished = false, stopped = false;
+  bool trains = false;       ///< it has an optimizer, and a backward pass ran
+  bool checkpoints = false;  ///< torch.utils.checkpoint was seen at the peak
+  Bytes untrained;           ///< parameters of modules that no optimizer has any of
   Bytes requested, allocated, reserved;
   Bytes driver;   ///< largest sum of what the driver handed out: reserved, and what others took
   Bytes process;  ///< driver and the CUDA context: what nvidia-smi shows
@@ -59,6 +64,8 @@ struct Observation {
   std::vector<std::string> command;
   DeviceChoice choice;
   bool device_given = false, limited = true;
+  std::optional<Bytes> ran_out;     ///< process of a first run that ran out of memory; the figures are of a second one
+  std::vector<std::string> advice;  ///< what to change, where it does not fit
   Bytes context, margin;
   std::vector<Observed> ranks;
   std::vector<OutOfMemory> out_of_memory;
@@ -78,6 +85,9 @@ void read_processes(const std::string& folder, Observation& o);
 
 /// Verdicts of the ranks and of all; the exit codes must be there.
 void judge_observation(Observation& o);
+
+/// What could be changed about a run that does not fit, by what it was made of.
+std::vector<std::string> advice_of(const Observation& o);
 
 nlohmann::ordered_json observation_json(const Observation& o);
 

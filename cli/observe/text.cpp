@@ -18,9 +18,10 @@ Paint paint_of(Verdict v) {
 std::string where_of(const Place& p) {
   std::string where = p.code.empty() ? p.script : p.code;
   // The line as written tells more than the name of its function.
-  if (!p.text.empty())
-    where = where.substr(0, where.find(" in ")) + ": " + p.text;
-  else if (!p.op.empty())
+  if (!p.text.empty()) where = where.substr(0, where.find(" in ")) + ": " + p.text;
+  if (p.op.starts_with("backward"))
+    where = p.op + (where.empty() ? "" : " of " + where);
+  else if (p.text.empty() && !p.op.empty())
     where += (where.empty() ? "" : ", ") + p.op;
   return clean(where);
 }
@@ -32,6 +33,26 @@ const char* kind_text(const std::string& kind) {
   if (kind == "optimizer") return "optimizer: state and temporaries";
   if (kind == "step") return "activations and temporaries, freed later on";
   return "other that stays: workspaces, inputs, what names hold";
+}
+
+/// What it needs, where that is known, and else how far it came.
+std::string no_fit_headline(const Observation& o, const std::string& card, const Style& style) {
+  const std::string verdict = style.paint("does not fit", Paint::red);
+  if (!o.limited || o.out_of_memory.empty())
+    return fmt::format("{}: needs {}{}; {} on {}\n", style.paint("observed", Paint::bold), to_human(o.peak),
+                       o.ranks.size() > 1 ? " on the rank that needs most" : "", verdict, card);
+  const OutOfMemory& x = o.out_of_memory.front();
+  return fmt::format("{}: {} on {}: memory ran out at {}, with {} more wanted (--rerun says what all of it needs)\n",
+                     style.paint("observed", Paint::bold), verdict, card, to_human(o.peak), to_human(x.wanted));
+}
+
+/// Up to about `most` characters, whole sentences or at least whole words.
+std::string first_sentences(const std::string& text, std::size_t most) {
+  const std::string line = text.substr(0, text.find('\n'));
+  if (line.size() <= most) return line;
+  const std::size_t sentence = line.rfind(". ", most);
+  if (sentence != std::string::npos && sentence > most / 3) return line.substr(0, sentence + 1);
+  return line.substr(0, std::min(line.rfind(' ', most), most)) + " …";
 }
 
 std::string headline(const Observation& o, const Style& style) {
@@ -47,12 +68,13 @@ std::string headline(const Observation& o, const Style& style) {
           fmt::format("{} on {}, {} stay free", style.paint("tight", Paint::yellow), card, to_human(usable - o.peak));
       break;
     case Verdict::no_fit:
-      text = fmt::format("{} on {}", style.paint("does not fit", Paint::red), card);
+      return no_fit_headline(o, card, style);
+    case Verdict::unknown: {
+      const bool failed = std::any_of(o.exit_codes.begin(), o.exit_codes.end(), [](int code) { return code != 0; });
+      text = fmt::format("{} whether it fits on {}: {}", style.paint("unknown", Paint::cyan), card,
+                         failed ? "the script failed, these are the figures up to there" : "see the notes below");
       break;
-    case Verdict::unknown:
-      text = fmt::format("{} whether it fits on {}: the script failed, these are the figures up to there",
-                         style.paint("unknown", Paint::cyan), card);
-      break;
+    }
   }
   return fmt::format("{}: {} of GPU memory{}; {}\n", style.paint("observed", Paint::bold), to_human(o.peak),
                      o.ranks.size() > 1 ? " on the rank that needs most" : "", text);
@@ -73,6 +95,34 @@ std::string ranks_table(const Observation& o, const Style& style) {
   return table.print(style);
 }
 
+struct ShownRow {
+  Bytes bytes;
+  std::int64_t count = 0;
+  std::string kind, where;
+};
+
+/// Rows that would read alike are one; largest first.
+std::vector<ShownRow> shown_rows(const Observed& r) {
+  std::vector<ShownRow> rows;
+  for (const BlockRow& b : r.blocks) {
+    std::string where = where_of(b.place);
+    if (!b.names.empty())
+      where = fmt::format("{}{}{}", b.owner.empty() ? "" : clean(b.owner) + ": ", clean(b.names.front()),
+                          b.count > 1 ? fmt::format(" and {} more", b.count - 1) : "");
+    if (where.empty()) where = "(no Python frame: made by PyTorch itself)";
+    const auto same =
+        std::find_if(rows.begin(), rows.end(), [&](const ShownRow& x) { return x.kind == b.kind && x.where == where; });
+    if (same == rows.end()) {
+      rows.push_back({b.bytes, b.count, b.kind, where});
+    } else {
+      same->bytes += b.bytes;
+      same->count += b.count;
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ShownRow& a, const ShownRow& b) { return a.bytes > b.bytes; });
+  return rows;
+}
+
 std::string peak_text(const Observation& o, const Observed& r, std::size_t rows, const Style& style) {
   std::string out = fmt::format("\npeak{}: {} requested", o.ranks.size() > 1 ? fmt::format(" of rank {}", r.rank) : "",
                                 to_human(r.peak_requested));
@@ -87,13 +137,9 @@ std::string peak_text(const Observation& o, const Observed& r, std::size_t rows,
   table.head = {"BYTES", "COUNT", "KIND", "WHERE"};
   table.right = {true, true, false, false};
   table.flexible = {3};
-  for (const BlockRow& b : r.blocks) {
+  for (const ShownRow& b : shown_rows(r)) {
     if (rows && table.rows.size() >= rows) break;
-    std::string where = where_of(b.place);
-    if (!b.names.empty())
-      where = fmt::format("{}{}", clean(b.names.front()), b.count > 1 ? fmt::format(" and {} more", b.count - 1) : "");
-    if (where.empty()) where = "(no Python frame: made by PyTorch itself)";
-    table.rows.push_back({to_human(b.bytes), std::to_string(b.count), b.kind, where});
+    table.rows.push_back({to_human(b.bytes), std::to_string(b.count), b.kind, b.where});
   }
   return out + "\n" + table.print(style);
 }
@@ -106,7 +152,11 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
                           "driver handed out and {} of CUDA context.",
                           clean(fmt::format("{}", fmt::join(o.command, " "))), clean(o.ranks.front().torch),
                           o.choice.device.key, o.device_given ? "" : " (no --gpu was given)",
-                          o.limited ? "" : " without a limit", to_human(o.context)),
+                          o.ran_out ? fmt::format(", a second time without a limit, since the first run ran out at {}",
+                                                  to_human(*o.ran_out))
+                          : o.limited ? ""
+                                      : " without a limit",
+                          to_human(o.context)),
               style.width, 0) +
          "\n\n";
   out += ranks_table(o, style);
@@ -117,10 +167,8 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
                 style.width, 0) +
            "\n";
   if (!o.exception.empty())
-    out += wrap(fmt::format("the script ended with {}",
-                            clean(o.exception.substr(0, std::min<std::size_t>(400, o.exception.find('\n'))))),
-                style.width, 0) +
-           "\n";
+    out +=
+        wrap(fmt::format("the script ended with {}", clean(first_sentences(o.exception, 400))), style.width, 0) + "\n";
   const auto largest = std::max_element(o.ranks.begin(), o.ranks.end(),
                                         [](const Observed& a, const Observed& b) { return a.process < b.process; });
   out += peak_text(o, *largest, rows, style);
@@ -139,6 +187,10 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
     out += "\nnot known without a device, so not (or not fully) in the figures:\n";
     for (const auto& [what, count] : o.unknown)
       out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(what), style.width - 12, style));
+  }
+  if (!o.advice.empty()) {
+    out += "\nWhat to change:\n";
+    for (const std::string& line : o.advice) out += "  * " + wrap(line, style.width, 4, 4) + "\n";
   }
   for (const std::string& note : o.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;

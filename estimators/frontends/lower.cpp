@@ -96,6 +96,11 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
   return catching([&] {
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
+    // What memplan.export had to change: a code and its text.
+    constexpr std::string_view prefix = "memplan.note.";
+    for (const auto& [key, text] : model.metadata)
+      if (key.starts_with(prefix))
+        tape.notes.push_back({key.substr(prefix.size()), text, Evidence::assumed, About::program});
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
     if (model.recorded) {
       const auto batch = dims.sizes.find("batch");

@@ -21,8 +21,8 @@ namespace memplan::frontends {
 namespace {
 
 constexpr const char* advice =
-    "activations need the model's graph: torch.export.save(torch.export.export(model, args), \"model.pt2\"), or "
-    "torch.onnx.export(model, args, \"model.onnx\", dynamo=True)";
+    "activations need the model's graph: python -m memplan export writes it from a Hugging Face folder, a function of "
+    "yours, timm or torchvision, without weights (docs/export.md)";
 
 /// Tensors of one or several files.
 struct Inventory {

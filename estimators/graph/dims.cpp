@@ -199,21 +199,29 @@ std::vector<OpenDim> open_dims(const Graph& g) {
     if (named_batch && !names_batch(d.name)) d.batch = false;
     if (named_sequence && !names_sequence(d.name)) d.sequence = false;
     if (d.batch) d.sequence = false;
+    // An exporter that was told which is which knows best.
+    if (const auto told = g.metadata.find("memplan.role." + d.name); told != g.metadata.end()) {
+      d.batch = told->second == "batch";
+      d.sequence = told->second == "sequence";
+    }
   }
   return out;
 }
 
 namespace {
 
-/// The first batch of a recording; none where the file says none that can be one.
-std::optional<std::int64_t> recorded_batch(const Graph& g) {
-  const auto told = g.metadata.find("memplan.batch");
+/// The number that the file tells under a key; none where it tells none that can be a size.
+std::optional<std::int64_t> told_size(const Graph& g, const std::string& key) {
+  const auto told = g.metadata.find(key);
   if (told == g.metadata.end()) return std::nullopt;
-  std::int64_t batch = 0;
+  std::int64_t size = 0;
   const char* end = told->second.data() + told->second.size();
-  const auto [stop, error] = std::from_chars(told->second.data(), end, batch);
-  return error == std::errc() && stop == end && batch > 0 ? std::optional(batch) : std::nullopt;
+  const auto [stop, error] = std::from_chars(told->second.data(), end, size);
+  return error == std::errc() && stop == end && size > 0 ? std::optional(size) : std::nullopt;
 }
+
+/// The first batch of a recording.
+std::optional<std::int64_t> recorded_batch(const Graph& g) { return told_size(g, "memplan.batch"); }
 
 }  // namespace
 
@@ -242,6 +250,12 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
       out[d.name] = *setup.sequence;
+    } else if (const auto exported = told_size(g, "memplan.size." + d.name)) {
+      out[d.name] = *exported;
+      note(all.notes, {{},
+                       "open dimensions that nothing sets have the sizes of the arguments of memplan.export",
+                       Evidence::proven_by_file,
+                       About::shape});
     } else if (const auto recorded = d.batch ? recorded_batch(g) : std::nullopt) {
       out[d.name] = *recorded;
       all.notes.push_back(
@@ -279,7 +293,9 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   auto contradicts = [&](Field field, std::int64_t size) {
     fail(ErrorKind::usage,
          fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)),
-         setting(field), "export the model with a dynamic dimension, or leave the flag out");
+         setting(field),
+         model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
+                        : "export the model with a dynamic dimension, or leave the flag out");
   };
   if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, *setup.batch);
   if (setup.sequence && !sequence_used) {

@@ -1,55 +1,76 @@
-"""estimate() and assert_fits()."""
+"""estimate(), assert_fits() and the searches: suggest(), size(), sweep(), check()."""
 from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _binary, _export
 from ._errors import DoesNotFit
+from ._planner import Check, Size, Suggestion, Sweep
 from ._report import Report
 from ._source import Source
-from ._words import words
+from ._words import keywords, list_words, words
 
 if TYPE_CHECKING:
     import torch
 
 Model = Union[str, "os.PathLike[str]", "torch.nn.Module"]
+Shapes = Union[None, str, Any]
+# Which sizes the keywords choose needs open dimensions.
+OPEN = ("batch", "seq", "dim")
 
 
-def _source(model: Model, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]], dynamic_shapes: Any, flags: Dict[str, Any]) -> Source:
+def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, Any]], dynamic_shapes: Shapes, flags: Dict[str, Any]) -> Source:
+    to_words = list_words if command == "sweep" else words
     if isinstance(model, (str, os.PathLike)):
         if args or kwargs or dynamic_shapes is not None:
             raise TypeError("a file brings its own inputs: args, kwargs and dynamic_shapes go with a torch.nn.Module")
         path = os.fspath(model)
         # A path is never a flag.
-        return Source(["estimate", os.path.join(os.curdir, path) if path.startswith("-") else path, *words(flags)])
+        return Source([command, os.path.join(os.curdir, path) if path.startswith("-") else path, *to_words(flags, command)])
     if not _export.is_module(model):
         raise TypeError(f"a path or a torch.nn.Module is needed, not {type(model).__name__}")
     if not isinstance(args, (tuple, list)):
         args = (args,)
-    given = words(flags)  # before the export, which takes seconds
+    to_words(flags, command)  # before the export, which takes seconds
+    if dynamic_shapes is None and (command != "estimate" or any(flags.get(name) is not None for name in OPEN)):
+        dynamic_shapes = "auto"
+    traced = _export.trace(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    expressible = command != "sweep" or len(traced.checkpointed) == 1
+    if traced.checkpointed and expressible and model.training and flags.get("checkpoint") is None and flags.get("mode", "training") in ("training", "train"):
+        flags = {**flags, "checkpoint": traced.checkpointed}
+        traced.notes["MP021"] = f"the model checkpoints modules itself: estimated with checkpoint={traced.checkpointed}"
+    elif flags.get("checkpoint") is not None or not model.training or flags.get("mode") == "inference":
+        traced.notes.pop("MP021", None)
     scratch = tempfile.TemporaryDirectory(prefix="memplan-")
-    path = _export.export(model, tuple(args), kwargs, dynamic_shapes, scratch.name)
-    return Source(["estimate", os.path.basename(path), *given], scratch.name, scratch)
+    name = _export.file_name(model)
+    _export.save(traced, os.path.join(scratch.name, name))
+    return Source([command, name, *to_words(flags, command)], scratch.name, scratch, type(model).__name__)
+
+
+def _answer(source: Source, timeout: Optional[float]) -> Any:
+    return _binary.call_json(source.words, source.folder, timeout, {source.words[1]: source.name} if source.name else {})
 
 
 def estimate(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None, *, gpu: Optional[str] = None,
              dynamic_shapes: Any = None, timeout: Optional[float] = None, **setup: Any) -> Report:
     """Estimates one setup.
 
-    model: a path (.onnx, .pt2, …), or a torch.nn.Module, which is exported with torch.export on tensors without memory;
+    model: a path (.onnx, .pt2, .memplan …), or a torch.nn.Module, which is exported with torch.export on tensors without memory;
         args and kwargs are those of its forward pass, of which only shapes and dtypes count. Tensors may be on "meta".
+        With labels= among them a Hugging Face model computes its own loss.
     gpu: a card, a class of cards or a size, as --gpu. Without it there is no verdict.
-    dynamic_shapes: of torch.export.export; without it the sizes of `args` are those of the step.
+    dynamic_shapes: of torch.export.export, or "auto" to open batch and sequence, which is the default where batch=, seq= or dim= is given. The sizes of
+        `args` are those of the step unless these keywords choose others.
     timeout: seconds for the estimate, None for no limit.
     setup: flags of the command line with underscores: batch=8, precision="amp-bf16", optimizer="sgd", clip=True,
         checkpoint=["blocks"], dim={"seq": 1024}. docs/cli.md lists them.
 
     Raises UsageError for unknown keywords and values, InputError for models that cannot be read or exported.
     """
-    source = _source(model, args, kwargs, dynamic_shapes, {"gpu": gpu, **setup})
-    return Report(_binary.call_json(source.words, source.folder, timeout), source)
+    source = _source("estimate", model, args, kwargs, dynamic_shapes, {"gpu": gpu, **setup})
+    return Report(_answer(source, timeout), source)
 
 
 def assert_fits(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None, *, gpu: str,
@@ -61,7 +82,37 @@ def assert_fits(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[
         return report
     gib = 2.0**30
     text = f"{report.verdict} on {report.device}: {report.peak / gib:.2f} GiB needed, {(report.limit or 0) / gib:.2f} GiB usable; {report.why}"
-    helps = [c.flags for c in report.changes if c.verdict in ("fits", "tight")]
+    helps = [", ".join(f"{k}={v!r}" for k, v in keywords(c.flags).items()) for c in report.changes if c.verdict in ("fits", "tight")]
     if helps:
         text += f"; with {' or '.join(helps[:3])} it does"
     raise DoesNotFit(text, report)
+
+
+def suggest(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None, *, gpu: str,
+            dynamic_shapes: Any = None, timeout: Optional[float] = None, **setup: Any) -> Suggestion:
+    """Searches setups that fit, fastest first; arguments as of estimate(). `framework="hf"` chooses what `settings` is written for."""
+    if "framework" in setup:
+        setup["for"] = setup.pop("framework")
+    source = _source("suggest", model, args, kwargs, dynamic_shapes, {"gpu": gpu, **setup})
+    return Suggestion(_answer(source, timeout), source)
+
+
+def size(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None, *, gpu: Optional[str] = None,
+         dynamic_shapes: Any = None, timeout: Optional[float] = None, **setup: Any) -> Size:
+    """The largest batch, sequence and KV cache, the fewest GPUs and the smallest cards; arguments as of estimate()."""
+    source = _source("size", model, args, kwargs, dynamic_shapes, {"gpu": gpu, **setup})
+    return Size(_answer(source, timeout), source)
+
+
+def sweep(model: Model, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None, *,
+          dynamic_shapes: Any = None, timeout: Optional[float] = None, **setup: Any) -> Sweep:
+    """A table over lists of values: sweep("model.pt2", gpu=["l4", "a10"], batch=[1, 2, 4]); arguments as of estimate()."""
+    source = _source("sweep", model, args, kwargs, dynamic_shapes, setup)
+    return Sweep(_answer(source, timeout), source)
+
+
+def check(targets: Sequence[str] = (), *, config: Union[None, str, "os.PathLike[str]"] = None, timeout: Optional[float] = None, **flags: Any) -> Check:
+    """The gate: targets of memplan.toml (default: all) against their limits and the baseline. Raises nothing for a target that fails."""
+    settings: Mapping[str, Any] = {"config": config, **flags}
+    source = Source(["check", *targets, *words(settings, "check")])
+    return Check(_binary.call_json(source.words, None, timeout), source)

@@ -1,4 +1,4 @@
-"""export(): a module's eager program, recorded (docs/recording.md)."""
+"""record(): a module's eager program, recorded (docs/recording.md)."""
 from __future__ import annotations
 
 import json
@@ -53,7 +53,7 @@ class _Worker:
                 hollow.write(job, f)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the module cannot go to the process that records it: {error}",
-                             hint="pass a function of a module file that makes it (memplan.export(make_model, …)), or install cloudpickle", code=3) from error
+                             hint="pass a function of a module file that makes it (memplan.record(make_model, …)), or install cloudpickle", code=3) from error
         # The script itself is run again only for classes that it defines.
         with open(path, "rb") as f, open(path + ".main", "wb") as main:
             pickle.dump(_main_module() if b"__main__" in f.read() else None, main)
@@ -66,7 +66,7 @@ class _Worker:
         answer = self._answer()
         if "error" in answer:
             raise InputError(f"the module cannot be built again in the process that records it: {answer['error']}", answer.get("where", ""),
-                             "pass a function of a module file that makes it: memplan.export(make_model, …)", 3)
+                             "pass a function of a module file that makes it: memplan.record(make_model, …)", 3)
 
     def _answer(self) -> Any:
         import select
@@ -132,7 +132,7 @@ def _sizes(size: int, batches: Optional[Sequence[int]], axes: List[Any]) -> List
     return list(three) if size > 1 else [1, 2, 4, 7]
 
 
-def export(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
+def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
            batch: Union[int, None, Mapping[str, int]] = 0, batches: Optional[Sequence[int]] = None, setups: Optional[Sequence[Dict[str, Any]]] = None,
            gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600) -> str:
     """Records the eager program of a module and writes it to `path` (default: the class's name, with the ending .memplan). Returns the path.
@@ -148,7 +148,7 @@ def export(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     timeout: seconds for one run.
     """
     if os.environ.get("MEMPLAN_RECORDING_WORKER"):
-        raise Error("memplan.export() was called while a recording builds its module again", hint="put the script's work below if __name__ == '__main__':")
+        raise Error("memplan.record() was called while a recording builds its module again", hint="put the script's work below if __name__ == '__main__':")
     try:
         chosen = [program.complete(dict(s)) for s in (SETUPS if setups is None else setups)]
     except ValueError as error:

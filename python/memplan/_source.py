@@ -1,4 +1,4 @@
-"""What was estimated, kept so that another form of the same report can be asked for."""
+"""What was asked, kept so that another form of the same answer can be asked for."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -10,4 +10,5 @@ from typing import List, Optional
 class Source:
     words: List[str]  # of the command line
     folder: Optional[str] = None  # in which they hold; None: the working directory
-    scratch: Optional["TemporaryDirectory[str]"] = None  # holds an exported module for as long as the report lives
+    scratch: Optional["TemporaryDirectory[str]"] = None  # holds an exported module for as long as the answer lives
+    name: str = ""  # of the module that the file in `scratch` stands for

@@ -137,8 +137,58 @@ def test_live_out_of_memory():
     assert "this process has" in err, "NVML says what the process uses"
     (x,) = r["out_of_memory"]
     assert x["wanted_bytes"] == 300 << 20 and x["script"].endswith("oom.py:3")
+    assert r["peak_bytes"] < 2 << 30 and r["ran_out_at_bytes"] is None and r["advice"]
+    r, err = report("--gpu", "2GiB", "--rerun", *script("oom"), code=1)
+    assert r["ranks"][0]["requested_bytes"] == 8 * 300 << 20 and r["ran_out_at_bytes"] < 2 << 30 < r["peak_bytes"] and len(r["out_of_memory"]) == 1
     r, err = report("--gpu", "2GiB", "--no-limit", *script("oom"), code=1)
     assert r["verdict"] == "no-fit" and r["ranks"][0]["requested_bytes"] == 8 * 300 << 20 and "has" in err
+
+
+def test_live_out_of_memory_in_a_step():
+    """What was alive belongs to the step, though nothing was freed any more; PyTorch's words end with a sentence; the report says what to do."""
+    words = ["--gpu", "1300MiB", "--width", "200", *script("plain", "--layers", "2")]
+    code, out, _ = observe(*words)
+    assert code == 1 and "does not fit" in out and "more wanted (--rerun" in out and "What to change" in out and "gradient_checkpointing_enable" in out, out
+    assert re.search(r"the script ended with OutOfMemoryError: .*\.$", out, re.MULTILINE), out
+    r, _ = report(*words, code=1)
+    kinds = r["ranks"][0]["peak"]["by_kind"]
+    assert kinds["step"] > 10 * kinds.get("other", 0), kinds
+    code, out, _ = observe("--rerun", *words)
+    whole, _ = report("--no-limit", *words, code=1)
+    assert code == 1 and re.match(r"observed: needs 1\.\d+ GiB; does not fit on", out), out
+    again, _ = report("--rerun", *words, code=1)
+    assert again["peak_bytes"] == whole["peak_bytes"] > 1300 << 20
+
+
+def test_live_one_step_is_not_enough():
+    r, _ = report("--stop-after", "1", *script("plain", "--layers", "1"), code=1)
+    assert r["verdict"] == "unknown" and any("--stop-after 2" in n for n in r["notes"]), r["notes"]
+    r, _ = report("--stop-after", "2", *script("plain", "--layers", "1"))
+    assert r["verdict"] == "fits" and not r["notes"]
+
+
+def test_live_two_modules_of_one_class():
+    r, _ = report(*script("reference"))
+    owners = {b["owner"]: b["bytes"] for b in r["ranks"][0]["peak"]["blocks"] if b["kind"] == "parameters"}
+    # Two layers of 512x2048 with biases each.
+    assert owners == dict.fromkeys(("Net #1, trained", "Net #2, not trained"), 4 * (2 * 512 * 2048 + 2048 + 512)), owners
+
+
+def test_live_backward_rows():
+    """Node and forward line; the counters are those of the same script with nobody looking on."""
+    r, _ = report("--gpu", "a100-80gb", *script("plain"))
+    rows = [b for b in r["ranks"][0]["peak"]["blocks"] if b.get("op", "").startswith("backward: ")]
+    assert any("LogSoftmaxBackward" in b["op"] and "cross_entropy" in b["text"] for b in rows), rows
+    assert not any(b.get("op") == "backward pass" for b in r["ranks"][0]["peak"]["blocks"])
+    library = os.path.join(settings.build, "emulated_gpu", "libemulated_gpu.so")
+    alone = subprocess.run(script("plain")[1:], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": library, "EMULATED_GPU": "a100-80gb"})
+    assert own_counters(alone.stdout) == [counters(r["ranks"][0])], alone.stderr[-1000:]
+
+
+def test_live_no_backward_no_frames():
+    r, _ = report("--", settings.python, "-c", "import torch; x = torch.zeros(3).cuda()")
+    (block,) = r["ranks"][0]["peak"]["blocks"]
+    assert block["script"] == "<string>:1" and "backward" not in block.get("op", ""), block
 
 
 def test_live_ddp_world_of_8():
@@ -187,8 +237,10 @@ def test_live_sizes_that_depend_on_values():
     r, err = report(*script("masked"), code=1)
     assert "the size of this result depends on values on the device" in err, err
     assert r["verdict"] == "unknown"
-    got, _, err = observe(*script("masked"), env={"EMULATED_GPU_SIZES": "empty"})
-    assert got == 0 and "kept 0" in err
+    r, err = report("--sizes", "empty", *script("masked"), code=1)
+    assert "kept 0" in err and r["verdict"] == "unknown" and any("lower bound" in n for n in r["notes"]), r["notes"]
+    r, _ = report("--sizes", "empty", *script("plain", "--layers", "1", "--steps", "2"))
+    assert r["verdict"] == "fits" and not r["notes"]
 
 
 def test_live_every_size_that_depends_on_values():

@@ -168,7 +168,7 @@ def test_assert_fits():
 
 def test_failures_say_what_to_do():
     error = raised(memplan.UsageError, memplan.estimate, file("mlp.onnx"), gpuu="l4")
-    assert "gpu" in str(error) and error.code == 2 and isinstance(error, ValueError)
+    assert "did you mean gpu=?" in str(error) and "--" not in str(error) and error.code == 2 and isinstance(error, ValueError)
     assert raised(memplan.UsageError, memplan.estimate, file("mlp.onnx"), gpu="nothing").hint
     assert raised(memplan.InputError, memplan.estimate, "nowhere.onnx").code == 3
     assert raised(memplan.InputError, memplan.estimate, "--version").code == 3  # a path is never a flag
@@ -179,6 +179,55 @@ def test_failures_say_what_to_do():
     raised(TypeError, memplan.estimate, file("mlp.onnx"), format="json")
     raised(TypeError, memplan.estimate, file("mlp.onnx"), (1, 2))
     raised(TypeError, memplan.estimate, 42)
+
+
+def test_flags_and_keywords():
+    from memplan._words import in_python, keywords, words
+    given = dict(amp="bf16", clip=True, accumulate=4, checkpoint=["a.*", "b"], dim={"s0": 4, "s1": 8})
+    assert keywords(" ".join(words(given))) == given
+    assert in_python("give their sizes, for example: memplan m.pt2 --seq 512 --dim s3=64") == "give their sizes, for example: seq=512, dim={'s3': 64}"
+    assert in_python("memplan observe -- python train.py") == "memplan observe -- python train.py"
+
+
+def test_size():
+    found = memplan.size(file("gpt2.onnx"), gpu="24GB", seq=64)
+    fits = memplan.estimate(file("gpt2.onnx"), gpu="24GB", seq=64, batch=found.largest_batch.size)
+    assert fits.fits and fits.peak == found.largest_batch.peak and not found.largest_batch.at_least
+    assert not memplan.estimate(file("gpt2.onnx"), gpu="24GB", seq=64, batch=found.largest_batch.size + 1).verdict == "fits"
+    assert found.cards and all(c.peak <= c.usable for c in found.cards) and found.peak == found.to_dict()["peak_bytes"]
+
+
+def test_sweep():
+    found = memplan.sweep(file("mlp.onnx"), gpu=["l4", "a10"], batch=[1, 4])
+    assert [r.setup for r in found.rows] == [{"gpu": g, "batch": b} for g in ("l4", "a10") for b in ("1", "4")]
+    assert found.rows[1].peak == memplan.estimate(file("mlp.onnx"), gpu="l4", batch=4).peak and found.rows[1].error is None
+    assert "l4" in str(found)
+
+
+def test_suggest():
+    found = memplan.suggest(file("gpt2.onnx"), gpu="24GB", batch=64, seq=512, framework="hf")
+    assert found.present.verdict == "no-fit" and found.fitting and "TrainingArguments" in found.settings
+    best = found.fitting[0]
+    assert best.peak == memplan.estimate(file("gpt2.onnx"), **{**dict(gpu="24GB", batch=64, seq=512), **best.setup}).peak
+
+
+def test_check():
+    for name in ("mlp.onnx", "gpt2.onnx"):
+        shutil.copy(file(name), name)
+    with open("memplan.toml", "w") as f:
+        f.write("[[target]]\nname = 'small'\nmodel = 'mlp.onnx'\ngpu = 'l4'\n[[target]]\nname = 'large'\nmodel = 'gpt2.onnx'\ngpu = 'l4'\nbatch = 512\n")
+    found = memplan.check()
+    assert [(t.name, t.status) for t in found.targets] == [("small", "passed"), ("large", "failed")] and not found.passed and found.exit_code == 1
+    assert found.targets[1].messages and memplan.check(["small"], config="memplan.toml").passed
+    os.remove("memplan.toml")
+
+
+def test_sources_that_are_none():
+    for source, said in (("nowhere", "no such model"), ("x.py:f", "no such file"), (file("mlp.onnx"), "no source of a model")):
+        done = subprocess.run([sys.executable, "-m", "memplan", "export", source], capture_output=True, text=True)
+        assert done.returncode == 3 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    done = subprocess.run([sys.executable, "-m", "memplan", file("mlp.onnx"), "-q"], capture_output=True, text=True)
+    assert done.returncode == 0 and "MiB" in done.stdout  # everything else is the program
 
 
 def test_torch_is_not_imported():
@@ -265,7 +314,178 @@ def torch_test_not_exportable():
             return x if x.sum() > 0 else -x
 
     error = raised(memplan.InputError, memplan.estimate, Decides(), (torch.randn(3),), gpu="l4")
-    assert "Decides" in str(error) and error.hint
+    assert "Decides" in str(error) and error.hint.count("memplan observe") == 1 and "record" in error.hint
+    line = next(i for i, text in enumerate(open(__file__), 1) if "return x if x.sum() > 0 else -x" in text)
+    assert f"cases.py:{line}, in forward" in error.where and "\n" not in str(error), error.where
+
+
+def torch_test_nothing_of_torch_on_stderr():
+    code = """
+import torch, memplan
+class Decides(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+try:
+    memplan.export(Decides(), (torch.randn(3),), path="decides.pt2")
+except memplan.InputError as error:
+    print("said", error.code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": TORCH})
+    assert (done.stdout, done.stderr) == ("said 3\n", ""), done
+
+
+def torch_test_export():
+    """Batch and sequence are open, with the sizes of the arguments; labels go with them; no weight is in the file."""
+    import torch
+    from torch import nn
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(100, 32), nn.Linear(32, 5)
+
+        def forward(self, ids, labels):
+            return nn.functional.cross_entropy(self.head(self.embedding(ids)).flatten(0, 1), labels.flatten())
+
+    def arguments(batch, length):
+        return tuple(torch.zeros(batch, length, dtype=torch.long, device="meta") for _ in range(2))
+
+    for batch in (1, 4):  # PyTorch fixes dimensions of size 1
+        path = memplan.export(Tagger(), arguments(batch, 16), path="tagger.pt2")
+        sizes = [m.file_size for m in zipfile.ZipFile(path).infolist() if "/weights/weight" in m.filename]
+        assert sizes and not any(sizes)
+        shapes = lambda **kw: [i["shape"] for i in memplan.estimate(path, **kw).to_dict()["input"]["inputs"]]  # noqa: E731
+        assert shapes() == [[batch, 16]] * 2
+        assert shapes(batch=6) == [[6, 16]] * 2 and shapes(batch=6, seq=32) == [[6, 32]] * 2
+    assert memplan.estimate(path, batch=6, seq=32).peak == memplan.estimate(Tagger(), arguments(6, 32)).peak
+    assert memplan.estimate(Tagger(), arguments(4, 16), batch=6, seq=32).peak == memplan.estimate(path, batch=6, seq=32).peak
+    raised(memplan.UsageError, memplan.export, Tagger(), arguments(2, 16), path="tagger.onnx")
+    raised(TypeError, memplan.export, "tagger.pt2")
+
+
+def torch_test_sizes_of_the_arguments():
+    import torch
+    module, x = small()
+    report = memplan.estimate(module, (x,), gpu="l4", dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    assert report.to_dict()["input"]["inputs"][0]["shape"] == [16, 64] and not report.warnings
+    assert memplan.size(module, (x,), gpu="l4").largest_batch.size > 16  # a search opens the batch by itself
+
+
+def torch_test_own_checkpoints():
+    """Every way to call torch.utils.checkpoint; what covers whole modules is taken over."""
+    import torch
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down, self.inside = nn.Linear(64, 256), nn.Linear(256, 64), False
+
+        def inner(self, x):
+            return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False) if self.inside else self.inner(x)
+
+    class Model(nn.Module):
+        def __init__(self, how):
+            super().__init__()
+            self.blocks, self.how = nn.ModuleList(Block() for _ in range(3)), how
+            for block in self.blocks:
+                block.inside = how == "inside"
+
+        def forward(self, x):
+            for i, block in enumerate(self.blocks):
+                if self.how in ("plain", "inside"):
+                    x = block(x)
+                elif self.how == "pairs":
+                    x = checkpoint(lambda x: self.blocks[0](self.blocks[1](x)), x, use_reentrant=False)
+                else:
+                    x = checkpoint(block, x, use_reentrant=self.how == "reentrant")
+            return x
+
+    x = torch.randn(512, 64)
+    plain = memplan.estimate(Model("plain"), (x,), gpu="l4")
+    chosen = memplan.estimate(Model("plain"), (x,), gpu="l4", checkpoint=["blocks.*"])
+    assert chosen.counters.requested < plain.counters.requested and not plain.warnings
+    for how in ("non-reentrant", "reentrant", "inside"):
+        report = memplan.estimate(Model(how), (x,), gpu="l4")
+        assert [w.code for w in report.warnings] == ["MP021"] and "blocks.*" in report.warnings[0].message, how
+        assert report.counters == chosen.counters
+        assert memplan.estimate(Model(how), (x,), gpu="l4", mode="inference").warnings == []
+    report = memplan.estimate(Model("pairs"), (x,), gpu="l4")
+    assert [w.code for w in report.warnings] == ["MP021"] and "record()" in report.warnings[0].message
+
+
+def torch_test_cache_of_keys_and_values():
+    """A configuration with use_cache, whose model returns what torch.export does not know."""
+    import warnings
+
+    import torch
+    from torch import nn
+
+    class Config:
+        use_cache = True
+
+        def __init__(self):
+            self.use_cache = True
+
+    class Cache:
+        pass
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config, self.inner = Config(), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return {"logits": self.inner(x), **({"cache": Cache()} if self.config.use_cache else {})}
+
+    model = Model()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        memplan.export(model, (torch.randn(4, 8),), path="cached.pt2")
+    assert [w.category for w in caught] == [memplan.ExportWarning] and "MP020" in str(caught[0].message)
+    assert model.config.use_cache  # of the user's own module
+    assert [w.code for w in memplan.estimate("cached.pt2").warnings] == ["MP020"]
+
+
+def torch_test_command_line():
+    with open("factory.py", "w") as f:
+        f.write("import torch\ndef make():\n    return torch.nn.Linear(8, 8), (torch.zeros(4, 8),)\ndef bad():\n    raise OSError('gone')\ndef none():\n    return 3\n"
+                "if __name__ == '__main__':\n    raise SystemExit('run as a script')\n")
+    def run(*words):
+        done = subprocess.run([sys.executable, "-m", "memplan", "export", *words], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": TORCH, "HF_HOME": os.getcwd()})
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout + done.stderr
+    code, said = run("factory.py:make", "-o", "made.pt2")
+    assert code == 0 and "made.pt2" in said and memplan.estimate("made.pt2", batch=3).to_dict()["input"]["inputs"][0]["shape"] == [3, 8]
+    code, said = run("factory.py:bad")
+    assert code == 3 and "factory.py:5, in bad" in said and "gone" in said
+    assert run("factory.py:none")[0] == 3 and run("factory.py:missing")[0] == 2 and run("factory.py")[0] == 2
+    try:
+        import transformers
+    except ImportError:
+        return
+    with open("config.json", "w") as f:
+        json.dump(dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=1000, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=16, dtype="float32"), f)
+    code, said = run("config.json", "--batch", "2", "--seq", "32", "-o", "qwen.pt2", "--gradient-checkpointing")
+    assert code == 0 and "MP020" in said and "--checkpoint 'model.layers.*'" in said, said
+    report = memplan.estimate("qwen.pt2", batch=3)
+    assert [(i["name"], i["shape"]) for i in report.to_dict()["input"]["inputs"]] == [("input_ids", [3, 32]), ("labels", [3, 32])]
+    # Two layers of 64·(4·16 + 2·2·16) + 4·16·64 + 3·64·128 + 2·64 + 2·16 weights, the embedding, the head and the last norm.
+    assert report.parameters == 2 * (64 * (64 + 64) + 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2 * 16) + 2 * 1000 * 64 + 64
+    code, said = run("some/model-of-nobody")
+    assert code == 3 and "nothing is downloaded" in said
+    with open("config.json", "w") as f:
+        json.dump(dict(model_type="qwen3", architectures=["Qwen3ForCausalLLM"]), f)
+    code, said = run("config.json")
+    assert code == 3 and "Qwen3ForCausalLM" in said
+    with open("config.json", "w") as f:
+        json.dump(dict(model_type="of-nobody"), f)
+    assert run("config.json")[0] == 3
 
 
 def main():

@@ -66,7 +66,7 @@ def main():
                 _, args, kwargs = make(BATCH)
             path, started = os.path.join(folder, name + ".memplan"), time.monotonic()
             try:
-                memplan.export(models.maker(name), args, kwargs, path, setups=SETUPS)
+                memplan.record(models.maker(name), args, kwargs, path, setups=SETUPS)
             except memplan.Error as error:
                 failures.append(f"{name} is not recorded: {error}")
                 continue

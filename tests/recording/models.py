@@ -123,7 +123,7 @@ ALL = (gemma3, bloom, mamba2, gpt_bigcode, segformer, mnasnet, deit3, encoder, o
 
 
 def maker(name):
-    """A function that makes the module alone: what memplan.export takes beside a module."""
+    """A function that makes the module alone: what memplan.record takes beside a module."""
     import functools
 
     return functools.partial(_module, name)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--all | --only MODEL …]
 
-Records the modules of models.py with memplan.export and holds `memplan FILE` against what PyTorch counts on the emulated
+Records the modules of models.py with memplan.record and holds `memplan FILE` against what PyTorch counts on the emulated
 GPU (cases.py): three of them, every one with --all. Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
 torchvision or timm, nothing runs but the check that memplan says what is missing. The last line is "N passed, N failed".
 """
@@ -19,8 +19,8 @@ SAMPLE = ["own", "bloom", "gpt_bigcode"]
 
 
 def without_device(build):
-    """memplan.export says what it lacks and how to get it."""
-    script = "import memplan\ntry:\n    memplan.export(None)\nexcept memplan.Error as e:\n    print(e)"
+    """memplan.record says what it lacks and how to get it."""
+    script = "import memplan\ntry:\n    memplan.record(None)\nexcept memplan.Error as e:\n    print(e)"
     environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), MEMPLAN_PROGRAM=os.path.join(build, "memplan"), MEMPLAN_EMULATED_GPU="/nowhere/lib.so")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     if "MEMPLAN_EMULATED_GPU" in done.stdout:

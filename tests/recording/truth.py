@@ -1,5 +1,5 @@
 """PyTorch's own counters of the reference program (docs/reference-program.md): python truth.py < rows of [model, batch, setup]. Written apart from
-memplan.export, with a module that is initialised in earnest and nobody looking on. Runs under LD_PRELOAD=…/libemulated_gpu.so."""
+memplan.record, with a module that is initialised in earnest and nobody looking on. Runs under LD_PRELOAD=…/libemulated_gpu.so."""
 import contextlib
 import importlib
 import json

@@ -1,4 +1,4 @@
-// Recordings of memplan.export: a file written by hand, the sizes between recorded batches, and files that lie.
+// Recordings of memplan.record: a file written by hand, the sizes between recorded batches, and files that lie.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -166,7 +166,7 @@ TEST_CASE("a recording answers what was recorded and says how to record the rest
   const Error mode = error_of(good_file(), training);
   CHECK(mode.kind == ErrorKind::usage);
   CHECK(mode.what == "the recording has no run with " + setting(Field::mode, "training") + "; it has inference fp32");
-  CHECK(mode.hint.find("memplan.export") != std::string::npos);
+  CHECK(mode.hint.find("memplan.record") != std::string::npos);
   TrainingSetup amp = inference(4);
   amp.precision = Precision::amp_bf16;
   CHECK(error_of(good_file(), amp).what.find(setting(Field::precision, "amp-bf16")) != std::string::npos);

@@ -34,6 +34,11 @@ def _is_library(file):
     return _of_package(file) is not None or file.startswith((_python, "<")) or is_torch(file)
 
 
+def _is_command(file):
+    """Whether it is the program of `python -c`."""
+    return file == "<string>" and sys.argv[:1] == ["-c"]
+
+
 def _short(file):
     """Below site-packages: the package's own path. Otherwise the path from the working directory, where it lies in it."""
     package = _of_package(file)
@@ -56,14 +61,14 @@ def describe(frames):
             # What is of interest is how the program called it, not how it is made.
             last_torch = function if function not in ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "_use_grad", "profile_hook_step") else last_torch
             continue
-        if file.startswith("<") or (file.startswith(_python) and _of_package(file) is None):
+        if (file.startswith("<") and not _is_command(file)) or (file.startswith(_python) and _of_package(file) is None):
             continue
         if "code" not in found:
             found["code"] = f"{_short(file)}:{line} in {function}"
             found["text"] = linecache.getline(file, line).strip()[:160]
             if last_torch:
                 found["op"] = last_torch
-        if not _is_library(file):
+        if not _is_library(file) or _is_command(file):
             found["script"] = f"{_short(file)}:{line}"
             break
     if not found and last_torch:

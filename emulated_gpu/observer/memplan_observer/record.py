@@ -2,6 +2,7 @@
 import atexit
 import os
 import sys
+import time
 import weakref
 
 MOST_ENTRIES = 400_000  # of PyTorch's ring of events: some hundred steps
@@ -14,11 +15,13 @@ class State:
         self.pid = os.getpid()
         self.rank, self.world = None, None
         self.steps = 0
+        self.own_steps = weakref.WeakKeyDictionary()  # optimizer -> its steps
+        self.step_ended = 0  # when, in µs
         self.peaks = {}  # device -> {counter: bytes}, over resets of PyTorch's own
         self.retries = {}
         self.followers = {}
         self.names = {}
-        self.optimizers = weakref.WeakSet()
+        self.untrained, self.trains = 0, False  # trains: there is an optimizer
         self.out_of_memory = []
         self.exception = None
         self.started = False  # CUDA is in use
@@ -71,9 +74,10 @@ def _cuda_begins():
     import torch.optim.optimizer as optimizers
 
     optimizers.register_optimizer_step_post_hook(_step_ends)
-    from . import reads
+    from . import autograd, reads
 
     reads.install()
+    autograd.install(torch)
     atexit.register(_ends)
     import multiprocessing.util
 
@@ -115,8 +119,8 @@ def _take_counters():
     return grown
 
 
-def _look():
-    """Reads PyTorch's record; afterwards it begins anew, so that it stays short."""
+def _look(aborted=False):
+    """Reads PyTorch's record; afterwards it begins anew, so that it stays short. aborted: memory ran out in a step."""
     torch = state.torch
     if state.looking:
         return
@@ -129,9 +133,13 @@ def _look():
         for device in used:
             follower = state.followers.setdefault(device, history.Follower(device))
             highest = follower.highest
-            follower.look(snapshot, MOST_ENTRIES)
+            optimizers = names.live_optimizers(torch)
+            state.trains = state.trains or bool(optimizers)
+            # Of a script that trains nothing nobody knows what it would have freed.
+            follower.look(snapshot, MOST_ENTRIES, state.step_ended if aborted and optimizers else None)
             if follower.highest > highest:
-                state.names[device] = names.of_addresses(torch, state.optimizers)
+                state.names[device] = names.of_addresses(torch, optimizers)
+                state.untrained = names.untrained(torch)
         _record(torch)
     except Exception as e:  # a script that records history itself gets its way
         state.history_error = f"{type(e).__name__}: {e}"
@@ -141,11 +149,16 @@ def _look():
 
 def _step_ends(optimizer, *_):
     torch = state.torch
-    state.optimizers.add(optimizer)
+    from . import autograd
+
     state.steps += 1
+    state.own_steps[optimizer] = state.own_steps.get(optimizer, 0) + 1
+    if state.own_steps[optimizer] >= autograd.STEPS:
+        autograd.end(torch)
     if _take_counters():
         _look()
         write(complete=False)
+    state.step_ended = time.time_ns() // 1000
     dist = sys.modules.get("torch.distributed")
     if dist and dist.is_available() and dist.is_initialized() and state.steps <= 20:
         from . import groups
@@ -159,7 +172,7 @@ def _out_of_memory(device, wanted, total, free):
     from . import frames
 
     _take_counters()
-    _look()
+    _look(aborted=True)
     stats = state.torch.cuda.memory_stats(device)
     state.out_of_memory.append(dict(device=device, wanted_bytes=wanted, allocated_bytes=stats["allocated_bytes.all.current"],
                                     reserved_bytes=stats["reserved_bytes.all.current"], **frames.describe(frames.here())))
@@ -176,7 +189,7 @@ def _ends():
 
 
 def write(complete):
-    from . import history, hooks, reads
+    from . import autograd, history, hooks, reads
 
     torch, native = state.torch, _native()
     devices = []
@@ -189,11 +202,11 @@ def write(complete):
         if follower:
             names = state.names.get(device, {})
             row["peak"] = dict(requested_bytes=follower.highest, phase=history.phase_of(follower.at), complete=follower.complete,
-                               at=_described(follower.at), by_kind=follower.by_kind(names), blocks=follower.table(names))
+                               at=history.describe(follower.at), checkpoints=follower.checkpoints(), untrained_bytes=state.untrained, by_kind=follower.by_kind(names), blocks=follower.table(names))
         devices.append(row)
     hooks.write_json("process", dict(
         pid=os.getpid(), parent=os.getppid(), complete=complete, argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
-        steps=state.steps, devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
+        steps=state.steps, own_steps=max(state.own_steps.values(), default=0), trains=state.trains and (autograd.backwards() > 0 or bool(state.out_of_memory)), devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
         history_error=getattr(state, "history_error", None), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
 
 
@@ -206,12 +219,6 @@ def _unknown(native):
     while what := native.emulated_gpu_unknown_at(len(found), ctypes.byref(count)):
         found.append([what.decode(), count.value])
     return found
-
-
-def _described(place):
-    from . import frames
-
-    return frames.describe(place)
 
 
 def _rank():

@@ -27,7 +27,7 @@ class Reader {
   explicit Reader(std::string where) : where_(std::move(where)) {}
 
   [[noreturn]] void bad(const std::string& what) const {
-    fail_input("the recording is damaged: " + what, where_, "record the module again with memplan.export");
+    fail_input("the recording is damaged: " + what, where_, "record the module again with memplan.record");
   }
 
   void check(bool good, const char* what) const {
@@ -229,7 +229,7 @@ Recording convert(const json& root, const torch_export::Archive& archive, const 
   if (version != format_version)
     fail_input(
         fmt::format("the recording has version {} of its format; this memplan knows {}", version, format_version), path,
-        "use a newer memplan, or record the module again with this one's memplan.export");
+        "use a newer memplan, or record the module again with this one's memplan.record");
   out.torch = root.at("torch").get<std::string>();
   out.gpu = root.at("gpu").get<std::string>();
   out.evidence = root.at("evidence").get<std::string>();
@@ -270,13 +270,13 @@ Model read_recording(const torch_export::Archive& archive, const std::string& pa
     Model model;
     model.graphs.push_back(dims_graph(*recording));
     model.format = fmt::format("recording of {}, PyTorch {}", recording->module_class, recording->torch);
-    model.producer = "memplan.export";
+    model.producer = "memplan.record";
     model.path = path;
     model.recorded = std::move(recording);
     return model;
   } catch (const json::exception& e) {
     fail_input(fmt::format("the recording is damaged or of an unknown form: {}", e.what()), path,
-               "record the module again with memplan.export");
+               "record the module again with memplan.record");
   }
 }
 

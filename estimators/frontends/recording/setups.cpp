@@ -20,10 +20,10 @@ using nlohmann::json;
 struct Difference {
   std::string where;   ///< the field: setting(Field::precision)
   std::string asked;   ///< with its value: setting(Field::precision, "amp-bf16")
-  std::string remedy;  ///< as memplan.export says it: "precision=\"amp-bf16\""
+  std::string remedy;  ///< as memplan.record says it: "precision=\"amp-bf16\""
 };
 
-/// How a message says a field, and the words where only memplan.export has it (weight decay).
+/// How a message says a field, and the words where only memplan.record has it (weight decay).
 std::string said(Field field, std::string_view value = {}) { return setting(field, value); }
 std::string said(std::string_view words, std::string_view value = {}) {
   return value.empty() ? std::string(words) : fmt::format("{} {}", words, value);
@@ -129,7 +129,9 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
 std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
   if (const std::string what = beyond_recording(setup); !what.empty())
     fail(ErrorKind::usage, fmt::format("a recording does not tell what {} would change", what), what,
-         "change the module or the program itself and record it again with memplan.export");
+         "ask it of a graph of the module, memplan.export(module, args, kwargs, \"model.pt2\"), or change the module "
+         "itself "
+         "and record it again with memplan.record");
   std::vector<Difference> fewest;
   for (std::size_t i = 0; i < recording.runs.size(); ++i) {
     std::vector<Difference> found = differences(recording.runs[i].setup, setup);
@@ -144,7 +146,7 @@ std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
   for (const Difference& d : differences(plain, setup)) remedy += ", " + d.remedy;
   fail(ErrorKind::usage, fmt::format("the recording has no run with {}; it has {}", asked, recorded_setups(recording)),
        fewest.empty() ? std::string() : fewest.front().where,
-       fmt::format("record it: memplan.export(…, setups=[dict({})])", remedy));
+       fmt::format("record it: memplan.record(…, setups=[dict({})])", remedy));
 }
 
 }  // namespace memplan::recording

@@ -55,12 +55,12 @@ const Program& program_of(const Run& run, std::int64_t batch) {
     fail(ErrorKind::usage,
          fmt::format("the module does other things at other batches, so batch {} has to be recorded; recorded are {}",
                      batch, list_of(recorded)),
-         setting(Field::batch), fmt::format("record it: memplan.export(…, batches=[{}])", batch));
+         setting(Field::batch), fmt::format("record it: memplan.record(…, batches=[{}])", batch));
   if (only.batches.size() < 3)
     fail(ErrorKind::usage,
          fmt::format("batch {} was not recorded, and other sizes can only be told from three or more; recorded: {}",
                      batch, list_of(recorded)),
-         setting(Field::batch), fmt::format("record it: memplan.export(…, batches=[{}])", batch));
+         setting(Field::batch), fmt::format("record it: memplan.record(…, batches=[{}])", batch));
   return only;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t max_extra_bytes = 1 << 20;
+
 /// The union {"kind": {…}} with one key.
 std::pair<std::string, const json*> union_of(const json& j) {
   if (!j.is_object() || j.size() != 1) return {};
@@ -154,6 +156,31 @@ void forget_empty_members(const Archive& archive, const std::string& folder, Pro
       if (const auto* m = archive.find(folder + spec.stored); m && m->bytes == 0) spec.stored.clear();
 }
 
+/// What memplan.export wrote beside the program (docs/export.md): notes, which open dimensions are the batch and which
+/// the sequence, and the sizes of its arguments. Other exporters write none, and what is not as expected is left out.
+void read_extra(const Archive& archive, const std::string& root, Model& model) {
+  const auto* member = archive.find(root + "extra/memplan.json");
+  if (!member || member->bytes > max_extra_bytes) return;
+  std::string text = archive.read(*member, max_extra_bytes);
+  tame_json(text, 8, model.path);
+  const json extra = json::parse(text, nullptr, false);
+  if (!extra.is_object()) return;
+  const auto each = [&](const char* key, const auto& row) {
+    if (const auto found = extra.find(key); found != extra.end() && found->is_object())
+      for (const auto& [name, value] : found->items()) row(name, value);
+  };
+  each("notes", [&](const std::string& code, const json& value) {
+    if (value.is_string()) model.metadata["memplan.note." + code] = value.get<std::string>();
+  });
+  each("roles", [&](const std::string& name, const json& value) {
+    if (value.is_string()) model.graphs.front().metadata["memplan.role." + name] = value.get<std::string>();
+  });
+  each("sizes", [&](const std::string& name, const json& value) {
+    if (value.is_number_integer())
+      model.graphs.front().metadata["memplan.size." + name] = std::to_string(value.get<std::int64_t>());
+  });
+}
+
 }  // namespace
 
 Program parse_program(std::string text, std::string_view stored, const std::string& where) {
@@ -170,7 +197,7 @@ Program parse_program(std::string text, std::string_view stored, const std::stri
 
 Model read_archive(const Archive& archive, const std::string& path) {
   const Archive::Member* found = archive.find("serialized_exported_program.json");
-  std::string stored, weights;
+  std::string stored, weights, folder;
   if (!found) {
     std::string others;
     for (const auto& m : archive.members()) {
@@ -192,6 +219,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
                  "save each with torch.export.save and estimate one at a time");
     const std::size_t at = found->name.find("models/");
     const std::string root = found->name.substr(0, at), name = found->name.substr(at + 7, found->name.size() - at - 12);
+    folder = root;
     weights = root + "data/weights/";
     for (const char* suffix : {"_weights_config.json", "_model_param_config.json"})
       if (const auto* m = archive.find(weights + name + suffix); m && m->bytes <= max_json_bytes)
@@ -208,6 +236,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
   model.producer = "pytorch";
   model.path = path;
   model.exported = std::move(program);
+  read_extra(archive, folder, model);
   return model;
 }
 

@@ -1,0 +1,103 @@
+"""`python -m memplan export` and `record`."""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from typing import List
+
+from ._errors import Error
+
+ABOUT = {
+    "export": "Writes the graph of a model, without weights, as a .pt2 archive: every setup can be asked of it.",
+    "record": "Runs a model's own code on the emulated GPU and writes what it allocates as a .memplan file: exact for the setups that were recorded.",
+}
+SOURCES = """SOURCE is one of
+  train.py:make_model      a function that returns a module, (module, args) or (module, args, kwargs), or a module
+  path/to/folder           a folder or config.json of transformers, whose own code builds the model on the meta device
+  org/name                 a model whose config.json is in the Hugging Face cache; nothing is downloaded
+  timm:NAME, torchvision:NAME
+
+No weight is read or written."""
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog=f"python -m memplan {command}", description=ABOUT[command] + "\n\n" + SOURCES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("source", metavar="SOURCE")
+    p.add_argument("-o", "--output", metavar="FILE", help="default: the model's name")
+    p.add_argument("--batch", type=int, metavar="N", help="batch size of the inputs (default 2)")
+    p.add_argument("--seq", type=int, metavar="N", help="tokens of the inputs (default 512, or the model's longest)")
+    p.add_argument("--image", type=int, metavar="N", help="height and width of the images (default: the model's)")
+    p.add_argument("--input", action="append", default=[], metavar="NAME:DTYPE:SHAPE", help="an input, as in x:float32:4,3,224,224; may be repeated")
+    p.add_argument("--class", dest="model_class", metavar="NAME", help="class of transformers (default: the configuration's)")
+    from ._sources import TASKS
+
+    p.add_argument("--task", choices=list(TASKS), help="instead of a class")
+    p.add_argument("--no-labels", dest="labels", action="store_false", help="leave the model's own loss out")
+    p.add_argument("--dtype", metavar="D", help="dtype of the parameters")
+    p.add_argument("--eval", action="store_true", help="in evaluation mode (default: training mode)")
+    p.add_argument("--gradient-checkpointing", action="store_true", help="call the model's gradient_checkpointing_enable()")
+    p.add_argument("--trust-remote-code", action="store_true", help="run code that a model of transformers brings along")
+    if command == "export":
+        p.add_argument("--static", action="store_true", help="fix every size (default: batch and sequence stay open)")
+    else:
+        p.add_argument("--setup", action="append", metavar="KEY=VALUE,…", help="a setup to record, as in precision=amp-bf16,optimizer=sgd; may be repeated")
+        p.add_argument("--batches", metavar="N,N,N", help="batch sizes to record (default: three)")
+        p.add_argument("--gpu", default="h100-80gb", help="the card whose kernels PyTorch chooses (default h100-80gb)")
+    return p
+
+
+def _setups(texts: List[str]) -> List[dict]:  # type: ignore[type-arg]
+    out = []
+    for text in texts:
+        row = {}
+        for part in filter(None, text.split(",")):
+            key, _, value = part.partition("=")
+            row[key] = {"true": True, "false": False}.get(value.lower()) if value.lower() in ("true", "false") else int(value) if value.isdigit() else value
+        out.append(row)
+    return out
+
+
+def run(command: str, words: List[str]) -> int:
+    o = _parser(command).parse_args(words)
+    try:
+        return _run(command, o)
+    except Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(f"error: PyTorch is not installed in this Python ({sys.executable}). Use the Python that the model runs in: pip install memplan there", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(command: str, o: argparse.Namespace) -> int:
+    from . import _export, _record, _sources
+
+    made = _sources.make(o.source, _sources.Choice(o.batch, o.seq, o.image, o.model_class, o.task, o.labels, o.dtype, o.trust_remote_code, o.input))
+    if o.gradient_checkpointing:
+        enable = next((f for f in (getattr(made.module, n, None) for n in ("activation_checkpointing_enable", "gradient_checkpointing_enable", "set_grad_checkpointing")) if f), None)
+        if enable is None:
+            print(f"error: {type(made.module).__name__} has no gradient_checkpointing_enable()", file=sys.stderr)
+            return 2
+        enable()
+    if o.eval:
+        made.module.eval()
+    to = o.output or made.name + (".pt2" if command == "export" else ".memplan")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if command == "export":
+            _export.export(made.module, made.args, made.kwargs, to, dynamic_shapes=None if o.static else "auto")
+        else:
+            _record.record(made.module, made.args, made.kwargs, to, setups=_setups(o.setup) if o.setup else None,
+                           batches=[int(n) for n in o.batches.split(",")] if o.batches else None, gpu=o.gpu)
+    print(f"{to}  {os.path.getsize(to) / 1024:.0f} KiB  {'; '.join([type(made.module).__name__, *made.said] if not made.said else made.said)}")
+    for w in caught:
+        if issubclass(w.category, _export.ExportWarning):
+            print(f"note: {w.message}")
+    print(f"next: memplan {to} --gpu 24GB")
+    return 0
