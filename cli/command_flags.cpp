@@ -176,6 +176,8 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.top = g.count(0); }},
     Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_documents,
          [](const Given&, Options& o) { o.quiet = true; }},
+    Flag{"timeout", "", "SECONDS", "", "Output", "give up after so many seconds, with exit code 5", in_reports,
+         [](const Given& g, Options& o) { o.timeout = g.count(); }},
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)",
          in_reports, parse_color},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports, [](const Given&, Options& o) { o.ascii = true; }},

@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/report/report.h"
 #include "cli/spelling.h"
+#include "cli/timeout.h"
 
 namespace memplan::cli {
 namespace {
@@ -130,6 +131,7 @@ int main_of(const std::vector<std::string>& words) {
     options = parsed.command->id == in_sweep && !parsed.positionals.empty() && !parsed.has("help")
                   ? sweep_options(parsed)
                   : make_options(parsed);
+    if (options.timeout > 0) start_timeout(options.timeout, options.format == Format::json);
     return run(parsed, options, find_command(words.front()) == nullptr);
   });
   return result ? *result : report_failure(result.error(), options);

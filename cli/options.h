@@ -44,6 +44,7 @@ struct JobOptions {
 
 /// How the answer looks, and where it goes.
 struct OutputOptions {
+  std::int64_t timeout = 0;  ///< seconds after which memplan gives up; 0: never
   Format format = Format::text;
   std::string format_name = "text";
   std::vector<Export> exports;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/timeout.h"
 #include "estimators/base/error.h"
 
 namespace memplan::cli {
@@ -34,6 +35,7 @@ int write_all(int fd, std::string_view text) {
 }  // namespace
 
 void write_out(std::string_view text, const std::string& path) {
+  stop_timeout();
   if (path.empty() || path == "-") {
     std::fflush(stdout);
     const int error = write_all(STDOUT_FILENO, text);

@@ -33,4 +33,4 @@ add_custom_command(
   DEPENDS "${MEMPLAN_ONNX_PROTO_FILE}" VERBATIM)
 add_library(memplan_onnx STATIC "${_gen}/onnx-ml.pb.cc")
 target_include_directories(memplan_onnx SYSTEM PUBLIC "${CMAKE_BINARY_DIR}/onnx-proto")
-target_link_libraries(memplan_onnx PUBLIC protobuf::libprotobuf)
+target_link_libraries(memplan_onnx PUBLIC protobuf::libprotobuf-lite)

@@ -64,6 +64,10 @@ Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const D
 /// Replays the events through the runtime's allocator (PyTorch's CUDA caching allocator) with the device's capacity.
 Result<Timeline> replay(const Schedule& schedule, const TrainingSetup& setup, const Device& device);
 
+/// The same on a device that never refuses, which shows what the program needs whatever the device has.
+/// Failure(input) where that is more than 1 EiB, the end of what is counted.
+Result<Timeline> replay_unlimited(const Schedule& schedule, const TrainingSetup& setup, const Device& device);
+
 /// Peaks, parts, live tensors, range and assumptions.
 Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Timeline& timeline,
                            const TrainingSetup& setup, const Device& device);

@@ -20,14 +20,24 @@ struct Probe {
 
 class BatchSearch {
  public:
-  BatchSearch(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin)
-      : model_(model), setup_(setup), device_(device), margin_(margin) {}
+  /// `by_smallest_step`: a batch fits where there is a plan of checkpoints for it; what it costs is not asked.
+  BatchSearch(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, bool by_smallest_step)
+      : model_(model), setup_(setup), device_(device), margin_(margin), by_smallest_step_(by_smallest_step) {}
 
   /// What the peak may be for the verdict `fits`; only where the search looks first, the verdict decides.
-  double limit() const { return static_cast<double>((device_.total - margin_).count); }
+  double limit() const {
+    const Bytes whole = device_.total - margin_;
+    return static_cast<double>((by_smallest_step_ ? setup_.checkpoint_budget.value_or(whole) : whole).count);
+  }
 
   Probe probe(std::int64_t batch) {
     setup_.batch = batch;
+    if (by_smallest_step_) {
+      const Result<Tape> tape = tape_of(model_, setup_);
+      if (!tape) return {};
+      const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
+      return step ? Probe{step->fits, step->peak} : Probe{};
+    }
     const Result<Estimate> e = estimate_planned(model_, setup_, device_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
@@ -39,34 +49,15 @@ class BatchSearch {
   TrainingSetup setup_;
   const Device& device_;
   Bytes margin_;
+  bool by_smallest_step_;
 };
 
-}  // namespace
-
-std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
-                                          const MarginOf& margin, const Estimate& known) {
-  if (model.graphs.empty()) return std::nullopt;
-  const auto dims = open_dims(model.graphs.front());
-  const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
-  if (batch_dim == dims.end()) return std::nullopt;
-
-  TrainingSetup start = setup;
-  std::int64_t at = setup.batch.value_or(1);
-  if (model.recorded) {
-    const auto open = recording::open_batch(*model.recorded, setup);
-    if (!open) return std::nullopt;
-    at = setup.batch.value_or(*open);
-  }
-  if (const auto named = start.dims.find(batch_dim->name); named != start.dims.end()) {
-    at = named->second;
-    start.dims.erase(named);  // --dim comes before --batch, which the search sets
-  }
-  BatchSearch search(model, start, device, margin(device));
-  const Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
+/// `here`: what is known of batch `at`.
+LargestBatch search_batches(BatchSearch& search, std::int64_t at, const std::optional<Probe>& here) {
   std::int64_t fits = 0, too_large = upper_end + 1;
   Bytes fits_peak, smallest_peak;
   const auto look = [&](std::int64_t batch) {
-    const Probe p = batch == at ? here : search.probe(batch);
+    const Probe p = here && batch == at ? *here : search.probe(batch);
     if (p.fits && batch > fits) fits = batch, fits_peak = p.peak;
     if (!p.fits && batch < too_large) too_large = batch;
     if (batch == 1) smallest_peak = p.peak;
@@ -94,6 +85,47 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     if (p.peak.count > 0) x0 = x1, y0 = y1, x1 = next, y1 = static_cast<double>(p.peak.count);
   }
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, fits == upper_end};
+}
+
+/// Checkpoints are planned anew for every batch, so that the search asks for the smallest step of each, and plans only
+/// for its answer. None where that answer has not the verdict `fits` after all.
+std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
+                                                  Bytes margin) {
+  BatchSearch search(model, setup, device, margin, true);
+  LargestBatch found = search_batches(search, 0, {});
+  if (found.batch == 0) return LargestBatch{};
+  setup.batch = found.batch;
+  const Result<Estimate> e = estimate_planned(model, setup, device);
+  if (!e || judge(*e, device, margin).verdict != Verdict::fits) return std::nullopt;
+  found.peak = e->peak.process;
+  return found;
+}
+
+}  // namespace
+
+std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
+                                          const MarginOf& margin, const Estimate& known) {
+  if (model.graphs.empty()) return std::nullopt;
+  const auto dims = open_dims(model.graphs.front());
+  const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
+  if (batch_dim == dims.end()) return std::nullopt;
+
+  TrainingSetup start = setup;
+  std::int64_t at = setup.batch.value_or(1);
+  if (model.recorded) {
+    const auto open = recording::open_batch(*model.recorded, setup);
+    if (!open) return std::nullopt;
+    at = setup.batch.value_or(*open);
+  }
+  if (const auto named = start.dims.find(batch_dim->name); named != start.dims.end()) {
+    at = named->second;
+    start.dims.erase(named);  // --dim comes before --batch, which the search sets
+  }
+  if (start.checkpoint_optimal && start.mode == Mode::training)
+    if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
+  BatchSearch search(model, start, device, margin(device), false);
+  return search_batches(search, at,
+                        Probe{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process});
 }
 
 std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,

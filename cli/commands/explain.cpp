@@ -30,9 +30,7 @@ Study study(const Options& options) {
   s.tape = take(with_planned_checkpoints(
       take(tape_of(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, s.device));
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
-  Device unlimited = s.device;
-  unlimited.total = Bytes::gib(1LL << 30);  // what it needs, also where it does not fit
-  const Timeline timeline = take(replay(s.schedule, options.setup, unlimited));
+  const Timeline timeline = take(replay_unlimited(s.schedule, options.setup, s.device));
   s.estimate = take(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
   return s;
 }

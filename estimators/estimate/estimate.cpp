@@ -15,18 +15,12 @@ namespace memplan {
 
 namespace {
 
-/// A device that never refuses: the replay on it shows what the program needs.
-Device without_limit(Device device) {
-  device.total = Bytes::gib(1LL << 30);
-  return device;
-}
-
 /// `nccl`: what it takes on the card beside the context.
 Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device,
                            Bytes nccl) {
   Device left = device;  // as the allocator sees it
   left.context = device.context + nccl;
-  const Timeline unlimited = take(replay(schedule, setup, without_limit(left)));
+  const Timeline unlimited = take(replay_unlimited(schedule, setup, left));
   Estimate need = take(summarize(tape, schedule, unlimited, setup, device, nccl));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.

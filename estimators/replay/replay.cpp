@@ -34,4 +34,14 @@ Result<Timeline> replay(const Schedule& schedule, const TrainingSetup& setup, co
   return catching([&] { return replay(schedule, *runtime_of(setup).allocator(schedule, setup, device)); });
 }
 
+Result<Timeline> replay_unlimited(const Schedule& schedule, const TrainingSetup& setup, const Device& device) {
+  return catching([&] {
+    Device unlimited = device;
+    unlimited.total = Bytes::gib(1LL << 30);
+    Timeline timeline = replay(schedule, *runtime_of(setup).allocator(schedule, setup, unlimited));
+    if (timeline.out_of_memory_event) fail_input("the run needs more than 1 EiB", {}, "check the dimensions given");
+    return timeline;
+  });
+}
+
 }  // namespace memplan

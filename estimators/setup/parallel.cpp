@@ -11,6 +11,8 @@ namespace memplan {
 
 namespace {
 
+constexpr std::int64_t most_micro_batches = 65'536;
+
 struct Degree {
   Field field;
   const char* what;
@@ -35,6 +37,9 @@ void check_degrees(const ParallelSetup& p) {
            "write interleaved:2");
   if (p.micro_batches < 0)
     refuse("a step needs at least 1 micro-batch", setting(Field::micro_batches), "give at least 1");
+  if (p.micro_batches > most_micro_batches)
+    refuse(fmt::format("a step of a pipeline has at most {} micro-batches here", most_micro_batches),
+           setting(Field::micro_batches), "give fewer; from a few per rank on memory stays the same");
   if (p.bucket_cap_mib < 1)
     refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's 25");
 }

@@ -18,77 +18,11 @@
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/transforms.h"
 #include "planner/checkpointing/chain.h"
+#include "planner/checkpointing/step_profile.h"
 
 namespace memplan {
 
 namespace {
-
-/// What the last step of a run without checkpoints did, by the calls of the tape.
-struct StepProfile {
-  std::vector<std::int64_t> kept;  ///< per call: bytes made by it in the forward pass that wait for the backward pass
-  std::vector<std::int64_t> forward;   ///< per call: most that is alive while it runs forward
-  std::vector<std::int64_t> before;    ///< per call: what is alive where it begins
-  std::vector<std::int64_t> backward;  ///< per call: most that is alive while its nodes run backward
-  std::vector<std::int64_t> entry;     ///< per call: what is alive where its first node begins; 0 without nodes
-  std::set<std::pair<std::int32_t, std::int32_t>>
-      waiting;            ///< allocations (call, nth of that call) that wait for the backward pass
-  std::int64_t rest = 0;  ///< most that is alive in the other phases
-  std::int64_t loss = 0;  ///< most that is alive in the loss and its backward pass
-};
-
-StepProfile profile_of(const Tape& tape, const Schedule& s) {
-  const std::size_t n = tape.calls.size();
-  StepProfile p;
-  p.kept.assign(n, 0), p.forward.assign(n, 0), p.before.assign(n, 0), p.backward.assign(n, 0), p.entry.assign(n, 0);
-  const auto last_step = static_cast<std::int32_t>(s.step_begins.size());
-  std::vector<std::int32_t> order(s.allocations.size(), -1);
-  std::vector<std::int32_t> made(n, 0);
-  std::int64_t level = 0;
-  std::size_t op = 0;
-  std::int32_t unit = -1;
-  for (std::size_t i = 0; i < s.events.size(); ++i) {
-    const Event& e = s.events[i];
-    while (op + 1 < s.ops.size() && static_cast<std::size_t>(s.ops[op + 1].first_event) <= i) ++op;
-    const OpRecord& o = s.ops[op];
-    const bool here = o.step == last_step, in_model = here && o.call >= 0;
-    const auto at = static_cast<std::size_t>(o.call);
-    if (here && o.phase == Phase::forward && in_model) {
-      if (unit != o.call) p.before[at] = level, unit = o.call;
-    } else if (here && o.phase == Phase::backward) {
-      if (in_model && p.entry[at] == 0) p.entry[at] = level;
-    }
-    if (e.kind != Event::Kind::empty_cache) {
-      const auto id = static_cast<std::size_t>(e.allocation);
-      const std::int64_t size = s.allocations[id].size.count;
-      level += e.kind == Event::Kind::alloc ? size : -size;
-      if (e.kind == Event::Kind::alloc && in_model && o.phase == Phase::forward) {
-        order[id] = o.call;
-        const Allocation& a = s.allocations[id];
-        const std::int32_t nth = made[at]++;
-        // It waits where it is freed in the backward pass, or later.
-        const bool outlives = a.died < 0 || [&] {
-          const auto after = std::upper_bound(s.ops.begin(), s.ops.end(), a.died,
-                                              [](std::int32_t x, const OpRecord& r) { return x < r.first_event; });
-          return after == s.ops.begin() ? false : (after - 1)->phase != Phase::forward || (after - 1)->step != o.step;
-        }();
-        if (outlives) {
-          p.kept[at] += size;
-          p.waiting.insert({o.call, nth});
-        }
-      }
-    }
-    if (!here) continue;
-    if (o.phase == Phase::forward && in_model)
-      p.forward[at] = std::max(p.forward[at], level);
-    else if (o.phase == Phase::backward && in_model)
-      p.backward[at] = std::max(p.backward[at], level);
-    else if (o.phase == Phase::backward || o.phase == Phase::loss)
-      p.loss = std::max(p.loss, o.call < 0 && o.phase == Phase::loss ? level : p.loss);
-    else
-      p.rest = std::max(p.rest, level);
-  }
-  return p;
-}
 
 struct Stretch {
   CheckpointRegion region;
@@ -106,26 +40,47 @@ class CheckpointPlanner {
   }
 
   CheckpointPlan run() {
-    CheckpointPlan plan;
-    plan.budget = setup_.checkpoint_budget.value_or(device_.total - default_margin(device_));
-    seconds_ = take(call_seconds(tape_, setup_, device_));
+    CheckpointPlan plan = unplanned();
     plan.forward = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
     const Schedule plain = take(run_steps(tape_, setup_, device_));
     if (Bytes peak = peak_of(plain); peak <= plan.budget) {
       plan.peak = peak;
       return plan;
     }
-    build(profile_of(tape_, plain));
+    build(profile_of_step(tape_, plain));
     search(plan);
     return plan;
   }
 
+  SmallestStep smallest() {
+    CheckpointPlan plan = unplanned();
+    const Schedule plain = take(run_steps(tape_, setup_, device_));
+    SmallestStep step{false, peak_of(plain)};
+    step.fits = step.peak <= plan.budget;
+    build(profile_of_step(tape_, plain));
+    Best best;
+    look_at_floor(plan, best);
+    // What the allocator keeps apart differs by some percent between choices, not by more.
+    if (!step.fits && !best.found && best.smallest.count / 5 * 4 <= plan.budget.count) {
+      best = {};
+      find(plan, best);
+    }
+    step.fits = step.fits || best.found;
+    step.peak = std::min(step.peak, best.smallest);
+    return step;
+  }
+
  private:
-  /// What the budget bounds, on a device that never refuses.
+  CheckpointPlan unplanned() {
+    CheckpointPlan plan;
+    plan.budget = setup_.checkpoint_budget.value_or(device_.total - default_margin(device_));
+    seconds_ = take(call_seconds(tape_, setup_, device_));
+    return plan;
+  }
+
+  /// What the budget bounds.
   Bytes peak_of(const Schedule& schedule) const {
-    Device unlimited = device_;
-    unlimited.total = Bytes::gib(1LL << 30);
-    const Timeline t = take(replay(schedule, setup_, unlimited));
+    const Timeline t = take(replay_unlimited(schedule, setup_, device_));
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
     return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_);
@@ -254,20 +209,40 @@ class CheckpointPlanner {
     std::vector<CheckpointRegion> nested;  ///< instead of options, where no choice of them fits
   };
 
-  void search(CheckpointPlan& plan) {
-    Best best;
+  /// The chain by what is kept alone: what a stretch needs while it runs again is a bound that can hide choices.
+  ChainProblem kept_alone() const {
+    ChainProblem kept = problem_;
+    for (ChainUnit& u : kept.units) u.need = 0;
+    for (ChainOption& o : kept.options) o.need = 0;
+    return kept;
+  }
+
+  /// A choice for the real budget; the one that costs least of those that were replayed.
+  void find(CheckpointPlan& plan, Best& best) {
     plan.lower_bound = move_budget(problem_, plan.budget.count, plan, best);
-    // What a stretch needs while it runs again is a bound that can hide choices: look by what is kept alone as well.
     if (!best.found || best.peak.count < plan.budget.count / 100 * 97) {
-      ChainProblem kept = problem_;
-      for (ChainUnit& u : kept.units) u.need = 0;
-      for (ChainOption& o : kept.options) o.need = 0;
+      const ChainProblem kept = kept_alone();
       std::int64_t all = 0;
       for (const ChainUnit& u : kept.units) all += u.kept;
       const double bound = move_budget(kept, all / 2, plan, best);
       plan.lower_bound = std::min(plan.lower_bound, bound);
     }
     if (!best.found) nest(plan, best);
+  }
+
+  /// The choices that come out smallest as a rule, whatever they cost.
+  void look_at_floor(const CheckpointPlan& plan, Best& best) {
+    look(choose_stretches(problem_, least_budget(problem_)), plan, best);
+    const ChainProblem kept = kept_alone();
+    look(choose_stretches(kept, least_budget(kept)), plan, best);
+    const auto lists = nestable_lists();
+    if (!lists.empty()) look_nested(lists, 2, true, plan, best);
+  }
+
+  void search(CheckpointPlan& plan) {
+    Best best;
+    find(plan, best);
+    if (!best.found) look_at_floor(plan, best);
     if (!best.found)
       fail(ErrorKind::usage,
            fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
@@ -287,9 +262,8 @@ class CheckpointPlanner {
     for (std::int32_t o : best.options) plan.regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
   }
 
-  /// Below what one level of checkpoints reaches: Revolve over each list of blocks, with the most stored inputs of
-  /// blocks that stay under the budget. More of them never cost more, so that these are halved.
-  void nest(const CheckpointPlan& plan, Best& best) {
+  /// Lists of blocks that may be checkpointed one by one.
+  std::vector<std::vector<CheckpointRegion>> nestable_lists() const {
     std::set<std::pair<std::int32_t, std::int32_t>> possible;
     for (const CheckpointRegion& r : possible_regions(tape_)) possible.insert({r.first, r.last});
     auto lists = lists_of_blocks(tape_);
@@ -298,28 +272,47 @@ class CheckpointPlanner {
         return !possible.count({r.first, r.last});
       });
     });
+    return lists;
+  }
+
+  /// Replays Revolve over each list with so many stored inputs of blocks. False where that is above the budget.
+  bool look_nested(const std::vector<std::vector<CheckpointRegion>>& lists, std::int64_t states, bool last_too,
+                   const CheckpointPlan& plan, Best& best) {
+    std::vector<CheckpointRegion> regions;
+    for (const auto& list : lists)
+      for (CheckpointRegion& r :
+           revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too))
+        regions.push_back(std::move(r));
+    const Bytes peak = peak_under(regions);
+    const double cost = recompute_seconds(regions, seconds_);
+    best.smallest = std::min(best.smallest, peak);
+    if (peak > plan.budget) return false;
+    if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(regions)};
+    return true;
+  }
+
+  /// Below what one level of checkpoints reaches: Revolve over each list of blocks, with the most stored inputs of
+  /// blocks that stay under the budget. More of them never cost more, so that these are halved.
+  void nest(const CheckpointPlan& plan, Best& best) {
+    const auto lists = nestable_lists();
     std::size_t most = 0;
     for (const auto& list : lists) most = std::max(most, list.size());
-    const auto fits = [&](std::int64_t states, bool last_too) {
-      std::vector<CheckpointRegion> regions;
-      for (const auto& list : lists)
-        for (CheckpointRegion& r :
-             revolve_stretches(list, std::min(states, static_cast<std::int64_t>(list.size())), last_too))
-          regions.push_back(std::move(r));
-      const Bytes peak = peak_under(regions);
-      const double cost = recompute_seconds(regions, seconds_);
-      best.smallest = std::min(best.smallest, peak);
-      if (peak > plan.budget) return false;
-      if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(regions)};
-      return true;
-    };
     // One stored input alone would nest as deep as there are blocks.
     std::int64_t low = 1, high = static_cast<std::int64_t>(most) + 1;
     while (low + 1 < high) {
       const std::int64_t middle = low + (high - low) / 2;
-      (fits(middle, true) ? low : high) = middle;
+      (look_nested(lists, middle, true, plan, best) ? low : high) = middle;
     }
-    if (best.found) fits(low, false);
+    if (best.found) look_nested(lists, low, false, plan, best);
+  }
+
+  /// Replays a choice of the chain. True where it stays under the budget.
+  bool look(const ChainChoice& choice, const CheckpointPlan& plan, Best& best) {
+    const Bytes peak = peak_with(choice.options);
+    if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
+    if (peak > plan.budget) return false;
+    if (!best.found || choice.cost < best.cost) best = {true, choice.options, choice.cost, peak, best.smallest, {}};
+    return true;
   }
 
   /// The chain's budget is moved until the replay of its choice is just under the real one. Returns the least cost that
@@ -331,12 +324,9 @@ class CheckpointPlanner {
     for (int round = 0; round < 12; ++round) {
       budget = std::max(budget, least);
       const ChainChoice choice = choose_stretches(problem, budget);
-      const Bytes peak = peak_with(choice.options);
-      if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
       if (round == 0) bound = choice.lower_bound;
-      const bool fits = peak <= plan.budget;
-      if (fits && (!best.found || choice.cost < best.cost))
-        best = {true, choice.options, choice.cost, peak, best.smallest, {}};
+      const bool fits = look(choice, plan, best);
+      const Bytes peak = peak_with(choice.options);
       (fits ? low : high) = budget;
       if (!fits && budget == least) break;
       if (fits && choice.options.empty()) break;
@@ -389,6 +379,10 @@ class CheckpointPlanner {
 
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   return catching([&] { return CheckpointPlanner(tape, setup, device).run(); });
+}
+
+Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return CheckpointPlanner(tape, setup, device).smallest(); });
 }
 
 Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {

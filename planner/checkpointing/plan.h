@@ -24,6 +24,14 @@ struct CheckpointPlan {
 /// as the budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
+/// Whether there is a plan under the budget, and how small the step becomes by the choices that save most. A search
+/// over batches asks this: it takes a few replays, and the figure follows the batch nearly in a straight line.
+struct SmallestStep {
+  bool fits = false;  ///< plan_checkpoints would find a plan
+  Bytes peak;         ///< of what the budget bounds
+};
+Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup, const Device& device);
+
 /// The tape with the regions that the setup asks for: planned with `checkpoint_optimal`, as it is otherwise.
 Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
 

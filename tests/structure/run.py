@@ -19,7 +19,7 @@ LONGEST = 400
 LONGER = {
     "cli/report/markdown.cpp": 544, "estimators/runtime/torch/aten/rows/attention.cpp": 409, "estimators/runtime/torch/aten/rows/losses.cpp": 402,
     "estimators/runtime/torch/aten/rows/reductions.cpp": 441, "estimators/runtime/torch/step/pipeline_steps.cpp": 434,
-    "estimators/runtime/torch/wrappers/fsdp.cpp": 486, "memplan_torch/optimizers.cpp": 446, "planner/checkpointing/plan.cpp": 429,
+    "estimators/runtime/torch/wrappers/fsdp.cpp": 486, "memplan_torch/optimizers.cpp": 446, "planner/checkpointing/plan.cpp": 423,
 }
 
 

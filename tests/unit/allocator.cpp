@@ -204,6 +204,18 @@ TEST_CASE("expandable segments map granules of 20 MiB for large and 2 MiB for sm
   CHECK(m.stats().all.reserved_bytes.current == 2 * MiB);
 }
 
+TEST_CASE("an arena of a hundred million granules grows at once, and not by a part of what is asked") {
+  AllocatorSetup setup;
+  setup.expandable_segments = true;
+  const std::int64_t granule = 20 * MiB, granules = 100'000'000;
+  CachingAllocator m(setup, constants(), DeviceMemory(Bytes(granule * granules), Bytes(granule)));
+  m.malloc(30 * MiB, 0);
+  CHECK(m.malloc(granule * (granules - 2), 0) == no_block);  // two granules are taken, the context has another
+  CHECK(m.stats().all.reserved_bytes.current == 2 * granule);
+  CHECK(m.malloc(granule * (granules - 3) + 10 * MiB, 0) != no_block);  // with what is free behind the first block
+  CHECK(m.stats().all.reserved_bytes.current == granule * (granules - 1));
+}
+
 TEST_CASE("the context is not part of what can be allocated") {
   DeviceMemory memory(Bytes::mib(100), Bytes::mib(10));
   CHECK(memory.allocate(90 * MiB).has_value());

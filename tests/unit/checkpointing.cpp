@@ -189,3 +189,46 @@ TEST_CASE("blocks inside of checkpointed groups keep the groups' inputs and one 
   // both.
   CHECK(tensors(requested_peak(flat) - requested_peak(nested)) == 16 - 7);
 }
+
+TEST_CASE("what the allocator holds repeats itself long before the last micro-batch that is replayed") {
+  const Tape tape = blocks(3);
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  setup.steps = 1;
+  const Device device = choose_device("h100-80gb").device;
+  setup.accumulate = 1'000'000'000'000;
+  REQUIRE(micro_batches_run(setup) == 16);
+  const auto schedule = run_steps(tape, setup, device);
+  REQUIRE(schedule.ok());
+  const auto timeline = replay_unlimited(*schedule, setup, device);
+  REQUIRE(timeline.ok());
+  // Each micro-batch begins where the batch moves to the device; the addresses that it gets are those of the one
+  // before.
+  std::vector<std::vector<std::uint64_t>> addresses;
+  std::size_t op = 0;
+  std::vector<bool> begins(schedule->events.size() + 1, false);
+  for (const OpRecord& o : schedule->ops)
+    if (o.phase == Phase::data && schedule->names[static_cast<std::size_t>(o.name)] == "batch.to")
+      begins[static_cast<std::size_t>(o.first_event)] = true;
+  for (std::size_t i = 0; i < schedule->events.size(); ++i) {
+    if (begins[i]) addresses.emplace_back();
+    const Event& e = schedule->events[i];
+    while (op + 1 < schedule->ops.size() && static_cast<std::size_t>(schedule->ops[op + 1].first_event) <= i) ++op;
+    if (addresses.empty() || schedule->ops[op].phase > Phase::backward) continue;
+    if (e.kind == Event::Kind::alloc)
+      addresses.back().push_back(timeline->addresses[static_cast<std::size_t>(e.allocation)]);
+  }
+  REQUIRE(addresses.size() == 16);
+  for (std::size_t k = 8; k < 16; ++k) CHECK(addresses[k] == addresses[7]);
+}
+
+TEST_CASE("a run of more events than the limit is refused, and says which limit") {
+  const Tape tape = blocks(1);
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  setup.steps = 10'000'000;
+  const auto schedule = run_steps(tape, setup, choose_device("h100-80gb").device);
+  REQUIRE_FALSE(schedule.ok());
+  CHECK(schedule.error().kind == ErrorKind::input);
+  CHECK(schedule.error().what.find("limit of events") != std::string::npos);
+}

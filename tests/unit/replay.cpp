@@ -68,3 +68,14 @@ TEST_CASE("empty_cache in a schedule gives whole segments back") {
   CHECK(timeline->samples[1].reserved == 30 << 20);
   CHECK(timeline->samples[2].reserved == 0);
 }
+
+TEST_CASE("without a limit there is one all the same: more than 1 EiB is an error, not half a run") {
+  Program p;
+  p.alloc((std::int64_t{1} << 60) - (std::int64_t{1} << 30));
+  CHECK(replay_unlimited(p.schedule, {}, small_device()).ok());
+  p.alloc(std::int64_t{1} << 31);
+  const auto timeline = replay_unlimited(p.schedule, {}, small_device());
+  REQUIRE_FALSE(timeline.ok());
+  CHECK(timeline.error().kind == ErrorKind::input);
+  CHECK(timeline.error().what.find("1 EiB") != std::string::npos);
+}

@@ -58,13 +58,9 @@ BlockId CachingAllocator::grow_arena(Pool& pool, std::int32_t stream, std::int64
 /// Maps whole granules at the front of an unmapped block for at least `size` bytes; the result is free and merged.
 bool CachingAllocator::map_front(BlockId id, std::int64_t size) {
   const std::int64_t granule = arenas_[static_cast<std::size_t>(at(id).arena)].granule;
-  const std::int64_t bytes = (size + granule - 1) / granule * granule;
-  std::int64_t charged = 0;
-  for (; charged < bytes; charged += granule) {
-    if (memory_.charge(granule)) continue;
-    memory_.refund(charged);
-    return false;
-  }
+  const std::int64_t bytes = checked_add(size, granule - 1) / granule * granule;
+  // PyTorch maps granule by granule and takes back what it has if one of them fails: all of them or none.
+  if (!memory_.charge(bytes)) return false;
   remove_unmapped(id);
   at(id).mapped = true;
   const std::uint64_t address = at(id).address;

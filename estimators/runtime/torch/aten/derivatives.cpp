@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <mutex>
 
 #include "estimators/base/text.h"
 #include "estimators/runtime/torch/aten/formula.h"
@@ -35,29 +36,47 @@ std::string_view gradient_name(std::size_t i) {
 
 }  // namespace
 
-Derivatives::Derivatives(std::string_view text) {
-  auto entries = std::make_shared<std::vector<Entry>>();
+struct Derivatives::Parsed {
+  std::string text;
+  std::once_flag once;
+  Formulas formulas;
+};
+
+Derivatives::Derivatives(std::string_view text) : parsed_(std::make_shared<Parsed>()) { parsed_->text = text; }
+
+const Derivatives::Formulas* Derivatives::formulas() const {
+  if (!parsed_) return nullptr;
+  std::call_once(parsed_->once, [this] { parsed_->formulas = parse(parsed_->text); });
+  return &parsed_->formulas;
+}
+
+Derivatives::Formulas Derivatives::parse(std::string_view text) {
+  Formulas out;
   for (std::string_view part : split(text, '|')) {
     const auto colon = part.find(':');
     if (colon == std::string_view::npos)
       fail(ErrorKind::internal, "a derivative without an input: " + std::string(part));
     Entry e{{}, Formula(part.substr(colon + 1))};
     for (std::string_view name : split(part.substr(0, colon), ',')) e.inputs.emplace_back(name);
-    entries->push_back(std::move(e));
+    out.entries.push_back(std::move(e));
   }
   // The generated code computes gradients in the alphabetical order of the inputs' names.
-  std::stable_sort(entries->begin(), entries->end(),
+  std::stable_sort(out.entries.begin(), out.entries.end(),
                    [](const Entry& a, const Entry& b) { return a.inputs[0] < b.inputs[0]; });
-  entries_ = std::move(entries);
+  for (const Entry& e : out.entries)
+    out.keep_order.insert(out.keep_order.end(), e.formula.names().begin(), e.formula.names().end());
+  std::sort(out.keep_order.begin(), out.keep_order.end());
+  out.keep_order.erase(std::unique(out.keep_order.begin(), out.keep_order.end()), out.keep_order.end());
   // Saved inputs come first, then saved outputs, each in alphabetical order.
-  std::vector<std::string> order = names();
-  std::stable_partition(order.begin(), order.end(), [](const std::string& name) { return output_index(name) < 0; });
-  keep_order_ = std::make_shared<const std::vector<std::string>>(std::move(order));
+  std::stable_partition(out.keep_order.begin(), out.keep_order.end(),
+                        [](const std::string& name) { return output_index(name) < 0; });
+  return out;
 }
 
 bool Derivatives::reads(std::string_view name) const {
-  if (!entries_) return false;
-  for (const Entry& e : *entries_)
+  const Formulas* known = formulas();
+  if (!known) return false;
+  for (const Entry& e : known->entries)
     for (const std::string& n : e.formula.names())
       if (n == name) return true;
   return false;
@@ -65,10 +84,10 @@ bool Derivatives::reads(std::string_view name) const {
 
 std::vector<std::string> Derivatives::names() const {
   std::vector<std::string> out;
-  if (!entries_) return out;
-  for (const Entry& e : *entries_) out.insert(out.end(), e.formula.names().begin(), e.formula.names().end());
+  const Formulas* known = formulas();
+  if (!known) return out;
+  out = known->keep_order;
   std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
@@ -86,12 +105,13 @@ Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::st
 
 Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
                         const TensorList& outputs, bool in_place, Bindings constants) const {
-  if (!entries_) return nullptr;
+  const Formulas* known = formulas();
+  if (!known) return nullptr;
   // The node's inputs are the differentiable ones, in the order of the schema.
   std::vector<std::string_view> differentiable;
   TensorList edges;
   for (const auto& [name, tensor] : inputs)
-    for (const Entry& e : *entries_)
+    for (const Entry& e : known->entries)
       if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
         differentiable.emplace_back(*it);
         edges.push_back(tensor);
@@ -102,7 +122,7 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
   Node* node = run.record(edges, outputs, {});
   if (!node) return nullptr;
   std::vector<std::string_view> saved;
-  for (const std::string& name : *keep_order_) {
+  for (const std::string& name : known->keep_order) {
     // "other_meta": the shape and type of an input, without its memory.
     if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
       for (const auto& [input, tensor] : inputs)
@@ -123,12 +143,12 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     if (it == inputs.end()) continue;
     int readers = 0;
     const Entry* reader = nullptr;
-    for (const Entry& e : *entries_)
+    for (const Entry& e : known->entries)
       if (std::find(e.formula.names().begin(), e.formula.names().end(), name) != e.formula.names().end()) {
         ++readers;
         reader = &e;
       }
-    const bool guarded = readers == 1 && reader->inputs.size() == 1 && entries_->size() > 1;
+    const bool guarded = readers == 1 && reader->inputs.size() == 1 && known->entries.size() > 1;
     if (guarded && !node->wants(position(reader->inputs[0]))) continue;
     if (!it->second) {
       constants.set(name, Value());
@@ -142,15 +162,15 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     }
     saved.push_back(name);
   }
-  // The names are views into `entries` and `order`, which the node keeps.
-  node->backward = [entries = entries_, order = keep_order_, differentiable = std::move(differentiable),
-                    saved = std::move(saved), constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
+  // The names are views into the formulas, which the node keeps.
+  node->backward = [kept = parsed_, differentiable = std::move(differentiable), saved = std::move(saved),
+                    constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
     TensorList out(differentiable.size());
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);
     for (std::size_t i = 0; i < g.size(); ++i) bound.set(gradient_name(i), g[i] ? Value(g[i]) : Value());
     for (std::size_t i = 0; i < saved.size(); ++i) bound.set(saved[i], n.saved[i]);
-    for (const Entry& e : *entries) {
+    for (const Entry& e : kept->formulas.entries) {
       std::vector<int> at;
       for (const std::string& name : e.inputs) {
         const auto it = std::find(differentiable.begin(), differentiable.end(), name);

@@ -71,7 +71,7 @@ class Derivatives {
   Node* record_in_place(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
                         Bindings constants = {}) const;
 
-  bool empty() const { return !entries_; }
+  bool empty() const { return !parsed_; }
 
   /// Whether some formula reads `name`.
   bool reads(std::string_view name) const;
@@ -83,11 +83,17 @@ class Derivatives {
     std::vector<std::string> inputs;
     Formula formula;
   };
+  struct Formulas {
+    std::vector<Entry> entries;
+    std::vector<std::string> keep_order;  ///< names that formulas read, in the order in which they are kept
+  };
+  /// Parsed when it is first asked for: a model uses few of the rows.
+  struct Parsed;
+  static Formulas parse(std::string_view text);
+  const Formulas* formulas() const;
   Node* make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs, const TensorList& outputs,
              bool in_place, Bindings constants) const;
-  std::shared_ptr<const std::vector<Entry>> entries_;
-  std::shared_ptr<const std::vector<std::string>>
-      keep_order_;  ///< names that formulas read, in the order in which they are kept
+  std::shared_ptr<Parsed> parsed_;
 };
 
 }  // namespace memplan

@@ -1,7 +1,10 @@
 #include "estimators/runtime/torch/aten/run.h"
 
+#include <fmt/format.h>
+
 #include "estimators/runtime/torch/aten/stride_order.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/schedule/limits.h"
 
 namespace memplan {
 
@@ -41,6 +44,9 @@ Storage* Run::new_storage(std::int64_t bytes, Category category, const Dims& siz
 }
 
 void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DType dtype) {
+  if (schedule.events.size() >= most_events)
+    fail_input(fmt::format("the run has more than {} allocations and frees, the limit of events", most_events), {},
+               "ask for fewer steps or micro-batches (docs/limits.md)");
   s->allocation = static_cast<std::int32_t>(schedule.allocations.size());
   Allocation& a = schedule.allocations.emplace_back();
   a.size = Bytes(s->bytes);
@@ -325,6 +331,17 @@ void Run::set_reason(const Tensor& t, std::string_view reason) {
 }
 
 void Run::note(std::string_view op, About about, Evidence evidence, std::string_view text, std::optional<Effect> off) {
+  // Convolutions note the same thing hundreds of times: the strings are made once.
+  for (Fact& f : schedule.notes) {
+    if (f.about != about || f.evidence != evidence || f.off.has_value() != off.has_value() || f.op != op ||
+        f.text != text || !f.code.empty())
+      continue;
+    ++f.count;
+    if (!off) return;
+    f.off->below = std::max(f.off->below, off->below);
+    f.off->above = std::max(f.off->above, off->above);
+    return;
+  }
   Fact fact{{}, std::string(text), evidence, about, std::string(op)};
   fact.scope = scope;
   fact.off = off;

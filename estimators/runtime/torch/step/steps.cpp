@@ -235,8 +235,9 @@ Bytes requested_peak(const Schedule& s) {
 }  // namespace
 
 std::int64_t micro_batches_run(const TrainingSetup& setup) {
-  return is_parallel(setup.parallel) && !setup.keep_loss_history ? std::min<std::int64_t>(setup.accumulate, 4)
-                                                                 : setup.accumulate;
+  if (setup.keep_loss_history) return setup.accumulate;
+  // From the second one on micro-batches ask for the same, and what the allocator holds repeats itself soon after.
+  return std::min<std::int64_t>(setup.accumulate, is_parallel(setup.parallel) ? 4 : 16);
 }
 
 void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,

@@ -1,0 +1,54 @@
+#include "cli/timeout.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+
+#include "cli/report/report.h"
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr int timeout_exit_code = 5;
+constexpr std::int64_t longest_timeout = 1'000'000'000;  // alarm() takes an unsigned int
+
+/// Made before the time is up, because a signal handler must not allocate.
+struct TimeoutMessage {
+  std::string text;
+  int file = STDERR_FILENO;
+};
+TimeoutMessage& timeout_message() {
+  static TimeoutMessage made;
+  return made;
+}
+
+extern "C" void time_is_up(int) {
+  const TimeoutMessage& m = timeout_message();
+  for (std::size_t at = 0; at < m.text.size();) {
+    const ssize_t n = ::write(m.file, m.text.data() + at, m.text.size() - at);
+    if (n <= 0) break;
+    at += static_cast<std::size_t>(n);
+  }
+  ::_exit(timeout_exit_code);
+}
+
+}  // namespace
+
+void start_timeout(std::int64_t seconds, bool json) {
+  const Error error{ErrorKind::input,
+                    fmt::format("no answer within {} second{}", seconds, seconds == 1 ? "" : "s"),
+                    {},
+                    "give --timeout more seconds, or --no-search to leave out what is estimated beside the setup"};
+  timeout_message() = json ? TimeoutMessage{json_error(error, timeout_exit_code), STDOUT_FILENO}
+                           : TimeoutMessage{fmt::format("error: {}: {}\n", error.what, error.hint), STDERR_FILENO};
+  std::signal(SIGALRM, time_is_up);
+  ::alarm(static_cast<unsigned>(std::min(seconds, longest_timeout)));
+}
+
+void stop_timeout() { ::alarm(0); }
+
+}  // namespace memplan::cli
