@@ -20,7 +20,7 @@ help:
 packages:
 	@tools/debian-packages.sh
 
-# Python is used by the build (the ONNX messages come from a pinned package) and by the tests, never by memplan.
+# Python is used by the tests, never by the build and never by memplan.
 venv: $(VENV)/.ready
 $(VENV)/.ready: tests/requirements.txt tests/cli/junit_schema.py | packages
 	python3 -m venv $(VENV)
@@ -28,8 +28,8 @@ $(VENV)/.ready: tests/requirements.txt tests/cli/junit_schema.py | packages
 	$(PYTHON) tests/cli/junit_schema.py
 	@touch $@
 
-$(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*.cmake) $(VENV)/.ready
-	cmake --preset release -DMEMPLAN_PYTHON=$(abspath $(PYTHON))
+$(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*.cmake)
+	cmake --preset release
 	@touch $@
 
 build: packages $(BUILD)/build.ninja
@@ -43,7 +43,7 @@ demo: packages $(BUILD)/build.ninja
 
 # PyTorch's own words on an emulated GPU (emulated_gpu): recorded ones always, a sample of them made again where
 # PyTorch can be installed below build/ (3 GB).
-test: build
+test: build venv
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
@@ -62,7 +62,7 @@ live: build $(TORCH)/.ready
 test-live: live
 	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/emulated_gpu/libemulated_gpu.so
 
-bench: build
+bench: build venv
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)
 
 clean:

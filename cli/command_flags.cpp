@@ -1,5 +1,6 @@
 // The flags that say how an answer looks, when it fails, and what single commands do besides.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -16,15 +17,12 @@ namespace {
 void parse_format(const Given& g, Options& o) {
   const std::string& word = g.text();
   const Command& command = *o.command;
-  const bool grid = command.id == in_sweep && word == "csv";
   o.format_name = known_format(word, g.name());
   o.format = word == "json" ? Format::json : word == "text" ? Format::text : Format::other;
-  const bool advice = command.id == in_suggest && word == "md";
-  if (o.format == Format::other && !grid && !advice && !(command.id & in_documents))
+  const std::vector<std::string> names = split_words(choices_of(g.flag, command), '|');
+  if (std::find(names.begin(), names.end(), word) == names.end())
     fail(ErrorKind::usage, fmt::format("memplan {} has no format {}", command.name, word), g.name(),
-         command.id == in_sweep     ? "use text, csv or json"
-         : command.id == in_suggest ? "use text, json or md"
-                                    : "use text or json");
+         fmt::format("use {}", fmt::join(names, ", ")));
 }
 
 void parse_export(const Given& g, Options& o) {

@@ -14,7 +14,8 @@ constexpr std::size_t many = 1000;
 
 constexpr std::array command_table{
     Command{"estimate", "MODEL", "estimate one setup (the default command)", in_estimate},
-    Command{"explain", "MODEL", "what lives at the peak and why; print the reference program", in_explain},
+    Command{"explain", "MODEL|CODE",
+            "what lives at the peak and why; the reference program; what a code such as MP101 means", in_explain},
     Command{"report", "REPORT.json", "a saved JSON report in another format", in_report},
     Command{"suggest", "MODEL", "what must change so that it fits, fastest first, with settings to paste", in_suggest},
     Command{"check", "[TARGET...]", "the gate: every target of memplan.toml against its limits and the baseline",
@@ -60,6 +61,19 @@ const Flag* find_flag(std::string_view name) {
   for (const Flag& f : flags())
     if (f.name == name) return &f;
   return nullptr;
+}
+
+std::string_view choices_of(const Flag& flag, const Command& command) {
+  if (flag.name != "format" || (command.id & in_documents)) return flag.choices;
+  return command.id == in_sweep ? "text|json|csv" : command.id == in_suggest ? "text|json|md" : "text|json";
+}
+
+const Command* nearest_command(std::string_view name) {
+  const Command* best = nullptr;
+  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const Command& c : command_table)
+    if (const std::size_t d = edit_distance(name, c.name); d < best_distance) best_distance = d, best = &c;
+  return best;
 }
 
 std::string_view nearest_flag(std::string_view name, std::uint32_t commands) {

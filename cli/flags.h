@@ -73,6 +73,12 @@ std::span<const Flag> command_flags();
 const Command* find_command(std::string_view name);
 const Flag* find_flag(std::string_view name);
 
+/// "a|b|c": what the flag takes in this command. Formats are the flag whose values are not the same in all.
+std::string_view choices_of(const Flag& flag, const Command& command);
+
+/// The command whose name is nearest to a misspelt one, or null when none is near.
+const Command* nearest_command(std::string_view name);
+
 /// The known name nearest to a misspelt one, or empty when none is near.
 std::string_view nearest_flag(std::string_view name, std::uint32_t commands);
 

@@ -65,15 +65,15 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
   }
 }
 
-/// The library's advice to name dimensions ends with a command; as pasted it keeps the flags that were given.
+/// The library's advice to give sizes ends with a command; as pasted it keeps the flags that were given.
 Error with_given_flags(Error error, const Options& options) {
-  const std::string bare = "memplan " + options.argument + " --dim ";
+  const std::string bare = "memplan " + options.argument + " --";
   const std::size_t at = options.argument.empty() ? std::string::npos : error.hint.find(bare);
   if (at == std::string::npos) return error;
   const bool named = options.command && options.command->id != in_estimate;
   error.hint =
       fmt::format("{}memplan {}{}{}{}", error.hint.substr(0, at), named ? std::string(options.command->name) + " " : "",
-                  shell_word(options.argument), error.hint.substr(at + bare.size() - 7), options.setup_words);
+                  shell_word(options.argument), error.hint.substr(at + bare.size() - 3), options.setup_words);
   return error;
 }
 
@@ -124,6 +124,11 @@ int main_of(const std::vector<std::string>& words) {
     }
     if (words.front() == "help") {
       const Command* command = words.size() > 1 ? find_command(words[1]) : nullptr;
+      if (!command && words.size() > 1) {
+        const Command* near = nearest_command(words[1]);
+        fail(ErrorKind::usage, fmt::format("memplan has no command '{}'", words[1]), {},
+             near ? fmt::format("did you mean memplan help {}?", near->name) : "memplan --help lists the commands");
+      }
       write_out(help_text(command ? *command : *find_command("estimate"), !command), {});
       return 0;
     }

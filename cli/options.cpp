@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "estimators/setup/field.h"
@@ -68,6 +69,17 @@ Bytes Margin::of(Bytes total) const {
   return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
 }
 
+/// "-o report.html" is meant as HTML, unless --format says something else.
+void format_by_suffix(const Parsed& parsed, Options& o) {
+  if (o.output.empty() || parsed.has("format")) return;
+  const std::size_t dot = o.output.rfind('.');
+  const Flag* flag = find_flag("format");
+  if (dot == std::string::npos || !(flag->commands & o.command->id)) return;
+  const std::string suffix = o.output.substr(dot + 1);
+  const std::vector<std::string> known = split_words(choices_of(*flag, *o.command), '|');
+  if (std::find(known.begin(), known.end(), suffix) != known.end()) flag->parse({*flag, {suffix}, parsed}, o);
+}
+
 Options make_options(const Parsed& parsed) {
   Options o;
   o.command = parsed.command;
@@ -77,6 +89,7 @@ Options make_options(const Parsed& parsed) {
     const auto given = parsed.values.find(flag.name);
     if (given != parsed.values.end() && flag.parse) flag.parse({flag, given->second, parsed}, o);
   }
+  format_by_suffix(parsed, o);
   finish_parallel(parsed, o.setup.parallel);
   if (o.validate.measured.empty() && o.validate.on.empty()) o.validate.on = "emulated";
   o.observe.command = parsed.command_line;

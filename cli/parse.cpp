@@ -1,12 +1,16 @@
 // The only translation unit that includes CLI11, which takes seconds to compile.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "cli/flags.h"
 #include "cli/parsed.h"
+#include "estimators/base/error.h"
+#include "estimators/base/text.h"
 
 namespace memplan::cli {
 
@@ -18,16 +22,54 @@ std::string environment_name(std::string_view flag) {
   return name;
 }
 
+/// "memplan size, memplan sweep", at most three of them.
+std::string commands_with(const Flag& flag) {
+  std::string names;
+  int left = 3;
+  for (const Command& c : commands())
+    if ((flag.commands & c.id) && left-- > 0) names += fmt::format("{}memplan {}", names.empty() ? "" : ", ", c.name);
+  return names + (left < 0 ? " and others" : "");
+}
+
+/// "memplan suggst model.onnx": a first word that is no file and nearly a command.
+void refuse_misspelt_command(const std::string& word) {
+  if (word.empty() || word.front() == '-' || word.find_first_of("./") != std::string::npos) return;
+  const Command* near = nearest_command(word);
+  std::error_code ec;
+  if (!near || std::filesystem::exists(word, ec)) return;
+  fail(ErrorKind::usage, fmt::format("'{}' is neither a command nor a file", word), {},
+       fmt::format("did you mean memplan {}?", near->name));
+}
+
 [[noreturn]] void unknown_word(const std::string& word, const Command& command) {
   std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   name = name.substr(0, name.find('='));
   const Flag* flag = find_flag(name);
+  if (!flag && word.size() > 1 && word[1] != '-')
+    for (const Flag& f : flags())
+      if (!f.letter.empty() && f.letter == name.substr(0, 1)) flag = &f;
   std::string hint = fmt::format("memplan {} --help lists the flags", command.name);
   if (flag)
-    hint = fmt::format("it belongs to another command: memplan --help");
+    hint = fmt::format("--{} belongs to {}", flag->name, commands_with(*flag));
   else if (const auto near = nearest_flag(name, command.id); !near.empty())
     hint = fmt::format("did you mean --{}?", near);
   fail(ErrorKind::usage, fmt::format("'{}' is not a flag of memplan {}", word, command.name), word, hint);
+}
+
+/// A misspelt variable would be passed over without a word. Variables that are near no flag belong to somebody else.
+void warn_of_misspelt_variables() {
+  constexpr std::string_view prefix = "MEMPLAN_";
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view all = *entry, name = all.substr(0, all.find('='));
+    if (!name.starts_with(prefix)) continue;
+    std::string flag;
+    for (const char c : name.substr(prefix.size()))
+      flag += c == '_' ? '-' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    if (find_flag(flag)) continue;
+    const std::string_view near = nearest_flag(flag, in_all);
+    if (near.empty() || edit_distance(flag, near) > std::max<std::size_t>(1, flag.size() / 5)) continue;
+    fmt::print(stderr, "memplan: {} sets nothing. Did you mean {}?\n", name, environment_name(near));
+  }
 }
 
 void add_environment(Parsed& parsed) {
@@ -53,6 +95,8 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
     if (const Command* named = find_command(words.front())) {
       parsed.command = named;
       words.erase(words.begin());
+    } else {
+      refuse_misspelt_command(words.front());
     }
 
   // Behind -- stands the command line of another program, whose flags are none of ours.
@@ -102,6 +146,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
     parsed.origin[std::string(flag->name)] = fmt::format("--{}", flag->name);
   }
   add_environment(parsed);
+  warn_of_misspelt_variables();
   return parsed;
 }
 

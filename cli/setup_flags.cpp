@@ -39,6 +39,11 @@ void parse_dimensions(const std::vector<std::string>& words, TrainingSetup& setu
 void parse_autocast(const Given& g, Options& o) {
   TrainingSetup& s = o.setup;
   Fp8 none = Fp8::none;
+  if (g.text() != "bf16" && g.text() != "fp16")
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", g.text(), g.name()), g.name(),
+         g.text().starts_with("fp8")
+             ? "use bf16 or fp16; " + setting(Field::precision, g.text()) + " is a precision of its own"
+             : "use bf16 or fp16");
   const Precision amp = parse_precision("amp-" + g.text(), none);
   if (g.parsed.has("precision") && (s.precision != amp || s.fp8 != Fp8::none))
     fail(ErrorKind::usage, setting(Field::autocast) + " and " + setting(Field::precision) + " contradict each other",

@@ -23,8 +23,14 @@ Threshold parse_threshold(std::string_view text, std::string_view flag) {
          "give bytes, a size such as 70GiB, or a percentage such as 90%");
   if (text.back() == '%')
     t.percent = parse_number(trim(text.substr(0, text.size() - 1)), flag);
-  else
+  else {
     t.bytes = parse_size(text, flag);
+    // Zero is a limit that somebody may mean; ten bytes are not.
+    const bool bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
+    if (bare && t.bytes->count > 0 && t.bytes->count < (1 << 20))
+      fail(ErrorKind::usage, fmt::format("'{}' would be {} bytes", text, text), std::string(flag),
+           fmt::format("did you mean {}GiB? Give a size with its unit, or a percentage such as 90%", text));
+  }
   return t;
 }
 

@@ -139,6 +139,8 @@ Bytes parse_size(std::string_view text, std::string_view flag) {
 
 std::int64_t parse_count(std::string_view text, std::string_view flag, std::int64_t least) {
   std::int64_t n = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!read_integer(text, n) && digits) bad(flag, text, "the number is too large");
   if (!read_integer(text, n) || n < least) bad(flag, text, fmt::format("give a whole number of at least {}", least));
   return n;
 }

@@ -1,11 +1,12 @@
 # Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
-# libzip-dev libjs-dygraphs libtomlplusplus-dev pkg-config; libmimalloc-dev where there is one.
-# onnx-ml.proto comes from the pinned onnx package of PyPI (cmake/Onnx.cmake).
+# libzip-dev zlib1g-dev libjs-dygraphs libtomlplusplus-dev pkg-config; libmimalloc-dev where there is one.
+# onnx-ml.proto lies in third_party/onnx.
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)
+find_package(ZLIB REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 add_library(libzip::zip ALIAS PkgConfig::LIBZIP)
 # toml++ serves as headers only, so that the binary needs no further library: one file includes it (cli/gate/config.cpp).

@@ -93,7 +93,10 @@ std::vector<PricedCard> cards_that_fit(const Tape& tape, const TrainingSetup& se
   std::vector<PricedCard> out;
   // Without prices the smallest come first, and a few are enough; with them every card that is large enough is looked
   // at.
-  for (const Card& card : smallest_cards(tape, setup, margin, known, prices.empty() ? most : devices().size())) {
+  const bool bf16 = setup.precision == Precision::bf16 || setup.precision == Precision::amp_bf16;
+  const std::size_t wanted = prices.empty() && !bf16 ? most : devices().size();
+  for (const Card& card : smallest_cards(tape, setup, margin, known, wanted)) {
+    if (bf16 && card.device.sm() < 80) continue;  // no bfloat16 units: it runs, many times slower
     const auto price = prices.find(card.device.key);
     out.push_back({card, price == prices.end() ? std::nullopt : std::optional(price->second)});
   }

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/output.h"
+#include "cli/report/codes.h"
 #include "cli/report/document.h"
 #include "cli/report/evidence.h"
 #include "cli/report/report.h"
@@ -157,6 +159,14 @@ std::string overview(const Study& s, const Options& options, const Style& style)
   return out + "\n" + style.paint("By module", Paint::bold) + "\n" + by_module(tensors, style);
 }
 
+std::string code_text(const Code& c, const Style& style) {
+  return wrap(
+             fmt::format("{}{}{}", style.paint(std::string(c.code), Paint::bold),
+                         c.rule.empty() ? ", a warning. " : fmt::format(", the rule {} of the gate. ", c.rule), c.text),
+             style.width, 0) +
+         "\n" + wrap(std::string(c.more), style.width, 0) + "\n";
+}
+
 nlohmann::ordered_json as_json(const Study& s, const Options& options) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Allocation& a : s.schedule.allocations) {
@@ -179,6 +189,11 @@ nlohmann::ordered_json as_json(const Study& s, const Options& options) {
 }  // namespace
 
 int run_explain(const Options& options) {
+  // A code of a warning or rule, unless a file has that name.
+  if (const Code* code = find_code(options.argument); code && !std::filesystem::exists(options.argument)) {
+    write_out(code_text(*code, make_style(options)), options.output);
+    return 0;
+  }
   if (options.explain.program) {
     write_out(reference_program(options), options.output);
     return 0;

@@ -31,7 +31,8 @@ constexpr const char* conclusion = R"(
 Every flag may be set in the environment as MEMPLAN_<FLAG>, such as MEMPLAN_GPU=80GB; the command line wins.
 
 exit codes: 0 it fits (or no --gpu was given), 1 it does not fit or cannot be told, 2 wrong usage,
-            3 the model cannot be read or has open dimensions, 70 a defect in memplan
+            3 the model cannot be read or has open dimensions, 4 the baseline cannot
+            be used, 70 a defect in memplan
 )";
 
 std::string left_side(const Flag& f) {
@@ -53,7 +54,7 @@ std::string flags_text(const Command& command) {
     for (const Flag& f : flags()) {
       if (f.group != group || !(f.commands & command.id)) continue;
       std::string help(f.help);
-      if (!f.choices.empty()) help += fmt::format(": {}", f.choices);
+      if (!f.choices.empty()) help += fmt::format(": {}", choices_of(f, command));
       if (f.repeatable) help += "; may be repeated";
       out += fmt::format("  {:<26} {}\n", left_side(f), wrap(help, 100, 29, 29));
     }

@@ -22,6 +22,7 @@ struct SizeAnswer {
   DeviceChoice choice;
   bool device_given = false;
   Estimate estimate;
+  std::vector<BoundDim> dims;
   Judgement judgement;
   std::optional<LargestBatch> batch;
   std::optional<LargestSequence> sequence;
@@ -39,8 +40,9 @@ SizeAnswer compute_size(const Options& options) {
   Progress progress;
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   const Prices prices = options.size.prices.empty() ? Prices{} : read_prices(options.size.prices);
-  const Model model = take(load_model(options.argument));
+  const Model model = take(load_model(options.argument, options.inputs));
   const Tape tape = take(tape_of(model, options.setup));
+  a.dims = tape.dims;
   a.estimate = take(estimate_planned_tape(tape, options.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
   if (a.device_given) {
@@ -78,8 +80,12 @@ std::string cache_text(const LargestKvCache& c) {
 }
 
 std::string size_text(const SizeAnswer& a, const Options& options, const Style& style) {
-  std::string out = wrap(fmt::format("{}  {} parameters  needs {}", clean(options.argument),
-                                     short_count(a.estimate.parameter_count), to_human(a.estimate.peak.process)),
+  std::string sizes;
+  for (const BoundDim& d : a.dims)
+    sizes +=
+        fmt::format("{}{}={}{}", sizes.empty() ? " at " : " ", clean(d.name), d.size, d.assumed ? " (assumed)" : "");
+  std::string out = wrap(fmt::format("{}  {} parameters  needs {}{}", clean(options.argument),
+                                     short_count(a.estimate.parameter_count), to_human(a.estimate.peak.process), sizes),
                          style.width, 2) +
                     "\n";
   if (a.device_given)

@@ -8,6 +8,7 @@
 #include "cli/program/settings.h"
 #include "cli/progress.h"
 #include "cli/report/suggestion.h"
+#include "estimators/graph/dims.h"
 
 namespace memplan::cli {
 
@@ -58,18 +59,21 @@ int run_suggest(const Options& options) {
          "the "
          "model: memplan.export(module, args, kwargs, \"model.pt2\")");
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  a.suggestion = suggest(model, options.setup, a.choice.device, margin, search);
-  const bool report = !options.suggest.emit_flags, parallel = is_parallel(options.setup.parallel);
+  // What is pasted names the batch, also where the file fixes it.
+  TrainingSetup job = options.setup;
+  if (!job.batch) job.batch = fixed_batch(model.graphs.front());
+  a.suggestion = suggest(model, job, a.choice.device, margin, search);
+  const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.
   if (report && !parallel) {
     progress.show("what each known trick saves");
-    a.advice = advice(model, options.setup, a.choice.device, margin, a.suggestion.estimate);
+    a.advice = advice(model, job, a.choice.device, margin, a.suggestion.estimate);
   }
   if (report && parallel && a.suggestion.fitting.empty()) {
     progress.show("how many GPUs are enough");
-    TrainingSetup alone = options.setup;
+    TrainingSetup alone = job;
     alone.parallel = ParallelSetup{};
-    alone.parallel.blocks = options.setup.parallel.blocks;
+    alone.parallel.blocks = job.parallel.blocks;
     a.enough = fewest_gpus(model, alone, a.choice.device, margin);
   }
   if (!a.suggestion.fitting.empty()) {

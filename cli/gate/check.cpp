@@ -101,6 +101,18 @@ struct Baseline {
   }
 };
 
+/// Targets of the baseline that the configuration does not have: a renamed target starts anew, and its old figure
+/// guards nothing.
+Json orphans(const Baseline& baseline, const Config& config) {
+  Json names = Json::array();
+  if (baseline.error || !baseline.document.contains("targets")) return names;
+  for (const Json& t : baseline.document.at("targets"))
+    if (const std::string name = text_of(t, "name"); std::none_of(
+            config.targets.begin(), config.targets.end(), [&](const Target& c) { return clean(c.name) == name; }))
+      names.push_back(name);
+  return names;
+}
+
 bool needs_baseline(const Config& config, const Target& t) {
   return t.max_increase || t.warn_increase || config.ratchet || !t.baseline.empty();
 }
@@ -165,6 +177,7 @@ Json check_targets(const Config& config, const GateFlags& flags) {
   Json j = head_of();
   j["config"] = config.shown;
   j["baseline"] = {{"path", clean(place.path)}, {"origin", place.origin}, {"present", common.present}};
+  j["baseline"]["orphans"] = orphans(common, config);
   j["fail_on"] = fails.words;
   std::int64_t failed = 0, warned = 0, ignored = 0, errors = 0;
   int error_code = 0;

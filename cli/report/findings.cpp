@@ -117,23 +117,6 @@ void of_check(const Json& document, std::vector<Finding>& out) {
 
 }  // namespace
 
-const std::vector<RuleText>& rule_texts() {
-  static const std::vector<RuleText> texts{
-      {"no-fit", "MP101", "The step does not fit the card."},
-      {"tight", "MP102",
-       "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache."},
-      {"unknown", "MP103", "Whether the step fits depends on something that is not modelled."},
-      {"unknown-op", "MP104", "The model has ops that are not modelled, only bounded."},
-      {"over-limit", "MP110", "The peak is over the limit of the target."},
-      {"near-limit", "MP111", "The peak is over the warning level of the target."},
-      {"regression", "MP120", "The peak grew by more than max_increase over the baseline."},
-      {"increase", "MP121", "The peak grew by more than warn_increase over the baseline."},
-      {"ratchet", "MP122", "The peak fell, and the baseline was not updated to keep it there."},
-      {"error", "MP190", "The target could not be checked."},
-  };
-  return texts;
-}
-
 std::vector<Finding> findings_of(const Json& document) {
   std::vector<Finding> out;
   if (document.value("kind", "report") == "check")

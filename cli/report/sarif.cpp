@@ -5,6 +5,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "cli/report/codes.h"
 #include "cli/report/findings.h"
 #include "cli/report/words.h"
 
@@ -42,21 +43,22 @@ std::string plain(const std::string& text) {
 
 std::string render_sarif(const Json& document, const View&) {
   Json rules = Json::array();
-  for (const RuleText& r : rule_texts())
-    rules.push_back({{"id", r.code},
-                     {"name", r.rule},
-                     {"shortDescription", {{"text", r.text}}},
-                     {"help", {{"text", fmt::format("{} docs/ci.md, {}", r.text, r.code)}}},
-                     {"defaultConfiguration",
-                      {{"level", std::string_view(r.rule) == "tight" || std::string_view(r.rule) == "near-limit" ||
-                                         std::string_view(r.rule) == "increase"
-                                     ? "warning"
-                                     : "error"}}}});
+  std::vector<std::string_view> known;
+  for (const Code& r : codes()) {
+    if (r.rule.empty()) continue;
+    known.push_back(r.code);
+    rules.push_back(
+        {{"id", r.code},
+         {"name", r.rule},
+         {"shortDescription", {{"text", r.text}}},
+         {"help", {{"text", fmt::format("{} {} docs/ci.md, {}", r.text, r.more, r.code)}}},
+         {"defaultConfiguration",
+          {{"level", r.rule == "tight" || r.rule == "near-limit" || r.rule == "increase" ? "warning" : "error"}}}});
+  }
   Json results = Json::array();
   for (const Finding& f : findings_of(document)) {
     if (results.size() == most_results) break;
-    std::size_t index = 0;
-    while (index < rule_texts().size() && f.code != rule_texts()[index].code) ++index;
+    const auto index = std::find(known.begin(), known.end(), f.code) - known.begin();
     std::string text = fmt::format("{}: {}.", f.target, f.message);
     if (!f.advice.empty()) text += " To do: " + f.advice + ".";
     Json location{{"physicalLocation",

@@ -72,8 +72,18 @@ std::string rejections(const Suggestion& s, const Style& style) {
   return out.empty() ? out : "\n" + style.paint("Why not", Paint::bold) + "\n" + out;
 }
 
+/// Those that move something, the most saved first; those that were not estimated last.
+std::vector<Advice> by_what_they_save(std::vector<Advice> all) {
+  std::erase_if(all, [](const Advice& a) { return a.peak && a.saves.count == 0; });
+  std::stable_sort(all.begin(), all.end(), [](const Advice& a, const Advice& b) {
+    return a.peak.has_value() != b.peak.has_value() ? a.peak.has_value() : a.peak && a.saves > b.saves;
+  });
+  return all;
+}
+
 /// Each known trick with what it saves here, and what to write.
-std::string advice_lines(const std::vector<Advice>& all, const Style& style) {
+std::string advice_lines(const std::vector<Advice>& known, const Style& style) {
+  const std::vector<Advice> all = by_what_they_save(known);
   if (all.empty()) return {};
   std::string out = "\n" + style.paint("What each trick saves here", Paint::bold) + " (docs/oom.md)\n";
   for (const Advice& a : all) {
@@ -154,12 +164,13 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
   if (s.front.size() > 1)
     out += "\n" + style.paint("Memory against time", Paint::bold) +
            " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
-  out += rejections(s, style) + advice_lines(a.advice, style);
+  out += rejections(s, style);
   if (!s.fitting.empty()) {
     out += "\n" +
            style.paint(fmt::format("Settings of the first one, for {}", options.suggest.framework), Paint::bold) +
            "\n" + indented(clean_lines(a.settings));
   }
+  out += advice_lines(a.advice, style);
   const SearchCount& n = s.count;
   out += "\n" +
          wrap(fmt::format(
@@ -173,7 +184,12 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
   out += style.paint("Assumed", Paint::bold) + ": " + wrap(assumed, style.width, 2, 9) + "\n";
   if (!s.fitting.empty())
     out += style.paint("Next", Paint::bold) + ": " +
-           wrap(command_of(a, options, s.fitting.front()), style.width, 2, 6) + "\n";
+           wrap(command_of(a, options, s.fitting.front()), style.width, 2, 6) + "\n" +
+           style.paint("Check it", Paint::bold) + ": " +
+           wrap(fmt::format("memplan observe --gpu {} -- python train.py runs your script on an emulated card",
+                            clean(shell_word(options.gpu.value_or("80GB")))),
+                style.width, 2, 10) +
+           "\n";
   return out;
 }
 

@@ -136,6 +136,9 @@ std::string target_text(const Json& t, const Style& style) {
       line += fmt::format(" ({:+.1f} %)", d.at("change_percent").get<double>());
   }
   const bool quiet = state_of(t) == GateState::passed;
+  const Json& rules = t.at("rules");
+  if (quiet && std::any_of(rules.begin(), rules.end(), [](const Json& r) { return state_of(r) == GateState::fresh; }))
+    line += "  " + style.paint("new: not in the baseline", Paint::cyan);
   std::string out = line + "\n" + rule_lines(t.at("rules"), false, !quiet, style);
   if (quiet) return out;
   out += findings_text(diff, t.at("fix"), t.at("report"), true, style);
@@ -147,6 +150,14 @@ std::string target_text(const Json& t, const Style& style) {
   }
   if (const std::string message = text_of(t, "message"); !message.empty()) out += detail(message, style);
   return out;
+}
+
+std::string orphans_of(const Json& document) {
+  std::string names;
+  const auto baseline = document.find("baseline");
+  if (baseline == document.end() || !baseline->contains("orphans")) return names;
+  for (const Json& name : baseline->at("orphans")) names += (names.empty() ? "" : ", ") + name.get<std::string>();
+  return names;
 }
 
 }  // namespace
@@ -174,6 +185,13 @@ std::string check_text(const Json& document, const View& view) {
                                                 : std::string("  no baseline");
   std::string out = wrap(head, style.width, 2) + "\n\n";
   for (const Json& t : document.at("targets")) out += target_text(t, style);
+  if (const std::string names = orphans_of(document); !names.empty())
+    out += "\n" +
+           wrap(fmt::format("The baseline has targets that the configuration does not: {}. After a rename, memplan "
+                            "baseline update takes the new name over.",
+                            names),
+                style.width, 0) +
+           "\n";
   return out + "\n" + last;
 }
 

@@ -170,7 +170,13 @@ std::vector<std::string> near_names(const std::string& wanted) {
     if (contains || distance <= std::max<std::size_t>(2, wanted.size() / 3))
       scored.emplace_back(distance, card.device.key);
   }
-  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  // A card whose name holds the word is meant rather than one that is spelt alike, and the plainest name first:
+  // "h100" is h100-80gb before h100-pcie-80gb, and no a10.
+  if (std::any_of(scored.begin(), scored.end(), [](const auto& s) { return s.first == 0; }))
+    std::erase_if(scored, [](const auto& s) { return s.first != 0; });
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.first == 0 && a.second.size() < b.second.size();
+  });
   std::vector<std::string> names;
   for (const auto& [distance, key] : scored)
     if (names.size() < 6) names.push_back(key);
@@ -225,6 +231,18 @@ DeviceChoice switched(const Card& card, std::string_view state) {
                            card.ecc == Ecc::on ? "on" : "off", card.reported.count >> 20);
   }
   return of_card(d);
+}
+
+/// "80" is 80 bytes to the letter, "4090" a card's name without its family: nobody means bytes by so small a number.
+void refuse_bare_number(double number, std::string_view text) {
+  if (number >= 256.0 * (1 << 20)) return;
+  const std::vector<std::string> near = near_names(letters_and_digits(text));
+  std::string hint = number >= 1 && number <= 1024 ? fmt::format("did you mean {}GB?", text) : std::string();
+  if (!near.empty())
+    hint +=
+        fmt::format("{}{} {}?", hint.empty() ? "" : " ", hint.empty() ? "did you mean" : "Or", fmt::join(near, ", "));
+  fail(ErrorKind::usage, fmt::format("'{}' would be {} bytes of GPU memory", text, text), setting(Field::device),
+       hint.empty() ? "give a size with its unit (80GB, 79GiB) or a card (memplan devices lists them)" : hint);
 }
 
 DeviceChoice of_size(double bytes, std::string_view text) {
@@ -303,9 +321,10 @@ DeviceChoice choose_device(std::string_view text) {
                                               smallest->label_gb, gib(smallest->device.total), smallest->device.key,
                                               sold, smallest->label_gb, what_the_total_is(smallest->device))};
     }
+    if (unit.empty()) refuse_bare_number(amount->number, text);
     if (const auto it = units.find(unit); it != units.end()) return of_size(amount->number * it->second, text);
   }
-  const auto near = near_names(wanted);
+  const auto near = wanted.empty() ? std::vector<std::string>() : near_names(wanted);
   fail(ErrorKind::usage, fmt::format("unknown GPU '{}'", text), setting(Field::device),
        near.empty() ? std::string("memplan devices lists the cards; a size (80GB, 79GiB) works too")
                     : fmt::format("did you mean {}? A size (80GB, 79GiB) works too", fmt::join(near, ", ")));

@@ -40,9 +40,11 @@ FileKind kind_of_zip(const std::string& path) {
 FileKind detect(const std::string& path) {
   std::error_code ec;
   if (std::filesystem::is_directory(path, ec)) return FileKind::folder;
+  if (!std::filesystem::exists(path, ec) && !ec)
+    fail_input("cannot open the model: No such file or directory", path, what_to_do_without_file(path));
   // Pipes and devices are refused by the reader.
   if (!std::filesystem::is_regular_file(path, ec)) return FileKind::onnx;
-  std::array<char, 16> head{};
+  std::array<char, 64> head{};
   std::ifstream in(path, std::ios::binary);
   in.read(head.data(), head.size());
   const std::string_view bytes(head.data(), static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
@@ -58,6 +60,7 @@ FileKind detect(const std::string& path) {
     const auto size = std::filesystem::file_size(path, ec);
     if (!ec && size >= 8 && (header <= size - 8 || path.ends_with(".safetensors"))) return FileKind::safetensors;
   }
+  refuse_what_is_no_model(path, bytes);
   return FileKind::onnx;
 }
 

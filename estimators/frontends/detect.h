@@ -28,8 +28,17 @@ FileKind detect(const std::string& path);
 /// a graph. Never reads a tensor and never parses a pickle.
 [[noreturn]] void refuse_without_graph(FileKind kind, const std::string& path);
 
+/// Fails with what the file is where it begins (64 bytes say it) like something else that people name by mistake: a
+/// script, a configuration, a report of memplan, an image, a pointer of Git LFS. Returns where it may be a model.
+void refuse_what_is_no_model(const std::string& path, std::string_view head);
+
+/// What to try where there is no file of this name: names of the Hugging Face Hub are told.
+std::string what_to_do_without_file(const std::string& path);
+
 /// Whether a file that begins with these bytes (16 of them say it) is compressed as a whole.
 bool is_packed(std::string_view head);
+
+bool is_gzip(const std::string& path);
 
 /// Fails with the command that unpacks the file.
 [[noreturn]] void refuse_packed(const std::string& path);

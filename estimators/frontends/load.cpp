@@ -5,10 +5,28 @@
 #include "estimators/frontends/recording/reader.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
+#include "estimators/frontends/unpack.h"
 #include "estimators/pipeline.h"
 #include "estimators/setup/field.h"
 
 namespace memplan {
+
+namespace {
+
+/// Graphs whose weights lie elsewhere, or nowhere, are a few MB; files beyond this have weights in them.
+constexpr std::size_t most_unpacked = std::size_t{512} << 20;
+
+Model read_packed(const std::string& path) {
+  const std::string bytes = frontends::unpack_gzip(path, most_unpacked);
+  // Archives are read by their directory at the end of a file.
+  const bool tar = bytes.size() > 262 && bytes.compare(257, 5, "ustar") == 0;
+  if (bytes.starts_with("PK") || tar || path.ends_with(".tar.gz") || path.ends_with(".tgz"))
+    frontends::refuse_packed(path);
+  frontends::refuse_what_is_no_model(path, std::string_view(bytes).substr(0, 64));
+  return onnx_format::read_model(bytes, path);
+}
+
+}  // namespace
 
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs) {
   return catching([&] {
@@ -16,7 +34,7 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
     if (kind == frontends::FileKind::torch_script)
       return torchscript::read_script(torch_export::Archive(path), path, inputs);
     if (!inputs.empty() && (kind == frontends::FileKind::onnx || kind == frontends::FileKind::torch_export ||
-                            kind == frontends::FileKind::recording))
+                            kind == frontends::FileKind::recording || kind == frontends::FileKind::packed))
       fail(ErrorKind::usage, "the file says itself what its inputs are", setting(Field::inputs),
            "set open dimensions with " + setting(Field::batch) + ", " + setting(Field::sequence) + " or " +
                setting(Field::dims, "NAME=N"));
@@ -25,6 +43,9 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
         const onnx_format::MappedFile file(path);
         return onnx_format::read_model(file.bytes(), path);
       }
+      case frontends::FileKind::packed:
+        if (frontends::is_gzip(path)) return read_packed(path);
+        frontends::refuse_packed(path);
       case frontends::FileKind::recording:
         return recording::read_recording(torch_export::Archive(path), path);
       case frontends::FileKind::torch_export:

@@ -16,6 +16,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/check.h"
+#include "estimators/tape/positions.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -120,6 +121,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     else
       note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
     verify(tape, "lower");
+    check_positions(tape);
     return tape;
   });
 }

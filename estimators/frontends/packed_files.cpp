@@ -55,6 +55,13 @@ std::string for_shell(const std::string& path) {
 
 bool is_packed(std::string_view head) { return packing_of(head) != nullptr; }
 
+bool is_gzip(const std::string& path) {
+  std::array<char, 3> head{};
+  std::ifstream in(path, std::ios::binary);
+  in.read(head.data(), head.size());
+  return std::string_view(head.data(), head.size()) == "\x1f\x8b\x08"sv;
+}
+
 void refuse_packed(const std::string& path) {
   std::array<char, 16> head{};
   std::ifstream in(path, std::ios::binary);

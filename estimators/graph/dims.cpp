@@ -152,7 +152,45 @@ std::string join_names(const std::vector<OpenDim>& dims) {
   return out;
 }
 
-/// What the file fixes the batch to: the first dimension that all inputs with dimensions share.
+/// Inputs of a transformer that have one entry per token, as Hugging Face's models and the scripts around them call
+/// them. torch.export gives each its own symbols where nothing in the graph makes them equal.
+bool is_per_token(const GraphValue& v) {
+  static constexpr std::string_view names[] = {"input_ids",      "labels",       "attention_mask",
+                                               "token_type_ids", "position_ids", "segment_ids",
+                                               "targets",        "target_ids",   "loss_mask"};
+  return v.shape && v.shape->size() == 2 && v.dtype && !is_floating(*v.dtype) &&
+         std::any_of(std::begin(names), std::end(names), [&](std::string_view n) {
+           return v.name == n || (v.name.ends_with(n) && v.name[v.name.size() - n.size() - 1] == '_' &&
+                                  v.name.find("decoder") == std::string::npos);
+         });
+}
+
+/// Open dimensions of the inputs that have one entry per token stand for the same sizes, axis by axis.
+void tie_token_inputs(const Graph& g, std::vector<OpenDim>& dims) {
+  const auto find = [&](const std::string& name) {
+    return std::find_if(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
+  };
+  const GraphValue* first = nullptr;
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    if (!is_per_token(v)) continue;
+    if (!first) {
+      first = &v;
+      continue;
+    }
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      if (!(*first->shape)[axis].open() || !(*v.shape)[axis].open()) continue;
+      const auto leader = find(dim_name(*first, axis)), other = find(dim_name(v, axis));
+      if (leader == dims.end() || other == dims.end() || leader == other) continue;
+      other->batch = leader->batch;
+      other->sequence = leader->sequence;
+      other->like = leader->name;
+    }
+  }
+}
+
+}  // namespace
+
 std::optional<std::int64_t> fixed_batch(const Graph& g) {
   std::optional<std::int64_t> size;
   for (GraphValueId id : g.inputs) {
@@ -164,8 +202,6 @@ std::optional<std::int64_t> fixed_batch(const Graph& g) {
   }
   return size;
 }
-
-}  // namespace
 
 std::string dim_name(const GraphValue& value, std::size_t axis) {
   const Dim& d = (*value.shape)[axis];
@@ -205,6 +241,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
       d.sequence = told->second == "sequence";
     }
   }
+  tie_token_inputs(g, out);
   return out;
 }
 
@@ -246,6 +283,8 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
     sequence_used = sequence_used || d.sequence;
     if (auto it = setup.dims.find(d.name); it != setup.dims.end()) {
       out[d.name] = it->second;
+    } else if (const auto leader = out.find(d.like); leader != out.end()) {
+      out[d.name] = leader->second;
     } else if (d.batch && setup.batch) {
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
@@ -269,7 +308,7 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
                            fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
                                        setting(Field::batch)),
                            Evidence::assumed, About::shape});
-    } else {
+    } else if (d.like.empty()) {
       unbound.push_back(d);
     }
   }
@@ -283,10 +322,15 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
                            Evidence::assumed, About::shape});
       unbound.clear();
     }
+  for (const OpenDim& d : dims)
+    if (const auto leader = out.find(d.like); leader != out.end()) out.emplace(d.name, leader->second);
   if (!unbound.empty()) {
     std::string command = "memplan " + model.path;
+    // One --seq says all sequences at once, where it can.
+    if (std::any_of(unbound.begin(), unbound.end(), [](const OpenDim& d) { return d.sequence; }))
+      command += " " + setting(Field::sequence, 512);
     for (const OpenDim& d : unbound)
-      command += " " + setting(Field::dims, fmt::format("{}={}", d.name, d.sequence ? 512 : 64));
+      if (!d.sequence) command += " " + setting(Field::dims, fmt::format("{}=64", d.name));
     fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
                "give their sizes, for example: " + command);
   }

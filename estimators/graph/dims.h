@@ -22,11 +22,15 @@ struct OpenDim {
   std::string name;   ///< "seq"; "input_ids_dim1" where the file gives none
   std::string where;  ///< "input_ids[1]"
   bool batch = false, sequence = false;
+  std::string like;  ///< an earlier dimension that it has the size of where it gets none itself; mostly empty
 };
 
 /// In the order of the inputs, each name once. Batch and sequence are told by name, and where no name tells, by
 /// place: the first dimension of the first input, the second one of integer inputs.
 std::vector<OpenDim> open_dims(const Graph& graph);
+
+/// What the file fixes the batch to: the first dimension that all inputs with dimensions share. None where it is open.
+std::optional<std::int64_t> fixed_batch(const Graph& graph);
 
 /// What the open dimensions are in one setup.
 struct DimBinding {

@@ -38,10 +38,7 @@ def packages_of(python):
 
 def make_wheel(build, folder, from_source):
     words = [sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--quiet", "--disable-pip-version-check", "--wheel-dir", folder]
-    if from_source:
-        proto = build_tree.cached(build, "MEMPLAN_ONNX_PROTO")
-        words += ["-C", f"cmake.define.MEMPLAN_ONNX_PROTO={proto}"] if proto else []
-    else:
+    if not from_source:
         words += ["-C", f"cmake.define.MEMPLAN_PREBUILT={os.path.join(build, 'memplan')}"]
     # Its own build folder, so that a wheel packed here and one of `pip install .` never mix.
     run(*words, "-C", f"build-dir={os.path.join(build, 'wheel-source' if from_source else 'wheel')}")

@@ -22,13 +22,20 @@ function fill(node, attributes, children) {
   return node;
 }
 
+// Halves go to the even neighbour, as everywhere else in memplan: 17.25 is 17.2. toFixed rounds them away from zero.
+function fixed(value, digits) {
+  const scale = 10 ** digits, scaled = value * scale, down = Math.floor(scaled);
+  if (scaled - down !== 0.5) return value.toFixed(digits);
+  return ((down % 2 === 0 ? down : down + 1) / scale).toFixed(digits);
+}
+
 // As memplan's own to_human: binary units, two decimals below ten, one above.
 function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let value = bytes, unit = 0;
   while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; ++unit; }
   if (unit === 0) return bytes + " B";
-  return value.toFixed(Math.abs(value) < 10 ? 2 : 1) + " " + units[unit];
+  return fixed(value, Math.abs(value) < 10 ? 2 : 1) + " " + units[unit];
 }
 
 const grouped = n => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
@@ -37,12 +44,12 @@ const exact = bytes => grouped(bytes) + " bytes";
 function share(part, whole) {
   if (!(whole > 0)) return "–";
   const p = part / whole * 100;
-  return p >= 0.05 || p === 0 ? p.toFixed(1) + "%" : "<0.1%";
+  return p >= 0.05 || p === 0 ? fixed(p, 1) + "%" : "<0.1%";
 }
 
 function shortCount(n) {
   for (const [limit, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]])
-    if (n >= limit) return (n / limit).toFixed(n / limit < 10 ? 2 : 1) + " " + unit;
+    if (n >= limit) return fixed(n / limit, n / limit < 10 ? 2 : 1) + " " + unit;
   return String(n);
 }
 
