@@ -39,6 +39,7 @@ class EvalMode {
       i = end;
     }
     rename();
+    if (fast_) encoder_layers();
     if (skipped_)
       tape_.recovered.push_back(
           {"identity", "modules that drop in training only", skipped_, Evidence::told_by_name, About::mode});
@@ -97,6 +98,54 @@ class EvalMode {
     tape_.calls.push_back(std::move(fast));
     ++fast_;
     return true;
+  }
+
+  bool is_norm_of(const Call& call, std::int32_t layer) const {
+    return call.op == "aten::layer_norm" && call.scope >= 0 &&
+           tape_.scopes[static_cast<std::size_t>(call.scope)].parent == layer;
+  }
+
+  /// nn.TransformerEncoderLayer whose attention takes the fast path is one op as a whole
+  /// (native/transformers/transformer.cpp): its sums are written into what attention and the feed-forward network
+  /// returned, the activation into its argument, and no names of Python hold anything.
+  void encoder_layers() {
+    std::vector<bool> whole(tape_.scopes.size(), false);
+    for (const Call& c : tape_.calls) {
+      if (c.op != "aten::_native_multi_head_attention" || c.scope < 0) continue;
+      const std::int32_t layer = tape_.scopes[static_cast<std::size_t>(c.scope)].parent;
+      if (layer >= 0 &&
+          fact_of_class("one_op_in_inference", tape_.scopes[static_cast<std::size_t>(layer)].module_class))
+        whole[static_cast<std::size_t>(layer)] = true;
+    }
+    std::vector<std::int32_t> maker(tape_.values.size(), -1);
+    std::unordered_map<std::int32_t, std::size_t> last_sum;  // of each layer
+    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
+      Call& c = tape_.calls[i];
+      for (ValueId id : c.outputs)
+        if (id.valid()) maker[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+      if (c.scope < 0) continue;
+      const std::int32_t parent = tape_.scopes[static_cast<std::size_t>(c.scope)].parent;
+      const bool own = whole[static_cast<std::size_t>(c.scope)];
+      if (!own && !(parent >= 0 && whole[static_cast<std::size_t>(parent)])) continue;
+      (own ? c.source : tape_.scopes[static_cast<std::size_t>(c.scope)].source).clear();
+      if (c.op == "aten::relu" || c.op == "aten::gelu") c.op += '_';
+      // A norm behind the second sum: the first norm's result lives until the op returns.
+      const auto sum = own ? last_sum.end() : last_sum.find(parent);
+      if (sum != last_sum.end() && c.op == "aten::layer_norm") {
+        const Call& added = tape_.calls[sum->second];
+        const ValueId residual = *id_at(added, 1);
+        const std::int32_t made = maker[static_cast<std::size_t>(residual.index)];
+        if (made >= 0 && is_norm_of(tape_.calls[static_cast<std::size_t>(made)], parent))
+          c.releases = {added.outputs.at(0), residual};
+      }
+      if (!own || c.op != "aten::add.Tensor" || c.args.size() < 2) continue;
+      const ValueId *a = id_at(c, 0), *b = id_at(c, 1);
+      if (!a || !b) continue;
+      c.op = "aten::add_.Tensor";
+      if (maker[static_cast<std::size_t>(a->index)] < maker[static_cast<std::size_t>(b->index)])
+        std::swap(c.args[0], c.args[1]);
+      last_sum[c.scope] = i;
+    }
   }
 
   void rename() {

@@ -15,6 +15,33 @@ bool is_name(std::string_view s) {
   return true;
 }
 
+/// A line of a call that is written over several: "index=ids.repeat(1, 1, n)," or "x, dim=1, index=ids)". Its `=` name
+/// arguments.
+bool is_inside_of_a_call(std::string_view s) {
+  int depth = 0;
+  char quote = 0;
+  for (char c : s) {
+    if (quote) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      break;
+    } else if (c == '(' || c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ')' || c == ']' || c == '}') {
+      if (--depth < 0) return true;
+    }
+  }
+  return !s.empty() && s.back() == ',';
+}
+
+/// What no assignment has on its left: a literal.
+bool is_literal(std::string_view s) {
+  return !s.empty() && (std::isdigit(static_cast<unsigned char>(s.front())) || s.front() == '"' || s.front() == '\'' ||
+                        s == "None" || s == "True" || s == "False");
+}
+
 /// Position of the first `=` outside brackets and strings that assigns, or npos.
 std::size_t find_assignment(std::string_view s) {
   int depth = 0;
@@ -50,6 +77,8 @@ Statement parse_statement(std::string_view source) {
   const std::size_t space = source.find(' ');
   std::string_view text = space == std::string_view::npos ? std::string_view{} : trim(source.substr(space + 1), " \t");
   out.value = text;
+  const std::string_view whole = text;
+  if (is_inside_of_a_call(text)) return out;
   while (true) {
     const std::size_t at = find_assignment(text);
     if (at == std::string_view::npos) break;
@@ -71,6 +100,7 @@ Statement parse_statement(std::string_view source) {
       if (const std::size_t colon = name.find(':'); colon != std::string_view::npos)
         name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
       if (!name.empty() && name.front() == '*') name.remove_prefix(1);
+      if (is_literal(name)) return {{}, 0, whole};
       if (is_name(name)) names.push_back(name);
       if (comma == std::string_view::npos) break;
       left.remove_prefix(comma + 1);

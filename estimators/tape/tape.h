@@ -120,6 +120,7 @@ struct Recovery {
 /// What the file says of its program, for the passes that restore what its exporter lost.
 struct Exported {
   bool functional = true;                    ///< in-place ops were taken out
+  bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
 };
 

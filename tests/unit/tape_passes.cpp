@@ -40,6 +40,11 @@ TEST_CASE("a line of Python is taken apart into its targets") {
   CHECK(names("a.py:1 return f(x, dim=1)").empty());
   CHECK(names("a.py:1 assert x == y").empty());
   CHECK(names("a.py:1 f(mode='a=b')").empty());
+  // Lines of a call that is written over several: their `=` names arguments.
+  CHECK(names("a.py:1 index=ids.unsqueeze(-1).repeat(1, 1, n).to(x.device),").empty());
+  CHECK(names("a.py:1 x_, dim=1, index=ids.unsqueeze(-1).repeat(1, 1, x.shape[2])").empty());
+  CHECK(names("a.py:1 dim=1, index=ids)").empty());
+  CHECK(names("a.py:1 x, y = torch.gather(") == std::vector<std::vector<std::string_view>>{{"x", "y"}});
   CHECK(parse_statement("a.py:1 out += identity").augmented == '+');
   CHECK(parse_statement("a.py:1 out += identity").targets.front().front() == "out");
   CHECK(parse_statement("a.py:1 x **= 2").augmented == 0);

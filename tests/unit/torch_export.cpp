@@ -177,6 +177,80 @@ TEST_CASE("parameters stored as one tensor are tied") {
   CHECK(tape_of(members, batch(2)).parameters.size() == 2);
 }
 
+TEST_CASE("weights of several shapes in one member are not tied") {
+  json p = program();
+  json& module = p["graph_module"];
+  module["signature"]["input_specs"].push_back(
+      {{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
+  module["graph"]["tensor_values"]["p_v"] = meta({number(7)}, true);
+  Members members = archive(p);
+  const json one = {{"path_name", "weight_0"}};
+  members["net/data/weights/model_weights_config.json"] =
+      json{{"config", {{"a.weight", one}, {"b.weight", one}}}}.dump();
+  members["net/data/weights/weight_0"] = "what torch.export.save writes for weights on the meta device";
+  CHECK(tape_of(members, batch(2)).parameters.size() == 2);
+}
+
+namespace {
+
+/// Nodes whose lines are those of a caller: the exporter notes frames of forward() alone.
+json called(json n, const char* function) {
+  n["metadata"]["torch_fn"] = fmt::format("{}_1;method_descriptor.{}", function, function);
+  n["metadata"]["stack_trace"] = "File \"/x/u/net.py\", line 5, in forward\n    y = normalized(x)";
+  return n;
+}
+
+std::int32_t argument(const Call& call, std::size_t i) { return std::get<ValueId>(call.args.at(i).value).index; }
+
+}  // namespace
+
+TEST_CASE("a conversion in a helper is kept, since the file names its method") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json sizes = {symbol("s0"), number(3)};
+  const json fp32 = {{"as_scalar_type", 7}};
+  // y = linear(x).float(); z = sin(y).to(dtype); return z + linear(x), which the exporter takes for y.
+  g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("linear"), fp32}, {tensor("to")}), "float");
+  g["nodes"].push_back(called(node("torch.ops.aten.sin.default", {tensor("to")}, {tensor("sin")}), "sin"));
+  g["nodes"].push_back(called(node("torch.ops.aten.to.dtype", {tensor("sin"), fp32}, {tensor("to_1")}), "to"));
+  for (const char* name : {"to", "sin", "to_1"}) g["tensor_values"][name] = meta(sizes);
+  g["outputs"] = {tensor("to")};
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("to");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 4);
+  CHECK(t.calls[1].op == "aten::to.dtype");
+  CHECK(std::get<DType>(t.calls[1].args.at(1).value) == DType::float32);
+  // Back to what linear(x) was, whatever that is.
+  CHECK(t.calls[3].op == "aten::type_as");
+  CHECK(argument(t.calls[3], 0) == t.calls[2].outputs.at(0).index);
+  CHECK(argument(t.calls[3], 1) == t.calls[0].outputs.at(0).index);
+  // `return y` of another function than the one that converted it: the tensor itself.
+  CHECK(t.outputs.at(0) == t.calls[0].outputs.at(0));
+}
+
+TEST_CASE("a conversion to a device alone is none") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  g["nodes"][1] = called(node("torch.ops.aten.to.dtype_layout", {tensor("linear")}, {tensor("relu_")}), "to");
+  CHECK(tape_of(archive(p), batch(2)).calls.size() == 1);
+}
+
+TEST_CASE("a batch norm that is called twice counts no batches in inference") {
+  json p = program();
+  json& module = p["graph_module"];
+  json& g = module["graph"];
+  module["signature"]["input_specs"].push_back(
+      {{"buffer", {{"arg", {{"name", "b_n"}}}, {"buffer_name", "a.num_batches_tracked"}, {"persistent", true}}}});
+  g["tensor_values"]["b_n"] = meta(json::array(), false, 5);
+  for (const char* name : {"add_", "add__1"}) g["tensor_values"][name] = meta(json::array(), false, 5);
+  g["nodes"].push_back(node("torch.ops.aten.add_.Tensor", {tensor("b_n"), number(1)}, {tensor("add_")}));
+  g["nodes"].push_back(node("torch.ops.aten.add_.Tensor", {tensor("add_"), number(1)}, {tensor("add__1")}));
+  TrainingSetup inference = batch(2);
+  inference.mode = Mode::inference;
+  CHECK(tape_of(archive(p), inference).calls.size() == 2);
+  CHECK(tape_of(archive(p), batch(2)).calls.size() == 4);
+}
+
 TEST_CASE("regions without gradients are inlined on detached values") {
   json p = program();
   json& g = p["graph_module"]["graph"];

@@ -10,10 +10,12 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/scopes.h"
+#include "estimators/frontends/torch_export/archive_casts.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/frontends/torch_export/signature.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
 
@@ -25,6 +27,10 @@ bool is_keyword_only(std::string_view name) {
       "alpha",        "beta", "value",     "dtype",         "layout", "device",     "pin_memory", "memory_format",
       "non_blocking", "copy", "generator", "rounding_mode", "scale",  "enable_gqa", "correction", "approximate"};
   return names.count(name) > 0;
+}
+
+bool is_cast(std::string_view op) {
+  return op == "aten::to.dtype" || op == "aten::type_as" || op == "memplan::to_default_dtype";
 }
 
 /// What holds for every call of a region.
@@ -42,6 +48,7 @@ class Lowering {
         tape_(tape),
         scopes_(tape),
         signature_(program, symbols, tape),
+        casts_(tape),
         bound_(program.names.size()) {}
 
   void run() {
@@ -49,6 +56,8 @@ class Lowering {
       if (out.kind == OutputKind::joint)
         fail_input("the archive holds a joint forward and backward graph, which memplan does not read", {},
                    "save the program that torch.export.export returns");
+    for (const Subgraph& g : program_.graphs)
+      for (const Node& n : g.nodes) tape_.exported.keeps_casts |= !program_.decomposed && !n.function.empty();
     signature_.make_inputs();
     for (std::size_t i = 0; i < program_.inputs.size(); ++i)
       if (program_.inputs[i].name >= 0) bound_[static_cast<std::size_t>(program_.inputs[i].name)] = signature_.input(i);
@@ -57,7 +66,7 @@ class Lowering {
       if (out.kind == OutputKind::user) {
         if (std::holds_alternative<ValueId>(out.value.value))
           if (const Arg v = resolved(out.value); std::holds_alternative<ValueId>(v.value))
-            tape_.outputs.push_back(std::get<ValueId>(v.value));
+            tape_.outputs.push_back(casts_.returned(std::get<ValueId>(v.value)));
       } else if (out.kind == OutputKind::buffer_mutation) {
         mutate(out);
       }
@@ -148,6 +157,7 @@ class Lowering {
     call.source = std::move(source);
     call.no_autocast = region.no_autocast;
     add_inputs(node, call);
+    replace_values(call, [&](ValueId id) { return Arg{casts_.meant(id, scope)}; });
     if (scope >= 0)
       for (const Arg& a : call.args)
         if (const auto* v = std::get_if<ValueId>(&a.value))
@@ -162,10 +172,10 @@ class Lowering {
         types.input = name_of(id->index).tensor->dtype;
     if (!node.outputs.empty() && node.outputs[0] >= 0 && name_of(node.outputs[0]).tensor)
       types.output = name_of(node.outputs[0]).tensor->dtype;
-    const Fate fate = rewrite_exported(call, types, setup_, tape_);
-    if (fate == Fate::drop) return;
-    if (fate == Fate::pass_input) {
-      if (types.input && types.input == types.output)
+    const bool converts_nothing = types.input && types.input == types.output;
+    const Fate fate = rewrite_exported(call, types, setup_, tape_, node.function, casts_);
+    if (fate != Fate::keep) {
+      if (fate == Fate::pass_input && converts_nothing)
         memplan::note(tape_.notes, {{},
                                     "conversions that do nothing in the file and that no line or class asks for",
                                     Evidence::told_by_source_line,
@@ -177,6 +187,8 @@ class Lowering {
     if (call.op != before) ++rewritten_[{call.op, before}];
     ++from_file_;
     bind_outputs(node, call);
+    casts_.follow(call);
+    if (converts_nothing && is_cast(call.op)) casts_.made(call);
     tape_.calls.push_back(std::move(call));
   }
 
@@ -356,6 +368,7 @@ class Lowering {
   Tape& tape_;
   onnx_format::ScopeTracker scopes_;
   SignatureValues signature_;
+  ArchiveCasts casts_;
   std::vector<Arg> bound_;  ///< by NameId: a value of the tape or a number; None = not made yet
   std::map<std::pair<std::string, std::string>, std::int64_t> rewritten_;
   std::set<std::int32_t> numbers_;  ///< values of the tape that are symbolic numbers

@@ -235,6 +235,11 @@ void Reader::node(const json& j, Node& out, int depth) {
   if (metadata == j.end() || !metadata->is_object()) return;
   if (const auto m = metadata->find("nn_module_stack"); m != metadata->end() && m->is_string())
     module_stack(m->get<std::string>(), out);
+  if (const auto f = metadata->find("torch_fn"); f != metadata->end() && f->is_string()) {
+    const auto& text = f->get_ref<const std::string&>();  // "float_1;method_descriptor.float"
+    if (text.find(';') != std::string::npos && text.find("OpOverload") == std::string::npos)
+      out.function = text.substr(text.rfind('.') + 1);
+  }
   if (const auto s = metadata->find("stack_trace"); s != metadata->end() && s->is_string()) {
     const auto& trace = s->get_ref<const std::string&>();
     const auto [it, fresh] = traces_.try_emplace(trace);

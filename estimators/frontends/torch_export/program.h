@@ -49,6 +49,7 @@ struct Node {
   std::vector<std::int32_t> graphs;         ///< subgraphs of a higher-order op, in the order of its arguments
   std::vector<std::string> paths, classes;  ///< module stack, outermost first
   std::vector<std::string> lines;           ///< of the stack trace, outermost first, as in Call::source
+  std::string function;  ///< what the program called, "float" of "method_descriptor.float"; empty: not told
 };
 
 struct Subgraph {

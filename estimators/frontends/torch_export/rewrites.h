@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "estimators/tape/tape.h"
 
@@ -19,13 +20,17 @@ struct Types {
 
 enum class Fate : std::uint8_t {
   keep,
-  drop,        ///< does nothing in this setup
+  drop,        ///< does nothing in this setup: its result is its first argument
   pass_input,  ///< returns its first argument
 };
 
+class ArchiveCasts;
+
 /// Casts that were none in the exported precision (`x.to(device)`, `x.to(y.dtype)`) become what the program would do in
-/// another one; flags of the exporting machine (cuDNN absent) are set as on CUDA.
-Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup, const Tape& tape);
+/// another one (`function`: the method that made the call, where the file says); flags of the exporting machine (cuDNN
+/// absent) are set as on CUDA.
+Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup, const Tape& tape,
+                      std::string_view function, ArchiveCasts& casts);
 
 /// A batch norm or dropout that runs as in inference.
 bool is_frozen(const Call& call);

@@ -11,6 +11,17 @@
 
 namespace memplan::torch_export {
 
+namespace {
+
+bool same_layout(const TensorMeta& a, const TensorMeta& b) {
+  if (a.dtype != b.dtype || a.sizes.size() != b.sizes.size()) return false;
+  for (std::size_t i = 0; i < a.sizes.size(); ++i)
+    if (a.sizes[i].size != b.sizes[i].size || a.sizes[i].symbol != b.sizes[i].symbol) return false;
+  return true;
+}
+
+}  // namespace
+
 ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
   const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
   if (!name.tensor) fail_input(fmt::format("the file gives no sizes for '{}'", name.text), {}, "the file is damaged");
@@ -36,6 +47,16 @@ void SignatureValues::make_inputs() {
   for (const Node& n : program_.graphs.front().nodes)
     for (const NodeInput& in : n.inputs) for_each_value(in.value, [&](ValueId id) { read.insert(id.index); });
 
+  // Weights on the meta device are all written to one member: tensors of several shapes in it are not tied.
+  std::unordered_map<std::string_view, const Name*> members;
+  std::set<std::string_view> shared;
+  for (const InputSpec& spec : program_.inputs) {
+    if (spec.kind != InputKind::parameter || spec.name < 0 || spec.stored.empty()) continue;
+    const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
+    const auto [it, added] = members.try_emplace(spec.stored, &name);
+    if (!added && name.tensor && it->second->tensor && !same_layout(*name.tensor, *it->second->tensor))
+      shared.insert(spec.stored);
+  }
   std::unordered_map<std::string_view, ValueId> stored;
   inputs_.resize(program_.inputs.size());
   for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
@@ -56,7 +77,8 @@ void SignatureValues::make_inputs() {
         }
         break;
       case InputKind::parameter: {
-        if (!spec.stored.empty())
+        const bool told = !spec.stored.empty() && !shared.count(spec.stored);
+        if (told)
           if (const auto it = stored.find(spec.stored); it != stored.end()) {
             inputs_[i] = {it->second};
             tape_.notes.push_back(
@@ -69,7 +91,7 @@ void SignatureValues::make_inputs() {
         const ValueId v = add(ValueKind::parameter, spec);
         inputs_[i] = {v};
         tape_.parameters.push_back(v);
-        if (!spec.stored.empty())
+        if (told)
           stored.emplace(spec.stored, v);
         else if (!read.count(spec.name))
           unread_.emplace(spec.target, v);

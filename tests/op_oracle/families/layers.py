@@ -13,6 +13,12 @@ def products(c, dt):
     c.simple(f"linear frozen input {dt}", "linear", T(dt, 4, 64, 256, grad=False), T(dt, 128, 256), T(dt, 128))
     c.simple(f"linear frozen weight {dt}", "linear", T(dt, 4, 64, 256), T(dt, 128, 256, grad=False), T(dt, 128, grad=False))
     c.simple(f"linear vector {dt}", "linear", T(dt, 256), T(dt, 128, 256), T(dt, 128))
+    for name, sizes in (("matrix", (128, 256)), ("kernel", (64, 32, 3, 3))):
+        for dim in (0, len(sizes) - 1):
+            kept = [n if i == dim else 1 for i, n in enumerate(sizes)]
+            c.simple(f"weight_norm {name} {dim} {dt}", "_weight_norm", T(dt, *sizes), T(dt, *kept), dim)
+    c.simple(f"grouped_mm {dt}", "_grouped_mm", T(dt, 1000, 64), T(dt, 8, 64, 96), T("int32", 8, grad=False))
+    c.simple(f"grouped_mm 5 {dt}", "_grouped_mm", T(dt, 1000, 64), T(dt, 5, 64, 96, strides=[64 * 96, 1, 64]), T("int32", 5, grad=False))
     c.simple(f"mm {dt}", "mm", T(dt, 64, 256), T(dt, 256, 30))
     c.simple(f"mm transposed {dt}", "mm", T(dt, 64, 256, strides=[1, 64]), T(dt, 256, 30, strides=[1, 256]))
     c.simple(f"bmm {dt}", "bmm", T(dt, 8, 64, 256), T(dt, 8, 256, 30))

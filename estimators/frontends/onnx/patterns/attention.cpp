@@ -115,7 +115,16 @@ std::optional<Found> match_attention(const View& v, std::int32_t last) {
     f.nodes.push_back(drop);
     weights = v.input(drop, 0);
   }
-  const std::int32_t softmax = v.only_made_by(weights, "Softmax");
+  // Rows that a boolean mask hides altogether are NaN: Where(IsNaN(weights), 0, weights).
+  std::int32_t softmax = v.only_made_by(weights, "Softmax");
+  if (const std::int32_t guard = v.only_made_by(weights, "Where"); guard >= 0) {
+    const std::int32_t nan = v.only_made_by(v.input(guard, 0), "IsNaN");
+    weights = v.input(guard, 2);
+    if (nan < 0 || v.input(nan, 0) != weights || v.readers_of(weights).size() != 2) return std::nullopt;
+    softmax = v.made_by(weights, "Softmax");
+    f.nodes.push_back(guard);
+    f.nodes.push_back(nan);
+  }
   if (softmax < 0) return std::nullopt;
   f.nodes.push_back(softmax);
   GraphValueId scores = v.input(softmax, 0), mask = -1;

@@ -22,8 +22,9 @@ Tensor contiguous(Run&, const Tensor&, Format = Format::contiguous);
 Tensor to(Run&, const Tensor&, DType);
 
 // --- views (rows/views.cpp): share the storage ----------------------------------------------------------------------
-Tensor view(Run&, const Tensor&, Dims sizes);     ///< one size may be -1; Failure where the strides do not allow it
-Tensor reshape(Run&, const Tensor&, Dims sizes);  ///< view, or clone + view where the strides do not allow a view
+Tensor view(Run&, const Tensor&, Dims sizes);         ///< one size may be -1; Failure where the strides do not allow it
+Tensor unsafe_view(Run&, const Tensor&, Dims sizes);  ///< of a tensor that nobody else has: no view to autograd
+Tensor reshape(Run&, const Tensor&, Dims sizes);      ///< view, or clone + view where the strides do not allow a view
 Tensor permute(Run&, const Tensor&, const Dims& order);
 Tensor transpose(Run&, const Tensor&, int a, int b);
 Tensor t(Run&, const Tensor&);

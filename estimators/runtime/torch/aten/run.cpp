@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/stride_order.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/schedule/limits.h"
@@ -184,9 +187,40 @@ Tensor Run::scratch(Bytes bytes, Category category) { return empty({bytes.count}
 
 namespace {
 
+Edge gradient_edge(Run& run, const Tensor& t);
+
+/// What stays of a tensor's layout: enough to see another memory through it.
+struct Geometry {
+  explicit Geometry(const TensorBody& t) : sizes(t.sizes), strides(t.strides), offset(t.offset) {}
+  Dims sizes, strides;
+  std::int64_t offset = 0;
+};
+
+/// VariableHooks::grad_fn (torch/csrc/autograd/variable.cpp): a view whose base was written to since gets a new
+/// history, as_strided of the base. Its backward fills a memory of the base's size with zeros and writes the gradient
+/// into it.
+void follow_base(Run& run, const Tensor& view) {
+  auto* node = new Node;
+  node->run = &run;
+  node->sequence = run.next_sequence++;
+  node->name = run.intern("AsStridedBackward");
+  node->scope = run.scope;
+  node->call = run.call;
+  const Tensor& base = view->base;
+  node->next.push_back(gradient_edge(run, base));
+  node->inputs.push_back({base->sizes, base->dtype, base->on_host});
+  node->backward = [whole = Geometry(*base)](Run& r, Node&, TensorList& g) {
+    return TensorList{r.empty_strided(whole.sizes, whole.strides, g[0]->dtype)};
+  };
+  view->grad_fn = NodeRef(node);
+  view->output_nr = 0;
+  view->seen_writes = base->writes;
+}
+
 /// The node that receives the gradient of `t`: its grad_fn, or the leaf's accumulator (made on first use).
 Edge gradient_edge(Run& run, const Tensor& t) {
   if (!t || !t->requires_grad()) return {};
+  if (t->is_outdated()) follow_base(run, t);
   if (t->grad_fn) return {t->grad_fn, t->output_nr};
   if (!t->accumulator) {
     auto* node = new Node;
@@ -271,8 +305,44 @@ void Run::save_output(Node* node, const Tensor& t) {
 
 void Run::rebase(const Tensor& t, Node* node) {
   if (!node) return;
+  if (t->base) return rebase_base(t, node);
   t->grad_fn = NodeRef(node);
   t->output_nr = 0;
+  ++t->writes;
+}
+
+void Run::set_base(const Tensor& view, const Tensor& t) {
+  if (!grad_mode || view.get() == t.get()) return;
+  view->base = t->base ? t->base : t;
+  view->seen_writes = view->base->writes;
+}
+
+// CopySlices (torch/csrc/autograd/functions/tensor.cpp): the base's gradient is copied, the op's own backward gets a
+// copy of the part, and what it says of its first input is written back into that part.
+void Run::rebase_base(const Tensor& view, Node* node) {
+  const Tensor base = view->base;
+  const InputMeta part_meta = node->inputs.at(0);
+  node->next[0] = gradient_edge(*this, base);
+  node->inputs[0] = {base->sizes, base->dtype, base->on_host};
+  node->sequence = next_sequence++;
+  node->backward = [own = std::move(node->backward), part_meta, part = Geometry(*view), whole = Geometry(*base)](
+                       Run& r, Node& n, TensorList& g) {
+    const Tensor result = r.empty_strided(whole.sizes, whole.strides, g[0]->dtype);
+    const Tensor slice = r.alias(result, part.sizes, part.strides, part.offset - whole.offset);
+    const InputMeta base_meta = std::exchange(n.inputs[0], part_meta);
+    TensorList grads;
+    {
+      TensorList copy{op::clone(r, slice)};
+      grads = own(r, n, copy);
+    }
+    n.inputs[0] = base_meta;
+    if (n.wants(0)) grads[0] = result;
+    return grads;
+  };
+  base->grad_fn = NodeRef(node);
+  base->output_nr = 0;
+  ++base->writes;
+  follow_base(*this, view);
 }
 
 void Run::release_node(Node* node) {

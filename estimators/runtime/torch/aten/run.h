@@ -88,8 +88,11 @@ class Run {
   void save(Node* node, const Tensor& t);
   /// SavedVariable of an output: keeps a detached alias, so that no cycle arises.
   void save_output(Node* node, const Tensor& t);
-  /// In-place op: the tensor's history becomes `node` (made with record(..., {}, ...)).
+  /// In-place op: the tensor's history becomes `node` (made with record(..., {}, ...), the tensor its first input). Of
+  /// a view it becomes that of its base (CopySlices), from which the view's own follows.
   void rebase(const Tensor& t, Node* node);
+  /// Marks `view` as a differentiable view of `t`.
+  void set_base(const Tensor& view, const Tensor& t);
   std::uint64_t next_sequence = 0;
   SaveHook* save_hook = nullptr;
   /// Recomputing a checkpointed stretch: what is made in the backward pass now are activations.
@@ -172,6 +175,7 @@ class Run {
   Storage* new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype);
   void begin_allocation(Storage* storage, Category category, const Dims& sizes, DType dtype);
   void keep(Node* node, const Tensor& t);
+  void rebase_base(const Tensor& view, Node* node);
   std::deque<Storage> storages_;
   std::vector<Storage*> free_storages_;
   struct StringHash {

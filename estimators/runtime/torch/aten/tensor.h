@@ -171,8 +171,16 @@ struct TensorBody : Pooled<TensorBody> {
   Tensor grad;             ///< .grad of a leaf
   NodeRef accumulator;     ///< AccumulateGrad node of a leaf, made when first needed
   std::int32_t name = -1;  ///< index into Schedule::names
+  /// Of a view made while gradients are recorded: the tensor whose memory it shows. A write through any view of the
+  /// base gives the base a new history, and with it every view that is looked at later.
+  Tensor base;
+  std::int32_t writes = 0;       ///< of a base: in-place ops that took part in its history
+  std::int32_t seen_writes = 0;  ///< of a view: those that its own history knows of
 
-  bool requires_grad() const { return requires_grad_leaf || grad_fn; }
+  bool is_outdated() const { return base && base->writes != seen_writes; }
+  bool requires_grad() const {
+    return requires_grad_leaf || static_cast<bool>(is_outdated() ? base->grad_fn : grad_fn);
+  }
   int rank() const { return sizes.size(); }
   std::int64_t numel() const { return sizes.product(); }
   std::int64_t size(int dim) const { return sizes[dim < 0 ? dim + sizes.size() : dim]; }

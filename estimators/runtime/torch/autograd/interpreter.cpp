@@ -21,12 +21,19 @@ std::int32_t name_id(Run& r, std::vector<std::int32_t>& known, std::size_t index
   return known[index];
 }
 
+void add_tensors(const Value& value, TensorList& out) {
+  if (value.is_tensor() && value.tensor()) out.push_back(value.tensor());
+  if (value.is_list())
+    for (const Value& v : value.list()) add_tensors(v, out);
+}
+
 /// An op without a row: outputs as the file describes them, kept until the backward pass like its inputs, because
 /// that is the most it can be without temporaries. The estimate widens by the largest of them.
-ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args) {
+ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args,
+                      const std::vector<std::pair<std::string, Value>>& kwargs) {
   TensorList inputs, outputs;
-  for (const Value& a : args)
-    if (a.is_tensor()) inputs.push_back(a.tensor());
+  for (const Value& a : args) add_tensors(a, inputs);
+  for (const auto& [name, a] : kwargs) add_tensors(a, inputs);
   Bytes bound;
   for (const auto& [dtype, sizes] : call.known_shapes) outputs.push_back(r.empty(Dims(sizes), dtype));
   if (call.known_shapes.empty() && !inputs.empty())
@@ -77,7 +84,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     ValueList results;
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
-      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args);
+      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
     } catch (const Failure& failure) {
       Error e = failure.error();
       const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;

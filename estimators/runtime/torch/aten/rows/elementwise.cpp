@@ -33,7 +33,13 @@ ValueList run_elementwise(Run& r, Args& a) {
   }
   DType dtype = row.result == ResultType::boolean ? DType::boolean : op::result_type(operands);
   if (row.result == ResultType::floating && !is_floating(dtype) && !is_complex(dtype)) dtype = DType::float32;
-  Tensor y = op::pointwise(r, operands, dtype);
+  const bool magnitude = is_complex(dtype) && row.name == "aten::abs";
+  Tensor y = op::pointwise(r, operands,
+                           !magnitude                   ? dtype
+                           : dtype == DType::complex128 ? DType::float64
+                                                        : DType::float32);
+  // unary_op_impl_with_complex_to_float_out: computed as complex numbers, whose real parts are copied.
+  if (magnitude) Tensor whole = op::pointwise(r, operands, dtype);
   row.derivatives.record(r, inputs, {y}, constants_of(row, a));
   return {y};
 }

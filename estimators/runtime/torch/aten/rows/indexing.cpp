@@ -160,7 +160,6 @@ ValueList run_index(Run& r, Args& a) {
   bool adjacent = true;
   for (int i = first; i <= last; ++i) adjacent = adjacent && i >= 0 && indices[i];
   Dims sizes;
-  std::int64_t indexed = 1;
   auto put_shape = [&] {
     for (auto n : shape) sizes.push_back(n);
   };
@@ -169,7 +168,6 @@ ValueList run_index(Run& r, Args& a) {
     const bool is_indexed = i < static_cast<int>(indices.size()) && indices[i];
     if (is_indexed) {
       if (adjacent && i == first) put_shape();
-      indexed *= x->sizes[i];
     } else {
       sizes.push_back(x->sizes[i]);
       slice *= x->sizes[i];
@@ -187,9 +185,14 @@ ValueList run_index(Run& r, Args& a) {
   while (!copies.empty()) copies.pop_back();
   const int count = static_cast<int>(
       std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
-  Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, indexed](Run& r, Node&, TensorList& g) {
+  // index_put_with_sort_kernel (native/cuda/Indexing.cu): keys have the bits of the largest position, counted in slices
+  // of what follows the indexed dimensions. Indices that are not neighbours come first, and all else follows them.
+  std::int64_t behind = adjacent ? 1 : slice;
+  for (int i = last + 1; adjacent && i < x->rank(); ++i) behind *= x->sizes[i];
+  const std::int64_t largest = behind > 0 ? (x->numel() - 1) / behind : 0;
+  Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, largest](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
-    op::sort_linear_indices(r, n, count, indexed, g[0]);
+    op::sort_linear_indices(r, n, count, largest, g[0]);
     return TensorList{grad};
   });
   for (const Tensor& i : indices)
@@ -229,6 +232,37 @@ ValueList run_embedding_bag(Run& r, Args& a) {
   r.save_output(node, sizes);
   r.save_output(node, maxima);
   return {y, owner, sizes, maxima};
+}
+
+/// diff (native/ReduceOps.cpp): what is put before and behind is joined first, then neighbours are subtracted, `n`
+/// times.
+ValueList run_diff(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  const int d = op::wrap_dim(a.integer(2), x->rank());
+  TensorList parts;
+  for (const Tensor& part : {a.optional_tensor(3), x, a.optional_tensor(4)})
+    if (part) parts.push_back(part);
+  if (parts.size() > 1) x = op::cat(r, parts, d);
+  parts.clear();
+  for (std::int64_t i = 0; i < a.integer(1); ++i) {
+    const std::int64_t n = x->sizes[d];
+    Tensor later = op::slice(r, x, d, 1, n), earlier = op::slice(r, x, d, 0, n - 1);
+    x = op::sub(r, later, earlier);
+  }
+  return {x};
+}
+
+/// histc (native/cuda/SummaryOps.cu): without given ends it finds the extremes first, each with a scalar. Up to so many
+/// bins the counts of a block fit into shared memory, and nothing else is made.
+ValueList run_histc(Run& r, Args& a) {
+  Tensor x = a.tensor(0);
+  Tensor y = r.empty({a.integer(1)}, x->dtype);
+  if (a.number(2) == a.number(3))
+    for (int i = 0; i < 2; ++i) {
+      Tensor extreme = r.empty({}, x->dtype);
+      op::reduction_scratch(r, x, extreme, {}, 4);
+    }
+  return {y};
 }
 
 ValueList run_one_hot(Run& r, Args& a) {
@@ -275,7 +309,13 @@ void register_indexing(OpTable& t) {
           "weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, "
           "include_last_offset=False",
           run_embedding_bag);
+  t.add("aten::embedding_bag.padding_idx",
+        "weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, "
+        "padding_idx",
+        run_embedding_bag);
   t.add("aten::nonzero", "self", run_nonzero, Fidelity::modelled);
+  t.add("aten::diff", "self, n=1, dim=-1, prepend=None, append=None", run_diff);
+  t.add("aten::histc", "self, bins=100, min=0, max=0", run_histc, Fidelity::modelled);
   t.add("aten::one_hot", "self, num_classes=-1", run_one_hot);
   t.add("aten::bucketize.Tensor", "self, boundaries",
         [](Run& r, Args& a) -> ValueList { return {r.empty(a.tensor(0)->sizes, DType::int64)}; });

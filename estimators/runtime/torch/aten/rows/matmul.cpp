@@ -174,9 +174,9 @@ Tensor matmul(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
     for (int i = 0; i + 1 < large->rank(); ++i) shape.push_back(large->sizes[i]);
     const std::int64_t rows = shape.product();
     Tensor folded = reshape(r, large, {rows, large->sizes.back()});
-    if (small->rank() == 1) return view(r, mv(r, folded, small), shape);
+    if (small->rank() == 1) return unsafe_view(r, mv(r, folded, small), shape);
     shape.push_back(small->sizes[1]);
-    Tensor y = view(r, mm(r, folded, small), shape);
+    Tensor y = unsafe_view(r, mm(r, folded, small), shape);
     return swap ? contiguous(r, transpose(r, y, -2, -1)) : y;
   }
   // Batched: expand the batch dimensions, reshape (which copies what cannot be viewed) and bmm.
@@ -201,7 +201,7 @@ Tensor matmul(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
   Dims shape = batch;
   if (ra > 1) shape.push_back(n);
   if (rb > 1) shape.push_back(p);
-  return view(r, product, shape);
+  return unsafe_view(r, product, shape);
 }
 
 Tensor linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {

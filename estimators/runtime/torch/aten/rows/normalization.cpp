@@ -279,6 +279,33 @@ ValueList run_instance_norm(Run& r, Args& a) {
   return {op::view(r, y, x->sizes)};
 }
 
+/// _weight_norm (native/WeightNorm.cpp): one kernel where the kept dimension is the first or the last, which also gives
+/// the norms. Its backward makes both gradients at once.
+ValueList run_weight_norm(Run& r, Args& a) {
+  Tensor v = op::contiguous(r, a.tensor(0)), g = op::contiguous(r, a.tensor(1));
+  const std::int64_t dim = a.integer(2);
+  if (dim != 0 && dim != v->rank() - 1) {
+    Dims others;
+    for (int i = 0; i < v->rank(); ++i)
+      if (i != op::wrap_dim(dim, v->rank())) others.push_back(i);
+    ValueList dims;
+    for (auto d : others) dims.emplace_back(d);
+    Tensor norm = call_op(r, "aten::linalg_vector_norm", {v, 2.0, Value(std::move(dims)), true, Value()})[0].tensor();
+    return {op::mul(r, v, op::div(r, g, norm))};
+  }
+  Tensor w = r.empty(v->sizes, v->dtype), norms = r.empty(g->sizes, stats_dtype(v->dtype));
+  Node* node = r.record({v, g}, {w}, [](Run& r, Node& n, TensorList& grads) {
+    Tensor grad = op::contiguous(r, grads[0]);
+    TensorList out(2);
+    for (int i = 0; i < 2; ++i) out[i] = r.empty(n.inputs[i].sizes, n.inputs[i].dtype);
+    return out;
+  });
+  r.save(node, g);
+  r.save(node, v);
+  r.save_output(node, norms);
+  return {w};
+}
+
 }  // namespace
 
 void register_normalization(OpTable& t) {
@@ -297,6 +324,7 @@ void register_normalization(OpTable& t) {
   t.add("aten::instance_norm",
         "input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled",
         run_instance_norm);
+  t.add("aten::_weight_norm", "v, g, dim=0", run_weight_norm);
   for (const char* n : {"aten::rms_norm", "aten::_fused_rms_norm"})
     t.add(n, "input, normalized_shape, weight=None, eps=None", run_rms_norm);
 }

@@ -211,9 +211,52 @@ ValueList run_cdist(Run& r, Args& a) {
   return {out};
 }
 
+/// _grouped_mm (native/cuda/GroupedBlas.cpp): products of groups of rows, whose ends are `offs`, with a matrix each; of
+/// two matrices cut along their inner dimension one product per group. bf16 on compute capability 9.0 has a kernel of
+/// its own with pointers, strides and sizes of every group, and 4 descriptors of 128 bytes for every multiprocessor
+/// (native/cuda/GroupMM.cu); all else is one cuBLAS product after the other.
+Tensor grouped_product(Run& r, const Tensor& a, const Tensor& b, const Tensor& offs) {
+  const std::int64_t groups = offs ? offs->numel() : b->sizes[0], rows = a->size(-2), columns = b->size(-1);
+  const std::int64_t elements = 16 / bytes_of(a->dtype, 1).count;  // a row begins at a multiple of 16 bytes
+  const std::int64_t padded = (columns + elements - 1) / elements * elements;
+  Tensor y = (a->rank() == 2) != (b->rank() == 2)
+                 ? r.empty_strided({rows, columns}, {padded, 1}, a->dtype)
+                 : r.empty_strided({groups, rows, columns}, {rows * padded, padded, 1}, a->dtype);
+  if (a->dtype != DType::bfloat16 || r.device.sm() != 90) {
+    r.use_cublas();
+    return y;
+  }
+  const std::int64_t even = (groups + 1) / 2 * 2;
+  Tensor groups_of = r.scratch(Bytes(even * 3 * 8 + even * 3 * 8 + groups * 12));
+  Tensor descriptors = r.scratch(Bytes(std::int64_t{r.device.multiprocessors} * 4 * 128));
+  descriptors.reset();
+  return y;
+}
+
+ValueList run_grouped_mm(Run& r, Args& args) {
+  // transformers casts to the weight's type before it asks (integrations/moe.py).
+  const Tensor b = args.tensor(1), a = op::to(r, args.tensor(0), b->dtype), offs = args.optional_tensor(2);
+  Tensor y = grouped_product(r, a, b, offs);
+  Node* node = r.record({a, b}, {y}, [](Run& r, Node& n, TensorList& g) {
+    // saved: [offs], [mat2 if self wants a gradient], [self if mat2 wants one]; computed in the order mat2, self.
+    TensorList out(2);
+    const Tensor& offs = n.saved.front();
+    if (n.wants(1)) out[1] = grouped_product(r, op::transpose(r, n.saved.back(), -2, -1), g[0], offs);
+    if (n.wants(0)) out[0] = grouped_product(r, g[0], op::transpose(r, n.saved[1], -2, -1), offs);
+    return out;
+  });
+  r.save(node, offs);
+  if (node && node->wants(0)) r.save(node, b);
+  if (node && node->wants(1)) r.save(node, a);
+  return {y};
+}
+
 }  // namespace
 
 void register_products(OpTable& t) {
+  t.add("aten::_grouped_mm", "self, mat2, offs=None, bias=None, out_dtype=None", run_grouped_mm);
+  // What transformers' experts are exported with on a CPU; on a card they call _grouped_mm.
+  t.add("transformers::grouped_mm_fallback", "input, weight, offs", run_grouped_mm);
   t.add("aten::dot", "self, tensor", [](Run& r, Args& a) -> ValueList {
      return {op::dot(r, a.tensor(0), a.tensor(1))};
    }).derivatives = Derivatives("self: grad * tensor | tensor: grad * self");

@@ -51,6 +51,13 @@ ValueList run_index_put(Run& r, Args& a) {
   Tensor x = a.tensor(0), values = a.tensor(2);
   const TensorList indices = a.tensors(1);
   const bool accumulate = a.boolean(3), in_place = a.op().back() == '_';
+  // One number where a mask is set is masked_fill; else the entries of the mask are counted on the device and numbered.
+  for (const Tensor& i : indices)
+    if (i && (i->dtype == DType::boolean || i->dtype == DType::uint8) && !(values->on_host && values->rank() == 0)) {
+      const Bytes all = bytes_of(DType::int64, checked_mul(i->numel(), std::max(1, i->rank())));
+      r.note(a.op(), About::op, Evidence::assumed, "writing where a mask is set: the positions are not counted",
+             Effect{Bytes(), all});
+    }
   Tensor y = in_place ? x : r.empty_like(x);
   if (accumulate) {
     std::int64_t limit = 1;
@@ -67,7 +74,7 @@ ValueList run_index_put(Run& r, Args& a) {
       }
     op::sort_linear_indices(r, index_shape(indices).product(), count, limit);
   }
-  auto back = [indices, accumulate](Run& r, Node& n, TensorList& g) {
+  auto back = [accumulate](Run& r, Node& n, TensorList& g) {
     TensorList out(2);
     if (n.wants(0)) {
       if (accumulate) {
@@ -163,15 +170,15 @@ void register_scatter(OpTable& t) {
   for (const char* n : {"aten::index_put", "aten::_unsafe_index_put", "aten::index_put_"})
     t.add(n, "self, indices, values, accumulate=False", run_index_put);
   t.add("aten::masked_scatter", "self, mask, source", run_masked_scatter, Fidelity::modelled);
-  t.add(
-      "aten::copy_", "self, src",
-      [](Run& r, Args& a) -> ValueList {
-        // The former value goes; the gradient of src is cast to its type by the engine.
-        Tensor x = a.tensor(0), src = a.tensor(1);
-        r.rebase(x, r.record({src}, {}, [](Run&, Node&, TensorList& g) { return TensorList{g[0]}; }));
-        return {x};
-      },
-      Fidelity::modelled);
+  t.add("aten::copy_", "self, src, non_blocking=False", [](Run& r, Args& a) -> ValueList {
+    // CopyBackwards (torch/csrc/autograd/functions/tensor.cpp): the former value gets zeros. The engine casts and
+    // reduces what src gets.
+    Tensor x = a.tensor(0), src = a.tensor(1);
+    r.rebase(x, r.record({x, src}, {}, [](Run& r, Node& n, TensorList& g) {
+      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(), g[0]};
+    }));
+    return {x};
+  });
 }
 
 }  // namespace memplan

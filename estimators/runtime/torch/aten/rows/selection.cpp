@@ -72,7 +72,17 @@ ValueList run_masked_fill(Run& r, Args& a) {
   return {y};
 }
 
-ValueList run_identity(Run&, Args& a) { return {a[0]}; }
+/// Every element gets a new value: the gradient of the former ones is zeros, that of a value their sum.
+ValueList run_overwrite(Run& r, Args& a) {
+  Tensor x = a.tensor(0), value = a[1].is_tensor() ? a.tensor(1) : Tensor();
+  r.rebase(x, r.record({x, value}, {}, [](Run& r, Node& n, TensorList& g) {
+    TensorList out(2);
+    if (n.wants(0)) out[0] = op::zeros_like(r, g[0]);
+    if (n.wants(1)) out[1] = op::sum(r, g[0], {}, false);
+    return out;
+  }));
+  return {x};
+}
 
 void add_fused(OpTable& t, std::initializer_list<const char*> names, const char* schema, int operands,
                const char* derivatives) {
@@ -112,9 +122,9 @@ void register_selection(OpTable& t) {
             "self: grad * (1 - weight) | end: grad * weight");
   add_fused(t, {"aten::lerp.Tensor", "aten::lerp_.Tensor"}, "self, end, weight", 3,
             "self: grad * (1 - weight) | end: grad * weight | weight: grad * (end - self)");
-  for (const char* n :
-       {"aten::fill_.Scalar", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::fill_.Tensor"})
-    t.add(n, "self, a=None, b=None", run_identity);
+  for (const char* n : {"aten::fill_.Scalar", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_"})
+    t.add(n, "self, a=None, b=None", run_overwrite);
+  t.add("aten::fill_.Tensor", "self, value", run_overwrite);
 }
 
 }  // namespace memplan

@@ -1,4 +1,7 @@
 // Fourier transforms and complex views. cuFFT's own work area is not known without a device.
+#include <algorithm>
+#include <vector>
+
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
@@ -20,53 +23,166 @@ Dims transformed(const Tensor& x, const Value& dim, int count) {
   return dims;
 }
 
-/// Real to half of a complex spectrum. Backward: the half is padded to a full one, transformed, and its real part
-/// taken.
+/// The real parts of a complex tensor, in its memory (at::real, a view).
+Tensor real_part(Run& r, const Tensor& x) {
+  Dims strides = x->strides;
+  for (auto& s : strides) s *= 2;
+  Tensor y = r.alias(x, x->sizes, strides, x->offset * 2);
+  y->dtype = real_of(x->dtype);
+  return y;
+}
+
+/// _exec_fft (native/cuda/SpectralOps.cpp): the other dimensions, largest stride first, become one batch, which is a
+/// copy where the strides do not allow it.
+void execute_plan(Run& r, const Tensor& x, const Dims& dims) {
+  Restore<bool> no_grad(r.grad_mode, false);
+  std::vector<int> order;
+  for (int i = 0; i < x->rank(); ++i)
+    if (std::find(dims.begin(), dims.end(), i) == dims.end()) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x->strides[a] > x->strides[b]; });
+  Dims permuted, collapsed{1};
+  for (int d : order) {
+    permuted.push_back(d);
+    collapsed[0] = checked_mul(collapsed[0], x->sizes[d]);
+  }
+  for (auto d : dims) {
+    permuted.push_back(d);
+    collapsed.push_back(x->sizes[static_cast<int>(d)]);
+  }
+  Tensor batched = op::reshape(r, op::permute(r, x, permuted), collapsed);
+}
+
+/// cuFFT transforms at most so many dimensions at once.
+constexpr int most_dims = 3;
+
+/// _fft_c2c, below autograd: every three dimensions, from the last on, are one transform into a tensor of their own.
+Tensor complex_transform(Run& r, const Tensor& x, const Dims& dims) {
+  Tensor from = x, to = r.empty(x->sizes, x->dtype), spare;
+  for (int end = dims.size(); end > 0;) {
+    const int begin = std::max(0, end - most_dims);
+    Dims now;
+    for (int i = begin; i < end; ++i) now.push_back(dims[i]);
+    execute_plan(r, from, now);
+    end = begin;
+    if (end == 0) break;
+    Tensor next = from.get() == x.get() ? r.empty(x->sizes, x->dtype) : from;
+    from = to;
+    to = next;
+  }
+  return to;
+}
+
+Dims half_of(Dims sizes, int last) {
+  sizes[last] = sizes[last] / 2 + 1;
+  return sizes;
+}
+
+/// _fft_r2c. It keeps its input, since its derivative asks for one size of it. Backward (fft_r2c_backward): a half
+/// spectrum is padded to a whole one, transformed, and the real part of that is the gradient.
+Tensor real_to_complex(Run& r, const Tensor& x, const Dims& dims, bool half) {
+  Tensor y = r.empty(half ? half_of(x->sizes, static_cast<int>(dims.back())) : x->sizes, complex_of(x->dtype));
+  execute_plan(r, x, dims);
+  Node* node = r.record({x}, {y}, [from = x->sizes, dims, half](Run& r, Node&, TensorList& g) {
+    Tensor whole = half && !(g[0]->sizes == from) ? r.empty(from, g[0]->dtype) : g[0];
+    Tensor back = complex_transform(r, whole, dims);
+    return TensorList{real_part(r, back)};
+  });
+  r.save(node, x);
+  return y;
+}
+
+/// _fft_c2c.
+Tensor complex_to_complex(Run& r, const Tensor& x, const Dims& dims) {
+  Tensor y = complex_transform(r, x, dims);
+  r.record({x}, {y}, [dims](Run& r, Node&, TensorList& g) { return TensorList{complex_transform(r, g[0], dims)}; });
+  return y;
+}
+
+/// _fft_c2r: cuFFT overwrites its input, so it gets a copy. Backward (fft_c2r_backward): the half spectrum of the
+/// gradient.
+Tensor complex_to_real(Run& r, const Tensor& x, const Dims& dims, std::int64_t size) {
+  Dims sizes = x->sizes;
+  sizes[static_cast<int>(dims.back())] = size;
+  Tensor y = r.empty(sizes, real_of(x->dtype));
+  if (dims.size() <= most_dims) {
+    Tensor copy = r.empty(x->sizes, x->dtype);
+    execute_plan(r, copy, dims);
+  } else {
+    Dims first = dims;
+    first.erase(first.size() - 1);
+    Tensor copy = complex_transform(r, x, first);
+  }
+  r.record({x}, {y}, [dims, d = x->dtype](Run& r, Node&, TensorList& g) {
+    Tensor back = r.empty(half_of(g[0]->sizes, static_cast<int>(dims.back())), d);
+    execute_plan(r, g[0], dims);
+    return TensorList{back};
+  });
+  return y;
+}
+
+/// x.to(complex): the gradient is the real part of the complex one.
+Tensor promoted_to_complex(Run& r, const Tensor& x) {
+  if (is_complex(x->dtype)) return x;
+  Tensor y = r.empty_like(x, complex_of(x->dtype));
+  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{real_part(r, g[0])}; });
+  return y;
+}
+
+/// resize_fft_input (native/SpectralOps.cpp): a longer dimension is cut, which is a view; a shorter one is padded.
+Tensor resized(Run& r, Tensor x, const Dims& dims, const Dims& sizes) {
+  ValueList pad(static_cast<std::size_t>(2 * x->rank()), Value(0));
+  bool pads = false;
+  for (int i = 0; i < dims.size(); ++i) {
+    const int d = static_cast<int>(dims[i]);
+    if (sizes[i] < 0 || x->sizes[d] == sizes[i]) continue;
+    if (x->sizes[d] > sizes[i]) {
+      x = op::slice(r, x, d, 0, sizes[i]);
+      continue;
+    }
+    pads = true;
+    pad[static_cast<std::size_t>(2 * (x->rank() - 1 - d) + 1)] = Value(sizes[i] - x->sizes[d]);
+  }
+  return pads ? call_op(r, "aten::constant_pad_nd", {x, Value(std::move(pad))})[0].tensor() : x;
+}
+
+/// The sizes that a call asks for, -1 where it takes the input's.
+Dims asked_sizes(const Args& a, const Dims& dims) {
+  if (a.none(1)) return Dims::filled(dims.size(), -1);
+  return a[1].is_list() ? a.dims(1) : Dims{a.integer(1)};
+}
+
+/// With sizes but without dimensions, the last ones are meant.
+Dims dims_of(const Tensor& x, const Args& a, int count) {
+  if (a.none(2) && count == 0 && !a.none(1)) count = a.dims(1).size();
+  return transformed(x, a[2], count);
+}
+
 ValueList run_to_half(Run& r, Args& a, int count) {
   Tensor x = a.tensor(0);
-  const Dims dims = transformed(x, a[2], count);
-  Dims sizes = x->sizes;
-  const int last = static_cast<int>(dims.back());
-  sizes[last] = sizes[last] / 2 + 1;
-  Tensor y = r.empty(sizes, complex_of(x->dtype));
-  r.record({x}, {y}, [from = x->sizes, real = x->dtype](Run& r, Node&, TensorList& g) {
-    Tensor padded = r.empty(from, g[0]->dtype);
-    Tensor full = r.empty(from, g[0]->dtype);
-    padded.reset();
-    g[0].reset();  // the real part is taken by a node of its own
-    return TensorList{r.empty(from, real)};
-  });
-  return {y};
+  if (is_integral(x->dtype) || x->dtype == DType::boolean) x = r.empty_like(x, DType::float32);
+  const Dims dims = dims_of(x, a, count);
+  return {real_to_complex(r, resized(r, x, dims, asked_sizes(a, dims)), dims, true)};
 }
 
-/// Half of a spectrum to a real signal: the input is overwritten by cuFFT, so a clone of it is.
 ValueList run_from_half(Run& r, Args& a, int count) {
-  Tensor x = a.tensor(0);
-  const Dims dims = transformed(x, a[2], count);
-  Dims sizes = x->sizes;
-  const int last = static_cast<int>(dims.back());
-  sizes[last] = 2 * (sizes[last] - 1);
-  if (!a.none(1)) sizes[last] = a[1].is_list() ? a.dims(1).back() : a.integer(1);
-  Tensor y = r.empty(sizes, real_of(x->dtype));
-  { Tensor copy = r.empty(x->sizes, x->dtype); }
-  r.record({x}, {y},
-           [from = x->sizes, d = x->dtype](Run& r, Node&, TensorList&) { return TensorList{r.empty(from, d)}; });
-  return {y};
+  Tensor x = promoted_to_complex(r, a.tensor(0));
+  const Dims dims = dims_of(x, a, count);
+  Dims sizes = asked_sizes(a, dims);
+  std::int64_t& last = sizes[sizes.size() - 1];
+  const std::int64_t size = last < 0 ? 2 * (x->sizes[static_cast<int>(dims.back())] - 1) : last;
+  last = size / 2 + 1;
+  return {complex_to_real(r, resized(r, x, dims, sizes), dims, size)};
 }
 
-/// Complex to complex; of a real input also its gradient is made complex first.
+/// Of one dimension a real input is transformed as it is; of several it is made complex first.
 ValueList run_complex(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
   const bool one = a.op() == "aten::fft_fft" || a.op() == "aten::fft_ifft";
-  // Over several dimensions a real input is made complex first; one is transformed as it is.
-  Tensor copy = one || is_complex(x->dtype) ? Tensor() : r.empty(x->sizes, complex_of(x->dtype));
-  Tensor y = r.empty(x->sizes, complex_of(x->dtype));
-  r.record({x}, {y}, [from = x->dtype](Run& r, Node&, TensorList& g) {
-    Tensor grad = r.empty(g[0]->sizes, g[0]->dtype);
-    if (is_complex(from)) return TensorList{grad};
-    return TensorList{r.empty(g[0]->sizes, from)};
-  });
-  return {y};
+  const bool two = a.op() == "aten::fft_fft2" || a.op() == "aten::fft_ifft2";
+  Tensor x = one ? a.tensor(0) : promoted_to_complex(r, a.tensor(0));
+  if (is_integral(x->dtype) || x->dtype == DType::boolean) x = r.empty_like(x, DType::float32);
+  const Dims dims = dims_of(x, a, one ? 1 : two ? 2 : 0);
+  x = resized(r, x, dims, asked_sizes(a, dims));
+  return {is_complex(x->dtype) ? complex_to_complex(r, x, dims) : real_to_complex(r, x, dims, false)};
 }
 
 /// The same memory as pairs of numbers, or pairs as complex numbers.
@@ -112,6 +228,16 @@ void register_spectral(OpTable& t) {
   for (const char* n :
        {"aten::fft_fft", "aten::fft_ifft", "aten::fft_fft2", "aten::fft_ifft2", "aten::fft_fftn", "aten::fft_ifftn"})
     t.add(n, schema, run_complex, modelled);
+  // select of view_as_real: its gradient is written into zeros of the whole.
+  for (const char* n : {"aten::real", "aten::imag"})
+    t.add(n, "self", [](Run& r, Args& a) -> ValueList {
+      Tensor x = a.tensor(0);
+      if (!is_complex(x->dtype)) return {x};
+      Tensor y = real_part(r, x);
+      y->offset += a.op() == "aten::imag";
+      r.record({x}, {y}, [d = x->dtype](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, d)}; });
+      return {y};
+    });
   t.add("aten::view_as_real", "self", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0), y = as_pairs(r, x);
     r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });

@@ -57,6 +57,7 @@ namespace {
 /// Records a view op whose backward is again a view (or reshape) of the gradient.
 Tensor recorded(Run& r, const Tensor& x, Tensor y, std::function<Tensor(Run&, const Tensor&)> back) {
   r.record({x}, {y}, [back = std::move(back)](Run& r, Node&, TensorList& g) { return TensorList{back(r, g[0])}; });
+  r.set_base(y, x);
   return y;
 }
 
@@ -70,11 +71,17 @@ Tensor view(Run& r, const Tensor& x, Dims sizes) {
                   [from = x->sizes](Run& r, const Tensor& g) { return reshape(r, g, from); });
 }
 
+Tensor unsafe_view(Run& r, const Tensor& x, Dims sizes) {
+  Tensor y = view(r, x, sizes);
+  y->base.reset();
+  return y;
+}
+
 Tensor reshape(Run& r, const Tensor& x, Dims sizes) {
   sizes = infer_size(sizes, x->numel());
   if (view_strides(*x, sizes)) return view(r, x, sizes);
   Tensor copy = clone(r, x, Format::contiguous);
-  return view(r, copy, sizes);  // aten::_unsafe_view
+  return unsafe_view(r, copy, sizes);
 }
 
 Tensor permute(Run& r, const Tensor& x, const Dims& order) {
@@ -249,6 +256,15 @@ void register_views(OpTable& t) {
   t.add("aten::t", "self", [](Run& r, Args& a) -> ValueList { return {op::t(r, a.tensor(0))}; });
   for (const char* name : {"aten::mT", "aten::numpy_T"})
     t.add(name, "self", [](Run& r, Args& a) -> ValueList { return {op::transpose(r, a.tensor(0), -2, -1)}; });
+  t.add("aten::broadcast_tensors", "tensors", [](Run& r, Args& a) {
+    TensorList tensors = a.tensors(0);
+    Dims sizes;
+    for (const Tensor& x : tensors) sizes = op::broadcast(sizes, x->sizes);
+    // expand_outplace (aten/src/ATen/ExpandUtils.h): a tensor that has the common shape is handed on as it is.
+    for (Tensor& x : tensors)
+      if (!(x->sizes == sizes)) x = op::expand(r, x, sizes);
+    return list_of(tensors);
+  });
   t.add("aten::expand", "self, size, implicit=False",
         [](Run& r, Args& a) -> ValueList { return {op::expand(r, a.tensor(0), a.dims(1))}; });
   t.add("aten::expand_as", "self, other",

@@ -1,0 +1,155 @@
+#include "estimators/frontends/torch_export/archive_casts.h"
+
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "estimators/tape/uses.h"
+
+namespace memplan::torch_export {
+
+namespace {
+
+/// A chain from a cast back to the one before it is this long at most: a norm or an embedding takes a handful.
+constexpr std::size_t longest_chain = 64;
+
+bool says_type(std::string_view text) {
+  for (std::string_view t : {"float32", "float64", "float16"})  // bfloat16 is one of them
+    if (text.find(t) != std::string_view::npos) return true;
+  return false;
+}
+
+/// The line of Python asks for this precision whatever the model's own is.
+bool says_precision(std::string_view source) {
+  if (says_type(source)) return true;
+  for (std::string_view t : {".float()", ".double()", ".half()", ".bfloat16()"})
+    if (source.find(t) != std::string_view::npos) return true;
+  return false;
+}
+
+/// What stands between the brackets of every `.to(` of a line.
+std::string to_arguments(std::string_view line) {
+  std::string out;
+  constexpr std::string_view open = ".to(";
+  for (auto at = line.find(open); at != std::string_view::npos; at = line.find(open, at + 1)) {
+    int depth = 1;
+    for (std::size_t i = at + open.size(); i < line.size() && depth > 0; ++i) {
+      depth += line[i] == '(' ? 1 : line[i] == ')' ? -1 : 0;
+      if (depth > 0) out += line[i];
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+bool is_conversion(std::string_view function) {
+  return function == "float" || function == "double" || function == "half" || function == "bfloat16";
+}
+
+ValueId value_of_argument(const Call& call, std::size_t i) {
+  const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
+  return id ? *id : ValueId{};
+}
+
+/// softmax(x, dim, dtype=torch.float32) and the like convert before they compute.
+bool asks_for_type(const Call& call) {
+  for (const Arg& a : call.args)
+    if (std::holds_alternative<DType>(a.value)) return true;
+  for (const auto& [name, a] : call.kwargs)
+    if (name == "dtype" && std::holds_alternative<DType>(a.value)) return true;
+  return false;
+}
+
+}  // namespace
+
+const ArchiveCasts::Cast* ArchiveCasts::cast_at(ValueId value) const {
+  const auto it = casts_.find(value.index);
+  return it == casts_.end() ? nullptr : &it->second;
+}
+
+bool ArchiveCasts::is_inside(std::int32_t scope, std::int32_t outer) const {
+  while (scope >= 0 && scope != outer) scope = tape_.scopes[static_cast<std::size_t>(scope)].parent;
+  return scope == outer;
+}
+
+/// Nobody casts twice in the same direction: what looks like it is another cast of the same tensor.
+ValueId ArchiveCasts::source_of(ValueId value, bool widens) const {
+  const Cast* c = cast_at(value);
+  return c && c->widens == widens ? source_of(c->from, widens) : value;
+}
+
+/// The tensor whose widening in the same module `value` was computed from, nearest first.
+ValueId ArchiveCasts::before_widening(ValueId value, std::int32_t scope) const {
+  std::deque<ValueId> open{value};
+  for (std::size_t steps = 0; !open.empty() && steps < longest_chain; ++steps) {
+    const ValueId v = open.front();
+    open.pop_front();
+    if (const Cast* c = cast_at(v); c && c->widens && c->scope == scope) return c->from;
+    const auto it = makers_.find(v.index);
+    if (it == makers_.end()) continue;
+    const Call& call = tape_.calls[it->second];
+    if (!is_inside(call.scope, scope)) continue;
+    if (call.scope == scope && asks_for_type(call) && value_of_argument(call, 0).valid() &&
+        call.op.find("softmax") != std::string::npos)
+      return value_of_argument(call, 0);
+    for_each_value(call, [&](ValueId id) { open.push_back(id); });
+  }
+  return {};
+}
+
+Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) const {
+  const ValueId given = value_of_argument(call, 0);
+  auto become = [&](const char* op, bool widens, std::optional<Arg> argument) {
+    const ValueId x = source_of(given, widens);
+    call.op = op;
+    call.args = {Arg{x}};
+    call.kwargs.clear();
+    if (argument) call.args.push_back(std::move(*argument));
+    return Fate::keep;
+  };
+  if (call.op == "aten::type_as") {
+    // The tensor whose type is asked for is the one from before its own cast.
+    const ValueId other = source_of(value_of_argument(call, 1), true);
+    return become("aten::type_as", false, Arg{other});
+  }
+  if (is_conversion(function)) return become("aten::to.dtype", true, Arg{type});
+  const std::string asked = function == "to" ? to_arguments(call.source) : call.source;
+  const bool fixed = function == "to" ? says_type(asked) : says_precision(asked);
+  const bool follows = asked.find("dtype") != std::string::npos;
+  // The line may be that of a caller, which says nothing: the exporter notes frames of forward() alone.
+  const bool hidden = function == "to" && !fixed && !follows && call.op == "aten::to.dtype";
+  const bool of_weight = asked.find("weight.dtype") != std::string::npos;
+  if ((follows && !of_weight) || hidden)
+    if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
+      return become("aten::type_as", false, Arg{narrow});
+  if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
+  if (follows) return become("memplan::to_default_dtype", false, {});
+  return Fate::pass_input;  // x.to(device)
+}
+
+void ArchiveCasts::made(const Call& call) {
+  const ValueId from = value_of_argument(call, 0);
+  if (call.outputs.size() != 1 || !from.valid()) return;
+  casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false};
+}
+
+ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope) {
+  const auto it = casts_.find(value.index);
+  if (it == casts_.end()) return value;
+  if (is_inside(scope, it->second.scope)) {
+    it->second.used_here = true;
+    return value;
+  }
+  return it->second.used_here ? meant(it->second.from, scope) : value;
+}
+
+ValueId ArchiveCasts::returned(ValueId value) const {
+  const Cast* c = cast_at(value);
+  return c && c->used_here ? returned(c->from) : value;
+}
+
+void ArchiveCasts::follow(const Call& call) {
+  for (ValueId id : call.outputs) makers_[id.index] = tape_.calls.size();
+}
+
+}  // namespace memplan::torch_export

@@ -1,0 +1,50 @@
+// Casts that convert nothing in the file, because it was exported in the precision that they ask for, and what they do
+// in another precision.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/frontends/torch_export/rewrites.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan::torch_export {
+
+/// `x.float()` of an fp32 tensor returns x itself, and the exporter then takes every later use of x, whoever makes it,
+/// for a use of the cast's result. This keeps the casts and tells such uses apart.
+class ArchiveCasts {
+ public:
+  explicit ArchiveCasts(const Tape& tape) : tape_(tape) {}
+
+  /// What becomes of a call that converts nothing in the file. `function`: the method of the program that made it
+  /// ("float", "to", "type_as"), where the file says; else the line of Python decides.
+  Fate rewrite(Call& call, DType type, std::string_view function) const;
+  /// The call, kept by rewrite(), has its outputs now.
+  void made(const Call& call);
+  /// The same of every call, before it goes onto the tape.
+  void follow(const Call& call);
+
+  /// The value that a use in `scope` of `value` meant: outside of the module that cast it, the tensor itself, unless
+  /// the module has no use of its own for the result and so returned it.
+  ValueId meant(ValueId value, std::int32_t scope);
+  /// Likewise of a result of the program.
+  ValueId returned(ValueId value) const;
+
+ private:
+  struct Cast {
+    ValueId from;
+    std::int32_t scope = -1;
+    bool widens = false;     ///< to a given type; else back to that of another tensor
+    bool used_here = false;  ///< by the module that made it
+  };
+  const Cast* cast_at(ValueId value) const;
+  bool is_inside(std::int32_t scope, std::int32_t outer) const;
+  ValueId source_of(ValueId value, bool widens) const;
+  ValueId before_widening(ValueId value, std::int32_t scope) const;
+
+  const Tape& tape_;
+  std::unordered_map<std::int32_t, Cast> casts_;          ///< by result
+  std::unordered_map<std::int32_t, std::size_t> makers_;  ///< value -> call of the tape
+};
+
+}  // namespace memplan::torch_export
