@@ -147,6 +147,7 @@ class Lowering {
     call.scope = scope;
     call.source = std::move(source);
     call.no_autocast = region.no_autocast;
+    call.function = node.paths.empty() ? -1 : scopes_.function();
     add_inputs(node, call);
     if (scope >= 0)
       for (const Arg& a : call.args)
