@@ -77,7 +77,7 @@ Answer compute(const Options& options) {
   a.dims = tape.dims;
   a.inputs = inputs_of(tape);
   progress.show("replaying the steps");
-  a.estimate = take(estimate_planned_tape(tape, a.setup, a.choice.device));
+  a.estimate = take(answer_for(model, tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
@@ -99,7 +99,7 @@ Answer compute(const Options& options) {
     const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
     progress.show("looking for cards that fit");
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
-    const bool over = options.gate.limit && a.estimate.high > *options.gate.limit;
+    const bool over = options.gate.limit && a.estimate.high.process > *options.gate.limit;
     progress.show("trying smaller changes");
     if ((a.device_given && tight) || over)
       a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.gate.limit);

@@ -44,8 +44,9 @@ Result<Tape> restore(Tape tape, const TrainingSetup& setup);
 /// (estimators/transforms/transforms.h has one row for each). The result is what one rank runs.
 Result<Tape> transform(Tape tape, const TrainingSetup& setup);
 
-/// From a model to what one rank runs of it: bind, lower, restore and transform.
-Result<Tape> tape_of(const Model& model, const TrainingSetup& setup);
+/// From a model to what one rank runs of it: bind, lower, restore and transform. `reading`: of what the file leaves
+/// open; memplan's own unless a range is being priced.
+Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading = {});
 
 /// A TorchScript program says no shapes: runs it on paper, with open dimensions as bound by `dims`, into the calls that
 /// torch.export would have recorded. Failure(input) where only data decide what it does.
@@ -77,7 +78,13 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
 /// Checkpoints that the setup leaves to the planner are chosen before (planner/checkpointing/plan.h).
 Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
-/// All of the above from a loaded model.
+/// How far off the estimate of such a tape may be: each thing that the file leaves open is read in its other ways, and
+/// the setup estimated again. What comes out are the range of every counter, the sources that it is made of and the
+/// basis of the parts (estimate/range.h).
+Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
+                            Estimate estimate);
+
+/// All of the above from a loaded model, without the range.
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device);
 
 }  // namespace memplan

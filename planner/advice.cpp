@@ -197,7 +197,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e = estimate_planned(model, changed, device);
+      const Result<Estimate> e = estimate_to_judge(model, changed, device, margin(device));
       if (!e) continue;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;

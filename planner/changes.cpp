@@ -1,6 +1,7 @@
 // Small changes to a setup that does not fit.
 #include <algorithm>
 
+#include "estimators/estimate/range.h"
 #include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/search.h"
@@ -17,8 +18,9 @@ std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, c
                                          std::optional<Bytes> limit) {
   std::vector<Alternative> changes;
   const auto attempt = [&](std::string flags, const TrainingSetup& changed, bool lower_again) {
-    const Result<Estimate> e =
-        lower_again ? estimate_planned(model, changed, device) : estimate_planned_tape(tape, changed, device);
+    Result<Estimate> e =
+        lower_again ? estimate_to_judge(model, changed, device, margin) : estimate_planned_tape(tape, changed, device);
+    if (e && !lower_again) conclude_range(*e, known.sources);
     if (e && e->peak.process < known.peak.process)
       changes.push_back(alternative_of(std::move(flags), *e, device, margin));
   };

@@ -46,7 +46,7 @@ std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, co
     for (const std::int64_t size : sizes_around(curve.here, count)) {
       const bool beyond = !curve.points.empty() && curve.points.back().peak.count > 2 * device.total.count;
       if (beyond && size != curve.here) continue;
-      const Result<Estimate> e = estimate_planned(model, resized(setup, dims, kind, size), device);
+      const Result<Estimate> e = estimate_to_judge(model, resized(setup, dims, kind, size), device, margin);
       if (e) curve.points.push_back({size, e->peak.process, e->peak.requested, judge(*e, device, margin).verdict});
     }
     if (curve.points.size() > 1) curves.push_back(std::move(curve));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimators/estimate/range.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
 #include "planner/checkpointing/plan.h"
@@ -38,7 +39,7 @@ class BatchSearch {
       const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
       return step ? Probe{step->fits, step->peak} : Probe{};
     }
-    const Result<Estimate> e = estimate_planned(model_, setup_, device_);
+    const Result<Estimate> e = estimate_to_judge(model_, setup_, device_, margin_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
     return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
@@ -141,9 +142,10 @@ std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, c
     if (d.total < hopeless) continue;
     // Too small by the figures of the card asked for: two of the nearest are tried all the same.
     if (d.total < known.peak.process && d.total + Bytes::gib(1) < known.peak.process) continue;
-    const Result<Estimate> e = estimate_planned_tape(tape, setup, d);
+    Result<Estimate> e = estimate_planned_tape(tape, setup, d);
     if (!e) continue;  // cards without the units that the setup needs
     ++tried;
+    conclude_range(*e, known.sources);  // what the file leaves open moves as much on every card
     const Judgement j = judge(*e, d, margin(d));
     if (j.verdict == Verdict::fits) cards.push_back({d, e->peak.process, j.verdict});
   }

@@ -33,7 +33,7 @@ std::optional<LargestSequence> largest_sequence(const Model& model, const Traini
   Bytes smallest;
   const auto fits = [&](std::int64_t length) {
     s.sequence = length;
-    const Result<Estimate> e = estimate_planned(model, s, device);
+    const Result<Estimate> e = estimate_to_judge(model, s, device, margin(device));
     if (length == 1 && e) smallest = e->peak.process;
     // Sizes that overflow do not fit either.
     if (!e || judge(*e, device, margin(device)).verdict != Verdict::fits) return false;

@@ -102,7 +102,8 @@ class DeviceSearch : public SetupSearch {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = take(estimate_planned(model_, few, device_));
+    const Estimate e = take(point == home_ ? answer_for(model_, take(tape_of(model_, few)), few, device_)
+                                           : estimate_to_judge(model_, few, device_, margin_));
     judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
@@ -338,7 +339,7 @@ class DeviceSearch : public SetupSearch {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = estimate_planned(model_, c.setup, device_);
+      const Result<Estimate> e = estimate_to_judge(model_, c.setup, device_, margin_);
       if (!e) return false;
       const Judgement j = judge(*e, device_, margin_);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;

@@ -43,7 +43,7 @@ SizeAnswer compute_size(const Options& options) {
   const Model model = take(load_model(options.argument, options.inputs));
   const Tape tape = take(tape_of(model, options.setup));
   a.dims = tape.dims;
-  a.estimate = take(estimate_planned_tape(tape, options.setup, a.choice.device));
+  a.estimate = take(answer_for(model, tape, options.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
   if (a.device_given) {
     progress.show("the largest batch");

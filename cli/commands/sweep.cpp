@@ -80,7 +80,8 @@ Parsed at(const Parsed& parsed, const std::vector<SweepAxis>& axes, const std::v
 
 void estimate_row(const Model& model, const Options& options, Row& row) {
   const DeviceChoice choice = device_of(options);
-  const Result<Estimate> e = estimate_planned(model, options.setup, choice.device);
+  const Result<Estimate> e = catching(
+      [&] { return take(answer_for(model, take(tape_of(model, options.setup)), options.setup, choice.device)); });
   if (!e) {
     row.error = e.error().what;
     return;

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/report/certainty.h"
 #include "cli/report/report.h"
 #include "cli/report/timeline.h"
 #include "cli/strategy_values.h"
@@ -160,6 +161,22 @@ void add_sums(Json& document) {
   document["at_peak_by_dtype"] = sums(dtypes, "dtype");
 }
 
+Json ranges(const Estimate& e) {
+  const auto ends = [](Bytes low, Bytes high) { return Json{{"low_bytes", low.count}, {"high_bytes", high.count}}; };
+  Json sources = Json::array();
+  for (const RangeSource& s : e.sources)
+    if (s.moves())
+      sources.push_back({{"about", name_of(s.about)},
+                         {"what", clean(s.text)},
+                         {"below", counters(s.below)},
+                         {"above", counters(s.above)}});
+  return {{"requested_bytes", ends(e.low.requested, e.high.requested)},
+          {"allocated_bytes", ends(e.low.allocated, e.high.allocated)},
+          {"reserved_bytes", ends(e.low.reserved, e.high.reserved)},
+          {"process_bytes", ends(e.low.process, e.high.process)},
+          {"sources", sources}};
+}
+
 Json document_of(const Answer& a, const Options& options, Detail detail) {
   const Estimate& e = a.estimate;
   const Device& d = a.choice.device;
@@ -190,14 +207,19 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   Json summary;
   summary["verdict"] = a.device_given ? Json(name_of(a.judgement.verdict)) : Json(nullptr);
   summary["peak_bytes"] = e.peak.process.count;
-  summary["low_bytes"] = e.low.count;
-  summary["high_bytes"] = e.high.count;
+  summary["low_bytes"] = e.low.process.count;
+  summary["high_bytes"] = e.high.process.count;
   summary["limit_bytes"] = a.device_given ? Json(a.judgement.usable.count) : Json(nullptr);
   summary["margin_bytes"] = a.device_given ? Json(a.margin.count) : Json(nullptr);
   summary["headroom_bytes"] = a.device_given ? Json(a.judgement.headroom.count) : Json(nullptr);
   summary["why"] = a.device_given ? Json(clean(a.judgement.why)) : Json(nullptr);
   summary["out_of_memory_at"] = e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr);
+  const Certainty sure = certainty_of(e);
+  summary["certainty"] = sure.word;
+  summary["certainty_why"] = clean(sure.why);
+  summary["surer"] = sure.surer.empty() ? Json(nullptr) : Json(sure.surer);
   j["summary"] = summary;
+  j["ranges"] = ranges(e);
   j["counters"] = counters(e.peak);
   j["steps"] = Json::array();
   for (const StepSummary& s : e.steps)

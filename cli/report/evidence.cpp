@@ -31,7 +31,14 @@ std::string where(const Fact& f) {
 std::string evidence_table(const Estimate& e, const Style& style) {
   std::string out =
       fmt::format("What the program asks for is {}; the process takes {} ({} to {}).\n", name_of(e.requested_basis),
-                  to_human(e.peak.process), to_human(e.low), to_human(e.high));
+                  to_human(e.peak.process), to_human(e.low.process), to_human(e.high.process));
+  if (!e.sources.empty()) out += "\n" + style.paint("sources of the range", Paint::bold) + "\n";
+  for (const RangeSource& s : e.sources)
+    out += fmt::format("  {:<13}  ", name_of(s.about)) +
+           wrap(fmt::format("{}: requested -{} +{}, process -{} +{}", s.text, to_human(s.below.requested),
+                            to_human(s.above.requested), to_human(s.below.process), to_human(s.above.process)),
+                style.width, 17, 17) +
+           "\n";
   std::optional<Evidence> before;
   constexpr std::size_t indent = 24;
   for (const Fact* f : by_evidence(e)) {
@@ -60,12 +67,9 @@ Json evidence_json(const Estimate& e) {
                      {"count", f->count},
                      {"below_bytes", f->off ? Json(f->off->below.count) : Json(nullptr)},
                      {"above_bytes", f->off ? Json(f->off->above.count) : Json(nullptr)}});
-  return {{"schema_version", report_schema_version},
-          {"requested_basis", name_of(e.requested_basis)},
-          {"peak_bytes", e.peak.process.count},
-          {"low_bytes", e.low.count},
-          {"high_bytes", e.high.count},
-          {"facts", std::move(facts)}};
+  return {{"schema_version", report_schema_version}, {"requested_basis", name_of(e.requested_basis)},
+          {"peak_bytes", e.peak.process.count},      {"low_bytes", e.low.process.count},
+          {"high_bytes", e.high.process.count},      {"facts", std::move(facts)}};
 }
 
 }  // namespace memplan::cli

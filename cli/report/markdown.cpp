@@ -189,6 +189,8 @@ std::string headline(const Json& d) {
                       : fmt::format(", {} stay free.**", human(headroom));
   if (s.at("low_bytes") != s.at("high_bytes"))
     out += fmt::format(" The range is {} to {}.", human(s.at("low_bytes")), human(s.at("high_bytes")));
+  if (s.contains("certainty"))
+    out += fmt::format(" It is {}: {}.", md_text(text_of(s, "certainty")), md_text(text_of(s, "certainty_why")));
   if (verdict != "no-fit") out += " " + md_text(text_of(s, "why")) + ".";
   if (verdict == "no-fit" && !s.at("out_of_memory_at").is_null())
     out += fmt::format(" Memory runs out at {}.", md_code(text_of(s, "out_of_memory_at")));

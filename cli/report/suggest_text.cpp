@@ -51,7 +51,9 @@ std::string verdict_line(const SuggestAnswer& a, const Style& style) {
   if (p.verdict == Verdict::fits)
     return style.paint("FITS", Paint::green) + fmt::format(" as it is: peak {} of {}, {} free\n", to_human(p.peak),
                                                            to_human(a.choice.device.total), to_human(p.headroom));
-  const char* word = p.verdict == Verdict::tight ? "TIGHT" : p.verdict == Verdict::unknown ? "UNKNOWN" : "DOES NOT FIT";
+  const char* word = p.verdict == Verdict::tight     ? "TIGHT"
+                     : p.verdict == Verdict::unknown ? "MAY NOT FIT"
+                                                     : "DOES NOT FIT";
   const std::string over = p.headroom.count < 0 ? fmt::format(", over by {}", to_human(Bytes(-p.headroom.count)))
                                                 : fmt::format(", {} free", to_human(p.headroom));
   return style.paint(word, p.verdict == Verdict::no_fit ? Paint::red : Paint::yellow) +

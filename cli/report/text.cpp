@@ -81,12 +81,22 @@ std::string bar(const Json& document, const Figures& f, const Style& style) {
   return "  " + out + "\n";
 }
 
+/// How sure the figure is, in a word, and why. Older reports do not say.
+std::string certainty_line(const Json& document, const Style& style) {
+  const Json& s = document.at("summary");
+  if (!s.contains("certainty")) return {};
+  std::string text = fmt::format("{}: {}", text_of(s, "certainty"), text_of(s, "certainty_why"));
+  if (!s.at("surer").is_null()) text += "; to be surer, " + text_of(s, "surer");
+  return "  " + wrap(text, style.width, 2, 2) + "\n";
+}
+
 std::string verdict_lines(const Json& document, const Figures& f, const Style& style) {
   std::string range;
   if (f.low != f.high) range = fmt::format(" ({} {} {})", human(f.low), style.dash(), human(f.high));
   if (!f.given)
     return style.paint("NEEDS", Paint::bold) +
-           fmt::format("  {}{} as nvidia-smi shows it\n", style.paint(human(f.peak), Paint::bold), range);
+           fmt::format("  {}{} as nvidia-smi shows it\n", style.paint(human(f.peak), Paint::bold), range) +
+           certainty_line(document, style);
   const Json& summary = document.at("summary");
   const std::string head = headline_of(f.verdict);
   std::string out = style.paint(head, paint_of(f.verdict));
@@ -98,7 +108,7 @@ std::string verdict_lines(const Json& document, const Figures& f, const Style& s
   out += "  " + wrap(rest, style.width, 2, columns(head) + 2);
   if (f.verdict == "no-fit" && !summary.at("out_of_memory_at").is_null())
     out += "\n  " + wrap(fmt::format("out of memory at {}", text_of(summary, "out_of_memory_at")), style.width, 2, 2);
-  return out + "\n";
+  return out + "\n" + certainty_line(document, style);
 }
 
 std::string parts_table(const Json& document, const Style& style) {

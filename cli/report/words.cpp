@@ -27,7 +27,7 @@ const char* headline_of(std::string_view verdict) {
   if (verdict == "fits") return "FITS";
   if (verdict == "tight") return "TIGHT";
   if (verdict == "no-fit") return "DOES NOT FIT";
-  return "UNKNOWN";
+  return "MAY NOT FIT";
 }
 
 std::string part_name(const std::string& category) {

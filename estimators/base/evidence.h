@@ -19,16 +19,20 @@ namespace memplan {
 enum class Evidence : std::uint8_t {
   recorded,        ///< measured or written down by the library itself: an exact entry of a table
   proven_by_file,  ///< the file allows no other reading
+  chosen,          ///< part of what is asked for: the reference program and the choices of a setup
   told_by_name,    ///< a class, function or parameter has this name; another version may differ under the same name
   told_by_source_line,  ///< the text of the line of Python that made a call
+  told_by_pattern,      ///< several nodes look like what an exporter makes of one op; code may have spelled them out
   nearest_table_entry,  ///< a table has no entry for it: scaled from the nearest one
   assumed,              ///< nothing says so: a default, a choice of the setup, a bound
 };
 inline constexpr std::array evidence_names{
     Named<Evidence>{"recorded", Evidence::recorded},
     Named<Evidence>{"proven by the file", Evidence::proven_by_file},
+    Named<Evidence>{"chosen by the setup", Evidence::chosen},
     Named<Evidence>{"told by a name", Evidence::told_by_name},
     Named<Evidence>{"told by a source line", Evidence::told_by_source_line},
+    Named<Evidence>{"told by a pattern", Evidence::told_by_pattern},
     Named<Evidence>{"nearest table entry", Evidence::nearest_table_entry},
     Named<Evidence>{"assumed", Evidence::assumed},
 };
@@ -48,6 +52,7 @@ enum class About : std::uint8_t {
   branch,         ///< conditions and loops that depend on data
   autocast,       ///< the model's own regions of autocast
   checkpointing,  ///< recomputation, the model's own or planned
+  function,       ///< autograd.Functions of the model's own
   workspace,      ///< scratch memory of libraries
   loss,
   optimizer,
@@ -70,6 +75,7 @@ inline constexpr std::array about_names{
     Named<About>{"branch", About::branch},
     Named<About>{"autocast", About::autocast},
     Named<About>{"checkpointing", About::checkpointing},
+    Named<About>{"autograd function", About::function},
     Named<About>{"workspace", About::workspace},
     Named<About>{"loss", About::loss},
     Named<About>{"optimizer", About::optimizer},

@@ -12,17 +12,19 @@ struct Consequence {
   Basis of_its_part;      ///< where the fact is all that a part rests on, such as the context's bytes
   Basis where_bounded;    ///< of the parts that it reaches, where it is known how far off they may be
   Basis where_unbounded;  ///< likewise, where that is not known
-  bool lowers, raises;    ///< the ends of the range that move by what is known
+  bool widens;            ///< the range goes as far as is known, in both directions
 };
 
-// The range goes upwards only, and what a name or a line told counts as if the file had said it.
+// What a name, a line or a pattern told may be otherwise, so nothing that it reaches is exact.
 constexpr std::array consequences{
-    Consequence{Evidence::recorded, Basis::exact, Basis::exact, Basis::exact, false, false},
-    Consequence{Evidence::proven_by_file, Basis::exact, Basis::exact, Basis::exact, false, false},
-    Consequence{Evidence::told_by_name, Basis::modelled, Basis::modelled, Basis::exact, false, true},
-    Consequence{Evidence::told_by_source_line, Basis::modelled, Basis::modelled, Basis::exact, false, true},
-    Consequence{Evidence::nearest_table_entry, Basis::modelled, Basis::modelled, Basis::modelled, false, true},
-    Consequence{Evidence::assumed, Basis::assumed, Basis::modelled, Basis::exact, false, true},
+    Consequence{Evidence::recorded, Basis::exact, Basis::exact, Basis::exact, false},
+    Consequence{Evidence::proven_by_file, Basis::exact, Basis::exact, Basis::exact, false},
+    Consequence{Evidence::chosen, Basis::exact, Basis::exact, Basis::exact, false},
+    Consequence{Evidence::told_by_name, Basis::modelled, Basis::modelled, Basis::modelled, true},
+    Consequence{Evidence::told_by_source_line, Basis::modelled, Basis::modelled, Basis::modelled, true},
+    Consequence{Evidence::told_by_pattern, Basis::modelled, Basis::modelled, Basis::modelled, true},
+    Consequence{Evidence::nearest_table_entry, Basis::modelled, Basis::modelled, Basis::modelled, true},
+    Consequence{Evidence::assumed, Basis::assumed, Basis::modelled, Basis::modelled, true},
 };
 
 using PartSet = std::uint32_t;
@@ -55,6 +57,7 @@ constexpr std::array reaches{
     Reach{About::branch, made_by_calls},
     Reach{About::autocast, made_by_calls},
     Reach{About::checkpointing, made_by_calls},
+    Reach{About::function, made_by_calls},
     Reach{About::workspace, made_by_calls},
     Reach{About::loss, made_by_calls, false, true},
     Reach{About::optimizer, nothing},
@@ -90,22 +93,25 @@ void say(const Fact& fact, Conclusions& c) {
   if (!fact.code.empty())
     c.warnings.push_back(fact);
   else if (fact.off)
-    c.unmodelled.push_back({fact.op, fact.count, fact.text, consequence_of(fact).raises ? fact.off->above : Bytes()});
-  else if (fact.evidence == Evidence::assumed && reach_of(fact).stated)
+    c.unmodelled.push_back({fact.op, fact.count, fact.text, consequence_of(fact).widens ? fact.off->above : Bytes()});
+  else if ((fact.evidence == Evidence::assumed || fact.evidence == Evidence::chosen) && reach_of(fact).stated)
     c.assumptions.push_back(fact.text);
 }
 
 }  // namespace
 
-Conclusions conclude(const Notes& facts) {
+Conclusions conclude(const Notes& facts, const std::vector<RangeSource>& priced) {
   Conclusions c;
   for (const Part p : {Part::rounding, Part::cached}) c.parts[static_cast<std::size_t>(p)] = Basis::modelled;
   for (const Fact& fact : facts) {
-    for (std::size_t p = 0; p < part_count; ++p)
+    const auto price =
+        std::find_if(priced.begin(), priced.end(), [&](const RangeSource& s) { return s.about == fact.about; });
+    const bool no_part = price != priced.end() && !price->moves_requested();
+    for (std::size_t p = 0; p < part_count && !no_part; ++p)
       if (reach_of(fact).parts & set_of(p)) c.parts[p] = std::max(c.parts[p], basis_of(fact));
-    if (fact.off) {
-      if (consequence_of(fact).lowers) c.off.below += fact.off->below;
-      if (consequence_of(fact).raises) c.off.above += fact.off->above;
+    if (fact.off && consequence_of(fact).widens && price == priced.end()) {
+      c.off.below += fact.off->below;
+      c.off.above += fact.off->above;
     }
     say(fact, c);
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "estimators/base/evidence.h"
+#include "estimators/estimate/counters.h"
 #include "estimators/schedule/schedule.h"
 
 namespace memplan {
@@ -62,10 +63,20 @@ struct Unmodelled {
   Bytes widened_by;
 };
 
+/// How far one thing that the file leaves open moves the figures: by trial, with it read in its other ways.
+struct RangeSource {
+  About about = About::lifetime;
+  std::string text;       ///< what it is, for reports
+  Counters below, above;  ///< how far the true figures may lie under and over the ones that were counted
+
+  bool moves_requested() const { return below.requested.count != 0 || above.requested.count != 0; }
+  bool moves() const { return moves_requested() || below.process.count != 0 || above.process.count != 0; }
+};
+
 struct Conclusions {
   std::array<Basis, part_count> parts{};
   Basis requested = Basis::exact;  ///< of all that the program asks PyTorch for: the weakest of those parts
-  Effect off;                      ///< how far the process may be below and above its figure
+  Effect off;                      ///< how far the figures may be below and above, by what facts state
   std::vector<std::string> assumptions;
   Notes warnings;
   std::vector<Unmodelled> unmodelled;
@@ -73,6 +84,8 @@ struct Conclusions {
   Basis of(Part part) const { return parts[static_cast<std::size_t>(part)]; }
 };
 
-Conclusions conclude(const Notes& facts);
+/// `priced`: a fact about one of these weakens the basis only where its source moves what is requested, and its own
+/// bound does not count: the trial's does.
+Conclusions conclude(const Notes& facts, const std::vector<RangeSource>& priced = {});
 
 }  // namespace memplan

@@ -8,20 +8,13 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/estimate/basis.h"
+#include "estimators/estimate/counters.h"
 #include "estimators/facts/device.h"
 #include "estimators/schedule/schedule.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
-
-/// PyTorch's counters (torch.cuda.memory_stats): peaks of one step.
-struct Counters {
-  Bytes requested;  ///< requested_bytes.all.peak: what the program asked for
-  Bytes allocated;  ///< allocated_bytes.all.peak: blocks handed out
-  Bytes reserved;   ///< reserved_bytes.all.peak: segments taken from the driver
-  Bytes process;    ///< context + libraries + reserved: what nvidia-smi shows
-};
 
 struct StepSummary {
   std::int64_t step = 1;
@@ -84,7 +77,8 @@ struct Estimate {
   Notes
       facts;  ///< all that it rests on; what follows from them (estimate/basis.h) is in the parts and in the next lines
   Basis requested_basis = Basis::exact;  ///< of the bytes that the program asks for
-  Bytes low, high;                       ///< range of peak.process
+  Counters low, high;                    ///< range of `peak`
+  std::vector<RangeSource> sources;      ///< what was priced for it; bounds that facts state come on top
   std::vector<std::string> assumptions;
   std::vector<Unmodelled> unmodelled;
   Notes notes;  ///< warnings
@@ -101,8 +95,8 @@ struct Estimate {
 /// Safety headroom unless the user gives one: 5 % of the device, at least 512 MiB.
 Bytes default_margin(const Device& device);
 
-/// Judges process bytes against the device: fits when high <= usable - margin, tight when the peak still fits,
-/// unknown when the limit lies inside a range that rests on something not modelled.
+/// Judges process bytes against the device: fits when high <= usable - margin, tight when all of the range still fits,
+/// no-fit when none of it does, unknown when the limit lies inside of the range.
 struct Judgement {
   Verdict verdict = Verdict::unknown;
   Bytes usable;     ///< what the driver reports for the device

@@ -13,8 +13,11 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
   const auto assume = [&](About about, std::string text) {
     facts.push_back({{}, std::move(text), Evidence::assumed, about});
   };
+  const auto choose = [&](About about, std::string text) {
+    facts.push_back({{}, std::move(text), Evidence::chosen, about});
+  };
   const Runtime& runtime = runtime_of(setup);
-  assume(About::program,
+  choose(About::program,
          fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
                      is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
                      setup.steps, setting(Field::reference_program)));
@@ -34,16 +37,16 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
            "linears in 8 bits as Transformer Engine's source documents them; not compared with its kernels");
   if (setup.mode == Mode::training) {
     if (setup.loss == Loss::automatic)
-      assume(About::loss,
+      choose(About::loss,
              "the loss follows from the output: cross entropy for class scores, the output itself when scalar");
     if (setup.inplace_activations)
-      assume(About::in_place, "activations that the model's modules make in place are taken to be in place");
+      choose(About::in_place, "activations that the model's modules make in place are taken to be in place");
     if (setup.keep_output)
-      assume(About::lifetime, "the model's output lives on until the next forward pass has returned");
+      choose(About::lifetime, "the model's output lives on until the next forward pass has returned");
     if (setup.optimizer.kind != OptimizerKind::none)
-      assume(About::optimizer, "settings of the optimizer that the setup leaves out are torch.optim's defaults");
+      choose(About::optimizer, "settings of the optimizer that the setup leaves out are torch.optim's defaults");
   }
-  if (setup.allocator.expandable_segments) assume(About::allocator, "expandable_segments:True");
+  if (setup.allocator.expandable_segments) choose(About::allocator, "expandable_segments:True");
   if (communication.count > 0)
     assume(About::communication,
            fmt::format("NCCL takes {} for its communicators, outside PyTorch's counters (data/nccl/memory.csv)",

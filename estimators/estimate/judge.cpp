@@ -13,28 +13,32 @@ Judgement judge(const Estimate& estimate, const Device& device, std::optional<By
   j.usable = device.total;
   j.margin = margin.value_or(default_margin(device));
   j.headroom = j.usable - estimate.peak.process;
-  if (estimate.out_of_memory || estimate.low > j.usable) {
+  if (estimate.out_of_memory || estimate.low.process > j.usable) {
     j.verdict = Verdict::no_fit;
     j.why = estimate.out_of_memory_at.empty()
                 ? fmt::format("the peak is {} over what the device has", to_human(estimate.peak.process - j.usable))
                 : "out of memory at " + estimate.out_of_memory_at;
-  } else if (estimate.high <= j.usable - j.margin && estimate.retries == 0) {
+  } else if (estimate.high.process <= j.usable - j.margin && estimate.retries == 0) {
     j.verdict = Verdict::fits;
-    j.why =
-        fmt::format("{} stay free, more than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
-  } else if (estimate.high > j.usable) {
-    // The limit lies between low and high, and only what is not modelled separates them.
+    j.why = fmt::format("{} stay free, more than the margin of {}", to_human(j.usable - estimate.high.process),
+                        to_human(j.margin));
+  } else if (estimate.high.process > j.usable) {
+    // The limit lies between low and high.
     j.verdict = Verdict::unknown;
-    j.why = fmt::format("what is not modelled may add up to {}, and {} are free",
-                        to_human(estimate.high - estimate.peak.process), to_human(j.headroom));
+    j.why = j.headroom.count >= 0
+                ? fmt::format("what the file does not tell may add up to {}, and {} are free",
+                              to_human(estimate.high.process - estimate.peak.process), to_human(j.headroom))
+                : fmt::format("the peak is {} over what the device has, but may be up to {} lower",
+                              to_human(estimate.peak.process - j.usable),
+                              to_human(estimate.peak.process - estimate.low.process));
   } else if (estimate.retries > 0) {
     j.verdict = Verdict::tight;
     j.why = fmt::format("it runs only because the allocator empties its cache and tries again ({} times)",
                         estimate.retries);
   } else {
     j.verdict = Verdict::tight;
-    j.why =
-        fmt::format("{} stay free, less than the margin of {}", to_human(j.usable - estimate.high), to_human(j.margin));
+    j.why = fmt::format("{} stay free, less than the margin of {}", to_human(j.usable - estimate.high.process),
+                        to_human(j.margin));
   }
   return j;
 }

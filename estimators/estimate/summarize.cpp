@@ -8,6 +8,7 @@
 
 #include "estimators/estimate/basis.h"
 #include "estimators/estimate/grounds.h"
+#include "estimators/estimate/range.h"
 #include "estimators/estimate/reasons.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
@@ -209,12 +210,10 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
     Estimate e = Summary(tape, schedule, timeline, context, communication, conclusions).run();
     count_parameters(tape, e);
     e.facts = std::move(facts);
-    e.requested_basis = conclusions.requested;
-    e.low = e.peak.process - conclusions.off.below;
-    e.high = e.peak.process + conclusions.off.above;
     e.assumptions = std::move(conclusions.assumptions);
     e.unmodelled = std::move(conclusions.unmodelled);
     e.notes = std::move(conclusions.warnings);
+    conclude_range(e, {});
     e.recovered = tape.recovered;
     e.retries = timeline.retries;
     if (timeline.out_of_memory_event) {

@@ -119,7 +119,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     if (model.metadata.count("memplan.frozen"))
       freeze_listed(tape, names_in(model, "memplan.frozen"));
     else
-      note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::assumed, About::weights});
+      note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::chosen, About::weights});
     verify(tape, "lower");
     check_positions(tape);
     return tape;

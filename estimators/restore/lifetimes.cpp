@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -205,6 +208,110 @@ class Frames {
   std::vector<int> depth_;
 };
 
+/// "self.attn" of "x = self.attn(y)" and "rotate" of "rotate(q)": what a line of Python calls.
+std::vector<std::string_view> called_in(std::string_view text) {
+  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
+  std::vector<std::string_view> out;
+  for (auto open = text.find('('); open != std::string_view::npos; open = text.find('(', open + 1)) {
+    std::size_t first = open;
+    while (first > 0 && in_name(text[first - 1])) --first;
+    if (first < open && text[first] != '.') out.push_back(text.substr(first, open - first));
+  }
+  return out;
+}
+
+/// What names that the file does not show could hold: NameReading::held. Exporters record the lines of functions called
+/// `forward` only. A line that calls a helper may hold each different kind of result inside of it until it has made the
+/// next one of that kind; a list that `cat` joins may hold its members until the frame returns; and attention that
+/// returns its weights holds them until its caller's frame returns.
+class HiddenNames {
+ public:
+  HiddenNames(const Tape& tape, const Frames& frames) : tape_(tape), frames_(frames), texts_(tape.bindings.size()) {
+    const auto tell = [&](std::int32_t binding, const std::string& source) {
+      if (binding >= 0 && texts_[static_cast<std::size_t>(binding)].empty())
+        texts_[static_cast<std::size_t>(binding)] = parse_statement(source).value;
+    };
+    for (const Call& c : tape.calls) tell(c.binding, c.source);
+    for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+  }
+
+  /// Values have to come in falling order.
+  std::int32_t hold(std::int32_t top, std::size_t line, std::int32_t born, std::int32_t born_scope) {
+    std::int32_t child = -1;
+    for (std::int32_t s = born_scope; s != top && s >= 0; s = frames_.parent(s)) child = s;
+    const Call& call = tape_.calls[static_cast<std::size_t>(born)];
+    std::int32_t until = -1;
+    if (opaque(top, line)) {
+      const std::string_view kind = child < 0
+                                        ? std::string_view(call.op)
+                                        : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class);
+      const auto [at, last] = next_.try_emplace({top, line, kind}, frames_.line(top, line).last);
+      until = at->second;
+      at->second = frames_.settled(top, born_scope, born);
+    }
+    if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
+      until = std::max(until, frames_.end(frames_.parent(top)));
+    return until;
+  }
+
+  /// Joins a list that a name holds, as in `torch.stack(outputs)`, and not one that is written there.
+  static bool joins_named_list(const Call& call) {
+    if (call.op != "aten::cat" && call.op != "aten::stack") return false;
+    for (const std::string_view f : {"cat(", "stack(", "concat("})
+      if (const auto open = call.source.find(f); open != std::string::npos) {
+        const auto next = call.source.find_first_not_of(' ', open + f.size());
+        return next != std::string::npos && call.source[next] != '[' && call.source[next] != '(';
+      }
+    return true;
+  }
+
+ private:
+  bool opaque(std::int32_t scope, std::size_t line) {
+    const auto [at, fresh] = opaque_.try_emplace({scope, line}, false);
+    if (fresh) at->second = calls_helper(scope, frames_.line(scope, line));
+    return at->second;
+  }
+
+  bool calls_helper(std::int32_t scope, const Line& line) const {
+    if (line.binding < 0) return false;
+    std::set<std::string_view> children;
+    std::int64_t own = 0;
+    for (std::int32_t i = line.first; i <= line.last; ++i) {
+      std::int32_t child = -1;
+      for (std::int32_t s = tape_.calls[static_cast<std::size_t>(i)].scope; s != scope && s >= 0; s = frames_.parent(s))
+        child = s;
+      if (child < 0)
+        ++own;
+      else
+        children.insert(tape_.scopes[static_cast<std::size_t>(child)].path);
+    }
+    for (const std::string_view callee : called_in(texts_[static_cast<std::size_t>(line.binding)])) {
+      const auto dot = callee.rfind('.');
+      const std::string_view last = dot == std::string_view::npos ? callee : callee.substr(dot + 1);
+      if (dot == std::string_view::npos) {
+        static const std::set<std::string_view> plain{
+            "len", "range", "int", "float", "bool",      "getattr",  "isinstance", "list", "tuple", "zip",
+            "max", "min",   "sum", "super", "enumerate", "reversed", "str",        "abs",  "slice"};
+        if (!plain.contains(callee) &&
+            (own > 0 ? own + static_cast<std::int64_t>(children.size()) > 1 : children.size() > 1))
+          return true;
+      } else if (callee.starts_with("self.")) {
+        const bool module = std::any_of(children.begin(), children.end(), [&](std::string_view path) {
+          return path == last || path.ends_with("." + std::string(last));
+        });
+        if (!module && own + static_cast<std::int64_t>(children.size()) > 1) return true;
+      }
+    }
+    return false;
+  }
+
+  const Tape& tape_;
+  const Frames& frames_;
+  std::vector<std::string_view> texts_;  ///< of statements, by binding: what stands right of the `=`
+  std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
+  std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::int32_t> next_;
+};
+
 bool is_recurrent(std::string_view op) {
   return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" ||
          op == "aten::rnn_relu.input";
@@ -216,17 +323,37 @@ bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child)
                        tape.scopes[static_cast<std::size_t>(child)].path) != nullptr;
 }
 
+struct Life {
+  std::int32_t born = -1, last = -1;
+  std::int32_t top = -1;  ///< frame that sees the definition and all uses
+  bool kept = false;
+  bool released = false;  ///< by Call::releases
+};
+
+/// By value: until where a name that the file does not show could hold it; -1: none could.
+std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
+  std::vector<std::int32_t> until(lives.size(), -1);
+  HiddenNames names(tape, frames);
+  for (std::size_t v = lives.size(); v-- > 0;) {
+    const Life& l = lives[v];
+    if (l.born < 0) continue;
+    until[v] =
+        names.hold(l.top, frames.line_of(l.top, l.born), l.born, tape.calls[static_cast<std::size_t>(l.born)].scope);
+  }
+  for (const Call& call : tape.calls)
+    if (HiddenNames::joins_named_list(call))
+      for_each_value(call, [&](ValueId id) {
+        auto& u = until[static_cast<std::size_t>(id.index)];
+        if (lives[static_cast<std::size_t>(id.index)].born >= 0) u = std::max(u, frames.end(call.scope));
+      });
+  return until;
+}
+
 }  // namespace
 
 void mark_last_uses(Tape& tape) {
   for (Call& call : tape.calls) call.last_uses.clear();
   Frames frames(tape);
-  struct Life {
-    std::int32_t born = -1, last = -1;
-    std::int32_t top = -1;  ///< frame that sees the definition and all uses
-    bool kept = false;
-    bool released = false;  ///< by Call::releases
-  };
   std::vector<Life> lives(tape.values.size());
   const auto at_index = [](ValueId id) { return static_cast<std::size_t>(id.index); };
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
@@ -278,6 +405,8 @@ void mark_last_uses(Tape& tape) {
     };
     for_each_value(call, use);
   }
+  const std::vector<std::int32_t> hidden =
+      tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : std::vector<std::int32_t>();
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
@@ -301,6 +430,8 @@ void mark_last_uses(Tape& tape) {
     const std::int32_t without_names = until;
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     by_line += until > without_names;
+    if (tape.reading.names == NameReading::freed) until = release[v];
+    if (!hidden.empty()) until = std::max(until, hidden[v]);
     if (!l.kept && !l.released)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }

@@ -84,10 +84,11 @@ class Masks {
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       if (call.op.starts_with("aten::sym_size")) continue;
       seen.push_back(i);
-      built = built || builds_mask(call.source);
+      built = built || tape_.reading.masks == MaskReading::eager || builds_mask(call.source);
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
       // A sliding window compares once more; eager code drops that mask only for short sequences.
-      if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") return std::nullopt;
+      const bool window = call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor";
+      if (window && tape_.reading.masks != MaskReading::eager) return std::nullopt;
       for_each_value(call, [&](ValueId v) { open.push_back(v); });
     }
     if (!built) return std::nullopt;

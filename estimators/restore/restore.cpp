@@ -6,6 +6,7 @@
 #include "estimators/restore/casts.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
+#include "estimators/restore/open_places.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/check.h"
@@ -17,16 +18,21 @@ namespace {
 bool restored_always(const Tape&, const TrainingSetup&) { return true; }
 
 constexpr RestorePass restore_table[] = {
-    {"causal masks", restored_always, [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
+    {"causal masks", [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced; },
+     [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"eval mode", [](const Tape&, const TrainingSetup& s) { return s.mode == Mode::inference; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"dead calls", restored_always, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
-     [](const Tape& t, const TrainingSetup& s) { return s.inplace_activations && t.exported.functional; },
+     [](const Tape& t, const TrainingSetup& s) {
+       return s.inplace_activations && t.exported.functional && t.reading.in_place;
+     },
      [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
     {"names", restored_always, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
-    {"casts", restored_always, [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
+    {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts; },
+     [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
     {"model dtype", restored_always, [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
+    {"open places", restored_always, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
     // Last: it counts the uses that the others leave.
     {"lifetimes", restored_always, [](Tape& t, const TrainingSetup&) { mark_last_uses(t); }},
 };

@@ -16,6 +16,7 @@
 #include "estimators/base/dtype.h"
 #include "estimators/base/evidence.h"
 #include "estimators/setup/bound_dim.h"
+#include "estimators/tape/reading.h"
 
 namespace memplan {
 
@@ -98,7 +99,10 @@ struct Call {
   std::string source;
   std::int32_t binding = -1;  ///< index into Tape::bindings: the statement that makes it; -1: results are temporaries
   bool no_autocast = false;   ///< the module runs it with autocast off
-  bool unknown = false;       ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  /// Numbers the applications of autograd.Functions of the model's own, whose forward passes the export took apart; -1:
+  /// part of none.
+  std::int32_t function = -1;
+  bool unknown = false;  ///< the frontend knows no ATen op for it: outputs take `known_shapes`
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
   std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;
   /// Values that are known to be let go once this call has returned, whatever bindings say: for frontends that saw the
@@ -146,7 +150,8 @@ struct Tape {
   std::vector<BoundDim> dims;  ///< in the order of the inputs
   Exported exported;
   std::vector<Recovery> recovered;
-  Notes notes;  ///< what was put back, taken for granted or found on the way
+  Notes notes;      ///< what was put back, taken for granted or found on the way
+  Reading reading;  ///< of what the file leaves open
   /// Of a recorded program: its steps are not worked out from calls (there are none) but were written down.
   std::shared_ptr<const recording::Steps> recorded;
 

@@ -2,6 +2,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/open_places.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/check.h"
 #include "estimators/transforms/checkpointing.h"
@@ -64,21 +65,33 @@ Result<Tape> transform(Tape tape, const TrainingSetup& setup) {
       [&] { return transformed(transformed(std::move(tape), setup, TransformOf::model), setup, TransformOf::rank); });
 }
 
+namespace {
+
+Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
+  check_strategies(setup);
+  DimBinding dims = take(bind(model, setup));
+  if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
+  Tape tape = take(lower(model, dims, setup));
+  tape.reading = reading;
+  return transformed(take(restore(std::move(tape), setup)), setup, TransformOf::model);
+}
+
+}  // namespace
+
 Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup) {
-  return catching([&] {
-    check_strategies(setup);
-    DimBinding dims = take(bind(model, setup));
-    if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
-    return transformed(take(restore(take(lower(model, dims, setup)), setup)), setup, TransformOf::model);
-  });
+  return catching([&] { return tape_read_as({}, model, setup); });
 }
 
 Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
   return catching([&] { return transformed(std::move(tape), setup, TransformOf::rank); });
 }
 
-Result<Tape> tape_of(const Model& model, const TrainingSetup& setup) {
-  return catching([&] { return take(tape_of_rank(take(tape_of_model(model, setup)), setup)); });
+Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading) {
+  return catching([&] {
+    Tape tape = take(tape_of_rank(tape_read_as(reading, model, setup), setup));
+    checkpoint_open_places(tape);
+    return tape;
+  });
 }
 
 }  // namespace memplan

@@ -416,6 +416,38 @@ Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& gi
   });
 }
 
+namespace {
+
+/// The estimate, with its range where `wants_range` says so.
+template <class Wanted>
+Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
+                   const Wanted& wants_range) {
+  const auto run = [&](const Tape& t, const TrainingSetup& setup) {
+    Estimate e = take(estimate_tape(t, setup, device));
+    return wants_range(e) ? take(with_range(model, t, setup, device, std::move(e))) : e;
+  };
+  if (!given.checkpoint_optimal) return run(tape, given);
+  TrainingSetup setup = given;
+  setup.parallel = resolve(given.parallel);
+  check_parallel(tape, setup, resolve(given.parallel));
+  const Tape planned = take(with_planned_checkpoints(tape, setup, device));
+  setup.checkpoint_optimal = false;
+  return run(planned, setup);
+}
+
+}  // namespace
+
+Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return estimated(model, tape, setup, device, [](const Estimate&) { return true; }); });
+}
+
+Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin) {
+  return catching([&] {
+    return estimated(model, take(tape_of(model, setup)), setup, device,
+                     [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
+  });
+}
+
 Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device) {
   return catching([&] { return take(estimate_planned_tape(take(tape_of(model, setup)), setup, device)); });
 }

@@ -39,6 +39,13 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
 Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
 Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device);
 
+/// estimate_planned_tape() with the range of with_range(): what a report says of a setup.
+Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device);
+
+/// Of a setup that is only judged: the range is added where the verdict would be `fits` without it, since it costs
+/// several estimates.
+Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin);
+
 /// What calls are timed by, per second.
 struct CallRates {
   double fp32 = 0, half = 0;  ///< floating-point operations

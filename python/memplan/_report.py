@@ -103,9 +103,21 @@ class Report:
 
     @property
     def range(self) -> Tuple[int, int]:
-        """What the peak lies between. Both ends are `peak` where everything is modelled exactly."""
+        """What the peak lies between. Both ends are `peak` where the file allows no other reading."""
         s = self._data["summary"]
         return int(s["low_bytes"]), int(s["high_bytes"])
+
+    @property
+    def ranges(self) -> Dict[str, Tuple[int, int]]:
+        """What each counter lies between: "requested", "allocated", "reserved", "process"."""
+        stated = self._data["ranges"]
+        return {name: (int(stated[f"{name}_bytes"]["low_bytes"]), int(stated[f"{name}_bytes"]["high_bytes"]))
+                for name in ("requested", "allocated", "reserved", "process")}
+
+    @property
+    def certainty(self) -> str:
+        """"recorded", "exact" or "modelled"; `to_dict()["summary"]` also says why, and what would make it surer."""
+        return str(self._data["summary"]["certainty"])
 
     @property
     def limit(self) -> Optional[int]:

@@ -38,33 +38,48 @@ TEST_CASE("without a fact everything that is asked for is exact, and the allocat
 TEST_CASE("each kind of evidence alone, for an op (docs/evidence.md)") {
   struct Row {
     Evidence evidence;
-    Basis unbounded, bounded;
-    std::int64_t above;
+    Basis basis;
+    bool widens;
   };
-  for (const Row& row : {Row{Evidence::recorded, Basis::exact, Basis::exact, 0},
-                         Row{Evidence::proven_by_file, Basis::exact, Basis::exact, 0},
-                         Row{Evidence::told_by_name, Basis::exact, Basis::modelled, 700},
-                         Row{Evidence::told_by_source_line, Basis::exact, Basis::modelled, 700},
-                         Row{Evidence::nearest_table_entry, Basis::modelled, Basis::modelled, 700},
-                         Row{Evidence::assumed, Basis::exact, Basis::modelled, 700}}) {
+  for (const Row& row :
+       {Row{Evidence::recorded, Basis::exact, false}, Row{Evidence::proven_by_file, Basis::exact, false},
+        Row{Evidence::chosen, Basis::exact, false}, Row{Evidence::told_by_name, Basis::modelled, true},
+        Row{Evidence::told_by_source_line, Basis::modelled, true},
+        Row{Evidence::told_by_pattern, Basis::modelled, true},
+        Row{Evidence::nearest_table_entry, Basis::modelled, true}, Row{Evidence::assumed, Basis::modelled, true}}) {
     CAPTURE(name_of(row.evidence));
     const Conclusions unbounded = conclude({fact(row.evidence, About::op)});
     const Conclusions bounded = conclude({fact(row.evidence, About::op, some)});
     for (const Part p : made_by_calls) {
-      CHECK(unbounded.of(p) == row.unbounded);
-      CHECK(bounded.of(p) == row.bounded);
+      CHECK(unbounded.of(p) == row.basis);
+      CHECK(bounded.of(p) == row.basis);
     }
     for (const Part p : from_shapes) CHECK(bounded.of(p) == Basis::exact);
-    CHECK(unbounded.requested == row.unbounded);
-    CHECK(bounded.requested == row.bounded);
+    CHECK(unbounded.requested == row.basis);
+    CHECK(bounded.requested == row.basis);
     CHECK(unbounded.off.above == Bytes());
-    CHECK(bounded.off.above == Bytes(row.above));
-    CHECK(bounded.off.below == Bytes());  // the range goes upwards only
+    CHECK(bounded.off.above == (row.widens ? some.above : Bytes()));
+    CHECK(bounded.off.below == (row.widens ? some.below : Bytes()));
     REQUIRE(bounded.unmodelled.size() == 1);
-    CHECK(bounded.unmodelled[0].widened_by == Bytes(row.above));
+    CHECK(bounded.unmodelled[0].widened_by == (row.widens ? some.above : Bytes()));
     CHECK(unbounded.unmodelled.empty());
     CHECK(unbounded.assumptions.empty());
   }
+}
+
+TEST_CASE("a source that was priced speaks for its facts") {
+  const Notes facts{fact(Evidence::told_by_source_line, About::lifetime),
+                    fact(Evidence::nearest_table_entry, About::workspace, some)};
+  RangeSource names{About::lifetime, "names", {}, {}}, workspaces{About::workspace, "workspaces", {}, {}};
+  // Nothing that is asked for moves by a byte, so the facts have no part in it.
+  names.below.reserved = Bytes(2 << 20);
+  CHECK(conclude(facts, {names, workspaces}).requested == Basis::exact);
+  CHECK(conclude(facts, {names, workspaces}).off.above == Bytes());
+  names.above.requested = Bytes(1);
+  CHECK(conclude(facts, {names, workspaces}).requested == Basis::modelled);
+  // Without a price the fact's own bound counts.
+  CHECK(conclude(facts, {names}).off.above == some.above);
+  CHECK(conclude(facts, {names}).off.below == some.below);
 }
 
 TEST_CASE("a part that is nothing but one fact has the basis of its evidence, and leaves the others alone") {
@@ -92,8 +107,7 @@ TEST_CASE("what is assumed is said: as a warning with a code, else among the ass
   Fact warning = fact(Evidence::assumed, About::shape);
   warning.code = "MP002";
   const Conclusions c =
-      conclude({warning, fact(Evidence::assumed, About::loss), fact(Evidence::assumed, About::optimizer),
-                fact(Evidence::told_by_name, About::in_place)});
+      conclude({warning, fact(Evidence::chosen, About::loss), fact(Evidence::chosen, About::optimizer)});
   REQUIRE(c.warnings.size() == 1);
   CHECK(c.warnings[0].code == "MP002");
   CHECK(c.assumptions == std::vector<std::string>{"a sentence"});

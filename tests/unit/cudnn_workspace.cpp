@@ -79,3 +79,16 @@ TEST_CASE("three-dimensional convolutions and other types have no figure") {
   doubles.dtype = DType::float64;
   CHECK(workspace(doubles, ConvPass::forward, 90).evidence == Evidence::assumed);
 }
+
+TEST_CASE("a convolution that no table has is bounded by the entries around it") {
+  ConvProblem odd = square(16, 61, 57, 67, 3, 1);
+  const auto read = [&](WorkspaceReading reading) {
+    return conv_workspace(odd, ConvPass::forward, 90, "cudnn/workspaces.txt", reading).bytes;
+  };
+  CHECK(read(WorkspaceReading::least) <= read(WorkspaceReading::nearest));
+  CHECK(read(WorkspaceReading::nearest) <= read(WorkspaceReading::most));
+  CHECK(read(WorkspaceReading::least) < read(WorkspaceReading::most));
+  // One that is in the table is what it is.
+  odd = square(32, 64, 56, 64, 3, 1);
+  for (const WorkspaceReading r : {WorkspaceReading::least, WorkspaceReading::most}) CHECK(read(r) == Bytes(25837584));
+}

@@ -105,10 +105,14 @@ class OpRoute {
         emit_.lower_node(n);
       }
       for (const auto& [id, value] : swapped) emit_.bind(id, value);
-      for (std::size_t c = first; c < tape_.calls.size(); ++c) tape_.calls[c].source = source;
+      for (std::size_t c = first; c < tape_.calls.size(); ++c) {
+        tape_.calls[c].source = source;
+        tape_.calls[c].function = told ? scopes_.function() : -1;
+      }
     }
     for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
-    for (const auto& [key, count] : emit_.counts) tape_.recovered.push_back({key.first, key.second, count});
+    for (const auto& [key, count] : emit_.counts)
+      tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
     notes();
   }
 

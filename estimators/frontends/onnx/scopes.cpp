@@ -71,7 +71,25 @@ std::vector<std::string> without_base_classes(const std::vector<std::string>& li
   return out;
 }
 
+/// The forward of an autograd.Function is a frame of its own, called from a line with `.apply(`: that line, or null.
+const std::string* application_in(const std::vector<std::string>& lines) {
+  for (std::size_t i = 0; i + 1 < lines.size(); ++i)
+    if (lines[i].find(".apply(") != std::string::npos) return &lines[i];
+  return nullptr;
+}
+
 }  // namespace
+
+void ScopeTracker::follow_functions(const std::vector<std::string>& lines, std::int32_t scope) {
+  const std::string* line = application_in(lines);
+  if (line && (function_ < 0 || scope != function_scope_ || *line != application_)) {
+    function_ = functions_++;
+    function_scope_ = scope;
+    application_ = *line;
+  } else if (!line) {
+    function_ = -1;
+  }
+}
 
 template <class Text>
 std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
@@ -83,7 +101,10 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
   const bool aligned =
       lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
-  if (paths.empty()) return stack_.empty() ? -1 : stack_.front();
+  if (paths.empty()) {
+    follow_functions(frames, -1);
+    return stack_.empty() ? -1 : stack_.front();
+  }
 
   std::size_t common = 0;
   while (common < stack_.size() && common < paths.size()) {
@@ -103,6 +124,7 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
     tape_.scopes.push_back(std::move(s));
     stack_.push_back(static_cast<std::int32_t>(tape_.scopes.size() - 1));
   }
+  follow_functions(frames, stack_.back());
   return stack_.back();
 }
 

@@ -31,10 +31,16 @@ class ScopeTracker {
   /// The scope of the node before; -1 at the start.
   std::int32_t current() const { return stack_.empty() ? -1 : stack_.back(); }
 
+  /// The application of an autograd.Function that the node before stands in, counted from 0; -1: in none.
+  std::int32_t function() const { return function_; }
+
  private:
+  void follow_functions(const std::vector<std::string>& lines, std::int32_t scope);
   Tape& tape_;
   std::vector<std::int32_t> stack_;
   std::map<std::string, std::int32_t> calls_;  ///< of each path so far
+  std::int32_t function_ = -1, functions_ = 0, function_scope_ = -1;
+  std::string application_;  ///< the line that applies the function
   std::unordered_map<std::string_view, std::vector<std::string>>
       lines_;  ///< of the traces so far, which lie in the graph
 };

@@ -156,6 +156,7 @@ class Lowering {
     call.scope = scope;
     call.source = std::move(source);
     call.no_autocast = region.no_autocast;
+    call.function = node.paths.empty() ? -1 : scopes_.function();
     add_inputs(node, call);
     replace_values(call, [&](ValueId id) { return Arg{casts_.meant(id, scope)}; });
     if (scope >= 0)

@@ -145,26 +145,50 @@ const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm, c
   return own->first == partial && own != all.begin() && !own->second.count(shape) ? *std::prev(own) : *own;
 }
 
-Bytes of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch) {
-  std::pair<int, double> least{1 << 20, 0};
-  double scaled = 0;
+/// How many entries around a problem bound its workspace.
+constexpr std::size_t entries_around = 12;
+
+/// The figures of the nearest entries, scaled; the nearest first.
+std::vector<Bytes> of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch,
+                                  std::size_t count) {
+  using Entry = std::pair<std::pair<int, double>, double>;
+  std::vector<Entry> nearest;
   for (const auto& [known, curves] : lines) {
     const auto d = distance(known, shape);
-    if (!(d < least)) continue;
+    if (nearest.size() == count && !(d < nearest.back().first)) continue;
     const auto bytes = look_up(curves, index, batch);
     if (!bytes) continue;
-    least = d;
-    scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
-             static_cast<double>(elements(known, batch));
+    const double scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
+                          static_cast<double>(elements(known, batch));
+    const auto after = std::find_if(nearest.begin(), nearest.end(), [&](const Entry& e) { return d < e.first; });
+    nearest.insert(after, {d, scaled});
+    if (nearest.size() > count) nearest.pop_back();
   }
-  return Bytes(static_cast<std::int64_t>(scaled));
+  std::vector<Bytes> out;
+  for (const Entry& e : nearest) out.emplace_back(static_cast<std::int64_t>(e.second));
+  return out;
+}
+
+Bytes read_as(WorkspaceReading reading, const std::vector<Bytes>& nearest) {
+  if (nearest.empty()) return {};
+  if (reading == WorkspaceReading::nearest) return nearest.front();
+  const auto [least, most] = std::minmax_element(nearest.begin(), nearest.end());
+  return reading == WorkspaceReading::least ? *least : *most;
+}
+
+/// No table has them. Engines that work in another layout copy input, output and weight into it.
+Bytes unknown_kind(const ConvProblem& p, WorkspaceReading reading) {
+  if (reading != WorkspaceReading::most) return {};
+  return bytes_of(p.dtype, checked_add(checked_add(p.input.product(), p.output.product()), p.weight.product()));
 }
 
 }  // namespace
 
-ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view name) {
+ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view name,
+                             WorkspaceReading reading) {
   if (p.input.size() != 4)
-    return {Bytes(0), Evidence::assumed, "cuDNN's workspace of three-dimensional convolutions is not known"};
+    return {unknown_kind(p, reading), Evidence::assumed,
+            "cuDNN's workspace of three-dimensional convolutions is not known"};
   int type = 0;
   switch (p.dtype) {
     case DType::float32:
@@ -177,7 +201,7 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
       type = 2;
       break;
     default:
-      return {Bytes(0), Evidence::assumed, "cuDNN's workspace for this data type is not known"};
+      return {unknown_kind(p, reading), Evidence::assumed, "cuDNN's workspace for this data type is not known"};
   }
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
@@ -188,7 +212,8 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
       return {*bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
               table == sm ? "cuDNN's workspace as its heuristics say"
                           : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
-  return {of_the_nearest(lines, shape, index, p.input[0]), Evidence::nearest_table_entry,
+  const std::size_t looked_at = reading == WorkspaceReading::nearest ? 1 : entries_around;
+  return {read_as(reading, of_the_nearest(lines, shape, index, p.input[0], looked_at)), Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }
 

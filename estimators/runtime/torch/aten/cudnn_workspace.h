@@ -5,6 +5,7 @@
 
 #include "estimators/base/evidence.h"
 #include "estimators/runtime/torch/aten/tensor.h"
+#include "estimators/tape/reading.h"
 
 namespace memplan {
 
@@ -34,6 +35,9 @@ struct ConvWorkspace {
 /// RTX 4090 agree. The heuristics follow no rule that could be written down. A problem that the table lacks gets the
 /// figure of the nearest one in it, scaled by the bytes of input, weight and output: most of a workspace are copies of
 /// those in another layout. Over 4,962 convolutions outside the table it was off by 13 % of those bytes on average.
-ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm, std::string_view table);
+///
+/// `reading`: `least` and `most` are the ends of what the entries around the problem say.
+ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm, std::string_view table,
+                             WorkspaceReading reading = WorkspaceReading::nearest);
 
 }  // namespace memplan

@@ -11,13 +11,14 @@
 
 namespace memplan {
 
-RunOptions run_options(const TrainingSetup& setup) {
+RunOptions run_options(const TrainingSetup& setup, const Reading& reading) {
   RunOptions options;
   options.default_dtype = setup.precision == Precision::bf16   ? DType::bfloat16
                           : setup.precision == Precision::fp16 ? DType::float16
                                                                : DType::float32;
   options.attention = setup.attention;
   options.profile = &profile_of(setup);
+  options.workspaces = reading.workspaces;
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include "estimators/runtime/torch/aten/node.h"
 #include "estimators/schedule/schedule.h"
 #include "estimators/setup/setup.h"
+#include "estimators/tape/reading.h"
 
 namespace memplan {
 
@@ -22,9 +23,10 @@ class Run;
 struct RunOptions {
   DType default_dtype = DType::float32;  ///< of a model after model.bfloat16() or model.half()
   AttentionBackend attention = AttentionBackend::automatic;
-  const TorchProfile* profile = nullptr;  ///< the version of PyTorch that runs; never null in a run
+  const TorchProfile* profile = nullptr;                    ///< the version of PyTorch that runs; never null in a run
+  WorkspaceReading workspaces = WorkspaceReading::nearest;  ///< of convolutions that no table has
 };
-RunOptions run_options(const TrainingSetup& setup);
+RunOptions run_options(const TrainingSetup& setup, const Reading& reading = {});
 
 /// torch.nn.functional.linear: input, weight, and a bias that may be null.
 using LinearFunction = Tensor (*)(Run&, const Tensor&, const Tensor&, const Tensor&);

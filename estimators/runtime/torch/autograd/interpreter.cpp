@@ -55,9 +55,16 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args,
   return values;
 }
 
-}  // namespace
-
-namespace {
+/// ctx.save_for_backward() of all that a call reads and makes.
+void keep_for_backward(Run& r, const std::vector<Value>& args, const ValueList& results) {
+  for (const Value& result : results) {
+    if (!result.is_tensor() || !result.tensor() || !result.tensor()->grad_fn) continue;
+    Node* node = result.tensor()->grad_fn.get();
+    r.save_output(node, result.tensor());
+    for (const Value& a : args)
+      if (a.is_tensor() && a.tensor()) r.save(node, a.tensor());
+  }
+}
 
 /// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one
 /// has run.
@@ -84,13 +91,15 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     ValueList results;
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
-      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
+      const bool needed = call.function >= 0;
+      results = row ? call_op(r, *row, needed ? args : std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
     } catch (const Failure& failure) {
       Error e = failure.error();
       const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
       e.where = fmt::format("call {} of the tape, {}{}{}", i, call.op, at.empty() ? "" : " in ", at);
       throw Failure(std::move(e));
     }
+    if (call.function >= 0 && tape.reading.functions == FunctionReading::all) keep_for_backward(r, args, results);
     args.clear();
     kwargs.clear();
     if (names.observer) names.observer->after(r, i, results);

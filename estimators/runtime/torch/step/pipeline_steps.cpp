@@ -425,7 +425,7 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
 
 Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, const Device& device,
                             std::int64_t rank, const PipelineShapes& shapes) {
-  Run run(run_options(setup), device);
+  Run run(run_options(setup, tape.reading), device);
   PipelineProgram program(run, tape, setup, ranks, rank, shapes);
   program.run();
   return run.close();

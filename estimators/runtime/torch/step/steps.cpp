@@ -267,7 +267,7 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     if (setup.kv_cache)
       probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
     for (;;) {
-      Run run(run_options(setup), device);
+      Run run(run_options(setup, tape.reading), device);
       Program program(run, tape, setup, ranks);
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
       if (program.run(target, observer, kv)) return run.close();

@@ -1,0 +1,62 @@
+#include "cli/report/certainty.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace memplan::cli {
+
+namespace {
+
+constexpr const char* record_it = "record the module with memplan.export (docs/recording.md)";
+
+/// "tensors that names hold, or let go (-3.1 MiB, +40.2 MiB)"
+std::string with_bytes(const std::string& text, Bytes below, Bytes above) {
+  return fmt::format("{} (-{}, +{})", text, to_human(below), to_human(above));
+}
+
+/// The sources that move the process most, the largest first.
+std::vector<std::string> largest_sources(const Estimate& e) {
+  std::vector<std::pair<std::int64_t, std::string>> all;
+  for (const RangeSource& s : e.sources)
+    if (s.moves())
+      all.emplace_back(s.below.process.count + s.above.process.count,
+                       with_bytes(s.text, s.below.process, s.above.process));
+  for (const Unmodelled& u : e.unmodelled)
+    if (u.widened_by.count > 0)
+      all.emplace_back(u.widened_by.count, fmt::format("{} is only bounded ({})", u.op, to_human(u.widened_by)));
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 2); ++i) out.push_back(all[i].second);
+  return out;
+}
+
+std::string told_kinds(const Estimate& e) {
+  std::set<std::string> kinds;
+  for (const Fact& f : e.facts)
+    if (f.evidence > Evidence::chosen && f.about != About::context && f.about != About::communication &&
+        f.about != About::device)
+      kinds.insert(std::string(name_of(f.about)));
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+}  // namespace
+
+Certainty certainty_of(const Estimate& e) {
+  const bool recorded = std::any_of(e.facts.begin(), e.facts.end(), [](const Fact& f) {
+    return f.evidence == Evidence::recorded && f.about == About::program;
+  });
+  const bool apart = e.low.requested != e.high.requested;
+  if (recorded && !apart) return {"recorded", "the eager program was recorded", {}};
+  if (e.requested_basis == Basis::exact && !apart)
+    return {"exact", "the file allows no other reading of what PyTorch is asked for", {}};
+  const std::vector<std::string> sources = largest_sources(e);
+  std::string why = sources.empty() ? "what the file does not say was put back (" + told_kinds(e) + ")"
+                                    : fmt::format("{}", fmt::join(sources, "; "));
+  return {"modelled", std::move(why), recorded ? "record this batch, on this card" : record_it};
+}
+
+}  // namespace memplan::cli

@@ -1,0 +1,211 @@
+#include "estimators/estimate/range.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "estimators/base/take.h"
+#include "estimators/base/threads.h"
+#include "estimators/pipeline.h"
+#include "estimators/restore/lifetimes.h"
+
+namespace memplan {
+
+namespace {
+
+/// One other way to read the file.
+struct Trial {
+  About about;
+  const char* text;  ///< of the source
+  Reading reading;
+  bool either_way = false;  ///< what it moves in one direction it may as well move in the other
+};
+
+bool rests_on(const Notes& facts, About about, auto&& accept) {
+  return std::any_of(facts.begin(), facts.end(), [&](const Fact& f) { return f.about == about && accept(f.evidence); });
+}
+
+constexpr bool told(Evidence e) {
+  return e == Evidence::told_by_name || e == Evidence::told_by_source_line || e == Evidence::told_by_pattern;
+}
+
+bool has_lines(const Tape& tape) {
+  return std::any_of(tape.calls.begin(), tape.calls.end(), [](const Call& c) { return !c.source.empty(); });
+}
+
+/// transformers/… lines with a mask in attention: the traced branch of its masks, or a mask that is there in eager
+/// code.
+bool masks_in_attention(const Tape& tape) {
+  return std::any_of(tape.calls.begin(), tape.calls.end(), [](const Call& c) {
+    return c.op == "aten::scaled_dot_product_attention" && c.args.size() > 3 &&
+           std::holds_alternative<ValueId>(c.args[3].value);
+  });
+}
+
+std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const Notes& facts) {
+  std::vector<Trial> trials;
+  const auto add = [&](About about, const char* text, auto&& change, bool either_way = false) {
+    Trial t{about, text, {}, either_way};
+    change(t.reading);
+    trials.push_back(t);
+  };
+  if (has_lines(tape)) {
+    constexpr auto names = "tensors that names of the forward pass hold, or let go";
+    add(About::lifetime, names, [](Reading& r) { r.names = NameReading::freed; });
+    add(About::lifetime, names, [](Reading& r) { r.names = NameReading::held; });
+  }
+  if (setup.precision != Precision::fp32 && rests_on(facts, About::cast, told))
+    add(
+        About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.casts = false; }, true);
+  if (rests_on(facts, About::in_place, told))
+    add(About::in_place, "ops that lines or classes say are in place", [](Reading& r) { r.in_place = false; });
+  if (rests_on(facts, About::mask, told))
+    add(About::mask, "attention masks that eager code does not make",
+        [](Reading& r) { r.masks = MaskReading::traced; });
+  if (masks_in_attention(tape))
+    add(About::mask, "exported on the traced branch of its attention masks; eager code may take another",
+        [](Reading& r) { r.masks = MaskReading::eager; });
+  if (rests_on(facts, About::function, told) && setup.mode == Mode::training) {
+    constexpr auto function = "what an autograd.Function of the model's own keeps";
+    if (tape.checkpoints.empty())
+      add(About::function, function, [](Reading& r) { r.functions = FunctionReading::ends; });
+    add(About::function, function, [](Reading& r) { r.functions = FunctionReading::all; });
+  }
+  if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
+    add(About::checkpointing, "activations that the model checkpoints by itself",
+        [](Reading& r) { r.own_checkpoints = true; });
+  if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {
+    constexpr auto workspace = "workspaces of convolutions that are not in the table";
+    add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });
+    add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::most; });
+  }
+  return trials;
+}
+
+/// The reading changes when tensors go or how large workspaces are, not which calls there are.
+bool keeps_calls(const Reading& r) {
+  Reading same;
+  same.names = r.names;
+  same.workspaces = r.workspaces;
+  return same == r;
+}
+
+bool same_calls(const Tape& a, const Tape& b) {
+  return a.calls.size() == b.calls.size() && a.checkpoints.size() == b.checkpoints.size() &&
+         std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), [](const Call& x, const Call& y) {
+           return x.op == y.op && x.args.size() == y.args.size() && x.last_uses == y.last_uses;
+         });
+}
+
+/// The tape of another reading; none where it is the same program.
+std::optional<Tape> read_again(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                               const Reading& reading) {
+  if (!keeps_calls(reading)) {
+    Tape other = take(tape_of(model, setup, reading));
+    const bool same = reading.functions != FunctionReading::all && same_calls(tape, other);
+    return same ? std::nullopt : std::optional(std::move(other));
+  }
+  Tape other = tape;
+  other.reading = reading;
+  if (reading.names != NameReading::as_told) {
+    mark_last_uses(other);
+    if (same_calls(tape, other)) return std::nullopt;
+  }
+  return other;
+}
+
+RangeSource price(const Trial& trial, const Estimate& e, const std::optional<Estimate>& other) {
+  RangeSource s{trial.about, trial.text, {}, {}};
+  if (!other) return s;
+  for (const auto counter : each_counter) {
+    const Bytes change = other->peak.*counter - e.peak.*counter;
+    const Bytes size = std::max(change, Bytes() - change);
+    if (change < Bytes() || trial.either_way) s.below.*counter = size;
+    if (change > Bytes() || trial.either_way) s.above.*counter = size;
+  }
+  return s;
+}
+
+/// Readings of the same thing exclude each other: the farthest counts.
+void merge(std::vector<RangeSource>& sources, const RangeSource& s) {
+  const auto same =
+      std::find_if(sources.begin(), sources.end(), [&](const RangeSource& x) { return x.about == s.about; });
+  if (same == sources.end()) {
+    sources.push_back(s);
+    return;
+  }
+  if (s.moves_requested()) same->text = s.text;
+  for (const auto counter : each_counter) {
+    same->below.*counter = std::max(same->below.*counter, s.below.*counter);
+    same->above.*counter = std::max(same->above.*counter, s.above.*counter);
+  }
+}
+
+/// Blocks keep what is left of them below 1 MiB, and segments for requests from 1 to 10 MiB are 20 MiB large
+/// (c10/core/AllocatorConfig.h: kSmallSize, kLargeBuffer). So an allocation more, less or elsewhere can make each block
+/// tighter or looser and move a segment, though next to nothing else is asked for.
+RangeSource placement(const Estimate& e) {
+  constexpr Bytes rest = Bytes::mib(1), segment = Bytes::mib(20);
+  const Bytes rounding = e.peak.allocated - e.peak.requested;
+  RangeSource s{About::allocator, "blocks and segments that fall otherwise when allocations do", {}, {}};
+  s.below.allocated = rounding;
+  s.above.allocated = std::max(rounding, rest);
+  for (const auto counter : {&Counters::reserved, &Counters::process}) s.below.*counter = s.above.*counter = segment;
+  return s;
+}
+
+bool restored(const Notes& facts) {
+  return std::any_of(facts.begin(), facts.end(), [](const Fact& f) {
+    return told(f.evidence) || f.evidence == Evidence::nearest_table_entry ||
+           (f.evidence == Evidence::assumed && f.about == About::op);
+  });
+}
+
+}  // namespace
+
+void conclude_range(Estimate& e, std::vector<RangeSource> sources) {
+  const Conclusions c = conclude(e.facts, sources);
+  e.requested_basis = c.requested;
+  for (CategoryPart& p : e.parts) p.basis = c.of(p.part);
+  for (RankClass& r : e.ranks)
+    for (CategoryPart& p : r.parts) p.basis = c.of(p.part);
+  for (const auto counter : each_counter) {
+    Bytes below = c.off.below, above = c.off.above;
+    for (const RangeSource& s : sources) {
+      below += s.below.*counter;
+      above += s.above.*counter;
+    }
+    e.low.*counter = std::max(Bytes(), e.peak.*counter - below);
+    e.high.*counter = e.peak.*counter + above;
+  }
+  e.sources = std::move(sources);
+}
+
+Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
+                            Estimate e) {
+  return catching([&] {
+    if (tape.recorded) return std::move(e);
+    const std::vector<Trial> trials = trials_of(tape, setup, e.facts);
+    std::vector<std::optional<RangeSource>> priced(trials.size());
+    in_parallel(trials.size(), [&](std::size_t i) {
+      // A reading under which nothing can be run says nothing.
+      try {
+        const auto other = read_again(model, tape, setup, trials[i].reading);
+        std::optional<Estimate> again;
+        if (other) again = take(estimate_tape(*other, setup, device));
+        priced[i] = price(trials[i], e, again);
+      } catch (const Failure&) {
+      }
+    });
+    std::vector<RangeSource> sources;
+    for (const auto& s : priced)
+      if (s) merge(sources, *s);
+    // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
+    if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
+    if (restored(e.facts)) sources.push_back(placement(e));
+    conclude_range(e, std::move(sources));
+    return std::move(e);
+  });
+}
+
+}  // namespace memplan

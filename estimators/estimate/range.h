@@ -1,0 +1,15 @@
+// How far off an estimate may be, and what makes it so.
+//
+// A range is the sum of named sources. A source is priced by trial: what the file leaves open is read another way
+// (tape/reading.h), the setup is estimated again, and the differences below and above are what the source adds. Only
+// what no trial can price, such as an op without a row, adds the bound that its fact states (docs/evidence.md).
+#pragma once
+
+#include "estimators/estimate/estimate.h"
+
+namespace memplan {
+
+/// Adds up the sources and the bounds of facts, and sets the range and the basis that follow.
+void conclude_range(Estimate& estimate, std::vector<RangeSource> sources);
+
+}  // namespace memplan

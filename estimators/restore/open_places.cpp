@@ -1,0 +1,88 @@
+#include "estimators/restore/open_places.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace memplan {
+
+namespace {
+
+/// torch.utils.checkpoint.checkpoint and what libraries wrap around it.
+bool calls_checkpoint(std::string_view source) {
+  return source.find("checkpoint(") != std::string_view::npos ||
+         source.find("checkpoint_seq") != std::string_view::npos ||
+         source.find("checkpointing_func(") != std::string_view::npos;
+}
+
+const Scope& scope_at(const Tape& tape, std::int32_t scope) { return tape.scopes[static_cast<std::size_t>(scope)]; }
+
+/// Which checkpointed stretch a call stands in: the outermost module that such a line calls, or the line itself.
+struct Stretch {
+  std::int32_t module = -1;  ///< called by a line with checkpoint()
+  std::int32_t frame = -1;   ///< the frame whose own calls stand on such a line
+  friend bool operator==(const Stretch&, const Stretch&) = default;
+  bool valid() const { return module >= 0 || frame >= 0; }
+};
+
+Stretch checkpointed_by(const Tape& tape, const Call& call) {
+  Stretch found;
+  if (calls_checkpoint(call.source)) found.frame = call.scope;
+  for (std::int32_t s = call.scope; s >= 0; s = scope_at(tape, s).parent)
+    if (calls_checkpoint(scope_at(tape, s).source)) found = {s, -1};
+  return found;
+}
+
+std::vector<CheckpointRegion> own_checkpoints(const Tape& tape) {
+  std::vector<CheckpointRegion> regions;
+  Stretch last;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Stretch now = checkpointed_by(tape, tape.calls[i]);
+    const auto at = static_cast<std::int32_t>(i);
+    if (now.valid() && now == last)
+      regions.back().last = at;
+    else if (now.valid())
+      regions.push_back({at, at, now.module >= 0 ? now.module : now.frame, {}});
+    last = now;
+  }
+  return regions;
+}
+
+std::vector<CheckpointRegion> applications(const Tape& tape) {
+  std::vector<CheckpointRegion> regions;
+  std::int32_t last = -1;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    const auto at = static_cast<std::int32_t>(i);
+    if (call.function >= 0 && call.function == last)
+      regions.back().last = at;
+    else if (call.function >= 0)
+      regions.push_back({at, at, call.scope, {}});
+    last = call.function;
+  }
+  return regions;
+}
+
+}  // namespace
+
+void note_open_places(Tape& tape) {
+  const auto tell = [&](std::string code, std::size_t count, About about, const char* text) {
+    if (count == 0) return;
+    Fact fact{std::move(code), text, Evidence::told_by_source_line, about};
+    fact.count = static_cast<std::int64_t>(count);
+    tape.notes.push_back(std::move(fact));
+  };
+  tell("MP015 own-function", applications(tape).size(), About::function,
+       "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps, "
+       "so "
+       "they are counted like any others");
+  tell("MP012 own-checkpoint", own_checkpoints(tape).size(), About::checkpointing,
+       "the model checkpoints activations by itself; memplan counts those activations as kept");
+}
+
+void checkpoint_open_places(Tape& tape) {
+  if (!tape.checkpoints.empty()) return;
+  if (tape.reading.own_checkpoints) tape.checkpoints = own_checkpoints(tape);
+  if (tape.reading.functions == FunctionReading::ends) tape.checkpoints = applications(tape);
+}
+
+}  // namespace memplan

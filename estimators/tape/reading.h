@@ -1,0 +1,47 @@
+// The readings of a file that it leaves open.
+//
+// A plain file does not say where Python lets a tensor go, what an autograd.Function keeps, or how much scratch memory
+// a library takes. memplan takes the most likely reading, the first value of each member below, and estimates the
+// others as well to see how far they are apart: that is the range (estimate/range.h).
+#pragma once
+
+#include <cstdint>
+
+namespace memplan {
+
+/// How long names of the forward pass hold tensors.
+enum class NameReading : std::uint8_t {
+  as_told,  ///< as lines and classes say
+  freed,    ///< not at all: every value goes with its last use
+  held,     ///< names that the file does not show hold what they could: those of helpers, containers, unused results
+};
+
+/// Scratch memory of convolutions that no table has.
+enum class WorkspaceReading : std::uint8_t { nearest, least, most };
+
+/// What an autograd.Function of the model's own keeps for its backward pass.
+enum class FunctionReading : std::uint8_t {
+  pieces,  ///< as the ops of its forward pass would
+  ends,    ///< its inputs and outputs
+  all,     ///< everything that its forward pass makes
+};
+
+/// Attention masks that transformers makes while it is traced.
+enum class MaskReading : std::uint8_t {
+  restored,  ///< those known to be absent from eager code are taken out
+  traced,    ///< as the file has them
+  eager,     ///< none that does not depend on the batch
+};
+
+struct Reading {
+  NameReading names = NameReading::as_told;
+  WorkspaceReading workspaces = WorkspaceReading::nearest;
+  FunctionReading functions = FunctionReading::pieces;
+  MaskReading masks = MaskReading::restored;
+  bool casts = true;             ///< casts of known classes are put back
+  bool in_place = true;          ///< in-place ops are put back
+  bool own_checkpoints = false;  ///< stretches that the model checkpoints by itself run again in the backward pass
+  friend bool operator==(const Reading&, const Reading&) = default;
+};
+
+}  // namespace memplan

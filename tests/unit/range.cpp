@@ -1,0 +1,211 @@
+#include "estimators/estimate/range.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "estimators/base/take.h"
+#include "estimators/pipeline.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
+#include "estimators/restore/open_places.h"
+#include "estimators/tape/tape_text.h"
+
+using namespace memplan;
+
+namespace {
+
+Tape lowered(std::string_view text) {
+  Tape tape = from_text(text);
+  bind_names(tape);
+  note_open_places(tape);
+  mark_last_uses(tape);
+  return tape;
+}
+
+/// The call after which the value is gone, with names read as `names`.
+int gone_after(Tape tape, NameReading names, std::string_view name) {
+  tape.reading.names = names;
+  mark_last_uses(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].last_uses)
+      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+TrainingSetup inference() {
+  TrainingSetup setup;
+  setup.mode = Mode::inference;
+  return setup;
+}
+
+Estimate ranged(const Tape& tape, const TrainingSetup& setup) {
+  const Device device = choose_device("h100-80gb").device;
+  return take(with_range(Model{}, tape, setup, device, take(estimate_tape(tape, setup, device))));
+}
+
+bool in_order(const Estimate& e) {
+  return std::all_of(each_counter.begin(), each_counter.end(), [&](auto counter) {
+    return e.low.*counter <= e.peak.*counter && e.peak.*counter <= e.high.*counter;
+  });
+}
+
+const char* const helper = R"tape(
+input %x float32 [1024, 1024]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:1 y = self.features(x)"
+%b = aten::exp(%a) in 0 at "m.py:1 y = self.features(x)"
+%c = aten::tanh(%b) in 0 at "m.py:1 y = self.features(x)"
+%d = aten::sigmoid(%c) in 0 at "m.py:2 return sigmoid(y)"
+return %d
+)tape";
+
+}  // namespace
+
+TEST_CASE("names that the file does not show may hold each kind of result until the line has run") {
+  const Tape tape = lowered(helper);
+  CHECK(gone_after(tape, NameReading::as_told, "a") == 1);
+  CHECK(gone_after(tape, NameReading::held, "a") == 2);
+  CHECK(gone_after(tape, NameReading::as_told, "c") == 3);
+  CHECK(gone_after(tape, NameReading::freed, "b") == 2);
+}
+
+TEST_CASE("a loop inside of a helper binds its name again") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 blocks.0 Block in 0 at "m.py:1 y = self.features(x)"
+scope 2 blocks.1 Block in 0 at "m.py:1 y = self.features(x)"
+scope 3 blocks.2 Block in 0 at "m.py:1 y = self.features(x)"
+%a = aten::relu(%x) in 1 at "b.py:1 return relu(x)"
+%b = aten::relu(%a) in 2 at "b.py:1 return relu(x)"
+%c = aten::relu(%b) in 3 at "b.py:1 return relu(x)"
+%d = aten::exp(%c) in 0 at "m.py:2 return exp(y)"
+return %d
+)tape");
+  CHECK(gone_after(tape, NameReading::held, "a") == 1);
+  CHECK(gone_after(tape, NameReading::held, "b") == 2);
+}
+
+TEST_CASE("a list that is joined by its name may hold its members until the frame returns") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:1 outs.append(relu(x))"
+%b = aten::cat([%a, %a]) in 0 at "m.py:2 y = torch.cat(outs)"
+%c = aten::exp(%b) in 0 at "m.py:3 return exp(y)"
+return %c
+)tape");
+  CHECK(gone_after(tape, NameReading::as_told, "a") == 1);
+  CHECK(gone_after(tape, NameReading::held, "a") == 2);
+}
+
+TEST_CASE("the range is what other readings of the file give, in bytes of PyTorch") {
+  const Estimate e = ranged(lowered(helper), inference());
+  CHECK(in_order(e));
+  // x, then two of a, b, c, d at a time; a helper's names could hold a beside b and c. The name y holds c beside d.
+  constexpr std::int64_t one = 4 << 20;
+  CHECK(e.high.requested - e.peak.requested == Bytes(one));
+  CHECK(e.low.requested == e.peak.requested);
+  CHECK(e.requested_basis == Basis::modelled);
+}
+
+TEST_CASE("where no reading of the names moves a byte, they have no part in the figure") {
+  const Estimate e = ranged(lowered(R"tape(
+input %x float32 [1024, 1024]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:1 y = relu(x)"
+%b = aten::exp(%a) in 0 at "m.py:2 return exp(y)"
+return %b
+)tape"),
+                            inference());
+  CHECK(e.low.requested == e.high.requested);
+  CHECK(e.requested_basis == Basis::exact);
+}
+
+TEST_CASE("an autograd.Function keeps between its ends and everything that it makes") {
+  Tape tape = from_text(R"tape(
+input %x float32 [1024, 1024]
+parameter %w float32 [1024, 1024]
+scope 0 "" M
+%h = aten::linear(%x, %w) in 0
+%a = aten::exp(%h) in 0
+%b = aten::mul.Tensor(%a, %a) in 0
+%c = aten::add.Tensor(%b, 1) in 0
+%d = aten::sum(%c) in 0
+return %d
+)tape");
+  for (std::size_t i = 1; i <= 3; ++i) tape.calls[i].function = 0;
+  note_open_places(tape);
+  mark_last_uses(tape);
+  REQUIRE(tape.notes.size() == 1);
+  CHECK(tape.notes[0].code == "MP015 own-function");
+  const Device device = choose_device("h100-80gb").device;
+  const auto requested = [&](FunctionReading functions) {
+    Tape other = tape;
+    other.reading.functions = functions;
+    checkpoint_open_places(other);
+    return take(estimate_tape(other, {}, device)).peak.requested;
+  };
+  CHECK(requested(FunctionReading::ends) <= requested(FunctionReading::pieces));
+  // b and c as well.
+  CHECK(requested(FunctionReading::all) >= requested(FunctionReading::pieces) + Bytes(4 << 20));
+}
+
+TEST_CASE("a line with checkpoint() marks what it calls") {
+  Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 a Block in 0 at "m.py:1 x = checkpoint(self.a, x, use_reentrant=False)"
+scope 2 b Block in 0 at "m.py:2 x = checkpoint(self.b, x, use_reentrant=False)"
+%a = aten::relu(%x) in 1 at "b.py:1 return relu(x).exp()"
+%b = aten::exp(%a) in 1 at "b.py:1 return relu(x).exp()"
+%c = aten::relu(%b) in 2 at "b.py:1 return relu(x).exp()"
+%d = aten::exp(%c) in 0 at "m.py:3 return x.exp()"
+return %d
+)tape");
+  const auto told =
+      std::find_if(tape.notes.begin(), tape.notes.end(), [](const Fact& f) { return f.about == About::checkpointing; });
+  REQUIRE(told != tape.notes.end());
+  CHECK(told->count == 2);
+  tape.reading.own_checkpoints = true;
+  checkpoint_open_places(tape);
+  REQUIRE(tape.checkpoints.size() == 2);
+  CHECK(tape.checkpoints[0].last == 1);
+  CHECK(tape.checkpoints[1].first == 2);
+}
+
+TEST_CASE("a range holds its estimate whatever sources and bounds it is made of") {
+  std::mt19937 random(7);
+  const auto bytes = [&] { return Bytes(static_cast<std::int64_t>(random() % 5000)); };
+  for (int round = 0; round < 200; ++round) {
+    Estimate e;
+    for (const auto counter : each_counter) e.peak.*counter = bytes();
+    for (std::uint32_t i = random() % 4; i > 0; --i) {
+      Fact f{{},
+             "a sentence",
+             static_cast<Evidence>(random() % evidence_names.size()),
+             static_cast<About>(random() % about_names.size())};
+      if (random() % 2) f.off = Effect{bytes(), bytes()};
+      e.facts.push_back(f);
+    }
+    std::vector<RangeSource> sources;
+    for (std::uint32_t i = random() % 3; i > 0; --i) {
+      RangeSource s{static_cast<About>(random() % about_names.size()), "a source", {}, {}};
+      for (const auto counter : each_counter) s.below.*counter = bytes(), s.above.*counter = bytes();
+      sources.push_back(s);
+    }
+    conclude_range(e, sources);
+    REQUIRE(in_order(e));
+    // A fact that may be below lowers the low end, and no fact narrows the range.
+    Estimate wider = e;
+    wider.facts.push_back({{}, "a bound", Evidence::assumed, About::shape, {}, {}, -1, 1, Effect{Bytes(10), Bytes()}});
+    const bool priced =
+        std::any_of(sources.begin(), sources.end(), [](const RangeSource& s) { return s.about == About::shape; });
+    conclude_range(wider, sources);
+    for (const auto counter : each_counter) {
+      if (!priced && e.low.*counter >= Bytes(10)) CHECK(wider.low.*counter == e.low.*counter - Bytes(10));
+      CHECK(wider.high.*counter == e.high.*counter);
+    }
+  }
+}
