@@ -10,9 +10,9 @@
 #include <cstdlib>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
+#include "cli/flags/spelling.h"
 #include "cli/report/report.h"
-#include "cli/spelling.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 namespace {

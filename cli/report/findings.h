@@ -26,12 +26,4 @@ std::vector<Finding> findings_of(const Json& document);
 /// Of rule, target and module, never of a figure: the same finding keeps its fingerprint while its bytes change.
 std::string fingerprint_of(const Finding& finding);
 
-/// What a rule means, in one sentence; for the rules that findings may have.
-struct RuleText {
-  const char* rule;
-  const char* code;
-  const char* text;
-};
-const std::vector<RuleText>& rule_texts();
-
 }  // namespace memplan::cli

@@ -42,21 +42,17 @@ std::string plain(const std::string& text) {
 
 std::string render_sarif(const Json& document, const View&) {
   Json rules = Json::array();
-  for (const RuleText& r : rule_texts())
+  for (const GateRuleRow& r : gate_rules)
     rules.push_back({{"id", r.code},
-                     {"name", r.rule},
+                     {"name", r.name},
                      {"shortDescription", {{"text", r.text}}},
                      {"help", {{"text", fmt::format("{} docs/ci.md, {}", r.text, r.code)}}},
-                     {"defaultConfiguration",
-                      {{"level", std::string_view(r.rule) == "tight" || std::string_view(r.rule) == "near-limit" ||
-                                         std::string_view(r.rule) == "increase"
-                                     ? "warning"
-                                     : "error"}}}});
+                     {"defaultConfiguration", {{"level", r.level}}}});
   Json results = Json::array();
   for (const Finding& f : findings_of(document)) {
     if (results.size() == most_results) break;
     std::size_t index = 0;
-    while (index < rule_texts().size() && f.code != rule_texts()[index].code) ++index;
+    while (index < gate_rules.size() && f.code != gate_rules[index].code) ++index;
     std::string text = fmt::format("{}: {}.", f.target, f.message);
     if (!f.advice.empty()) text += " To do: " + f.advice + ".";
     Json location{{"physicalLocation",

@@ -35,7 +35,7 @@ void check_degrees(const ParallelSetup& p) {
            "write interleaved:2");
   if (p.micro_batches < 0)
     refuse("a step needs at least 1 micro-batch", setting(Field::micro_batches), "give at least 1");
-  if (p.bucket_cap_mib < 1)
+  if (p.bucket_cap_mib && *p.bucket_cap_mib < 1)
     refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's 25");
 }
 
@@ -92,7 +92,7 @@ void check_data(const ParallelSetup& p) {
     if (p.gradient_as_bucket_view)
       refuse("only DDP has gradient buckets", setting(Field::gradient_as_bucket_view),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
-    if (p.bucket_cap_mib != 25)
+    if (p.bucket_cap_mib)
       refuse("only DDP has gradient buckets", setting(Field::bucket_cap),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
   }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/flags.h"
-#include "cli/parsed.h"
+#include "cli/flags/flags.h"
+#include "cli/flags/parsed.h"
 
 namespace memplan::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
