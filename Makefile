@@ -13,7 +13,7 @@ help:
 	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
 	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
-	@echo "make lint    clang-tidy over the sources"
+	@echo "make lint    clang-tidy over the sources; SINCE=COMMIT: only over what differs from it"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -49,7 +49,7 @@ test: build venv
 
 lint: build
 	@tools/debian-packages.sh clang-format clang-tidy
-	@tools/lint.sh $(BUILD)
+	@tools/lint.sh $(BUILD) $(if $(SINCE),--changed $(SINCE))
 
 TORCH := build/torch
 $(TORCH)/.ready: tests/requirements-torch.txt | packages

@@ -10,10 +10,10 @@
 #include <cstdlib>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
+#include "cli/flags/spelling.h"
 #include "cli/report/report.h"
-#include "cli/spelling.h"
-#include "cli/timeout.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/timeout.h"
 
 namespace memplan::cli {
 namespace {

@@ -161,7 +161,7 @@ class Enumeration {
 std::string flags_of(const ParallelSetup& p) {
   std::string flags = setting(Field::gpus, p.gpus);
   if (p.gradient_as_bucket_view) flags += " " + setting(Field::gradient_as_bucket_view);
-  if (p.bucket_cap_mib != 25) flags += " " + setting(Field::bucket_cap, p.bucket_cap_mib);
+  if (p.bucket_cap_mib) flags += " " + setting(Field::bucket_cap, *p.bucket_cap_mib);
   if (p.shard_size > 0)
     flags += " " + setting(Field::shard_size, p.shard_size);
   else if (const DataStrategy& strategy = strategy_of(p); strategy.chosen())

@@ -33,16 +33,17 @@ std::vector<std::int64_t> sizes_around(std::int64_t here, std::size_t count) {
 
 }  // namespace
 
-std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
-                              std::size_t count) {
+std::vector<ScaleCurve> scale(const Model& model, const std::vector<BoundDim>& bound, const TrainingSetup& setup,
+                              const Device& device, Bytes margin, std::size_t count) {
   std::vector<ScaleCurve> curves;
   if (model.graphs.empty() || count == 0) return curves;
   const std::vector<OpenDim> dims = open_dims(model.graphs.front());
-  const Symbols bound = bind_dims(model, setup).sizes;
   for (const auto& [name, kind] : {std::pair{"batch", &OpenDim::batch}, std::pair{"sequence", &OpenDim::sequence}}) {
     const auto dim = std::find_if(dims.begin(), dims.end(), [kind = kind](const OpenDim& d) { return d.*kind; });
-    if (dim == dims.end() || !bound.contains(dim->name)) continue;
-    ScaleCurve curve{name, bound.find(dim->name)->second, {}};
+    if (dim == dims.end()) continue;
+    const auto here = std::find_if(bound.begin(), bound.end(), [&](const BoundDim& b) { return b.name == dim->name; });
+    if (here == bound.end()) continue;
+    ScaleCurve curve{name, here->size, {}};
     for (const std::int64_t size : sizes_around(curve.here, count)) {
       const bool beyond = !curve.points.empty() && curve.points.back().peak.count > 2 * device.total.count;
       if (beyond && size != curve.here) continue;

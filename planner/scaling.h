@@ -24,8 +24,8 @@ struct ScaleCurve {
 
 /// Curves of the dimensions that the file leaves open: powers of two around the size of the setup, at most `count`
 /// points each, none beyond the first that takes more than twice the device. Sizes that the model refuses are left out.
-std::vector<ScaleCurve> scale(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
-                              std::size_t count);
+std::vector<ScaleCurve> scale(const Model& model, const std::vector<BoundDim>& bound, const TrainingSetup& setup,
+                              const Device& device, Bytes margin, std::size_t count);
 
 /// Every card of the device table, by size. Cards that run the same kernels share a replay, and one whose context and
 /// requested bytes exceed its total is not replayed again: it cannot fit.

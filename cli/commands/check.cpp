@@ -9,8 +9,8 @@
 
 #include "cli/commands/commands.h"
 #include "cli/gate/diff.h"
-#include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/options.h"
+#include "cli/flags/options.h"
 
 namespace memplan::cli {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "estimators/facts/device.h"
 
 namespace memplan::cli {

@@ -7,8 +7,8 @@
 
 #include "cli/commands/commands.h"
 #include "cli/gate/check.h"
-#include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 #include "estimators/base/glob.h"
 
 namespace memplan::cli {
@@ -75,7 +75,7 @@ int run_config(const Options& options) {
   for (const Target& t : config.targets)
     if (wanted(t)) sections.emplace_back("target " + t.name, target_values(config, t, options.gate.effective));
   for (const Ignore& i : config.ignores)
-    sections.emplace_back("ignore " + i.rule,
+    sections.emplace_back(std::string("ignore ") + row_of(i.rule).name,
                           std::vector<Value>{{"target", i.target, fmt::format("{}:{}", config.shown, i.line)},
                                              {"reason", i.reason, ""},
                                              {"expires", i.expires, ""}});

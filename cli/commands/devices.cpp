@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 

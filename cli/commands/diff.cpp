@@ -15,7 +15,7 @@ namespace {
 Json estimate_of(Options options, const std::string& model) {
   options.argument = model;
   options.search = false;
-  return document_of(compute(options), options);
+  return document_of(compute(options, timeline_wanted(options)), options);
 }
 
 /// A saved report (path#target for one of a gate's), or a model that is estimated with the flags of the command.

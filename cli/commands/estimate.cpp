@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/gate/single.h"
 #include "cli/report/document.h"
@@ -21,7 +21,7 @@ Detail shown_of(const Options& options, bool gated) {
 
 int run_estimate(const Options& options) {
   const bool gated = is_gated(options);
-  const Answer answer = compute(options);
+  const Answer answer = compute(options, timeline_wanted(options));
   Json document = document_of(answer, options, shown_of(options, gated));
   const int code = gated ? add_gate(document, options) : answer.exit_code;
   deliver(document, options);

@@ -6,13 +6,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
-#include "cli/output.h"
 #include "cli/report/codes.h"
 #include "cli/report/document.h"
 #include "cli/report/evidence.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <thread>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/observe/launch.h"
 #include "cli/observe/observation.h"
 #include "cli/observe/text.h"
-#include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"
 #include "estimators/facts/cards.h"
 

@@ -5,10 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
-#include "cli/output.h"
 #include "cli/report/report.h"
+#include "cli/terminal/output.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 

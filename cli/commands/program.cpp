@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"

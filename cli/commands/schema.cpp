@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
-#include "cli/report/style.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::embedded {
 std::span<const std::pair<std::string_view, std::string_view>> schemas();

@@ -4,12 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/report/style.h"
 #include "cli/report/suggestion.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/style.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 #include "planner/kv_room.h"

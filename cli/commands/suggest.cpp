@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "cli/commands/commands.h"
-#include "cli/output.h"
 #include "cli/program/settings.h"
-#include "cli/progress.h"
 #include "cli/report/suggestion.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/progress.h"
 #include "estimators/graph/dims.h"
 
 namespace memplan::cli {

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
-#include "cli/lists.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/report/style.h"
+#include "cli/flags/lists.h"
 #include "cli/report/suggestion.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/style.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
-#include "cli/output.h"
+#include "cli/flags/values.h"
 #include "cli/report/report.h"
 #include "cli/report/validation.h"
-#include "cli/values.h"
+#include "cli/terminal/output.h"
 #include "estimators/dryrun/dryrun.h"
 #include "estimators/measured/sources.h"
 

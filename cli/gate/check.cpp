@@ -7,13 +7,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "cli/flags/spelling.h"
 #include "cli/gate/diff.h"
 #include "cli/gate/fix.h"
 #include "cli/gate/rules.h"
 #include "cli/gate/single.h"
-#include "cli/progress.h"
 #include "cli/report/report.h"
-#include "cli/spelling.h"
+#include "cli/terminal/progress.h"
 #include "estimators/base/glob.h"
 
 namespace memplan::cli {
@@ -50,7 +50,7 @@ Json report_of(const Config& config, const Target& target, bool search, std::opt
   options.search = search;
   options.gate.limit = limit;
   options.gate.exit_zero = true;
-  const auto answer = catching([&] { return compute(options); });
+  const auto answer = catching([&] { return compute(options, timeline_wanted(options)); });
   if (!answer) {  // what is wrong with a flag is wrong with the line that sets it
     Error error = spelled_for_caller(answer.error());
     for (const auto& [name, setting] : target.setup)

@@ -14,9 +14,9 @@
 #define TOML_EXCEPTIONS 1
 #include <toml++/toml.h>
 
-#include "cli/report/style.h"
-#include "cli/spelling.h"
-#include "cli/values.h"
+#include "cli/flags/spelling.h"
+#include "cli/flags/values.h"
+#include "cli/terminal/style.h"
 #include "estimators/base/text.h"
 
 namespace memplan::cli {
@@ -26,8 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uintmax_t largest_file = 1 << 20;
-constexpr std::array rule_words{"no-fit",     "tight",      "unknown",  "unknown-op", "over-limit",
-                                "near-limit", "regression", "increase", "ratchet"};
+constexpr std::span rules_to_ignore = std::span(gate_rules).first<gate_rules.size() - 1>();  // all but errors
 constexpr std::array gate_words{"no-fit", "tight", "unknown", "regression", "warning", "never"};
 
 template <class Names>
@@ -247,6 +246,17 @@ class Reader {
     c_.targets.push_back(std::move(out));
   }
 
+  GateRule rule_called(const std::string& word, std::int64_t at) {
+    std::vector<std::string> words;
+    for (const GateRuleRow& row : rules_to_ignore) {
+      if (row.name == word) return row.rule;
+      words.emplace_back(row.name);
+    }
+    const std::string near = nearest(word, words);
+    wrong(at, fmt::format("'{}' is not a rule", word),
+          near.empty() ? fmt::format("rules are {}", fmt::join(words, ", ")) : fmt::format("did you mean {}?", near));
+  }
+
   void ignore(const toml::table& t) {
     static const std::vector<std::string> known{"rule", "target", "reason", "expires"};
     only(t, known, "an [[ignore]]");
@@ -257,13 +267,7 @@ class Reader {
         wrong(out.line, fmt::format("an [[ignore]] has no {}", key),
               key == "expires" ? "write a day such as expires = 2027-01-31: nothing is ignored for ever"
                                : fmt::format("write {} = \"…\"", key));
-    out.rule = text(*t.get("rule"), "rule");
-    if (std::find(rule_words.begin(), rule_words.end(), out.rule) == rule_words.end()) {
-      const std::string near = nearest(out.rule, rule_words);
-      wrong(line(*t.get("rule")), fmt::format("'{}' is not a rule", out.rule),
-            near.empty() ? fmt::format("rules are {}", fmt::join(rule_words, ", "))
-                         : fmt::format("did you mean {}?", near));
-    }
+    out.rule = rule_called(text(*t.get("rule"), "rule"), line(*t.get("rule")));
     out.target = text(*t.get("target"), "target");
     out.reason = text(*t.get("reason"), "reason");
     const auto* date = t.get("expires")->as_date();

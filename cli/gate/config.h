@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
-#include "cli/threshold.h"
+#include "cli/flags/options.h"
+#include "cli/flags/threshold.h"
+#include "cli/report/state.h"
 #include "estimators/base/bytes.h"
 
 namespace memplan::cli {
@@ -34,7 +35,8 @@ struct Target {
 
 /// A finding that is known and accepted until a day.
 struct Ignore {
-  std::string rule, target, reason, expires;  ///< target may be a glob; expires "2027-01-31", that day included
+  GateRule rule = GateRule::error;
+  std::string target, reason, expires;  ///< target may be a glob; expires "2027-01-31", that day included
   std::int64_t line = 1;
 };
 

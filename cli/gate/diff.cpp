@@ -21,19 +21,19 @@ struct Pair {
 };
 using Pairs = std::map<std::string, Pair>;
 
-const char* state_of(const Pair& p) {
-  if (p.base.count == 0) return "new";
-  if (p.head.count == 0) return "gone";
-  if (p.base.bytes == p.head.bytes) return "same";
-  if (p.base.bytes == 0) return "new";
-  return p.head.bytes > p.base.bytes ? "grew" : "shrank";
+DiffState state_of(const Pair& p) {
+  if (p.base.count == 0) return DiffState::fresh;
+  if (p.head.count == 0) return DiffState::gone;
+  if (p.base.bytes == p.head.bytes) return DiffState::same;
+  if (p.base.bytes == 0) return DiffState::fresh;
+  return p.head.bytes > p.base.bytes ? DiffState::grew : DiffState::shrank;
 }
 
 Json row(const Pair& p) {
   return {{"base_bytes", p.base.bytes},
           {"head_bytes", p.head.bytes},
           {"delta_bytes", p.head.bytes - p.base.bytes},
-          {"state", state_of(p)}};
+          {"state", name_of(state_of(p))}};
 }
 
 /// Largest change first; equal ones by name.

@@ -86,15 +86,15 @@ Json configuration_lines(const std::string& flags) {
 
 Json smallest_fix(const Options& options, const RuleContext& context, const Json& report, const Json& base) {
   const Json rules = rules_of(context, report, base);
-  const auto found_by = [&](std::string_view rule) {
+  const auto found_by = [&](GateRule rule) {
     return std::any_of(rules.begin(), rules.end(),
-                       [&](const Json& r) { return r.at("rule") == rule && complains(state_of(r)); });
+                       [&](const Json& r) { return rule_of(r) == rule && complains(state_of(r)); });
   };
   const std::optional<Bytes> wanted = wanted_peak(context, report, base);
   if (!wanted) return nullptr;
   // A model that the search cannot take in leaves the gate without advice, not without a verdict.
-  const auto tried =
-      catching([&] { return candidates(options, report, *wanted, found_by("tight") || found_by("no-fit")); });
+  const auto tried = catching(
+      [&] { return candidates(options, report, *wanted, found_by(GateRule::tight) || found_by(GateRule::no_fit)); });
   if (!tried) return nullptr;
   Json least = nullptr;
   for (const Candidate& c : *tried) {
@@ -103,7 +103,7 @@ Json smallest_fix(const Options& options, const RuleContext& context, const Json
     changed.search = changed.timeline = false;
     changed.format_name = "json";
     changed.exports.clear();
-    const auto after = catching([&] { return document_of(compute(changed), changed); });
+    const auto after = catching([&] { return document_of(compute(changed, timeline_wanted(changed)), changed); });
     if (!after) continue;
     const GateState state = worst_of(rules_of(context, *after, base));
     if (state == GateState::passed) return with(c, report, *after);

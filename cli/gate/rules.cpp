@@ -27,10 +27,10 @@ class Rules {
     verdict();
     unknown_ops();
     const Target& t = *c_.target;
-    if (t.limit) ceiling("over-limit", "MP110", *t.limit, "the limit", !never());
-    if (t.warn) ceiling("near-limit", "MP111", *t.warn, "the warning level", wants("warning"));
-    if (t.max_increase) growth("regression", "MP120", *t.max_increase, "max_increase", wants("regression"));
-    if (t.warn_increase) growth("increase", "MP121", *t.warn_increase, "warn_increase", wants("warning"));
+    if (t.limit) ceiling(GateRule::over_limit, *t.limit, "the limit", !never());
+    if (t.warn) ceiling(GateRule::near_limit, *t.warn, "the warning level", wants("warning"));
+    if (t.max_increase) growth(GateRule::regression, *t.max_increase, "max_increase", wants("regression"));
+    if (t.warn_increase) growth(GateRule::increase, *t.warn_increase, "warn_increase", wants("warning"));
     if (c_.config->ratchet) ratchet();
     return std::move(rules_);
   }
@@ -43,11 +43,10 @@ class Rules {
 
   /// `bad`: the condition of the rule is met. A finding that is ignored neither fails nor warns, until the day it
   /// expires.
-  void add(const char* rule, const char* code, bool bad, bool fails, std::int64_t value,
-           std::optional<std::int64_t> threshold, const std::string& text, const std::string& origin, std::int64_t line,
-           std::string message) {
-    Json r{{"rule", rule},
-           {"code", code},
+  void add(GateRule rule, bool bad, bool fails, std::int64_t value, std::optional<std::int64_t> threshold,
+           const std::string& text, const std::string& origin, std::int64_t line, std::string message) {
+    Json r{{"rule", row_of(rule).name},
+           {"code", row_of(rule).code},
            {"status", name_of(!bad                ? GateState::passed
                               : fails && !never() ? GateState::failed
                                                   : GateState::warned)},
@@ -86,10 +85,10 @@ class Rules {
     const std::string of = fmt::format("peak {} of {} of the {}", human(peak_), human(usable_), card);
     const std::string why = text_of(report_.at("summary"), "why");
     if (verdict_ == Verdict::tight)
-      return add("tight", "MP102", true, wants("tight") || wants("warning"), peak_, usable_, card, c_.fail_on_origin,
+      return add(GateRule::tight, true, wants("tight") || wants("warning"), peak_, usable_, card, c_.fail_on_origin,
                  gpu_line(), of + ": " + why);
     if (verdict_ == Verdict::unknown)
-      return add("unknown", "MP103", true, wants("unknown"), high_, usable_, card, c_.fail_on_origin, gpu_line(),
+      return add(GateRule::unknown, true, wants("unknown"), high_, usable_, card, c_.fail_on_origin, gpu_line(),
                  of + ": " + why);
     const bool bad = verdict_ != Verdict::fits;
     std::string message = of;
@@ -97,7 +96,7 @@ class Rules {
       message += fmt::format(", over by {}", human(peak_ - usable_));
     else if (bad)
       message += ": " + why;
-    add("no-fit", "MP101", bad, wants("no-fit"), peak_, usable_, card, c_.fail_on_origin, gpu_line(), message);
+    add(GateRule::no_fit, bad, wants("no-fit"), peak_, usable_, card, c_.fail_on_origin, gpu_line(), message);
   }
 
   void unknown_ops() {
@@ -106,13 +105,13 @@ class Rules {
     for (const Json& u : report_.at("unmodelled"))
       ops += (ops.empty() ? "" : ", ") + text_of(u, "op"), count += u.at("count").get<std::int64_t>();
     if (ops.empty()) return;
-    add("unknown-op", "MP104", true, wants("unknown"), high_ - peak_, {}, "", c_.fail_on_origin, c_.target->line,
+    add(GateRule::unknown_op, true, wants("unknown"), high_ - peak_, {}, "", c_.fail_on_origin, c_.target->line,
         ops == "kernels of another card"
             ? "recorded on another card, whose kernels and workspaces may differ: record it for this one"
             : fmt::format("{} ops are not modelled, only bounded by their inputs and outputs: {}", count, ops));
   }
 
-  void ceiling(const char* rule, const char* code, const Threshold& t, const char* name, bool fails) {
+  void ceiling(GateRule rule, const Threshold& t, const char* name, bool fails) {
     const std::int64_t most = t.of(Bytes(usable_)).count;
     // The whole range must stay below: what is not known does not pass.
     const bool bad = high_ > most;
@@ -121,20 +120,20 @@ class Rules {
       message += fmt::format(", over by {}", human(peak_ - most));
     else if (bad)
       message += fmt::format("; the range of the estimate reaches {}", human(high_));
-    add(rule, code, bad, fails, high_, most, t.text, place(t), t.line, message);
+    add(rule, bad, fails, high_, most, t.text, place(t), t.line, message);
   }
 
-  void growth(const char* rule, const char* code, const Threshold& t, const char* name, bool fails) {
-    if (base_.is_null()) return fresh(rule, code, t);
+  void growth(GateRule rule, const Threshold& t, const char* name, bool fails) {
+    if (base_.is_null()) return fresh(rule, t);
     const std::int64_t was = base_.at("summary").at("peak_bytes"), most = was + t.of(Bytes(was)).count;
-    add(rule, code, peak_ > most, fails, peak_, most, t.text, place(t), t.line,
+    add(rule, peak_ > most, fails, peak_, most, t.text, place(t), t.line,
         fmt::format("peak {}, {} against the baseline's {} ({} {})", human(peak_), human_change(peak_ - was),
                     human(was), name, t.text));
   }
 
-  void fresh(const char* rule, const char* code, const Threshold& t) {
-    rules_.push_back({{"rule", rule},
-                      {"code", code},
+  void fresh(GateRule rule, const Threshold& t) {
+    rules_.push_back({{"rule", row_of(rule).name},
+                      {"code", row_of(rule).code},
                       {"status", name_of(GateState::fresh)},
                       {"value_bytes", peak_},
                       {"threshold_bytes", nullptr},
@@ -147,7 +146,7 @@ class Rules {
   void ratchet() {
     if (base_.is_null()) return;
     const std::int64_t was = base_.at("summary").at("peak_bytes");
-    add("ratchet", "MP122", peak_ < was, true, peak_, was, "", place(c_.target->line), c_.target->line,
+    add(GateRule::ratchet, peak_ < was, true, peak_, was, "", place(c_.target->line), c_.target->line,
         fmt::format("peak {}, {} against the baseline's {}{}", human(peak_), human_change(peak_ - was), human(was),
                     peak_ < was ? ": lock it in with memplan baseline update" : ""));
   }
@@ -169,7 +168,7 @@ Json rules_of(const RuleContext& context, const Json& report, const Json& base) 
 std::optional<Bytes> wanted_peak(const RuleContext& context, const Json& report, const Json& base) {
   std::optional<Bytes> least;
   for (const Json& r : rules_of(context, report, base)) {
-    if (!complains(state_of(r)) || r.at("threshold_bytes").is_null() || r.at("rule") == "ratchet") continue;
+    if (!complains(state_of(r)) || r.at("threshold_bytes").is_null() || rule_of(r) == GateRule::ratchet) continue;
     const Bytes most(r.at("threshold_bytes").get<std::int64_t>());
     if (!least || most < *least) least = most;
   }

@@ -7,8 +7,8 @@
 
 #include "cli/gate/diff.h"
 #include "cli/gate/fix.h"
-#include "cli/progress.h"
 #include "cli/report/report.h"
+#include "cli/terminal/progress.h"
 
 namespace memplan::cli {
 

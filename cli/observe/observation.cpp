@@ -7,7 +7,7 @@
 #include <fstream>
 #include <map>
 
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 

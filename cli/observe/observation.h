@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
+#include "cli/flags/options.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/facts/device.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/answer.h"
+#include "estimators/base/take.h"
 #include "estimators/setup/setup.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/lora.h"

@@ -21,7 +21,7 @@ std::string start() {
 
 std::string ddp(const ParallelSetup& p) {
   std::string arguments = "model, device_ids=[torch.cuda.current_device()]";
-  if (p.bucket_cap_mib != 25) arguments += fmt::format(", bucket_cap_mb={}", p.bucket_cap_mib);
+  if (p.bucket_cap_mib) arguments += fmt::format(", bucket_cap_mb={}", *p.bucket_cap_mib);
   if (p.gradient_as_bucket_view) arguments += ", gradient_as_bucket_view=True";
   return start() + "model.to(\"cuda\")\nmodel = torch.nn.parallel.DistributedDataParallel(" + arguments + ")\n";
 }

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <vector>
+
+#include "cli/report/state.h"
 
 namespace memplan::cli {
 
 namespace {
 
-constexpr std::array table{
+constexpr std::array warnings{
     Code{"MP001", "", "The reader of the file has something to say about the file itself.",
          "The text of the warning says what; the figure stands for what could be read."},
     Code{"MP002", "", "The batch dimension is open and was chosen for you.",
@@ -32,37 +35,39 @@ constexpr std::array table{
          "One way was counted; the text of the warning says which. Record the program (memplan.export in Python) to "
          "have "
          "the one that your data takes."},
-    Code{"MP101", "no-fit", "The step does not fit the card.",
-         "memplan suggest lists what to change, fastest first, with settings to paste."},
-    Code{"MP102", "tight",
-         "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache.",
-         "It may run, slowly, and fail when another process uses the card. Lower --margin to accept it, or ask memplan "
-         "suggest."},
-    Code{"MP103", "unknown", "Whether the step fits depends on something that is not modelled.",
-         "memplan ops MODEL --unsupported names the ops. memplan.export in Python records the program, which leaves no "
-         "op "
-         "unknown."},
-    Code{"MP104", "unknown-op", "The model has ops that are not modelled, only bounded.",
-         "The range is wider by what they may need. memplan ops MODEL --unsupported names them."},
-    Code{"MP110", "over-limit", "The peak is over the limit of the target.",
-         "The upper end of the range counts. Raise `limit` on purpose, or take the change that the gate proposes."},
-    Code{"MP111", "near-limit", "The peak is over the warning level of the target.",
-         "The upper end of the range is over `warn`, and below `limit`."},
-    Code{"MP120", "regression", "The peak grew by more than max_increase over the baseline.",
-         "memplan diff says which part grew. Where the growth is meant, memplan baseline update keeps it."},
-    Code{"MP121", "increase", "The peak grew by more than warn_increase over the baseline.",
-         "memplan diff says which part grew."},
-    Code{"MP122", "ratchet", "The peak fell, and the baseline was not updated to keep it there.",
-         "memplan baseline update writes the lower peak."},
-    Code{"MP190", "error", "The target could not be checked.",
-         "The message says what stands in the way; a gate counts it as failed."},
+};
+
+/// In the order of gate_rules.
+constexpr std::array<std::string_view, gate_rules.size()> after_a_rule{
+    "memplan suggest lists what to change, fastest first, with settings to paste.",
+    "It may run, slowly, and fail when another process uses the card. Lower --margin to accept it, or ask memplan "
+    "suggest.",
+    "memplan ops MODEL --unsupported names the ops. memplan.export in Python records the program, which leaves no "
+    "op "
+    "unknown.",
+    "The range is wider by what they may need. memplan ops MODEL --unsupported names them.",
+    "The upper end of the range counts. Raise `limit` on purpose, or take the change that the gate proposes.",
+    "The upper end of the range is over `warn`, and below `limit`.",
+    "memplan diff says which part grew. Where the growth is meant, memplan baseline update keeps it.",
+    "memplan diff says which part grew.",
+    "memplan baseline update writes the lower peak.",
+    "The message says what stands in the way; a gate counts it as failed.",
 };
 
 }  // namespace
 
-std::span<const Code> codes() { return table; }
+std::span<const Code> codes() {
+  static const std::vector<Code> all = [] {
+    std::vector<Code> out(warnings.begin(), warnings.end());
+    for (std::size_t i = 0; i < gate_rules.size(); ++i)
+      out.push_back({gate_rules[i].code, gate_rules[i].name, gate_rules[i].text, after_a_rule[i]});
+    return out;
+  }();
+  return all;
+}
 
 const Code* find_code(std::string_view name) {
+  const std::span<const Code> table = codes();
   const auto it = std::find_if(table.begin(), table.end(), [&](const Code& c) {
     return std::equal(name.begin(), name.end(), c.code.begin(), c.code.end(),
                       [](unsigned char a, char b) { return std::toupper(a) == b; });

@@ -74,8 +74,8 @@ std::string of_check(const Json& d) {
   const std::string none;
   for (const Json& t : d.at("targets")) {
     if (const Json& e = t.at("error"); !e.is_null()) {
-      rows.add(t.at("name"), t.at("model"), "error", name_of(GateState::error), "MP190", "failed", none, none, none,
-               none, none, e.at("message"));
+      rows.add(t.at("name"), t.at("model"), name_of(GateState::error), row_of(GateRule::error).name,
+               row_of(GateRule::error).code, name_of(GateState::failed), none, none, none, none, none, e.at("message"));
       continue;
     }
     const Json& peak = t.at("report").at("summary").at("peak_bytes");

@@ -6,10 +6,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/flags/strategy_values.h"
 #include "cli/report/certainty.h"
 #include "cli/report/report.h"
 #include "cli/report/timeline.h"
-#include "cli/strategy_values.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/names.h"
 #include "estimators/setup/strategies.h"
 
@@ -59,7 +60,7 @@ Json setup(const Answer& a) {
                      {"expert", p.expert},
                      {"description", describe(p)}};
     if (strategy_of(p).buckets)
-      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib},
+      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib.value_or(profile_of(s).ddp.default_bucket_mib)},
                               {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
     if (strategy_of(p).units) {
       const auto dtype = [](const std::optional<DType>& d) {

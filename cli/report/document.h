@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/report/formats.h"
 
 namespace memplan::cli {

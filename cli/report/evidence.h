@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/report/formats.h"
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 #include "estimators/estimate/estimate.h"
 
 namespace memplan::cli {

@@ -53,8 +53,8 @@ void of_report(const Json& document, std::vector<Finding>& out) {
       if (fix.is_null() && verdict_of(c) == Verdict::fits) fix = c;
     const std::string advice = advice_of(fix, {});
     if (verdict == Verdict::no_fit)
-      out.push_back({"no-fit",
-                     "MP101",
+      out.push_back({row_of(GateRule::no_fit).name,
+                     row_of(GateRule::no_fit).code,
                      "error",
                      name,
                      fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())),
@@ -64,16 +64,32 @@ void of_report(const Json& document, std::vector<Finding>& out) {
                      module,
                      {}});
     if (verdict == Verdict::tight)
-      out.push_back(
-          {"tight", "MP102", "warning", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+      out.push_back({row_of(GateRule::tight).name,
+                     row_of(GateRule::tight).code,
+                     "warning",
+                     name,
+                     message + ": " + text_of(s, "why"),
+                     advice,
+                     file,
+                     1,
+                     module,
+                     {}});
     if (verdict == Verdict::unknown)
-      out.push_back(
-          {"unknown", "MP103", "error", name, message + ": " + text_of(s, "why"), advice, file, 1, module, {}});
+      out.push_back({row_of(GateRule::unknown).name,
+                     row_of(GateRule::unknown).code,
+                     "error",
+                     name,
+                     message + ": " + text_of(s, "why"),
+                     advice,
+                     file,
+                     1,
+                     module,
+                     {}});
   }
   for (const Json& u : document.at("unmodelled"))
     out.push_back(
-        {"unknown-op",
-         "MP104",
+        {row_of(GateRule::unknown_op).name,
+         row_of(GateRule::unknown_op).code,
          "warning",
          name,
          fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")),
@@ -90,8 +106,8 @@ void of_check(const Json& document, std::vector<Finding>& out) {
     const std::string name = text_of(t, "name");
     if (const Json& e = t.at("error"); !e.is_null()) {
       const std::string where = text_of(e, "where");
-      out.push_back({"error",
-                     "MP190",
+      out.push_back({row_of(GateRule::error).name,
+                     row_of(GateRule::error).code,
                      "error",
                      name,
                      (where.empty() ? "" : where + ": ") + text_of(e, "message"),

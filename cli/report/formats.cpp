@@ -6,11 +6,14 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "cli/format_names.h"
-#include "cli/output.h"
+#include "cli/flags/format_names.h"
 #include "cli/report/document.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
+
+Renderer render_text, render_json, render_markdown, render_csv, render_sarif, render_junit, render_github,
+    render_gitlab, render_html, render_perfetto, render_snapshot;
 
 namespace {
 
@@ -33,8 +36,19 @@ constexpr std::array format_table{
     ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true,
                  render_snapshot},
 };
-static_assert(std::equal(format_table.begin(), format_table.end(), format_names.begin(), format_names.end(),
-                         [](const ReportFormat& format, std::string_view name) { return format.name == name; }));
+
+const ReportFormat* find_format(std::string_view name) {
+  const auto found =
+      std::find_if(format_table.begin(), format_table.end(), [&](const ReportFormat& f) { return f.name == name; });
+  return found == format_table.end() ? nullptr : &*found;
+}
+
+std::string joined_names(std::string_view separator) {
+  std::string names;
+  for (const ReportFormat& format : format_table)
+    names += fmt::format("{}{}", names.empty() ? "" : separator, format.name);
+  return names;
+}
 
 const char* words_of(DocumentKind kind) {
   switch (kind) {
@@ -52,10 +66,20 @@ const char* words_of(DocumentKind kind) {
 
 std::span<const ReportFormat> report_formats() { return format_table; }
 
-const ReportFormat& report_format(std::string_view name) {
-  return *std::find_if(format_table.begin(), format_table.end(),
-                       [&](const ReportFormat& f) { return f.name == known_format(name, "--format"); });
+std::string_view format_choices() {
+  static const std::string choices = joined_names("|");
+  return choices;
 }
+
+std::string_view known_format(std::string_view name, std::string_view flag) {
+  const ReportFormat* known = find_format(name);
+  if (!known)
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", name, flag), std::string(flag),
+         fmt::format("use one of {}", joined_names(", ")));
+  return known->name;
+}
+
+const ReportFormat& report_format(std::string_view name) { return *find_format(known_format(name, "--format")); }
 
 bool timeline_wanted(const Options& options) {
   return options.timeline || report_format(options.format_name).timeline ||

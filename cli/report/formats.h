@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "cli/options.h"
-#include "cli/report/style.h"
+#include "cli/flags/options.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 
@@ -30,13 +30,16 @@ struct View {
   bool quiet = false;
 };
 
+/// A renderer is a function of a file of its own; the table declares it.
+using Renderer = std::string(const Json& document, const View& view);
+
 struct ReportFormat {
   std::string_view name;       ///< of --format and --export
   std::string_view extension;  ///< of files that hold it, with the dot
   std::string_view summary;    ///< what it is for, a few words
   std::uint8_t documents;      ///< DocumentKinds that it can show
   bool timeline;  ///< wants the section "timeline", which is left out of documents that nobody asked it for
-  std::string (*render)(const Json& document, const View& view);
+  Renderer* render;
 };
 
 std::span<const ReportFormat> report_formats();
@@ -54,19 +57,6 @@ std::string render(const Json& document, const ReportFormat& format, const View&
 /// Writes the document to stdout (or -o) in --format and to every file of --export; each file appears only when it is
 /// complete.
 void deliver(const Json& document, const Options& options);
-
-// The renderers.
-std::string render_text(const Json& document, const View& view);
-std::string render_json(const Json& document, const View& view);
-std::string render_markdown(const Json& document, const View& view);
-std::string render_csv(const Json& document, const View& view);
-std::string render_sarif(const Json& document, const View& view);
-std::string render_junit(const Json& document, const View& view);
-std::string render_github(const Json& document, const View& view);
-std::string render_gitlab(const Json& document, const View& view);
-std::string render_html(const Json& document, const View& view);
-std::string render_perfetto(const Json& document, const View& view);
-std::string render_snapshot(const Json& document, const View& view);
 
 // Parts of render_text.
 std::string check_text(const Json& document, const View& view);

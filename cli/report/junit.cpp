@@ -75,7 +75,8 @@ std::string render_junit(const Json& document, const View&) {
         return std::string();
       };
       if (const Json& e = t.at("error"); !e.is_null())
-        cases.push_back({"error", "error", "MP190", text_of(e, "message"), text_of(e, "hint")});
+        cases.push_back({row_of(GateRule::error).name, "error", row_of(GateRule::error).code, text_of(e, "message"),
+                         text_of(e, "hint")});
       for (const Json& r : t.at("rules")) {
         const GateState state = state_of(r);
         const std::string code = text_of(r, "code"), message = text_of(r, "message");
@@ -93,7 +94,7 @@ std::string render_junit(const Json& document, const View&) {
     std::vector<Case> cases;
     for (const Finding& f : findings)
       cases.push_back({f.rule, f.level == "error" ? "failure" : "", f.code, f.message, f.advice});
-    if (cases.empty()) cases.push_back({"no-fit", {}, {}, {}, {}});
+    if (cases.empty()) cases.push_back({row_of(GateRule::no_fit).name, {}, {}, {}, {}});
     suites = suite_text(file_name(text_of(document.at("input"), "path")), cases, totals);
   }
   return fmt::format(

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/report/formats.h"
+
 namespace memplan::cli {
 
 /// A name in a code span, in which neither HTML nor Markdown nor @mentions mean anything; at most `limit` columns. In a

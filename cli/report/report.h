@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "cli/report/formats.h"
-#include "cli/report/style.h"
 #include "cli/report/words.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 

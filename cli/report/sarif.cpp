@@ -43,22 +43,17 @@ std::string plain(const std::string& text) {
 
 std::string render_sarif(const Json& document, const View&) {
   Json rules = Json::array();
-  std::vector<std::string_view> known;
-  for (const Code& r : codes()) {
-    if (r.rule.empty()) continue;
-    known.push_back(r.code);
-    rules.push_back(
-        {{"id", r.code},
-         {"name", r.rule},
-         {"shortDescription", {{"text", r.text}}},
-         {"help", {{"text", fmt::format("{} {} docs/ci.md, {}", r.text, r.more, r.code)}}},
-         {"defaultConfiguration",
-          {{"level", r.rule == "tight" || r.rule == "near-limit" || r.rule == "increase" ? "warning" : "error"}}}});
-  }
+  for (const GateRuleRow& r : gate_rules)
+    rules.push_back({{"id", r.code},
+                     {"name", r.name},
+                     {"shortDescription", {{"text", r.text}}},
+                     {"help", {{"text", fmt::format("{} docs/ci.md, {}", r.text, r.code)}}},
+                     {"defaultConfiguration", {{"level", r.level}}}});
   Json results = Json::array();
   for (const Finding& f : findings_of(document)) {
     if (results.size() == most_results) break;
-    const auto index = std::find(known.begin(), known.end(), f.code) - known.begin();
+    std::size_t index = 0;
+    while (index < gate_rules.size() && f.code != gate_rules[index].code) ++index;
     std::string text = fmt::format("{}: {}.", f.target, f.message);
     if (!f.advice.empty()) text += " To do: " + f.advice + ".";
     Json location{{"physicalLocation",

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "cli/flags/merged_words.h"
 #include "cli/report/report.h"
 #include "cli/report/suggestion.h"
-#include "cli/words.h"
 
 namespace memplan::cli {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cli/answer.h"
-#include "cli/report/style.h"
+#include "cli/answer/answer.h"
+#include "cli/terminal/style.h"
 #include "planner/advice.h"
 #include "planner/fewest.h"
 #include "planner/suggest.h"

@@ -43,7 +43,7 @@ std::string moved(const Json& diff, const Style& style, std::size_t rows) {
     table.rows.push_back({human_change(m.delta),
                           (m.name.empty() ? "(outside modules)" : m.name) +
                               (m.count > 1 ? fmt::format(" {}{}", style.times(), m.count) : ""),
-                          m.state});
+                          name_of(m.state)});
   }
   if (table.rows.empty()) return {};
   // Under its title, which stands further in than tables do.
@@ -219,7 +219,7 @@ std::string diff_text(const Json& document, const View& view) {
   const Json& s = document.at("summary");
   std::string line = fmt::format("peak {} -> {}, {}", human(s.at("base_bytes")), human(s.at("head_bytes")),
                                  human_change(s.at("delta_bytes")));
-  if (text_of(s, "state") == "new")
+  if (diff_state_of(s) == DiffState::fresh)
     line += " (new)";
   else if (!s.at("change_percent").is_null() && s.at("delta_bytes") != 0)
     line += fmt::format(" ({:+.2f} %)", s.at("change_percent").get<double>());
@@ -244,24 +244,22 @@ std::string diff_text(const Json& document, const View& view) {
     t.right = {true, true, true, false, false};
     t.flexible = {4};
     std::size_t left = 0;
-    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, const std::string& state,
-                         std::string name) {
+    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, DiffState state, std::string name) {
       if (t.rows.size() >= limit)
         ++left;
       else
-        t.rows.push_back({human_change(delta), human(base), human(head), state == "new" || state == "gone" ? state : "",
-                          std::move(name)});
+        t.rows.push_back({human_change(delta), human(base), human(head), one_sided(state), std::move(name)});
     };
     if (std::string_view(member) == "name")
       for (const Json& r : document.at(list)) {
         const std::string name = text_of(r, "name"), module = text_of(r, "module");
-        add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), text_of(r, "state"),
+        add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), diff_state_of(r),
             (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " +
                 text_of(r, "category"));
       }
     else
       for (const NamedRow& r : merged_rows(document.at(list), member))
-        if (r.delta != 0 || r.state != "same")
+        if (r.delta != 0 || r.state != DiffState::same)
           add(r.delta, r.base, r.head, r.state,
               (std::string_view(member) == "category" ? part_name(r.name)
                : r.name.empty()                       ? "(outside modules)"

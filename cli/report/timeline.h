@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 
-#include "cli/run.h"
+#include "cli/answer/run.h"
 
 namespace memplan::cli {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cli/options.h"
-#include "cli/report/style.h"
+#include "cli/flags/options.h"
+#include "cli/terminal/style.h"
 #include "estimators/facts/device.h"
 #include "estimators/measured/compare.h"
 #include "estimators/measured/measurement.h"

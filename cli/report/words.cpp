@@ -120,7 +120,7 @@ std::vector<NamedRow> merged_rows(const Json& list, const char* member) {
     }
     NamedRow& g = groups[key + "\n" + category];
     g.name = g.count == 0 ? name : key;
-    g.state = g.count == 0 || g.state == r.value("state", "") ? r.value("state", "") : "changed";
+    g.state = g.count == 0 || g.state == diff_state_of(r) ? diff_state_of(r) : DiffState::mixed;
     ++g.count;
     g.bytes += r.value("bytes", std::int64_t{0});
     g.base += r.value("base_bytes", std::int64_t{0}), g.head += r.value("head_bytes", std::int64_t{0});

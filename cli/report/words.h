@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/report/formats.h"
+#include "cli/report/state.h"
 
 namespace memplan::cli {
 
@@ -41,7 +42,8 @@ std::string without_numbers(std::string_view name);
 /// Rows of a list of the document as tables show them: those of repeated layers together, as "h.*.mlp" with their
 /// count.
 struct NamedRow {
-  std::string name, state;
+  std::string name;
+  DiffState state = DiffState::same;
   std::int64_t count = 0, bytes = 0, base = 0, head = 0, delta = 0;
 };
 /// By size, or by the size of the change where the rows of `list` have one.

@@ -93,15 +93,15 @@ struct Effect {
 };
 
 struct Fact {
-  std::string code;  ///< "MP003" of a fact that reports show as a warning: stable; empty for the others
-  std::string text;  ///< one sentence without a final stop
+  std::string code = {};  ///< "MP003" of a fact that reports show as a warning: stable; empty for the others
+  std::string text = {};  ///< one sentence without a final stop
   Evidence evidence = Evidence::proven_by_file;
   About about = About::program;
-  std::string op;             ///< the op it concerns, "aten::convolution"; may be empty
-  std::string module;         ///< path of the first module that it concerns; may be empty
-  std::int32_t scope = -1;    ///< of a schedule's facts: index into the tape's scopes, instead of `module`
-  std::int64_t count = 1;     ///< places that it stands for
-  std::optional<Effect> off;  ///< where it is known; the larger one of several places
+  std::string op = {};             ///< the op it concerns, "aten::convolution"; may be empty
+  std::string module = {};         ///< path of the first module that it concerns; may be empty
+  std::int32_t scope = -1;         ///< of a schedule's facts: index into the tape's scopes, instead of `module`
+  std::int64_t count = 1;          ///< places that it stands for
+  std::optional<Effect> off = {};  ///< where it is known; the larger one of several places
 };
 using Note = Fact;  ///< as frontends and passes write it down
 using Notes = std::vector<Note>;

@@ -47,9 +47,9 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
   return real;
 }
 
-Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes nccl) {
-  const ParallelSetup& p = setup.parallel;
-  const RankPrograms programs = runtime_of(setup).rank_programs(tape, setup, device);
+Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Ranks& p, const Device& device,
+                        Bytes nccl) {
+  const RankPrograms programs = runtime_of(setup).rank_programs(tape, setup, p, device);
   const auto& candidates = programs.ranks;
   const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
   std::vector<Estimate> estimates(candidates.size());
@@ -84,12 +84,12 @@ Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, con
     const Ranks ranks = resolve(given.parallel);
     setup.parallel = ranks;
     if (setup.checkpoint_optimal) fail(ErrorKind::internal, "an estimate of checkpoints that are yet to be chosen");
-    if (!is_parallel(ranks))
-      return estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, Bytes());
+    const auto schedule = [&] { return runtime_of(setup).schedule(tape, setup, ranks, device); };
+    if (!is_parallel(ranks)) return estimate_schedule(tape, schedule(), setup, device, Bytes());
     check_parallel(tape, setup, ranks);
     const Bytes nccl = nccl_of(ranks);
-    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, device, nccl);
-    Estimate e = estimate_schedule(tape, take(run_steps(tape, setup, device)), setup, device, nccl);
+    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, ranks, device, nccl);
+    Estimate e = estimate_schedule(tape, schedule(), setup, device, nccl);
     e.ranks.push_back({"all ranks", ranks.gpus, 0, 0, e.peak, e.parts});
     return e;
   });

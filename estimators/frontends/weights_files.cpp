@@ -179,6 +179,7 @@ void refuse_without_graph(FileKind kind, const std::string& path) {
     case FileKind::onnx:
     case FileKind::torch_export:
     case FileKind::torch_script:
+    case FileKind::recording:
       break;
   }
   fail_input("this is a zip archive, but not one that PyTorch wrote", path, "name the .onnx or .pt2 file itself");

@@ -111,7 +111,7 @@ class Expression {
     if (auto it = symbols_.find(word); it != symbols_.end()) return static_cast<double>(it->second);
     return std::nullopt;
   }
-  std::optional<double> function(std::string name, int depth) {
+  std::optional<double> function(const std::string& name, int depth) {
     std::vector<double> args;
     do {
       const auto v = sum(depth + 1);
@@ -266,7 +266,8 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
   for (const auto& [name, size] : setup.dims) {
-    const bool exists = std::any_of(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
+    const bool exists =
+        std::any_of(dims.begin(), dims.end(), [&name = name](const OpenDim& d) { return d.name == name; });
     if (!exists)
       fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), setting(Field::dims, name),
            dims.empty() ? "all its dimensions are fixed in the file" : "its open dimensions are " + join_names(dims));

@@ -185,7 +185,7 @@ class Reader {
                       number(f, "line", 0), d_.text(name));
       if (first.empty()) first = text;
       const bool python = path.ends_with(".py");
-      if (python && !of_torch(path) && path.find("<") == std::string::npos) return text;
+      if (python && !of_torch(path) && path.find('<') == std::string::npos) return text;
     }
     return first;
   }

@@ -4,7 +4,7 @@
 //   Allocator           where its requests are placed
 //   outside             what the process holds beside that
 //
-// Adding one: a folder that implements Runtime, its declaration below, and a row in runtimes.cpp. The flow of
+// Adding one: a folder that implements Runtime, and a row in runtimes.cpp. The flow of
 // pipeline.h asks the runtime that the setup names and knows none by itself.
 #pragma once
 
@@ -35,11 +35,13 @@ class Runtime {
   /// For assumptions of an estimate: "PyTorch 2.11 eager".
   virtual std::string title(const TrainingSetup& setup) const = 0;
 
-  /// Runs `setup.steps` steps on paper. Throws Failure.
-  virtual Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Device& device) const = 0;
+  /// Runs `setup.steps` steps on paper; `ranks` are the setup's, resolved. Throws Failure.
+  virtual Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                            const Device& device) const = 0;
   /// The same for the ranks of a pipeline; what is given must outlive the result. Failure(usage) where the runtime has
   /// none.
-  virtual RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Device& device) const;
+  virtual RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                                     const Device& device) const;
 
   /// An empty allocator on the device, whose memory is what the driver reports without `outside`. The schedule is what
   /// will be replayed, for arenas that are planned ahead.
@@ -51,9 +53,6 @@ class Runtime {
   /// Where that figure comes from, as a sentence without a stop.
   virtual std::string outside_assumption(const TrainingSetup& setup, const Device& device) const = 0;
 };
-
-// One function per runtime.
-const Runtime& torch_eager();
 
 struct RuntimeRow {
   std::string_view name;

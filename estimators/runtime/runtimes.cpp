@@ -3,7 +3,10 @@
 
 namespace memplan {
 
-RankPrograms Runtime::rank_programs(const Tape&, const TrainingSetup& setup, const Device&) const {
+// Each in a folder of its own.
+const Runtime& torch_eager();
+
+RankPrograms Runtime::rank_programs(const Tape&, const TrainingSetup& setup, const Ranks&, const Device&) const {
   fail(ErrorKind::usage, "no pipelines are known for " + title(setup));
 }
 
@@ -24,7 +27,7 @@ const Runtime& runtime_of(const TrainingSetup& setup) {
 }
 
 Result<Schedule> run_steps(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return runtime_of(setup).schedule(tape, setup, device); });
+  return catching([&] { return runtime_of(setup).schedule(tape, setup, resolve(setup.parallel), device); });
 }
 
 }  // namespace memplan

@@ -46,6 +46,7 @@ enum class Field : std::uint8_t {
   steps,
   gpus,
   data_parallel,
+  sharding,  ///< a way of data parallelism that has no field of its own: its name is the value
   ddp,
   gradient_as_bucket_view,
   bucket_cap,
@@ -109,6 +110,7 @@ inline constexpr std::array field_names{
     FieldName{Field::steps, "steps"},
     FieldName{Field::gpus, "gpus"},
     FieldName{Field::data_parallel, "data_parallel"},
+    FieldName{Field::sharding, "sharding"},
     FieldName{Field::ddp, "ddp"},
     FieldName{Field::gradient_as_bucket_view, "gradient_as_bucket_view"},
     FieldName{Field::bucket_cap, "bucket_cap"},

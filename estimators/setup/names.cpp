@@ -9,7 +9,7 @@ const char* name_of(OptimizerImpl impl) { return name_in(optimizer_impl_names, i
 const char* name_of(AttentionBackend backend) { return name_in(attention_names, backend); }
 const char* name_of(Loss loss) { return name_in(loss_names, loss); }
 const char* name_of(ZeroGrad zero_grad) { return name_in(zero_grad_names, zero_grad); }
-const char* name_of(Sharding sharding) { return name_in(sharding_names, sharding); }
+const char* name_of(Sharding sharding) { return strategy_of(sharding).name; }
 const char* name_of(PipelineSchedule schedule) { return name_in(pipeline_schedule_names, schedule); }
 
 const char* precision_of(const TrainingSetup& setup) {

@@ -84,16 +84,6 @@ inline constexpr std::array offload_names{
     Named<bool OffloadSetup::*>{"parameters", &OffloadSetup::parameters},
 };
 
-inline constexpr std::array sharding_names{
-    Named<Sharding>{"ddp", Sharding::none},
-    Named<Sharding>{"zero1", Sharding::zero1},
-    Named<Sharding>{"zero2", Sharding::zero2},
-    Named<Sharding>{"zero3", Sharding::zero3},
-    Named<Sharding>{"fsdp", Sharding::fsdp},
-    Named<Sharding>{"megatron", Sharding::megatron},
-    Named<Sharding>{"megatron-dist-opt", Sharding::megatron_dist},
-};
-
 inline constexpr std::array zero_stage_names{
     Named<Sharding>{"1", Sharding::zero1},
     Named<Sharding>{"2", Sharding::zero2},

@@ -30,7 +30,7 @@ struct OptimizerModel {
   double states = 0, momentum_states = 0, amsgrad_states = 0;
   double bytes_per_element = 0;  ///< of state in a dtype of its own
   bool roots = false;            ///< foreach takes the square root of all second moments at once
-  Passes passes, with_momentum, with_decay, with_amsgrad;
+  Passes passes = {}, with_momentum = {}, with_decay = {}, with_amsgrad = {};
 };
 
 const OptimizerModel& optimizer_model(OptimizerKind kind);

@@ -40,7 +40,7 @@ void check_degrees(const ParallelSetup& p) {
   if (p.micro_batches > most_micro_batches)
     refuse(fmt::format("a step of a pipeline has at most {} micro-batches here", most_micro_batches),
            setting(Field::micro_batches), "give fewer; from a few per rank on memory stays the same");
-  if (p.bucket_cap_mib < 1)
+  if (p.bucket_cap_mib && *p.bucket_cap_mib < 1)
     refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's 25");
 }
 
@@ -97,7 +97,7 @@ void check_data(const ParallelSetup& p) {
     if (p.gradient_as_bucket_view)
       refuse("only DDP has gradient buckets", setting(Field::gradient_as_bucket_view),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
-    if (p.bucket_cap_mib != 25)
+    if (p.bucket_cap_mib)
       refuse("only DDP has gradient buckets", setting(Field::bucket_cap),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
   }

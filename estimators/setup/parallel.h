@@ -11,14 +11,9 @@
 #include <vector>
 
 #include "estimators/base/dtype.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
-
-/// What the data-parallel ranks share out among themselves. `none` is DistributedDataParallel; zero* are DeepSpeed's
-/// stages; `fsdp` is torch.distributed.fsdp.fully_shard (FSDP2) on every block and on the root. `megatron` is
-/// Megatron-LM's runtime, which shares nothing out, `megatron_dist` the same with its distributed optimizer; both also
-/// with one rank. What each is like says its row (strategies.h).
-enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, megatron, megatron_dist };
 
 /// Of torch.distributed.pipelining; zero_bubble is ScheduleInterleavedZeroBubble, zbv ScheduleZBVZeroBubble.
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, zbv };
@@ -28,9 +23,9 @@ struct ParallelSetup {
   std::int64_t data = 0;  ///< data-parallel ranks (sharded or not); 0: what `gpus` leaves after the other degrees
 
   Sharding sharding = Sharding::none;
-  bool gradient_as_bucket_view = false;  ///< DDP
-  std::int64_t bucket_cap_mib = 25;      ///< DDP: bucket_cap_mb
-  bool reshard_after_forward = true;     ///< FSDP: false keeps the blocks' weights gathered until their backward
+  bool gradient_as_bucket_view = false;        ///< DDP
+  std::optional<std::int64_t> bucket_cap_mib;  ///< DDP: bucket_cap_mb; none: what the version of PyTorch takes
+  bool reshard_after_forward = true;           ///< FSDP: false keeps the blocks' weights gathered until their backward
   std::int64_t shard_size = 0;  ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
   std::optional<DType> param_dtype;           ///< FSDP: MixedPrecisionPolicy(param_dtype)
   std::optional<DType> reduce_dtype;          ///< FSDP: MixedPrecisionPolicy(reduce_dtype)
@@ -69,6 +64,10 @@ inline bool is_parallel(const ParallelSetup& p) {
 
 /// Ranks among which FSDP or ZeRO shares one copy out, after resolve().
 inline std::int64_t shard_group(const ParallelSetup& p) { return p.shard_size > 0 ? p.shard_size : p.data * p.context; }
+
+inline const DataStrategy& strategy_of(const ParallelSetup& p) { return strategy_of(p.sharding); }
+inline bool in_deepspeed(const ParallelSetup& p) { return strategy_of(p).framework == Framework::deepspeed; }
+inline bool in_megatron(const ParallelSetup& p) { return strategy_of(p).framework == Framework::megatron; }
 
 const char* name_of(Sharding sharding);
 const char* name_of(PipelineSchedule schedule);

@@ -198,7 +198,7 @@ Result<Profile> profile(const Tape& tape, const TrainingSetup& given, const Devi
     setup.optimizer.kind = OptimizerKind::none;
     setup.offload.optimizer = false;
     Counter counter(tape, setup);
-    const Result<Schedule> ran = run_steps_observed(tape, setup, device, &counter);
+    const Result<Schedule> ran = run_steps_observed(tape, setup, resolve(setup.parallel), device, &counter);
     if (!ran) throw Failure(ran.error());
     Profile p;
     p.calls = std::move(counter).works();

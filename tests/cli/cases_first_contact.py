@@ -96,10 +96,9 @@ def test_codes_can_be_looked_up():
     # Every code in the sources has its text.
     import glob
     import re
-    known = set(re.findall(r'Code\{"(MP\d+)"', open(os.path.join(ROOT, "cli/report/codes.cpp")).read()))
     used = {code for folder in ("estimators", "planner", "cli", "python") for path in glob.glob(os.path.join(ROOT, folder, "**", "*"), recursive=True)
             if path.endswith((".cpp", ".h", ".py")) for code in re.findall(r'"(MP\d{3})"', open(path).read())}
-    equal(used - known, set())
+    equal({code for code in used if memplan("explain", code).code != 0}, set())
 
 
 def test_help_lists_what_the_command_takes():

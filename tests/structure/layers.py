@@ -17,8 +17,6 @@ ANYWHERE = {"estimators/pipeline.h"}
 FOREIGN = {"onnx": {"estimators/frontends/onnx"}}
 
 E = "estimators/"
-# The folders of cli/ use each other; together they are one row.
-GROUPS = {"cli"}
 # folder -> folders it may include, in the order of the flow. Short names are folders of estimators/.
 TABLE = {
     "base": "",
@@ -50,7 +48,15 @@ TABLE = {
     "planner/checkpointing": "base setup tape runtime runtime/torch/aten transforms runtime/torch/step",
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
-    "cli": "base companion setup facts graph runtime runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms estimate replay measured runtime/torch/step dryrun planner/checkpointing planner",
+    "cli/flags": "base setup graph runtime/torch/profile estimate",
+    "cli/terminal": "base cli/flags",
+    "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
+    "cli/answer": "base graph runtime replay planner/checkpointing planner cli/flags cli/terminal cli/program",
+    "cli/report": "base setup facts runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
+    "cli/observe": "base facts estimate cli/flags cli/terminal",
+    "cli/gate": "base planner cli/flags cli/terminal cli/report",
+    "cli/commands": "base companion setup facts runtime/torch/profile runtime/torch/aten measured runtime/torch/step dryrun planner/checkpointing planner cli/flags cli/terminal cli/program cli/answer cli/report cli/observe cli/gate",
+    "cli": "cli/flags cli/terminal cli/report cli/commands",
     "estimators": "base setup facts graph tape schedule estimate replay",
     "frontends": "base setup tape frontends/onnx frontends/torch_export frontends/recording frontends/torchscript",
     "runtime/torch": "base runtime runtime/torch/allocator runtime/torch/profile runtime/torch/step",
@@ -63,8 +69,7 @@ TABLE = {
 
 def folder_of(path):
     """The row that a file belongs to."""
-    top = path.split("/")[0]
-    return top if top in GROUPS else os.path.dirname(path)
+    return os.path.dirname(path)
 
 
 def full(name):
@@ -126,9 +131,8 @@ def broken_on_purpose(files):
         path = next(p for p in files if folder_of(p) == folder)
         if wrong:
             yield f"{path} includes {wrong}", {**files, path: files[path] + [wrong + "/any.h"]}, TABLE
-        if folder not in GROUPS:
-            yield f"{path} includes a folder that is not there", {**files, path: files[path] + [folder + "/nowhere/any.h"]}, TABLE
-    for top in sorted(set(TOPS) - GROUPS):
+        yield f"{path} includes a folder that is not there", {**files, path: files[path] + [folder + "/nowhere/any.h"]}, TABLE
+    for top in TOPS:
         yield f"{top} has a folder without a row", {**files, f"{top}/unlisted/any.cpp": []}, TABLE
     names = list(TABLE)
     yield "a circle in the table", files, {**TABLE, names[0]: names[-1]}

@@ -143,7 +143,8 @@ TEST_CASE("nested stretches run as often as Revolve says, and store as many inpu
       setup.loss = Loss::sum;
       setup.steps = training_steps;
       BlockRuns counted;
-      REQUIRE(run_steps_observed(tape, setup, choose_device("h100-80gb").device, &counted).ok());
+      REQUIRE(
+          run_steps_observed(tape, setup, resolve(setup.parallel), choose_device("h100-80gb").device, &counted).ok());
       std::int64_t runs = 0;
       for (int b = 0; b < steps; ++b) runs += counted.runs.at(static_cast<std::size_t>(b) * 4);
       return runs;

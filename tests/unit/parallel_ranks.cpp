@@ -120,6 +120,24 @@ TEST_CASE("FSDP needs no more than DDP, more ranks no more than fewer, reshardin
   CHECK(requested(tape, setup) <= ddp);
 }
 
+// torch/nn/parallel/distributed.py, bucket_bytes_cap_default: [1 MiB, 25 MiB] where bucket_cap_mb is left out, [25 MiB]
+// where it is 25.
+TEST_CASE("DDP's first bucket is a small one only where the program leaves the cap out") {
+  const Tape tape = testing::two_layer_tape(1, 4, 512);  // two weights of 1 MiB each
+  TrainingSetup setup;
+  setup.loss = Loss::sum;
+  setup.parallel = spread(8, Sharding::none);
+  const auto has_second_bucket = [&] {
+    const Schedule s = take(run_steps(tape, setup, Device{}));
+    return std::any_of(s.allocations.begin(), s.allocations.end(), [&](const Allocation& a) {
+      return a.label >= 0 && s.names[static_cast<std::size_t>(a.label)] == "DDP bucket 1";
+    });
+  };
+  CHECK(has_second_bucket());
+  setup.parallel.bucket_cap_mib = 25;
+  CHECK_FALSE(has_second_bucket());
+}
+
 TEST_CASE("micro-batches in flight: 1F1B with 4 stages (Megatron's warm-up)") {
   ParallelSetup p;
   p.pipeline = 4;

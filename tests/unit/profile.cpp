@@ -6,7 +6,6 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/versions/versions.h"
 #include "tests/unit/tape_builder.h"
 
 using namespace memplan;
@@ -17,7 +16,7 @@ constexpr std::int64_t extra = 12345;
 
 /// PyTorch 2.11 with another cuBLAS workspace, a gelu that takes a buffer more, and larger blocks.
 TorchProfile changed() {
-  TorchProfile p = torch_2_11();
+  TorchProfile p = profile_named("2.11");
   p.version = "test";
   p.workspaces.cublas_of_sm[90] = Bytes::mib(64);
   p.allocator.min_block = 4096;

@@ -48,7 +48,7 @@ class BumpAllocator final : public Allocator {
 class BumpRuntime final : public Runtime {
  public:
   std::string title(const TrainingSetup&) const override { return "a program of inputs"; }
-  Schedule schedule(const Tape& tape, const TrainingSetup&, const Device&) const override {
+  Schedule schedule(const Tape& tape, const TrainingSetup&, const Ranks&, const Device&) const override {
     Schedule s;
     for (const TapeValue& v : tape.values) {
       if (v.kind != ValueKind::user_input) continue;
@@ -86,7 +86,7 @@ Tape three_inputs() {
 
 TEST_CASE("a runtime's schedule is replayed by its own allocator") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, resolve({}), ten_kilobytes());
   const Timeline t = replay(schedule, *runtime.allocator(schedule, {}, ten_kilobytes()));
   REQUIRE(t.samples.size() == 5);
   CHECK(t.samples[0].requested == 1000);
@@ -101,7 +101,7 @@ TEST_CASE("a runtime's schedule is replayed by its own allocator") {
 
 TEST_CASE("the map of the memory shows what a runtime's allocator holds") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, resolve({}), ten_kilobytes());
   const MemoryMap map = map_memory(schedule, *runtime.allocator(schedule, {}, ten_kilobytes()), 1);
   REQUIRE(map.at_event.size() == 1);
   REQUIRE(map.at_event[0].blocks.size() == 2);
@@ -115,7 +115,7 @@ TEST_CASE("the map of the memory shows what a runtime's allocator holds") {
 
 TEST_CASE("replay and map stop where a runtime's allocator has no room") {
   const BumpRuntime runtime;
-  const Schedule schedule = runtime.schedule(three_inputs(), {}, ten_kilobytes());
+  const Schedule schedule = runtime.schedule(three_inputs(), {}, resolve({}), ten_kilobytes());
   BumpAllocator first(2500), second(2500);
   const Timeline t = replay(schedule, first);
   CHECK(t.out_of_memory_event == 3);
@@ -130,5 +130,5 @@ TEST_CASE("a setup that names no runtime of the table is refused") {
   const auto made = run_steps(three_inputs(), setup, ten_kilobytes());
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().hint == "known runtimes: torch");
-  CHECK_THROWS_AS(BumpRuntime().rank_programs(three_inputs(), setup, ten_kilobytes()), Failure);
+  CHECK_THROWS_AS(BumpRuntime().rank_programs(three_inputs(), setup, resolve({}), ten_kilobytes()), Failure);
 }

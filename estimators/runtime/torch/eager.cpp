@@ -42,12 +42,13 @@ class TorchEager final : public Runtime {
  public:
   std::string title(const TrainingSetup& setup) const override { return profile_of(setup).name() + " eager"; }
 
-  Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Device& device) const override {
-    return take(run_steps_observed(tape, setup, device, nullptr));
+  Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                    const Device& device) const override {
+    return take(run_steps_observed(tape, setup, ranks, device, nullptr));
   }
 
-  RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Device& device) const override {
-    const Ranks ranks = resolve(setup.parallel);
+  RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                             const Device& device) const override {
     return {candidate_ranks(tape, ranks),
             [&tape, &setup, &device, ranks, shapes = pipeline_shapes(tape, setup, ranks, device)](std::int64_t rank) {
               return run_pipeline_steps(tape, setup, ranks, device, rank, shapes);

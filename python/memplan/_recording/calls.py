@@ -49,7 +49,7 @@ class Frames:
             frame = frame.f_back
         at = -1
         for file, line, name in reversed(stack):
-            node = (at, self.string(_short(file)), line, self.string(name))
+            node = (at, self.string(_portable(file)), line, self.string(name))
             known = self._nodes.get(node)
             if known is None:
                 known = self._nodes[node] = len(self.nodes)
@@ -58,7 +58,7 @@ class Frames:
         return at
 
 
-def _short(file: str) -> str:
+def _portable(file: str) -> str:
     """A path that means something elsewhere: below the packages, else the file's own folder and name."""
     for part in ("/site-packages/", "/dist-packages/"):
         at = file.rfind(part)

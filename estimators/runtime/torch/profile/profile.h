@@ -3,7 +3,7 @@
 // run was given, never a version number.
 //
 // Adding a version: a file of versions/ that copies the version before it and overrides what has changed
-// (torch_2_11.cpp is the first one and says everything), its declaration in versions.h and a row in profiles.cpp there.
+// (torch_2_11.cpp is the first one and says everything) and a row in profiles.cpp there.
 #pragma once
 
 #include <map>

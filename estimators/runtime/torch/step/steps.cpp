@@ -246,11 +246,10 @@ void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& d
   Program(run, tape, setup, resolve(setup.parallel)).probe(look);
 }
 
-Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
-                                    CallObserver* observer) {
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                                    const Device& device, CallObserver* observer) {
   return catching([&] {
     if (tape.recorded) return recording::schedule_of(*tape.recorded, setup, device);
-    const Ranks ranks = resolve(setup.parallel);
     check_parallel(tape, setup, ranks);
     if (ranks.pipeline > 1 && !observer) {
       // The rank that asks for most speaks for the job.
@@ -264,8 +263,10 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
     }
     std::optional<TargetShape> target;
     std::vector<KvLayer> kv;
-    if (setup.kv_cache)
-      probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
+    if (setup.kv_cache) {
+      Run run(run_options(setup), device);
+      Program(run, tape, setup, ranks).probe([&](const Run&, const Environment& env) { kv = kv_layers(tape, env); });
+    }
     for (;;) {
       Run run(run_options(setup, tape.reading), device);
       Program program(run, tape, setup, ranks);

@@ -7,9 +7,9 @@
 namespace memplan {
 
 /// What run_steps of pipeline.h runs for PyTorch; `observer` (may be null) sees every call of the steps, also those
-/// that run again under checkpointing.
-Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Device& device,
-                                    CallObserver* observer);
+/// that run again under checkpointing. `ranks` are the setup's, resolved.
+Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
+                                    const Device& device, CallObserver* observer);
 
 /// How many of a step's accumulated micro-batches are run: all on one GPU. On several, the first, two that repeat each
 /// other and the last one, which reduces gradients, stand for all: from the second one on each asks for the same bytes.

@@ -1,8 +1,11 @@
 // The versions of PyTorch that memplan knows, the oldest first.
 #include "estimators/runtime/torch/aten/autocast.h"
-#include "estimators/runtime/torch/versions/versions.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
+
+// A profile without its table of ops, of a file of this folder.
+TorchProfile torch_2_11();
 
 namespace {
 

@@ -1,7 +1,7 @@
 // PyTorch 2.11.0 with CUDA 13.0 and cuDNN 9.19, the version that the recordings were made with. Each figure has its
 // place in PyTorch's source beside it; how the constants are used is said where they are declared (profile.h,
 // rounding.h).
-#include "estimators/runtime/torch/versions/versions.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "estimators/runtime/torch/profile/profile.h"
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
 
@@ -142,8 +142,9 @@ class Ddp : public ModelWrapper {
     TensorList in_order;
     for (std::size_t i : ready_) in_order.push_back(parameters_[i]);
     const DdpConstants& ddp = r.profile.ddp;
-    const std::int64_t cap = setup_.bucket_cap_mib << 20;
-    const std::int64_t first = setup_.bucket_cap_mib == ddp.default_bucket_mib ? ddp.first_bucket : cap;
+    const std::int64_t cap = setup_.bucket_cap_mib.value_or(ddp.default_bucket_mib) << 20;
+    // bucket_bytes_cap_default: only a program that leaves the cap out has a small first bucket.
+    const std::int64_t first = setup_.bucket_cap_mib ? cap : ddp.first_bucket;
     auto buckets = assign_buckets(in_order, {first, cap}, false);
     for (Indices& bucket : buckets)
       for (std::size_t& i : bucket) i = ready_[i];
@@ -165,6 +166,8 @@ class Ddp : public ModelWrapper {
 
 }  // namespace
 
+/// torch.nn.parallel.DistributedDataParallel (torch/nn/parallel/distributed.py, csrc/distributed/c10d/reducer.cpp of
+/// PyTorch 2.11) around a model that is on the device; null with one rank.
 std::unique_ptr<ModelWrapper> wrap_ddp(const WrapContext& c) {
   if (c.ranks.data * c.ranks.context < 2) return nullptr;
   return std::make_unique<Ddp>(c.run, c.tape, c.ranks, c.env, c.trainable);

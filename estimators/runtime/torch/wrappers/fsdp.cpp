@@ -7,7 +7,7 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
@@ -479,6 +479,7 @@ class Fsdp : public ModelWrapper {
 
 }  // namespace
 
+// Of a model on the host; the environment gets the gathered parameters, `trainable` the shards.
 std::unique_ptr<ModelWrapper> wrap_fsdp(const WrapContext& c) {
   return std::make_unique<Fsdp>(c.run, c.tape, c.ranks, c.env, c.place, c.trainable);
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan {
@@ -139,6 +139,10 @@ class Megatron : public ModelWrapper {
 
 }  // namespace
 
+/// Megatron-LM's DistributedDataParallel and mixed-precision optimizer
+/// (megatron/core/distributed/param_and_grad_buffer.py, megatron/core/optimizer) around a model that is on the device.
+/// `trainable` becomes what the optimizer updates: fp32 weights, whole or, with the distributed optimizer, the first
+/// rank's part of them.
 std::unique_ptr<ModelWrapper> wrap_megatron(const WrapContext& c) {
   return std::make_unique<Megatron>(c.run, c.ranks, c.trainable);
 }

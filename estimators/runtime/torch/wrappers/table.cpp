@@ -1,9 +1,12 @@
 // The program of each way of data parallelism: a new one is a file of this folder and a row here, and what it divides a
 // row of setup/strategies.cpp.
 #include "estimators/base/error.h"
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
+
+MakeWrapper wrap_ddp, wrap_fsdp, wrap_megatron, wrap_zero12, wrap_zero3;
+Tensor linear_of_zero3(Run& run, const Tensor& input, const Tensor& weight, const Tensor& bias);
 
 namespace {
 

@@ -45,10 +45,13 @@ struct WrapContext {
   TensorList& trainable;
 };
 
+/// A function of the wrapper's own file; the table declares it.
+using MakeWrapper = std::unique_ptr<ModelWrapper>(const WrapContext& context);
+
 /// The program of a DataStrategy (setup/strategies.h).
 struct WrapperRow {
   Sharding kind;
-  std::unique_ptr<ModelWrapper> (*make)(const WrapContext&);
+  MakeWrapper* make;
   bool in_inference = false;     ///< else the bare model runs there
   bool from_host = false;        ///< takes a model that is on the host, and moves it itself
   bool divides_at_once = false;  ///< what was built is divided before the next is: deepspeed.zero.Init

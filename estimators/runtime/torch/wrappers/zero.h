@@ -2,7 +2,7 @@
 // in comments are those of its source.
 #pragma once
 
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
 

@@ -291,6 +291,8 @@ class Zero12 : public Zero {
 
 }  // namespace
 
+/// DeepSpeed's ZeRO stages 1 and 2 (stage_1_and_2.py of DeepSpeed 0.19.8) around a model that is on the device.
+/// `trainable` becomes the rank's fp32 partition; nothing where the optimizer is on the host.
 std::unique_ptr<ModelWrapper> wrap_zero12(const WrapContext& c) { return std::make_unique<Zero12>(c); }
 
 }  // namespace memplan

@@ -320,6 +320,8 @@ class Zero3 : public Zero {
 
 }  // namespace
 
+/// DeepSpeed's ZeRO stage 3 (stage3.py, partition_parameters.py, partitioned_param_coordinator.py of DeepSpeed 0.19.8),
+/// like stages 1 and 2.
 std::unique_ptr<ModelWrapper> wrap_zero3(const WrapContext& c) { return std::make_unique<Zero3>(c); }
 
 }  // namespace memplan

@@ -1,9 +1,11 @@
 // The autograd function that DeepSpeed puts in the place of torch.nn.functional.linear under ZeRO-3.
 #include "estimators/runtime/torch/aten/ops.h"
-#include "estimators/runtime/torch/wrappers/wrappers.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan {
 
+/// LinearFunctionForZeroStage3 (deepspeed/runtime/zero/linear.py): an autograd function of its own instead of
+/// torch.nn.functional.linear, so that no view of a gathered weight outlives it.
 Tensor linear_of_zero3(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias) {
   using namespace op;
   if (x->rank() < 2) return plain_linear(r, x, w, bias);

@@ -1,4 +1,4 @@
-#include "cli/flags.h"
+#include "cli/flags/flags.h"
 
 #include <algorithm>
 #include <array>

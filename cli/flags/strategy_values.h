@@ -1,7 +1,7 @@
 // The flags of memory strategies, turned into a setup.
 #pragma once
 
-#include "cli/options.h"
+#include "cli/flags/options.h"
 
 namespace memplan::cli {
 

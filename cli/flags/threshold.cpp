@@ -1,10 +1,10 @@
-#include "cli/threshold.h"
+#include "cli/flags/threshold.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "cli/values.h"
+#include "cli/flags/values.h"
 #include "estimators/base/error.h"
 #include "estimators/base/text.h"
 

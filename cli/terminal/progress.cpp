@@ -1,4 +1,4 @@
-#include "cli/progress.h"
+#include "cli/terminal/progress.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 

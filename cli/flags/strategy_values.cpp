@@ -1,10 +1,10 @@
-#include "cli/strategy_values.h"
+#include "cli/flags/strategy_values.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cli/values.h"
+#include "cli/flags/values.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cli/flags.h"
-#include "cli/parsed.h"
+#include "cli/flags/flags.h"
+#include "cli/flags/parsed.h"
 #include "estimators/base/error.h"
 #include "estimators/base/text.h"
 

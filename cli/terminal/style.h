@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/options.h"
+#include "cli/flags/options.h"
 
 namespace memplan::cli {
 

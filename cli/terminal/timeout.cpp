@@ -1,4 +1,4 @@
-#include "cli/timeout.h"
+#include "cli/terminal/timeout.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-#include "cli/run.h"
+#include "cli/answer/run.h"
 
 #include <algorithm>
 
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 #include "estimators/runtime/runtime.h"
 
 namespace memplan::cli {
@@ -33,7 +33,7 @@ void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, cons
                       const Device& device, const MarginOf& margin, bool change) {
   constexpr std::size_t long_tape = 20000;  // calls; a hundred thousand take two seconds
   const bool longish = tape.calls.size() > long_tape;
-  run.curves = scale(model, setup, device, margin(device), longish ? 3 : 9);
+  run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : 9);
   if (longish) return;
   run.cards = every_card(tape, setup, margin);
   if (!change || setup.mode != Mode::training) return;

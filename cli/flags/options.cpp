@@ -1,4 +1,4 @@
-#include "cli/options.h"
+#include "cli/flags/options.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
 
@@ -15,10 +16,14 @@ namespace {
 void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
   const bool fsdp = parsed.has("fsdp") || parsed.has("hsdp");
   const bool megatron = parsed.has("megatron") || parsed.has("dist-opt");
-  if (parsed.has("ddp") + parsed.has("zero") + fsdp + megatron > 1)
+  int given = parsed.has("ddp") + parsed.has("zero") + fsdp + megatron;
+  std::string others;
+  for (const DataStrategy& s : data_strategies())
+    if (s.field == Field::sharding) given += parsed.has(s.name), others += ", " + s.choice();
+  if (given > 1)
     fail(ErrorKind::usage,
-         fmt::format("{}, {}, {} and {} contradict each other", setting(Field::ddp), setting(Field::zero),
-                     setting(Field::fsdp), setting(Field::megatron)),
+         fmt::format("{}, {}, {}{} and {} contradict each other", setting(Field::ddp), setting(Field::zero),
+                     setting(Field::fsdp), others, setting(Field::megatron)),
          setting(parsed.has("ddp")    ? Field::ddp
                  : parsed.has("zero") ? Field::zero
                                       : Field::fsdp),

@@ -1,4 +1,4 @@
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "cli/spelling.h"
+#include "cli/flags/spelling.h"
 
 namespace memplan::cli {
 

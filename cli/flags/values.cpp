@@ -1,4 +1,4 @@
-#include "cli/values.h"
+#include "cli/flags/values.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
-#include "cli/run.h"
+#include "cli/answer/run.h"
+#include "cli/flags/options.h"
 #include "estimators/base/take.h"
 #include "estimators/pipeline.h"
 #include "planner/search.h"
@@ -38,8 +38,9 @@ struct Answer {
   int exit_code = 0;
 };
 
-/// Loads, lowers and estimates what the options ask for. Failure with the exit code's kind otherwise.
-Answer compute(const Options& options);
+/// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
+/// code's kind otherwise.
+Answer compute(const Options& options, bool with_run);
 
 /// The device of the options with --reserve applied; the H100 80GB when none is named.
 DeviceChoice device_of(const Options& options);

@@ -1,4 +1,4 @@
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cli/timeout.h"
+#include "cli/terminal/timeout.h"
 #include "estimators/base/error.h"
 
 namespace memplan::cli {

@@ -1,4 +1,4 @@
-#include "cli/spelling.h"
+#include "cli/flags/spelling.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cctype>
 #include <cstdlib>
 
-#include "cli/flags.h"
+#include "cli/flags/flags.h"
 
 namespace memplan::cli {
 
@@ -18,70 +18,38 @@ struct FieldFlag {
   std::string_view flag;
 };
 
+/// Flags that are called otherwise than their field.
 constexpr std::array field_flags{
     FieldFlag{Field::device, "gpu"},
     FieldFlag{Field::dims, "dim"},
-    FieldFlag{Field::batch, "batch"},
     FieldFlag{Field::sequence, "seq"},
     FieldFlag{Field::inputs, "input"},
-    FieldFlag{Field::mode, "mode"},
-    FieldFlag{Field::precision, "precision"},
     FieldFlag{Field::autocast, "amp"},
-    FieldFlag{Field::loss, "loss"},
-    FieldFlag{Field::optimizer, "optimizer"},
-    FieldFlag{Field::optimizer_impl, "optimizer-impl"},
-    FieldFlag{Field::momentum, "momentum"},
-    FieldFlag{Field::accumulate, "accumulate"},
     FieldFlag{Field::clip_grad_norm, "clip"},
-    FieldFlag{Field::zero_grad, "zero-grad"},
-    FieldFlag{Field::attention, "attention"},
     FieldFlag{Field::allocator, "alloc-conf"},
-    FieldFlag{Field::checkpoint, "checkpoint"},
-    FieldFlag{Field::checkpoint_save, "checkpoint-save"},
-    FieldFlag{Field::offload, "offload"},
-    FieldFlag{Field::lora, "lora"},
     FieldFlag{Field::lora_quantized, "qlora"},
-    FieldFlag{Field::kv_cache, "kv-cache"},
-    FieldFlag{Field::channels_last, "channels-last"},
     FieldFlag{Field::keep_loss_history, "loss-history"},
-    FieldFlag{Field::empty_cache, "empty-cache"},
     FieldFlag{Field::frozen, "freeze"},
-    FieldFlag{Field::steps, "steps"},
-    FieldFlag{Field::gpus, "gpus"},
     FieldFlag{Field::data_parallel, "dp"},
-    FieldFlag{Field::ddp, "ddp"},
     FieldFlag{Field::gradient_as_bucket_view, "bucket-view"},
-    FieldFlag{Field::bucket_cap, "bucket-cap"},
-    FieldFlag{Field::zero, "zero"},
     FieldFlag{Field::overlap_communication, "overlap-comm"},
-    FieldFlag{Field::reduce_bucket, "reduce-bucket"},
-    FieldFlag{Field::megatron, "megatron"},
     FieldFlag{Field::distributed_optimizer, "dist-opt"},
-    FieldFlag{Field::fsdp, "fsdp"},
     FieldFlag{Field::keep_gathered, "no-reshard"},
     FieldFlag{Field::shard_size, "hsdp"},
     FieldFlag{Field::param_dtype, "fsdp-dtype"},
-    FieldFlag{Field::reduce_dtype, "reduce-dtype"},
-    FieldFlag{Field::blocks, "blocks"},
     FieldFlag{Field::tensor_parallel, "tp"},
     FieldFlag{Field::sequence_parallel, "sp"},
     FieldFlag{Field::pipeline_parallel, "pp"},
     FieldFlag{Field::pipeline_schedule, "pp-schedule"},
     FieldFlag{Field::pipeline_split, "pp-split"},
-    FieldFlag{Field::micro_batches, "micro-batches"},
     FieldFlag{Field::context_parallel, "cp"},
     FieldFlag{Field::expert_parallel, "ep"},
-    FieldFlag{Field::prices, "prices"},
     FieldFlag{Field::reference_program, "program"},
     FieldFlag{Field::observed_ranks, "world"},
 };
-static_assert([] {
-  for (std::size_t i = 0; i < field_flags.size(); ++i)
-    if (field_flags[i].field != static_cast<Field>(i)) return false;
-  return field_flags.size() == field_names.size();
-}());
 
 std::string flag_text(Field field, std::string_view value) {
+  if (field == Field::sharding) return fmt::format("--{}", value);
   return fmt::format("--{}{}{}", flag_of(field), value.empty() ? "" : " ", value);
 }
 
@@ -92,7 +60,7 @@ bool stands_bare(std::string_view value) {
 }
 
 std::string keyword_text(Field field, std::string_view value) {
-  const Flag* flag = find_flag(flag_of(field));
+  const Flag* flag = find_flag(field == Field::sharding ? value : flag_of(field));
   // What estimate() does not take belongs to a command.
   if (!flag || !(flag->commands & in_estimate)) return flag_text(field, value);
   std::string keyword(flag->name);
@@ -106,11 +74,20 @@ std::string keyword_text(Field field, std::string_view value) {
 
 }  // namespace
 
-std::string_view flag_of(Field field) { return field_flags[static_cast<std::size_t>(field)].flag; }
+std::string_view flag_of(Field field) {
+  for (const FieldFlag& row : field_flags)
+    if (row.field == field) return row.flag;
+  // The others are called like their field, with dashes.
+  for (const Flag& flag : flags())
+    if (std::equal(flag.name.begin(), flag.name.end(), name_of(field).begin(), name_of(field).end(),
+                   [](char letter, char of_field) { return letter == (of_field == '_' ? '-' : of_field); }))
+      return flag.name;
+  return name_of(field);
+}
 
 std::optional<Field> field_of(std::string_view flag) {
-  for (const FieldFlag& row : field_flags)
-    if (row.flag == flag) return row.field;
+  for (const FieldName& row : field_names)
+    if (flag_of(row.field) == flag) return row.field;
   return std::nullopt;
 }
 

@@ -1,13 +1,10 @@
-// The names of the formats of a report; report/formats.h has what each does.
+// The names of the formats of a report, as flags need them. The table in report/formats.cpp has the formats and defines
+// these functions.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 namespace memplan::cli {
-
-inline constexpr std::array<std::string_view, 11> format_names{
-    "text", "json", "md", "csv", "sarif", "junit", "github", "gitlab", "html", "perfetto", "snapshot"};
 
 /// "text|json|md|…"
 std::string_view format_choices();

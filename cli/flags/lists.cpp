@@ -1,8 +1,8 @@
-#include "cli/lists.h"
+#include "cli/flags/lists.h"
 
 #include <fmt/format.h>
 
-#include "cli/values.h"
+#include "cli/flags/values.h"
 
 namespace memplan::cli {
 

@@ -1,11 +1,10 @@
-#include "cli/answer.h"
+#include "cli/answer/answer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cli/progress.h"
-#include "cli/report/formats.h"
+#include "cli/terminal/progress.h"
 #include "estimators/graph/dims.h"
 #include "planner/checkpointing/plan.h"
 
@@ -60,7 +59,7 @@ Bytes margin_on(const Options& options, const Device& device) {
   return options.margin ? options.margin->of(device.total) : default_margin(device);
 }
 
-Answer compute(const Options& options) {
+Answer compute(const Options& options, bool with_run) {
   Answer a;
   a.setup = options.setup;
   a.choice = device_of(options);
@@ -81,7 +80,7 @@ Answer compute(const Options& options) {
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  if (timeline_wanted(options)) {
+  if (with_run) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);
     const bool change =
         a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);

@@ -3,9 +3,9 @@
 
 #include <array>
 
-#include "cli/options.h"
-#include "cli/strategy_values.h"
-#include "cli/values.h"
+#include "cli/flags/options.h"
+#include "cli/flags/strategy_values.h"
+#include "cli/flags/values.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
-#include "cli/parsed.h"
-#include "cli/threshold.h"
+#include "cli/flags/flags.h"
+#include "cli/flags/parsed.h"
+#include "cli/flags/threshold.h"
 #include "estimators/estimate/estimate.h"
 #include "estimators/graph/given_input.h"
 #include "estimators/setup/setup.h"

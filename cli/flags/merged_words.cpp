@@ -1,10 +1,10 @@
-#include "cli/words.h"
+#include "cli/flags/merged_words.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "cli/flags.h"
-#include "cli/spelling.h"
+#include "cli/flags/flags.h"
+#include "cli/flags/spelling.h"
 
 namespace memplan::cli {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "cli/format_names.h"
-#include "cli/options.h"
-#include "cli/values.h"
+#include "cli/flags/format_names.h"
+#include "cli/flags/options.h"
+#include "cli/flags/values.h"
 #include "estimators/setup/names.h"
 
 namespace memplan::cli {

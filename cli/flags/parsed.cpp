@@ -1,13 +1,13 @@
-#include "cli/parsed.h"
+#include "cli/flags/parsed.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 
-#include "cli/flags.h"
-#include "cli/spelling.h"
-#include "cli/values.h"
+#include "cli/flags/flags.h"
+#include "cli/flags/spelling.h"
+#include "cli/flags/values.h"
 #include "estimators/base/text.h"
 
 namespace memplan::cli {
