@@ -18,11 +18,11 @@ import store
 
 
 class Worker:
-    def __init__(self, python, library=None):
+    def __init__(self, python, library=None, nice=15):
         environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
         if library:
             environment.update(LD_PRELOAD=library, EMULATED_GPU=naming.GPU, MEMPLAN_EMULATED_GPU=library)
-        self.process = subprocess.Popen(["nice", "-n", str(max(0, 15 - os.nice(0))), python, os.path.join(naming.HERE, "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(["nice", "-n", str(max(0, nice - os.nice(0))), python, os.path.join(naming.HERE, "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=open(os.path.join(naming.CACHE, "worker.log"), "a"), text=True, env=environment)
 
     def ask(self, **job):
@@ -36,15 +36,15 @@ class Worker:
 class Collection:
     """Truths and exports of names, as far as they are not there already."""
 
-    def __init__(self, python, library, say=print):
-        self.python, self.library, self.say, self.workers = python, os.path.abspath(library), say, {}
+    def __init__(self, python, library, say=print, nice=15):
+        self.python, self.library, self.say, self.nice, self.workers = python, os.path.abspath(library), say, nice, {}
         os.makedirs(naming.CACHE, exist_ok=True)
         self.truths, self.infos = store.truths(), store.infos()
         self.known = {key: row["arguments"] for (key, _), row in self.truths.items()}
 
     def worker(self, device):
         if device not in self.workers:
-            self.workers[device] = Worker(self.python, self.library if device else None)
+            self.workers[device] = Worker(self.python, self.library if device else None, self.nice)
         return self.workers[device]
 
     def names(self):

@@ -18,7 +18,7 @@ SAMPLE = {
     "recording": ["own/containers/canvas", "own/autograd/saves_much", "own/fields/actor_critic"],
 }
 # How far off the requested bytes of a steady step may be. Accuracy on unseen models is what docs/accuracy.md is about; this only notices when something breaks.
-BOUNDS = {"pt2": 0.15, "onnx": 0.15, "recording": 0.0}
+BOUNDS = {"pt2": 0.15, "onnx": 0.30, "recording": 0.0}
 # What the truths were recorded with: with other versions there are other models.
 VERSIONS = dict(torch="2.11.0", torchvision="0.26.0", timm="1.0.31", transformers="5.23.0", peft="0.21.2")
 
@@ -44,7 +44,7 @@ def run(build):
         print("no emulated GPU, or PyTorch and the libraries of models are not those of the truths: nothing is exported")
         print(*failures, f"{passed} passed, {len(failures)} failed", sep="\n")
         return 1 if failures else 0
-    collection = collect.Collection(*found, say=lambda *_, **__: None)
+    collection = collect.Collection(*found, say=lambda *_, **__: None, nice=0)
     for route, names in SAMPLE.items():
         for name in names:
             if not collection.truth(name) or not collection.export(name, route):

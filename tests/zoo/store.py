@@ -38,6 +38,8 @@ def add_truth(rows, key, found):
 
 
 def write_truths(rows):
+    """Adds to what is there, which another collection may have written meanwhile."""
+    rows = {**truths(), **rows}
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     out.writerow(COLUMNS)
@@ -60,7 +62,9 @@ def infos():
 
 
 def write_infos(found):
-    _replace(os.path.join(naming.CACHE, "exports.json"), json.dumps(found).encode())
+    there = infos()
+    merged = {key: {**there.get(key, {}), **found.get(key, {})} for key in {**there, **found}}
+    _replace(os.path.join(naming.CACHE, "exports.json"), json.dumps(merged).encode())
 
 
 def names():

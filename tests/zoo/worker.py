@@ -48,7 +48,7 @@ def answer_of(work, seconds=None):
             json.dump(answer, f)
         os._exit(0)
     os.close(write)
-    text, why, until = b"", None, time.monotonic() + 10 * seconds
+    text, why, until = b"", None, time.monotonic() + 40 * seconds
     while True:
         ready, _, _ = select.select([read], [], [], 1)
         if ready:
