@@ -61,12 +61,13 @@ def watch(module: Any) -> Iterator[List[Region]]:
         finally:
             ends()
 
-    class Function(reentrant):  # type: ignore[misc, valid-type]
+    class Function:
         @staticmethod
         def apply(*args: Any) -> Any:
             begins(args[0])
             try:
-                return reentrant.apply(*args)
+                # The first run of a reentrant one is without gradients, and an export would keep that.
+                return args[0](*args[2:])
             finally:
                 ends()
 
