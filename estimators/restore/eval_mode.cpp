@@ -119,6 +119,7 @@ class EvalMode {
     }
     std::vector<std::int32_t> maker(tape_.values.size(), -1);
     std::unordered_map<std::int32_t, std::size_t> last_sum;  // of each layer
+    std::unordered_map<std::int32_t, std::vector<std::size_t>> linears;
     for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
       Call& c = tape_.calls[i];
       for (ValueId id : c.outputs)
@@ -129,6 +130,7 @@ class EvalMode {
       if (!own && !(parent >= 0 && whole[static_cast<std::size_t>(parent)])) continue;
       (own ? c.source : tape_.scopes[static_cast<std::size_t>(c.scope)].source).clear();
       if (c.op == "aten::relu" || c.op == "aten::gelu") c.op += '_';
+      if (!own && c.op == "aten::linear") linears[parent].push_back(i);
       // A norm behind the second sum: the first norm's result lives until the op returns.
       const auto sum = own ? last_sum.end() : last_sum.find(parent);
       if (sum != last_sum.end() && c.op == "aten::layer_norm") {
@@ -145,6 +147,11 @@ class EvalMode {
       if (maker[static_cast<std::size_t>(a->index)] < maker[static_cast<std::size_t>(b->index)])
         std::swap(c.args[0], c.args[1]);
       last_sum[c.scope] = i;
+      // The network's input has a name until the network has returned.
+      const auto& network = linears[c.scope];
+      if (network.size() != 2) continue;
+      const ValueId *input = id_at(tape_.calls[network[0]], 0), *residual = id_at(c, 1);
+      if (input && residual && *input != *residual) tape_.calls[network[1]].releases = {*input};
     }
   }
 

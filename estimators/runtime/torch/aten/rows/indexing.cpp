@@ -246,7 +246,8 @@ ValueList run_diff(Run& r, Args& a) {
   parts.clear();
   for (std::int64_t i = 0; i < a.integer(1); ++i) {
     const std::int64_t n = x->sizes[d];
-    Tensor later = op::slice(r, x, d, 1, n), earlier = op::slice(r, x, d, 0, n - 1);
+    Tensor earlier = op::slice(r, x, d, 0, n - 1);  // GCC works arguments out from the last to the first
+    Tensor later = op::slice(r, x, d, 1, n);
     x = op::sub(r, later, earlier);
   }
   return {x};

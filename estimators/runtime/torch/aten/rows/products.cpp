@@ -237,11 +237,16 @@ ValueList run_grouped_mm(Run& r, Args& args) {
   // transformers casts to the weight's type before it asks (integrations/moe.py).
   const Tensor b = args.tensor(1), a = op::to(r, args.tensor(0), b->dtype), offs = args.optional_tensor(2);
   Tensor y = grouped_product(r, a, b, offs);
-  Node* node = r.record({a, b}, {y}, [](Run& r, Node& n, TensorList& g) {
+  const bool column_major = b->strides[b->rank() - 2] == 1 && b->strides.back() != 1;
+  Node* node = r.record({a, b}, {y}, [column_major](Run& r, Node& n, TensorList& g) {
     // saved: [offs], [mat2 if self wants a gradient], [self if mat2 wants one]; computed in the order mat2, self.
     TensorList out(2);
     const Tensor& offs = n.saved.front();
-    if (n.wants(1)) out[1] = grouped_product(r, op::transpose(r, n.saved.back(), -2, -1), g[0], offs);
+    // Column-major weights get a column-major gradient.
+    if (n.wants(1) && column_major)
+      out[1] = op::transpose(r, grouped_product(r, op::transpose(r, g[0], -2, -1), n.saved.back(), offs), -2, -1);
+    else if (n.wants(1))
+      out[1] = grouped_product(r, op::transpose(r, n.saved.back(), -2, -1), g[0], offs);
     if (n.wants(0)) out[0] = grouped_product(r, g[0], op::transpose(r, n.saved[1], -2, -1), offs);
     return out;
   });

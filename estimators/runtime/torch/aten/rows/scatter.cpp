@@ -175,7 +175,7 @@ void register_scatter(OpTable& t) {
     // reduces what src gets.
     Tensor x = a.tensor(0), src = a.tensor(1);
     r.rebase(x, r.record({x, src}, {}, [](Run& r, Node& n, TensorList& g) {
-      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(), g[0]};
+      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(), n.wants(1) ? g[0] : Tensor()};
     }));
     return {x};
   });
