@@ -29,11 +29,16 @@ struct Study {
 Study study(const Options& options) {
   Study s;
   s.device = device_of(options).device;
-  s.tape = take(with_planned_checkpoints(
-      take(tape_of(take(load_model(options.argument, options.inputs)), options.setup)), options.setup, s.device));
+  const Model model = take(load_model(options.argument, options.inputs));
+  s.tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, s.device));
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   const Timeline timeline = take(replay_unlimited(s.schedule, options.setup, s.device));
   s.estimate = take(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
+  if (options.explain.evidence) {
+    TrainingSetup planned = options.setup;
+    planned.checkpoint_optimal = false;
+    s.estimate = take(with_range(model, s.tape, planned, s.device, std::move(s.estimate)));
+  }
   return s;
 }
 

@@ -115,6 +115,10 @@ Conclusions conclude(const Notes& facts, const std::vector<RangeSource>& priced)
     }
     say(fact, c);
   }
+  // Where another reading of the file asks for other bytes, these are a model, noted or not.
+  for (const RangeSource& s : priced)
+    for (std::size_t p = 0; p < part_count && s.moves_requested(); ++p)
+      if (made_by_calls & set_of(p)) c.parts[p] = std::max(c.parts[p], Basis::modelled);
   for (std::size_t p = 0; p < part_count; ++p)
     if (is_requested(static_cast<Part>(p))) c.requested = std::max(c.requested, c.parts[p]);
   return c;

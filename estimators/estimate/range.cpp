@@ -200,6 +200,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<RangeSource> sources;
     for (const auto& s : priced)
       if (s) merge(sources, *s);
+    // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
+    if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
+      std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });
     // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
     if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
     if (restored(e.facts)) sources.push_back(placement(e));

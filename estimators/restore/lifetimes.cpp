@@ -233,6 +233,8 @@ class HiddenNames {
     };
     for (const Call& c : tape.calls) tell(c.binding, c.source);
     for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+    for (std::size_t i = 0; i < tape.calls.size(); ++i)
+      if (tape.calls[i].function >= 0) function_ends_[tape.calls[i].function] = static_cast<std::int32_t>(i);
   }
 
   /// Values have to come in falling order.
@@ -251,6 +253,8 @@ class HiddenNames {
     }
     if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
       until = std::max(until, frames_.end(frames_.parent(top)));
+    // The forward of an autograd.Function is a frame of its own.
+    if (call.function >= 0) until = std::max(until, function_ends_.at(call.function));
     return until;
   }
 
@@ -307,7 +311,8 @@ class HiddenNames {
 
   const Tape& tape_;
   const Frames& frames_;
-  std::vector<std::string_view> texts_;  ///< of statements, by binding: what stands right of the `=`
+  std::vector<std::string_view> texts_;                 ///< of statements, by binding: what stands right of the `=`
+  std::map<std::int32_t, std::int32_t> function_ends_;  ///< the last call of each application
   std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
   std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::int32_t> next_;
 };
