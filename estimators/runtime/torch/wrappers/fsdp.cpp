@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -428,8 +429,7 @@ class Fsdp : public ModelWrapper {
       Tensor& grad = p.accumulated ? p.accumulated : p.unsharded->grad;
       if (!grad) continue;
       with_grad.push_back(&p);
-      grads.push_back(std::move(grad));
-      grad.reset();
+      grads.push_back(std::exchange(grad, Tensor()));
     }
     reshard(r, u);
     if (grads.empty()) return;
