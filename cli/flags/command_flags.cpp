@@ -109,6 +109,10 @@ void parse_measured(const Given& g, Options& o) {
     fail(ErrorKind::usage, "--on and --measured are two sources of the same figures", "--measured", "give one of them");
 }
 
+void parse_timeout(const Given& g, Options& o) {
+  (g.parsed.command->id == in_validate ? o.validate.seconds : o.timeout) = g.count();
+}
+
 void parse_counter(const Given& g, Options& o) {
   o.validate.counter = g.text();
   if (g.text() != "requested" && g.text() != "allocated" && g.text() != "reserved" && g.text() != "process")
@@ -174,8 +178,9 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.top = g.count(0); }},
     Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_documents,
          [](const Given&, Options& o) { o.quiet = true; }},
-    Flag{"timeout", "", "SECONDS", "", "Output", "give up after so many seconds, with exit code 5", in_reports,
-         [](const Given& g, Options& o) { o.timeout = g.count(); }},
+    Flag{"timeout", "", "SECONDS", "", "Output",
+         "give up after so many seconds, with exit code 5 (validate: time that PyTorch may take, default 600)",
+         in_reports & ~in_observe, parse_timeout},
     Flag{"color", "", "WHEN", "auto|always|never", "Output", "colours (auto: on a terminal, unless NO_COLOR is set)",
          in_reports, parse_color},
     Flag{"ascii", "", "", "", "Output", "plain ASCII", in_reports, [](const Given&, Options& o) { o.ascii = true; }},
@@ -224,8 +229,6 @@ const std::array command_rows{
          "what a figure of --measured is (default allocated; process: nvidia-smi)", in_validate, parse_counter},
     Flag{"tolerance", "", "P%", "", "Validate", "difference of the peak above which the exit code is 1 (default 2 %)",
          in_validate, parse_tolerance},
-    Flag{"timeout", "", "SECONDS", "", "Validate", "time that PyTorch may take (default 600)", in_validate,
-         [](const Given& g, Options& o) { o.validate.seconds = g.count(); }},
     Flag{"program", "", "", "", "Explain", "print the PyTorch script whose memory is estimated", in_explain,
          [](const Given&, Options& o) { o.explain.program = true; }, false, false},
     Flag{"evidence", "", "", "", "Explain", "list the facts that the estimate rests on, and where they come from",

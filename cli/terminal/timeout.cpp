@@ -42,9 +42,10 @@ void start_timeout(std::int64_t seconds, bool json) {
   const Error error{ErrorKind::input,
                     fmt::format("no answer within {} second{}", seconds, seconds == 1 ? "" : "s"),
                     {},
-                    "give --timeout more seconds, or --no-search to leave out what is estimated beside the setup"};
-  timeout_message() = json ? TimeoutMessage{json_error(error, timeout_exit_code), STDOUT_FILENO}
-                           : TimeoutMessage{fmt::format("error: {}: {}\n", error.what, error.hint), STDERR_FILENO};
+                    "give --timeout more seconds, or leave the searches out with --no-search"};
+  timeout_message() =
+      json ? TimeoutMessage{json_error(error, timeout_exit_code), STDOUT_FILENO}
+           : TimeoutMessage{fmt::format("error: {}. G{}.\n", error.what, error.hint.substr(1)), STDERR_FILENO};
   std::signal(SIGALRM, time_is_up);
   ::alarm(static_cast<unsigned>(std::min(seconds, longest_timeout)));
 }
