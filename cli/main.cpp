@@ -114,6 +114,14 @@ bool asks_for_json(const std::vector<std::string>& words) {
   return environment && std::string_view(environment) == "json";
 }
 
+void limit_time(const Options& options) {
+  const Error error = timeout_error(options.timeout);
+  if (options.format == Format::json)
+    start_timeout(options.timeout, json_error(error, timeout_exit_code), STDOUT_FILENO);
+  else
+    start_timeout(options.timeout, text_error(error, make_style(options)), STDERR_FILENO);
+}
+
 int main_of(const std::vector<std::string>& words) {
   Options options;
   options.format = asks_for_json(words) ? Format::json : Format::text;
@@ -136,7 +144,7 @@ int main_of(const std::vector<std::string>& words) {
     options = parsed.command->id == in_sweep && !parsed.positionals.empty() && !parsed.has("help")
                   ? sweep_options(parsed)
                   : make_options(parsed);
-    if (options.timeout > 0) start_timeout(options.timeout, options.format == Format::json);
+    if (options.timeout > 0) limit_time(options);
     return run(parsed, options, find_command(words.front()) == nullptr);
   });
   return result ? *result : report_failure(result.error(), options);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/observe/observation.h"
-#include "cli/report/style.h"
+#include "cli/terminal/style.h"
 
 namespace memplan::cli {
 

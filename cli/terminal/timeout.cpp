@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <csignal>
 #include <string>
-
-#include "cli/report/report.h"
+#include <utility>
 
 namespace memplan::cli {
 
 namespace {
 
-constexpr int timeout_exit_code = 5;
 constexpr std::int64_t longest_timeout = 1'000'000'000;  // alarm() takes an unsigned int
 
 /// Made before the time is up, because a signal handler must not allocate.
@@ -38,14 +36,15 @@ extern "C" void time_is_up(int) {
 
 }  // namespace
 
-void start_timeout(std::int64_t seconds, bool json) {
-  const Error error{ErrorKind::input,
-                    fmt::format("no answer within {} second{}", seconds, seconds == 1 ? "" : "s"),
-                    {},
-                    "give --timeout more seconds, or leave the searches out with --no-search"};
-  timeout_message() =
-      json ? TimeoutMessage{json_error(error, timeout_exit_code), STDOUT_FILENO}
-           : TimeoutMessage{fmt::format("error: {}. G{}.\n", error.what, error.hint.substr(1)), STDERR_FILENO};
+Error timeout_error(std::int64_t seconds) {
+  return {ErrorKind::input,
+          fmt::format("no answer within {} second{}", seconds, seconds == 1 ? "" : "s"),
+          {},
+          "give --timeout more seconds, or leave the searches out with --no-search"};
+}
+
+void start_timeout(std::int64_t seconds, std::string message, int file) {
+  timeout_message() = {std::move(message), file};
   std::signal(SIGALRM, time_is_up);
   ::alarm(static_cast<unsigned>(std::min(seconds, longest_timeout)));
 }

@@ -2,11 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "estimators/base/error.h"
 
 namespace memplan::cli {
 
-/// From now on memplan may run for so many seconds. `json`: the message is a JSON document on stdout.
-void start_timeout(std::int64_t seconds, bool json);
+inline constexpr int timeout_exit_code = 5;
+
+/// What is said when the seconds are over.
+Error timeout_error(std::int64_t seconds);
+
+/// From now on memplan may run for so many seconds; then `message` goes to `file`, which is STDOUT_FILENO for a
+/// document and STDERR_FILENO for people.
+void start_timeout(std::int64_t seconds, std::string message, int file);
 
 /// The answer is there: it is written to its end.
 void stop_timeout();

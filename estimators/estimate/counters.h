@@ -13,6 +13,7 @@ struct Counters {
   Bytes allocated;  ///< allocated_bytes.all.peak: blocks handed out
   Bytes reserved;   ///< reserved_bytes.all.peak: segments taken from the driver
   Bytes process;    ///< context + libraries + reserved: what nvidia-smi shows
+  friend bool operator==(const Counters&, const Counters&) = default;
 };
 
 /// For what is done to each of them.

@@ -42,7 +42,7 @@ TrainingSetup inference() {
 
 Estimate ranged(const Tape& tape, const TrainingSetup& setup) {
   const Device device = choose_device("h100-80gb").device;
-  return take(with_range(Model{}, tape, setup, device, take(estimate_tape(tape, setup, device))));
+  return memplan::take(with_range(Model{}, tape, setup, device, memplan::take(estimate_tape(tape, setup, device))));
 }
 
 bool in_order(const Estimate& e) {
@@ -146,7 +146,7 @@ return %d
     Tape other = tape;
     other.reading.functions = functions;
     checkpoint_open_places(other);
-    return take(estimate_tape(other, {}, device)).peak.requested;
+    return memplan::take(estimate_tape(other, {}, device)).peak.requested;
   };
   // b and c as well.
   CHECK(requested(FunctionReading::all) >= requested(FunctionReading::pieces) + Bytes(4 << 20));
