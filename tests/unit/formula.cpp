@@ -76,7 +76,8 @@ TEST_CASE("an input that only another's gradient needs is kept only if that one 
 
 TEST_CASE("the formulas of every row can be read: they are parsed only where a model runs the op") {
   int rows = 0;
-  for (const Row& row : base_ops().rows())
+  const OpTable table = base_ops();
+  for (const Row& row : table.rows())
     if (!row.derivatives.empty()) {
       CAPTURE(row.name);
       CHECK_NOTHROW(row.derivatives.names());

@@ -236,8 +236,10 @@ Bytes requested_peak(const Schedule& s) {
 
 std::int64_t micro_batches_run(const TrainingSetup& setup) {
   if (setup.keep_loss_history) return setup.accumulate;
-  // From the second one on micro-batches ask for the same, and what the allocator holds repeats itself soon after.
-  return std::min<std::int64_t>(setup.accumulate, is_parallel(setup.parallel) ? 4 : 16);
+  if (is_parallel(setup.parallel)) return std::min<std::int64_t>(setup.accumulate, 4);
+  // From the second one on micro-batches ask for the same, and what the allocator holds repeats itself: every second
+  // time as a rule, since a batch comes before the one before it goes, in some models after more of them.
+  return setup.accumulate < 64 ? setup.accumulate : 32 + setup.accumulate % 32;
 }
 
 void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
