@@ -67,7 +67,7 @@ TEST_CASE("an unknown GPU is a usage error that names near ones") {
   try {
     choose_device("a100");
   } catch (const Failure& failure) {
-    CHECK(failure.error().hint.find("a100-40gb, a100-pcie-40gb, a100-80gb") != std::string::npos);
+    CHECK(failure.error().hint.find("a100-40gb, a100-80gb, a100-pcie-40gb") != std::string::npos);
   }
 }
 

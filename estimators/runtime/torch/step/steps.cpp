@@ -273,7 +273,16 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
       Run run(run_options(setup, tape.reading), device);
       Program program(run, tape, setup, ranks);
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
-      if (program.run(target, observer, kv)) return run.close();
+      if (!program.run(target, observer, kv)) continue;
+      Schedule schedule = run.close();
+      if (const std::int64_t n = micro_batches_run(setup); n < setup.accumulate && !is_parallel(setup.parallel))
+        schedule.notes.push_back({{},
+                                  fmt::format("of {} micro-batches {} are replayed: requested bytes are those of all, "
+                                              "what the allocator caches meanwhile may differ",
+                                              setup.accumulate, n),
+                                  Evidence::assumed,
+                                  About::allocator});
+      return schedule;
     }
   });
 }

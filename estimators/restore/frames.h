@@ -1,0 +1,210 @@
+// The frames of a program, by module: which line made what, and until when its names hold it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "estimators/restore/statement.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Consecutive things that one line of a frame did: calls of its own, or modules that it called.
+struct Line {
+  std::int32_t first = 0, last = 0;  ///< tape calls
+  std::int32_t binding = -1;
+};
+
+class Frames {
+ public:
+  explicit Frames(const Tape& tape) : tape_(tape), frames_(tape.scopes.size() + 1) {
+    for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(i);
+      std::int32_t scope = tape.calls[i].scope;
+      add(scope, at, tape.calls[i].binding, -1);
+      for (std::int32_t s = scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent)
+        add(tape.scopes[static_cast<std::size_t>(s)].parent, at, tape.scopes[static_cast<std::size_t>(s)].binding, s);
+    }
+    depth_.resize(tape.scopes.size());
+    for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
+      const std::int32_t p = tape.scopes[s].parent;
+      depth_[s] = p < 0 ? 1 : depth_[static_cast<std::size_t>(p)] + 1;  // a parent is made before its children
+    }
+    for (std::size_t f = 0; f < frames_.size(); ++f) {
+      if (frames_[f].lines.empty()) continue;
+      split_turns(frames_[f], static_cast<std::int32_t>(f) - 1);
+      follow_names(frames_[f]);
+    }
+  }
+
+  std::int32_t parent(std::int32_t scope) const { return tape_.scopes[static_cast<std::size_t>(scope)].parent; }
+  int depth(std::int32_t scope) const { return scope < 0 ? 0 : depth_[static_cast<std::size_t>(scope)]; }
+  std::int32_t end(std::int32_t scope) const {
+    return frame(scope).lines.empty() ? -1 : frame(scope).lines.back().last;
+  }
+
+  std::int32_t common(std::int32_t a, std::int32_t b) const {
+    while (depth(a) > depth(b)) a = parent(a);
+    while (depth(b) > depth(a)) b = parent(b);
+    while (a != b) a = parent(a), b = parent(b);
+    return a;
+  }
+
+  /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until
+  /// the module that got it returns.
+  std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
+    std::int32_t child = -2;
+    for (std::int32_t s = scope; s != top && s >= 0; s = parent(s)) child = s;
+    return child == -2 ? at : end(child);
+  }
+
+  /// Index of the line of `scope` that contains call `at`.
+  std::size_t line_of(std::int32_t scope, std::int32_t at) const {
+    const auto& lines = frame(scope).lines;
+    const auto it =
+        std::upper_bound(lines.begin(), lines.end(), at, [](std::int32_t n, const Line& l) { return n < l.first; });
+    return static_cast<std::size_t>(it - lines.begin()) - 1;
+  }
+  const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
+  const Binding& binding(const Line& line) const {
+    return line.binding < 0 ? no_names_ : tape_.bindings[static_cast<std::size_t>(line.binding)];
+  }
+
+  /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
+  /// line binds no name.
+  std::int32_t rebound(std::int32_t scope, std::size_t i, std::size_t k) const {
+    const Frame& f = frame(scope);
+    const auto& until = f.rebound[i];
+    return until.empty() ? -1 : until[std::min(k, until.size() - 1)];
+  }
+
+ private:
+  struct Frame {
+    std::vector<Line> lines;
+    std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
+    std::int32_t last_child = -1;
+  };
+
+  Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope + 1)]; }
+  const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope + 1)]; }
+
+  void add(std::int32_t scope, std::int32_t at, std::int32_t binding, std::int32_t child) {
+    Frame& f = frame(scope);
+    // A line that runs again in a loop joins its last run: what each turn hands to the next is used there anyway.
+    if (!f.lines.empty() && f.lines.back().binding == binding && binding >= 0) {
+      f.lines.back().last = at;
+    } else if (!f.lines.empty() && child >= 0 && f.last_child == child) {
+      f.lines.back().last = at;
+    } else {
+      f.lines.push_back({at, at, binding});
+    }
+    f.last_child = child;
+  }
+
+  /// A loop runs its line several times in a row. Where what the line does is periodic, each period is one turn, and
+  /// its names are bound anew in every turn. (`a, b = f(a), f(b)` is periodic as well and stays one line.)
+  void split_turns(Frame& f, std::int32_t scope) const {
+    std::vector<Line> lines;
+    for (const Line& line : f.lines) {
+      const Binding& s = binding(line);
+      const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(),
+                                                              [](const auto& names) { return names.size() == 1; });
+      const std::size_t period = !one_name ? 0 : calls_one_module(scope, line) ? 1 : period_of(scope, line);
+      if (period == 0) {
+        lines.push_back(line);
+        continue;
+      }
+      const std::vector<Item> items = items_of(scope, line);
+      for (std::size_t i = 0; i < items.size(); i += period)
+        lines.push_back({items[i].first, items[i + period - 1].last, line.binding});
+    }
+    f.lines = std::move(lines);
+  }
+
+  struct Item {
+    std::int32_t first, last;
+    std::string_view what;  ///< op or module class
+  };
+
+  /// What a line did: calls of the frame's own and modules called.
+  std::vector<Item> items_of(std::int32_t scope, const Line& line) const {
+    std::vector<Item> items;
+    std::int32_t child_before = -1;
+    for (std::int32_t at = line.first; at <= line.last; ++at) {
+      const Call& call = tape_.calls[static_cast<std::size_t>(at)];
+      std::int32_t child = -1, s = call.scope;
+      for (; s != scope && s >= 0; s = parent(s)) child = s;
+      if (s != scope) continue;  // a damaged file may leave a module and come back to the same line of it
+      if (child >= 0 && child == child_before && !items.empty())
+        items.back().last = at;
+      else
+        items.push_back({at, at,
+                         child < 0 ? std::string_view(call.op)
+                                   : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
+      child_before = child;
+    }
+    return items;
+  }
+
+  /// A line such as nn.Sequential's "input = module(input)" that only modules answered: one module per turn, whatever
+  /// their order looks like.
+  bool calls_one_module(std::int32_t scope, const Line& line) const {
+    if (!binding(line).calls_local) return false;
+    for (std::int32_t at = line.first; at <= line.last; ++at)
+      if (tape_.calls[static_cast<std::size_t>(at)].scope == scope) return false;
+    return true;
+  }
+
+  /// Items per turn, or 0 for a line that ran once.
+  std::size_t period_of(std::int32_t scope, const Line& line) const {
+    const std::vector<Item> items = items_of(scope, line);
+    for (std::size_t p = 1; p <= items.size() / 2; ++p) {
+      if (items.size() % p != 0) continue;
+      bool repeats = true;
+      for (std::size_t i = p; repeats && i < items.size(); ++i) repeats = items[i].what == items[i - p].what;
+      if (repeats) return p;
+    }
+    return 0;
+  }
+
+  /// The name holds a list that gives its elements away somewhere in the frame.
+  bool gives_away(const Frame& f, const std::string& name, const Binding& made_by) const {
+    return made_by.makes_list && std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
+             const auto& pops = binding(l).pops;
+             return std::find(pops.begin(), pops.end(), name) != pops.end();
+           });
+  }
+
+  void follow_names(Frame& f) const {
+    const std::int32_t end = f.lines.back().last;
+    f.rebound.resize(f.lines.size());
+    std::unordered_map<std::string_view, std::int32_t> next;  // where a name is bound next
+    for (std::size_t i = f.lines.size(); i-- > 0;) {
+      const Binding& s = binding(f.lines[i]);
+      std::size_t width = 0;
+      for (const auto& names : s.targets) width = std::max(width, names.size());
+      f.rebound[i].assign(width, -1);
+      for (const auto& names : s.targets)
+        for (std::size_t k = 0; k < width; ++k) {
+          if (gives_away(f, names[0], s)) continue;
+          const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
+          // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
+          f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);
+        }
+      for (const auto& names : s.targets)
+        for (const std::string& name : names) next[name] = f.lines[i].last;
+    }
+  }
+
+  const Tape& tape_;
+  const Binding no_names_{};
+  std::vector<Frame> frames_;  ///< [0] is the program outside of all modules
+  std::vector<int> depth_;
+};
+
+}  // namespace memplan

@@ -1,0 +1,79 @@
+// Estimates of setups whose checkpoints are planned first.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "estimators/base/take.h"
+#include "estimators/transforms/checkpointing.h"
+#include "estimators/transforms/parallel.h"
+#include "planner/checkpointing/plan.h"
+
+namespace memplan {
+
+Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] {
+    Tape planned = tape;
+    if (!setup.checkpoint_optimal || setup.mode != Mode::training) return planned;
+    const CheckpointPlan plan = take(plan_checkpoints(tape, setup, device));
+    planned.checkpoints = plan.regions;
+    const std::string modules = fmt::format("{}", fmt::join(checkpoint_words(planned), ","));
+    planned.notes.push_back(
+        {"MP050 checkpoint-plan",
+         plan.regions.empty()
+             ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
+             : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
+                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
+         Evidence::assumed, About::checkpointing});
+    return planned;
+  });
+}
+
+Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
+  return catching([&] {
+    if (!given.checkpoint_optimal) return take(estimate_tape(tape, given, device));
+    const Ranks ranks = resolve(given.parallel);
+    TrainingSetup setup = given;
+    setup.parallel = ranks;
+    check_parallel(tape, setup, ranks);
+    const Tape planned = take(with_planned_checkpoints(tape, setup, device));
+    setup.checkpoint_optimal = false;
+    return take(estimate_tape(planned, setup, device));
+  });
+}
+
+namespace {
+
+/// The estimate, with its range where `wants_range` says so.
+template <class Wanted>
+Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
+                   const Wanted& wants_range) {
+  const auto run = [&](const Tape& t, const TrainingSetup& setup) {
+    Estimate e = take(estimate_tape(t, setup, device));
+    return wants_range(e) ? take(with_range(model, t, setup, device, std::move(e))) : e;
+  };
+  if (!given.checkpoint_optimal) return run(tape, given);
+  TrainingSetup setup = given;
+  setup.parallel = resolve(given.parallel);
+  check_parallel(tape, setup, resolve(given.parallel));
+  const Tape planned = take(with_planned_checkpoints(tape, setup, device));
+  setup.checkpoint_optimal = false;
+  return run(planned, setup);
+}
+
+}  // namespace
+
+Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return estimated(model, tape, setup, device, [](const Estimate&) { return true; }); });
+}
+
+Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin) {
+  return catching([&] {
+    return estimated(model, take(tape_of(model, setup)), setup, device,
+                     [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
+  });
+}
+
+Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return take(estimate_planned_tape(take(tape_of(model, setup)), setup, device)); });
+}
+
+}  // namespace memplan
