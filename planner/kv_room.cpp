@@ -53,7 +53,7 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   const auto fits = [&](std::int64_t blocks) {
     cache.length = blocks * out.block;
     setup.kv_cache = cache;
-    const Result<Estimate> e = estimate_planned_tape(tape, setup, device);
+    const Result<Estimate> e = estimate_to_judge(model, setup, device, margin(device));
     if (!e || judge(*e, device, margin(device)).verdict != Verdict::fits) return false;
     out.tokens = cache.length;
     out.peak = e->peak.process;

@@ -35,6 +35,32 @@ constexpr std::array warnings{
          "One way was counted; the text of the warning says which. Record the program (memplan.export in Python) to "
          "have "
          "the one that your data takes."},
+    Code{"MP011", "", "The model switches autocast on by itself.",
+         "memplan follows --precision there. memplan.record in Python has what the model does."},
+    Code{"MP012", "", "The model checkpoints activations by itself, and they are counted as kept.",
+         "The range goes down to what checkpointing may leave. memplan.record in Python has what the model does; "
+         "--checkpoint says it by hand."},
+    Code{"MP013", "", "A part of the program is counted by its inputs and outputs only.",
+         "What it needs inside is missing, or a loop in it is counted once. memplan.record in Python has all of it."},
+    Code{"MP014", "", "Data decide between branches; the one that makes more bytes is counted.",
+         "A step that takes the other one needs less."},
+    Code{"MP015", "", "Linears run in 8 bits as Transformer Engine is documented to do.",
+         "That was not compared with its kernels."},
+    Code{"MP016", "", "The model has an autograd.Function of its own, of which the file shows only the forward pass.",
+         "What it keeps for the backward pass is not known; the range goes from its inputs and outputs to everything. "
+         "memplan.record in Python has what it keeps."},
+    Code{"MP020", "", "The model was exported with use_cache=False.",
+         "Set model.config.use_cache = False in the training loop too: the cache of keys and values takes memory."},
+    Code{"MP021", "", "The model calls torch.utils.checkpoint by itself, and a graph keeps no trace of it.",
+         "Add the --checkpoint that the warning names, or record the program with memplan.record."},
+    Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
+         "--alloc-conf expandable_segments:True lets it grow segments in place."},
+    Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",
+         "The text of the warning says which modules run twice, and what that costs."},
+    Code{"MP060", "", "A recording has something to say about itself.",
+         "Record the program again at the sizes and settings that are asked for."},
+    Code{"MP061", "", "The size of a tensor depends on values that only a device computes.",
+         "Its upper bound is counted."},
 };
 
 /// In the order of gate_rules.

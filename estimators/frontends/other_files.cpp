@@ -63,7 +63,7 @@ std::string quoted(const std::string& path) {
                fmt::format("show it with `memplan report {}`, or compare two with `memplan diff`", quoted(path)));
   if (has("model_type") || has("architectures"))
     fail_input("this is the configuration of a model of transformers; it names classes and sizes, and has no graph",
-               path, "docs/export.md has the lines that make a .pt2 file of it without weights");
+               path, "`python -m memplan export` makes a .pt2 file of it without weights (docs/export.md)");
   fail_input("this is a JSON file, not a model", path, give_a_model);
 }
 
@@ -95,8 +95,8 @@ std::string what_to_do_without_file(const std::string& path) {
       std::any_of(std::begin(suffixes), std::end(suffixes), [&](std::string_view s) { return path.ends_with(s); });
   if (slash != std::string::npos && !named_file && word(std::string_view(path).substr(0, slash)) &&
       word(std::string_view(path).substr(slash + 1)))
-    return "check the path; if this is a model of the Hugging Face Hub, docs/export.md has the lines that make a .pt2 "
-           "file of it without weights";
+    return "check the path; of a model of the Hugging Face Hub, `python -m memplan export` makes a .pt2 file without "
+           "weights (docs/export.md)";
   return "check the path";
 }
 

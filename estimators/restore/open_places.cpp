@@ -71,7 +71,7 @@ void note_open_places(Tape& tape) {
     fact.count = static_cast<std::int64_t>(count);
     tape.notes.push_back(std::move(fact));
   };
-  tell("MP015 own-function", applications(tape).size(), About::function,
+  tell("MP016 own-function", applications(tape).size(), About::function,
        "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps, "
        "so "
        "they are counted like any others");

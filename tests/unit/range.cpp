@@ -140,7 +140,7 @@ return %d
   note_open_places(tape);
   mark_last_uses(tape);
   REQUIRE(tape.notes.size() == 1);
-  CHECK(tape.notes[0].code == "MP015 own-function");
+  CHECK(tape.notes[0].code == "MP016 own-function");
   const Device device = choose_device("h100-80gb").device;
   const auto requested = [&](FunctionReading functions) {
     Tape other = tape;
