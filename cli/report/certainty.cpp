@@ -11,7 +11,7 @@ namespace memplan::cli {
 
 namespace {
 
-constexpr const char* record_it = "record the module with memplan.export (docs/recording.md)";
+constexpr const char* record_it = "record the module with memplan.record (docs/recording.md)";
 
 /// "tensors that names hold, or let go (-3.1 MiB, +40.2 MiB)"
 std::string with_bytes(const std::string& text, Bytes below, Bytes above) {

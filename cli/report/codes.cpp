@@ -32,7 +32,7 @@ constexpr std::array warnings{
          "Dropout is gone and batch norms may be folded, so a training step may need more than this. Export "
          "model.train()."},
     Code{"MP009", "", "Which branch runs, or how often a loop turns, depends on data.",
-         "One way was counted; the text of the warning says which. Record the program (memplan.export in Python) to "
+         "One way was counted; the text of the warning says which. Record the program (memplan.record in Python) to "
          "have "
          "the one that your data takes."},
     Code{"MP011", "", "The model switches autocast on by itself.",
@@ -68,7 +68,7 @@ constexpr std::array<std::string_view, gate_rules.size()> after_a_rule{
     "memplan suggest lists what to change, fastest first, with settings to paste.",
     "It may run, slowly, and fail when another process uses the card. Lower --margin to accept it, or ask memplan "
     "suggest.",
-    "memplan ops MODEL --unsupported names the ops. memplan.export in Python records the program, which leaves no "
+    "memplan ops MODEL --unsupported names the ops. memplan.record in Python records the program, which leaves no "
     "op "
     "unknown.",
     "The range is wider by what they may need. memplan ops MODEL --unsupported names them.",

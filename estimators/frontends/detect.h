@@ -10,7 +10,7 @@ namespace memplan::frontends {
 enum class FileKind : std::uint8_t {
   onnx,           ///< or anything else: the ONNX reader says what is wrong with it
   torch_export,   ///< .pt2 archive
-  recording,      ///< archive of memplan.export
+  recording,      ///< archive of memplan.record
   torch_script,   ///< zip of torch.jit.save
   state_dict,     ///< zip of torch.save
   legacy_pickle,  ///< torch.save before 1.6, or any pickle

@@ -1,4 +1,4 @@
-"""memplan.export() in a process that has imported PyTorch already: its worker is a copy of this process instead of a new one. All else is memplan's own."""
+"""memplan.record() in a process that has imported PyTorch already: its worker is a copy of this process instead of a new one. All else is memplan's own."""
 import functools
 import os
 import pickle
@@ -71,5 +71,5 @@ def record(name, arguments, path, setups):
     _, candidates = catalogue.make(name, naming.batch(name))
     args, kwargs = candidates[arguments]
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    memplan.export(functools.partial(model_of, name), args, kwargs, path, batches=[naming.batch(name)], setups=[dict(naming.SETUPS[s][0]) for s in setups], gpu=naming.GPU)
+    memplan.record(functools.partial(model_of, name), args, kwargs, path, batches=[naming.batch(name)], setups=[dict(naming.SETUPS[s][0]) for s in setups], gpu=naming.GPU)
     return dict(open=True)
