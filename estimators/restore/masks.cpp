@@ -66,6 +66,12 @@ class Masks {
  private:
   std::int32_t maker(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
 
+  /// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
+  /// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
+  bool may_be_dropped(const TapeValue& input) const {
+    return tape_.reading.masks == MaskReading::eager && input.sizes.size() == 2 && !is_floating(input.dtype);
+  }
+
   /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
   std::optional<bool> eager_says(ValueId mask) {
     std::vector<ValueId> open{mask};
@@ -76,8 +82,9 @@ class Masks {
       open.pop_back();
       const std::int32_t i = maker(id);
       if (i < 0) {
-        const ValueKind kind = tape_.values[static_cast<std::size_t>(id.index)].kind;
-        if (kind == ValueKind::user_input || kind == ValueKind::parameter) return std::nullopt;
+        const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+        if (v.kind == ValueKind::parameter) return std::nullopt;
+        if (v.kind == ValueKind::user_input && !may_be_dropped(v)) return std::nullopt;
         continue;
       }
       if (std::find(seen.begin(), seen.end(), i) != seen.end()) continue;

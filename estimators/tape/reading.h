@@ -30,7 +30,7 @@ enum class FunctionReading : std::uint8_t {
 enum class MaskReading : std::uint8_t {
   restored,  ///< those known to be absent from eager code are taken out
   traced,    ///< as the file has them
-  eager,     ///< none that does not depend on the batch
+  eager,     ///< none but those that depend on what the batch holds besides padding
 };
 
 struct Reading {

@@ -149,7 +149,7 @@ def test_live_out_of_memory_in_a_step():
     words = ["--gpu", "1300MiB", "--width", "200", *script("plain", "--layers", "2")]
     code, out, _ = observe(*words)
     assert code == 1 and "does not fit" in out and "more wanted (--rerun" in out and "What to change" in out and "gradient_checkpointing_enable" in out, out
-    assert re.search(r"the script ended with OutOfMemoryError: .*\.$", out, re.MULTILINE), out
+    assert re.search(r"the script ended with OutOfMemoryError: .*(\n.+)*\.$", out, re.MULTILINE), out
     r, _ = report(*words, code=1)
     kinds = r["ranks"][0]["peak"]["by_kind"]
     assert kinds["step"] > 10 * kinds.get("other", 0), kinds
