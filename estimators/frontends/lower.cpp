@@ -100,8 +100,12 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     // What memplan.export had to change: a code and its text.
     constexpr std::string_view prefix = "memplan.note.";
     for (const auto& [key, text] : model.metadata)
-      if (key.starts_with(prefix))
-        tape.notes.push_back({key.substr(prefix.size()), text, Evidence::assumed, About::program});
+      if (key.starts_with(prefix)) {
+        const std::string code = key.substr(prefix.size());
+        const bool checkpoints = code == "MP021";
+        tape.notes.push_back({code, text, checkpoints ? Evidence::told_by_source_line : Evidence::assumed,
+                              checkpoints ? About::checkpointing : About::program});
+      }
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
     if (model.recorded) {
       const auto batch = dims.sizes.find("batch");
@@ -116,6 +120,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     else
       lower_onnx(model, dims.sizes, setup, tape);
     tape.exported.inplace_modules = names_in(model, "memplan.inplace");
+    tape.exported.checkpoints_seen = model.metadata.count("memplan.exported") > 0;
     if (model.metadata.count("memplan.frozen"))
       freeze_listed(tape, names_in(model, "memplan.frozen"));
     else

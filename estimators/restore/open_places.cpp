@@ -75,6 +75,7 @@ void note_open_places(Tape& tape) {
        "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps, "
        "so "
        "they are counted like any others");
+  if (tape.exported.checkpoints_seen) return;
   tell("MP012 own-checkpoint", own_checkpoints(tape).size(), About::checkpointing,
        "the model checkpoints activations by itself; memplan counts those activations as kept");
 }

@@ -126,6 +126,8 @@ struct Exported {
   bool functional = true;                    ///< in-place ops were taken out
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
+  bool checkpoints_seen =
+      false;  ///< the exporter watched torch.utils.checkpoint and noted what it saw: lines need not tell
 };
 
 /// A stretch of calls that runs under torch.utils.checkpoint: one call of a module, or of neighbours in a list of

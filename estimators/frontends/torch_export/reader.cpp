@@ -165,6 +165,7 @@ void read_extra(const Archive& archive, const std::string& root, Model& model) {
   tame_json(text, 8, model.path);
   const json extra = json::parse(text, nullptr, false);
   if (!extra.is_object()) return;
+  model.metadata["memplan.exported"] = "checkpoints seen";
   const auto each = [&](const char* key, const auto& row) {
     if (const auto found = extra.find(key); found != extra.end() && found->is_object())
       for (const auto& [name, value] : found->items()) row(name, value);
