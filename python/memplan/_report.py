@@ -1,13 +1,12 @@
 """What estimate() returns: the report of the command line with names and types."""
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _binary, _card
+from ._answer import Answer
 from ._errors import Error
-from ._source import Source
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,8 @@ def _counters(j: Dict[str, Any]) -> Counters:
     return Counters(j["requested_bytes"], j["allocated_bytes"], j["reserved_bytes"], j["process_bytes"])
 
 
-class Report:
+class Report(Answer):
     """One estimate. All sizes are bytes; to_dict() is the whole of it (docs/report.schema.json)."""
-
-    def __init__(self, data: Dict[str, Any], source: Source) -> None:
-        self._data, self._source = data, source
 
     @property
     def verdict(self) -> Optional[str]:
@@ -187,18 +183,6 @@ class Report:
         """Of the command line: 0, or 1 where the verdict is one of `fail_on`."""
         return int(self._data["gate"]["exit_code"])
 
-    def to_dict(self) -> Dict[str, Any]:
-        """A copy of the JSON report."""
-        copied: Dict[str, Any] = json.loads(json.dumps(self._data))
-        return copied
-
-    def to_json(self, indent: Optional[int] = 2) -> str:
-        return json.dumps(self._data, indent=indent)
-
-    def to_text(self, width: int = 100) -> str:
-        """What the command line prints."""
-        return _binary.call([*self._source.words, "--format=text", "--color=never", f"--width={width}"], self._source.folder, None)[1]
-
     def to_html(self) -> str:
         """The self-contained page of --format html, as one text: write it to a file and open that. It has the timeline of
         the step as well, so the setup is estimated again."""
@@ -210,9 +194,6 @@ class Report:
     def _repr_html_(self) -> str:
         """What notebooks show: a short card."""
         return _card.card(self._data)
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def __repr__(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"
