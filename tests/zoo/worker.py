@@ -194,6 +194,7 @@ def pt2(name, arguments, path):
 
 
 def onnx(name, arguments, path):
+    import shutil
     import tempfile
     import warnings
 
@@ -213,7 +214,7 @@ def onnx(name, arguments, path):
 
         proto = format.load(full, load_external_data=False)
         is_open = any(i.type.tensor_type.shape.dim and i.type.tensor_type.shape.dim[0].dim_param for i in proto.graph.input)
-        os.replace(full, path + ".part") if os.stat(folder).st_dev == os.stat(os.path.dirname(path)).st_dev else __import__("shutil").copy(full, path + ".part")
+        shutil.copy(full, path + ".part")
         os.replace(path + ".part", path)
     return dict(open=is_open)
 
