@@ -44,12 +44,13 @@ demo: packages $(BUILD)/build.ninja
 # PyTorch's own words on an emulated GPU (emulated_gpu): recorded ones always, a sample of them made again where
 # PyTorch can be installed below build/ (3 GB).
 test: build venv
+	@tools/debian-packages.sh clang-format clang-tidy
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
 lint: build
 	@tools/debian-packages.sh clang-format clang-tidy
-	@tools/lint.sh $(BUILD) $(if $(SINCE),--changed $(SINCE))
+	@python3 tests/lint/run.py --build $(BUILD) $(if $(SINCE),--since $(SINCE))
 
 TORCH := build/torch
 $(TORCH)/.ready: tests/requirements-torch.txt | packages

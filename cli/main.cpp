@@ -14,6 +14,7 @@
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/timeout.h"
+#include "estimators/base/shell.h"
 
 namespace memplan::cli {
 namespace {

@@ -61,7 +61,8 @@ class ParallelSearch : public SetupSearch {
       show("bounds: " + (c.flags.empty() ? std::string("as it is") : c.flags));
       it = lines_
                .emplace(key, catching([&] {
-                          const auto [low, high] = shallow_depths(job_.depth);
+                          const auto depths = shallow_depths(job_.depth);
+                          const std::int64_t low = depths.first, high = depths.second;
                           const DepthRuns runs{low > 0 ? low : 1, low > 0 ? high : 1, low > 0 ? job_.depth.blocks : 1,
                                                job_.space.open ? 1 : job_.batch, job_.space.open ? 2 : job_.batch};
                           return depth_lines(

@@ -1,6 +1,7 @@
 #include "planner/rank_bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -75,7 +76,7 @@ WorkLine deeper_work(const WorkLine& low, const WorkLine& high, const Deeper& on
     w.count = on(it == shallow.end() ? 0 : it->second, w.count);
   }
   const auto whole = [&](std::int64_t a, std::int64_t b) {
-    return static_cast<std::int64_t>(on(static_cast<double>(a), static_cast<double>(b)) + 0.5);
+    return std::llround(on(static_cast<double>(a), static_cast<double>(b)));
   };
   out.trained_elements = whole(low.trained_elements, high.trained_elements);
   out.trained_tensors = whole(low.trained_tensors, high.trained_tensors);
@@ -225,8 +226,7 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   out.tensor = setup.parallel.tensor;
   out.work = deeper_work(work_line(p[0][0], runs.small, p[0][1], runs.large),
                          work_line(p[1][0], runs.small, p[1][1], runs.large), on);
-  out.blocks =
-      static_cast<std::int64_t>(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)) + 0.5);
+  out.blocks = std::llround(on(static_cast<double>(p[0][0].blocks), static_cast<double>(p[1][0].blocks)));
   out.boundary = line_through(runs.small, p[1][0].boundary, runs.large, p[1][1].boundary);
   const auto bytes = [&](Bytes Profile::*what) {
     return on(static_cast<double>((p[0][0].*what).count), static_cast<double>((p[1][0].*what).count));
@@ -361,10 +361,9 @@ StepTime rank_step_time(const DepthLines& r, const TrainingSetup& setup, std::in
   const double count = static_cast<double>(micro_batches);
   // The longest stages decide: blocks are dealt out whole.
   const std::int64_t stages = p.pipeline * p.virtual_stages;
+  const std::int64_t most_blocks = (r.blocks + stages - 1) / stages * p.virtual_stages;
   const double longest =
-      r.blocks > 0 && p.pipeline > 1
-          ? static_cast<double>((r.blocks + stages - 1) / stages * p.virtual_stages) / static_cast<double>(r.blocks)
-          : 1.0;
+      r.blocks > 0 && p.pipeline > 1 ? static_cast<double>(most_blocks) / static_cast<double>(r.blocks) : 1.0;
   t.forward *= count * longest, t.backward *= count * longest, t.again *= count * longest;
   if (p.pipeline > 1)
     t.bubble = (t.forward + t.backward + t.again) * static_cast<double>(p.pipeline - 1) /

@@ -21,6 +21,7 @@
 
 namespace memplan::embedded {
 std::string_view observer_sitecustomize_py();
+// The name of the file, with _ for what no identifier has. NOLINTNEXTLINE(bugprone-reserved-identifier)
 std::string_view observer_memplan_observer___init___py();
 std::string_view observer_memplan_observer_autograd_py();
 std::string_view observer_memplan_observer_frames_py();

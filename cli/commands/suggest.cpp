@@ -8,6 +8,7 @@
 #include "cli/report/suggestion.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
+#include "estimators/base/shell.h"
 #include "estimators/graph/dims.h"
 
 namespace memplan::cli {

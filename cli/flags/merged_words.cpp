@@ -5,6 +5,7 @@
 
 #include "cli/flags/flags.h"
 #include "cli/flags/spelling.h"
+#include "estimators/base/shell.h"
 
 namespace memplan::cli {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimators/base/shell.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/strategies.h"
 
@@ -67,13 +68,6 @@ void take_arguments(const Parsed& parsed, Options& o) {
     fail(ErrorKind::usage, fmt::format("{} is missing", command.usage), {}, example_of(command.id));
 }
 
-}  // namespace
-
-Bytes Margin::of(Bytes total) const {
-  if (bytes) return *bytes;
-  return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
-}
-
 /// "-o report.html" is meant as HTML, unless --format says something else.
 void format_by_suffix(const Parsed& parsed, Options& o) {
   if (o.output.empty() || parsed.has("format")) return;
@@ -83,6 +77,13 @@ void format_by_suffix(const Parsed& parsed, Options& o) {
   const std::string suffix = o.output.substr(dot + 1);
   const std::vector<std::string> known = split_words(choices_of(*flag, *o.command), '|');
   if (std::find(known.begin(), known.end(), suffix) != known.end()) flag->parse({*flag, {suffix}, parsed}, o);
+}
+
+}  // namespace
+
+Bytes Margin::of(Bytes total) const {
+  if (bytes) return *bytes;
+  return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
 }
 
 Options make_options(const Parsed& parsed) {

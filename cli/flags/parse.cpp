@@ -16,10 +16,20 @@ namespace memplan::cli {
 
 namespace {
 
+constexpr std::string_view variable_prefix = "MEMPLAN_";
+
 std::string environment_name(std::string_view flag) {
-  std::string name = "MEMPLAN_";
-  for (char c : flag) name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  std::string name(variable_prefix);
+  for (const char c : flag) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
+}
+
+/// The flag that environment_name() would make `variable` of.
+std::string flag_of(std::string_view variable) {
+  std::string flag;
+  for (const char c : variable.substr(variable_prefix.size()))
+    flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return flag;
 }
 
 /// "memplan size, memplan sweep", at most three of them.
@@ -58,13 +68,10 @@ void refuse_misspelt_command(const std::string& word) {
 
 /// A misspelt variable would be passed over without a word. Variables that are near no flag belong to somebody else.
 void warn_of_misspelt_variables() {
-  constexpr std::string_view prefix = "MEMPLAN_";
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string_view all = *entry, name = all.substr(0, all.find('='));
-    if (!name.starts_with(prefix)) continue;
-    std::string flag;
-    for (const char c : name.substr(prefix.size()))
-      flag += c == '_' ? '-' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    if (!name.starts_with(variable_prefix)) continue;
+    const std::string flag = flag_of(name);
     if (find_flag(flag)) continue;
     const std::string_view near = nearest_flag(flag, in_all);
     if (near.empty() || edit_distance(flag, near) > std::max<std::size_t>(1, flag.size() / 5)) continue;

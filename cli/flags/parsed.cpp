@@ -42,16 +42,6 @@ std::string Given::origin() const {
   return it == parsed.origin.end() ? std::string() : it->second;
 }
 
-std::string shell_word(std::string_view word) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("_-./=,:%+@").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
-  std::string quoted = "'";
-  for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 std::vector<std::string> words_of_setup(const Parsed& parsed) {
   std::vector<std::string> words;
   for (const Flag& flag : flags()) {

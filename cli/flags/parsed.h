@@ -47,9 +47,6 @@ struct Given {
 /// Words between separators, without the empty ones.
 std::vector<std::string> split_words(std::string_view text, char separator = ',');
 
-/// A word as a shell takes it: quoted only where it must be.
-std::string shell_word(std::string_view word);
-
 /// The flags that say what is estimated, as they would be typed again. The device comes last, so that a command can
 /// leave it out by cutting nothing else.
 std::vector<std::string> words_of_setup(const Parsed& parsed);

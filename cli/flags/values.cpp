@@ -214,9 +214,8 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
     if (colon == std::string_view::npos)
       bad(flag, item, "write key:value pairs with commas between them, as in PYTORCH_ALLOC_CONF");
     const std::string_view key = trim(item.substr(0, colon)), value = trim(item.substr(colon + 1));
-    if (key == "large_segment_size_mb") {
-      continue;
-    } else if (key == "expandable_segments") {
+    if (key == "large_segment_size_mb") continue;  // read above
+    if (key == "expandable_segments") {
       if (value != "True" && value != "False")
         bad(flag, item, "write expandable_segments:True or expandable_segments:False");
       setup.expandable_segments = value == "True";
@@ -237,10 +236,8 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
       setup.roundup_power2_divisions = parse_divisions(value, flag);
     } else if (key == "backend") {
       if (value != "native") bad(flag, item, "memplan models PyTorch's native allocator only; leave backend out");
-    } else if (key.starts_with("pinned_") || key == "release_lock_on_cudamalloc" ||
-               key == "graph_capture_record_stream_reuse") {
-      continue;  // host memory, locking and CUDA graphs: no effect on device bytes here
-    } else {
+    } else if (!key.starts_with("pinned_") && key != "release_lock_on_cudamalloc" &&
+               key != "graph_capture_record_stream_reuse") {  // host memory, locking, CUDA graphs: no device bytes here
       bad(flag, key,
           "keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions, "
           "garbage_collection_threshold, per_process_memory_fraction, large_segment_size_mb");

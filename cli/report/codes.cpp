@@ -63,30 +63,12 @@ constexpr std::array warnings{
          "Its upper bound is counted."},
 };
 
-/// In the order of gate_rules.
-constexpr std::array<std::string_view, gate_rules.size()> after_a_rule{
-    "memplan suggest lists what to change, fastest first, with settings to paste.",
-    "It may run, slowly, and fail when another process uses the card. Lower --margin to accept it, or ask memplan "
-    "suggest.",
-    "memplan ops MODEL --unsupported names the ops. memplan.record in Python records the program, which leaves no "
-    "op "
-    "unknown.",
-    "The range is wider by what they may need. memplan ops MODEL --unsupported names them.",
-    "The upper end of the range counts. Raise `limit` on purpose, or take the change that the gate proposes.",
-    "The upper end of the range is over `warn`, and below `limit`.",
-    "memplan diff says which part grew. Where the growth is meant, memplan baseline update keeps it.",
-    "memplan diff says which part grew.",
-    "memplan baseline update writes the lower peak.",
-    "The message says what stands in the way; a gate counts it as failed.",
-};
-
 }  // namespace
 
 std::span<const Code> codes() {
   static const std::vector<Code> all = [] {
     std::vector<Code> out(warnings.begin(), warnings.end());
-    for (std::size_t i = 0; i < gate_rules.size(); ++i)
-      out.push_back({gate_rules[i].code, gate_rules[i].name, gate_rules[i].text, after_a_rule[i]});
+    for (const GateRuleRow& r : gate_rules) out.push_back({r.code, r.name, r.text, r.next});
     return out;
   }();
   return all;

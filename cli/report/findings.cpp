@@ -25,6 +25,13 @@ const char* level_of(GateState state) {
   return state == GateState::failed ? "error" : state == GateState::warned ? "warning" : "note";
 }
 
+/// What a rule of the gate finds, without a module.
+Finding finding_of(GateRule rule, std::string target, std::string message, std::string advice, std::string file) {
+  const GateRuleRow& row = row_of(rule);
+  return {row.name, row.code, row.level, std::move(target), std::move(message), std::move(advice), std::move(file),
+          1,        {},       {}};
+}
+
 void of_report(const Json& document, std::vector<Finding>& out) {
   const std::string file = text_of(document.at("input"), "path"), module = text_of(document.at("peak"), "module");
   const Json& s = document.at("summary");
@@ -52,52 +59,25 @@ void of_report(const Json& document, std::vector<Finding>& out) {
     for (const Json& c : document.at("alternatives").at("changes"))
       if (fix.is_null() && verdict_of(c) == Verdict::fits) fix = c;
     const std::string advice = advice_of(fix, {});
+    const auto found = [&](GateRule rule, const std::string& text) {
+      Finding f = finding_of(rule, name, text, advice, file);
+      f.module = module;
+      out.push_back(std::move(f));
+    };
     if (verdict == Verdict::no_fit)
-      out.push_back({row_of(GateRule::no_fit).name,
-                     row_of(GateRule::no_fit).code,
-                     "error",
-                     name,
-                     fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())),
-                     advice,
-                     file,
-                     1,
-                     module,
-                     {}});
-    if (verdict == Verdict::tight)
-      out.push_back({row_of(GateRule::tight).name,
-                     row_of(GateRule::tight).code,
-                     "warning",
-                     name,
-                     message + ": " + text_of(s, "why"),
-                     advice,
-                     file,
-                     1,
-                     module,
-                     {}});
-    if (verdict == Verdict::unknown)
-      out.push_back({row_of(GateRule::unknown).name,
-                     row_of(GateRule::unknown).code,
-                     "error",
-                     name,
-                     message + ": " + text_of(s, "why"),
-                     advice,
-                     file,
-                     1,
-                     module,
-                     {}});
+      found(GateRule::no_fit,
+            fmt::format("{}, over by {}", message, human(-s.at("headroom_bytes").get<std::int64_t>())));
+    if (verdict == Verdict::tight) found(GateRule::tight, message + ": " + text_of(s, "why"));
+    if (verdict == Verdict::unknown) found(GateRule::unknown, message + ": " + text_of(s, "why"));
   }
-  for (const Json& u : document.at("unmodelled"))
-    out.push_back(
-        {row_of(GateRule::unknown_op).name,
-         row_of(GateRule::unknown_op).code,
-         "warning",
-         name,
-         fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")),
-         {},
-         file,
-         1,
-         {},
-         {}});
+  for (const Json& u : document.at("unmodelled")) {
+    Finding f = finding_of(
+        GateRule::unknown_op, name,
+        fmt::format("{} x {}: {}", u.at("count").get<std::int64_t>(), text_of(u, "op"), text_of(u, "handling")), {},
+        file);
+    f.level = "warning";  // it is bounded, and the verdict counts the bound
+    out.push_back(std::move(f));
+  }
 }
 
 void of_check(const Json& document, std::vector<Finding>& out) {
@@ -106,16 +86,10 @@ void of_check(const Json& document, std::vector<Finding>& out) {
     const std::string name = text_of(t, "name");
     if (const Json& e = t.at("error"); !e.is_null()) {
       const std::string where = text_of(e, "where");
-      out.push_back({row_of(GateRule::error).name,
-                     row_of(GateRule::error).code,
-                     "error",
-                     name,
-                     (where.empty() ? "" : where + ": ") + text_of(e, "message"),
-                     text_of(e, "hint"),
-                     file,
-                     t.at("line"),
-                     {},
-                     {}});
+      Finding f = finding_of(GateRule::error, name, (where.empty() ? "" : where + ": ") + text_of(e, "message"),
+                             text_of(e, "hint"), file);
+      f.line = t.at("line");
+      out.push_back(std::move(f));
       continue;
     }
     const std::string module = text_of(t.at("report").at("peak"), "module"),

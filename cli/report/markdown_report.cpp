@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/report/markdown_blocks.h"
@@ -92,7 +93,7 @@ std::string parts_block(const Json& d) {
     const double share = static_cast<double>(bytes) / peak;
     if (bytes == 0) continue;
     std::string bar;
-    for (int i = 0; i < static_cast<int>(std::clamp(share, 0.0, 1.0) * 20 + 0.5); ++i) bar += "█";
+    for (long left = std::lround(std::clamp(share, 0.0, 1.0) * 20); left > 0; --left) bar += "█";
     parts.rows.push_back(
         {md_text(part_name(text_of(p, "category"))), human(bytes), fmt::format("{:.1f} %", share * 100), bar});
   }

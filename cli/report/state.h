@@ -53,26 +53,39 @@ struct GateRuleRow {
   const char* code;
   const char* level;  ///< of services that know no other than a usual one
   const char* text;
+  const char* next;  ///< what to do about it
 };
 inline constexpr std::array gate_rules{
-    GateRuleRow{GateRule::no_fit, "no-fit", "MP101", "error", "The step does not fit the card."},
+    GateRuleRow{GateRule::no_fit, "no-fit", "MP101", "error", "The step does not fit the card.",
+                "memplan suggest lists what to change, fastest first, with settings to paste."},
     GateRuleRow{
         GateRule::tight, "tight", "MP102", "warning",
-        "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache."},
+        "The step fits, but not with the margin that is wanted, or only because the allocator empties its cache.",
+        "It may run, slowly, and fail when another process uses the card. Lower --margin to accept it, or ask memplan "
+        "suggest."},
     GateRuleRow{GateRule::unknown, "unknown", "MP103", "error",
-                "Whether the step fits depends on something that is not modelled."},
+                "Whether the step fits depends on something that is not modelled.",
+                "memplan ops MODEL --unsupported names the ops. memplan.record in Python records the program, which "
+                "leaves no op unknown."},
     GateRuleRow{GateRule::unknown_op, "unknown-op", "MP104", "error",
-                "The model has ops that are not modelled, only bounded."},
-    GateRuleRow{GateRule::over_limit, "over-limit", "MP110", "error", "The peak is over the limit of the target."},
+                "The model has ops that are not modelled, only bounded.",
+                "The range is wider by what they may need. memplan ops MODEL --unsupported names them."},
+    GateRuleRow{
+        GateRule::over_limit, "over-limit", "MP110", "error", "The peak is over the limit of the target.",
+        "The upper end of the range counts. Raise `limit` on purpose, or take the change that the gate proposes."},
     GateRuleRow{GateRule::near_limit, "near-limit", "MP111", "warning",
-                "The peak is over the warning level of the target."},
+                "The peak is over the warning level of the target.",
+                "The upper end of the range is over `warn`, and below `limit`."},
     GateRuleRow{GateRule::regression, "regression", "MP120", "error",
-                "The peak grew by more than max_increase over the baseline."},
+                "The peak grew by more than max_increase over the baseline.",
+                "memplan diff says which part grew. Where the growth is meant, memplan baseline update keeps it."},
     GateRuleRow{GateRule::increase, "increase", "MP121", "warning",
-                "The peak grew by more than warn_increase over the baseline."},
+                "The peak grew by more than warn_increase over the baseline.", "memplan diff says which part grew."},
     GateRuleRow{GateRule::ratchet, "ratchet", "MP122", "error",
-                "The peak fell, and the baseline was not updated to keep it there."},
-    GateRuleRow{GateRule::error, "error", "MP190", "error", "The target could not be checked."},
+                "The peak fell, and the baseline was not updated to keep it there.",
+                "memplan baseline update writes the lower peak."},
+    GateRuleRow{GateRule::error, "error", "MP190", "error", "The target could not be checked.",
+                "The message says what stands in the way; a gate counts it as failed."},
 };
 constexpr const GateRuleRow& row_of(GateRule rule) { return gate_rules[static_cast<std::size_t>(rule)]; }
 static_assert([] {

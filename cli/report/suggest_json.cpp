@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/report/report.h"
@@ -11,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json microseconds(const StepTime& t) {
-  const auto us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6 + 0.5); };
+  const auto us = [](double seconds) { return std::llround(seconds * 1e6); };
   return {{"total", us(t.total())},   {"forward", us(t.forward)},     {"backward", us(t.backward)},
           {"recompute", us(t.again)}, {"optimizer", us(t.optimizer)}, {"communication", us(t.communication)},
           {"offload", us(t.offload)}, {"bubble", us(t.bubble)}};

@@ -7,6 +7,7 @@
 #include "cli/report/markdown.h"
 #include "cli/report/report.h"
 #include "cli/report/suggestion.h"
+#include "estimators/base/shell.h"
 
 namespace memplan::cli {
 

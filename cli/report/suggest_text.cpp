@@ -5,6 +5,7 @@
 #include "cli/flags/merged_words.h"
 #include "cli/report/report.h"
 #include "cli/report/suggestion.h"
+#include "estimators/base/shell.h"
 
 namespace memplan::cli {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
@@ -288,7 +289,7 @@ Json suggestion(const RunRecord& run, const Candidate& c, const Candidate& prese
           {"verdict", name_of(c.verdict)},
           {"headroom_bytes", c.headroom.count},
           {"knobs_turned", c.changes},
-          {"time_per_mille", static_cast<std::int64_t>(ratio * 1000 + 0.5)},
+          {"time_per_mille", std::llround(ratio * 1000)},
           {"cautions", cautions},
           {"settings", settings}};
 }

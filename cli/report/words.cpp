@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/bytes.h"
+#include "estimators/base/shell.h"
 #include "estimators/estimate/basis.h"
 
 namespace memplan::cli {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/shell.h"
 #include "estimators/frontends/detect.h"
 
 namespace memplan::frontends {
@@ -45,10 +46,6 @@ bool is_script(const std::string& path, std::string_view head) {
   return head.starts_with("#!") || (path.ends_with(".py") && !head.starts_with("\x08"));
 }
 
-std::string quoted(const std::string& path) {
-  return path.find_first_of(" '\"$\\;&|<>()*?`") == std::string::npos ? path : "'" + path + "'";
-}
-
 [[noreturn]] void refuse_json(const std::string& path) {
   constexpr std::streamsize most = 8 << 20;
   std::string text(static_cast<std::size_t>(most), '\0');
@@ -60,7 +57,7 @@ std::string quoted(const std::string& path) {
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   if (has("schema_version"))
     fail_input("this is a report of memplan, not a model", path,
-               fmt::format("show it with `memplan report {}`, or compare two with `memplan diff`", quoted(path)));
+               fmt::format("show it with `memplan report {}`, or compare two with `memplan diff`", shell_word(path)));
   if (has("model_type") || has("architectures"))
     fail_input("this is the configuration of a model of transformers; it names classes and sizes, and has no graph",
                path, "`python -m memplan export` makes a .pt2 file of it without weights (docs/export.md)");
@@ -77,7 +74,7 @@ void refuse_what_is_no_model(const std::string& path, std::string_view head) {
         "this is a script, not a model", path,
         fmt::format("`memplan observe -- {} {}` runs it on an emulated GPU and says what it needs; docs/export.md "
                     "says how to make a file of its model",
-                    path.ends_with(".py") ? "python" : "sh", quoted(path)));
+                    path.ends_with(".py") ? "python" : "sh", shell_word(path)));
   if (head.starts_with("{") || head.starts_with("[{")) refuse_json(path);
 }
 

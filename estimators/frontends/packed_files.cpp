@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "estimators/base/error.h"
+#include "estimators/base/shell.h"
 #include "estimators/frontends/detect.h"
 
 namespace memplan::frontends {
@@ -42,15 +43,6 @@ const Packing* packing_of(std::string_view head) {
   return nullptr;
 }
 
-std::string for_shell(const std::string& path) {
-  std::string out = "'";
-  for (char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+=,@") ==
-                 std::string::npos
-             ? path
-             : out + "'";
-}
-
 }  // namespace
 
 bool is_packed(std::string_view head) { return packing_of(head) != nullptr; }
@@ -74,9 +66,9 @@ void refuse_packed(const std::string& path) {
   const std::string_view command = p->command;
   const bool folder = command.ends_with(' ') || inner.ends_with(".tar") || path.ends_with(".tgz") ||
                       path.ends_with(".txz") || path.ends_with(".tbz2");
-  const std::string unpack = command.ends_with(' ') ? p->command + for_shell(path)
-                             : folder               ? "tar -xf " + for_shell(path)
-                                      : fmt::format("{} {} > {}", command, for_shell(path), for_shell(inner));
+  const std::string unpack = command.ends_with(' ') ? p->command + shell_word(path)
+                             : folder               ? "tar -xf " + shell_word(path)
+                                      : fmt::format("{} {} > {}", command, shell_word(path), shell_word(inner));
   fail_input(fmt::format("the file is compressed with {}", p->name), path,
              fmt::format("unpack it with `{}` and name the model that comes out", unpack));
 }

@@ -90,19 +90,18 @@ class Frames {
     std::int32_t last_child = -1;
   };
 
-  Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope + 1)]; }
-  const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope + 1)]; }
+  Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope) + 1]; }
+  const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope) + 1]; }
 
   void add(std::int32_t scope, std::int32_t at, std::int32_t binding, std::int32_t child) {
     Frame& f = frame(scope);
     // A line that runs again in a loop joins its last run: what each turn hands to the next is used there anyway.
-    if (!f.lines.empty() && f.lines.back().binding == binding && binding >= 0) {
+    const bool again = binding >= 0 && !f.lines.empty() && f.lines.back().binding == binding;
+    const bool same_child = child >= 0 && !f.lines.empty() && f.last_child == child;
+    if (again || same_child)
       f.lines.back().last = at;
-    } else if (!f.lines.empty() && child >= 0 && f.last_child == child) {
-      f.lines.back().last = at;
-    } else {
+    else
       f.lines.push_back({at, at, binding});
-    }
     f.last_child = child;
   }
 

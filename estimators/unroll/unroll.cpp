@@ -133,7 +133,7 @@ class Unrolling {
       }
       V operator()(const Literal::Dictionary& d) const {
         auto out = std::make_shared<std::vector<std::pair<V, V>>>();
-        for (const auto& [key, value] : d.items) out->emplace_back(u.literal(key), u.literal(value));
+        for (std::size_t i = 0; i < d.keys.size(); ++i) out->emplace_back(u.literal(d.keys[i]), u.literal(d.values[i]));
         return V(DictV(std::move(out)));
       }
     };

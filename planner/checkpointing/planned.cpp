@@ -27,39 +27,41 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
   });
 }
 
-Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
-  return catching([&] {
-    if (!given.checkpoint_optimal) return take(estimate_tape(tape, given, device));
-    const Ranks ranks = resolve(given.parallel);
-    TrainingSetup setup = given;
-    setup.parallel = ranks;
-    check_parallel(tape, setup, ranks);
-    const Tape planned = take(with_planned_checkpoints(tape, setup, device));
-    setup.checkpoint_optimal = false;
-    return take(estimate_tape(planned, setup, device));
-  });
-}
-
 namespace {
 
-/// The estimate, with its range where `wants_range` says so.
-template <class Wanted>
-Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
-                   const Wanted& wants_range) {
-  const auto run = [&](const Tape& t, const TrainingSetup& setup) {
-    Estimate e = take(estimate_tape(t, setup, device));
-    return wants_range(e) ? take(with_range(model, t, setup, device, std::move(e))) : e;
-  };
+/// `run` for the tape and the setup, or for the tape with its planned checkpoints and the setup that needs no plan any
+/// more.
+template <class Run>
+Estimate once_planned(const Tape& tape, const TrainingSetup& given, const Device& device, const Run& run) {
   if (!given.checkpoint_optimal) return run(tape, given);
   TrainingSetup setup = given;
-  setup.parallel = resolve(given.parallel);
-  check_parallel(tape, setup, resolve(given.parallel));
+  const Ranks ranks = resolve(given.parallel);
+  setup.parallel = ranks;
+  check_parallel(tape, setup, ranks);
   const Tape planned = take(with_planned_checkpoints(tape, setup, device));
   setup.checkpoint_optimal = false;
   return run(planned, setup);
 }
 
+/// The estimate, with its range where `wants_range` says so.
+template <class Wanted>
+Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
+                   const Wanted& wants_range) {
+  return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
+    Estimate e = take(estimate_tape(t, setup, device));
+    return wants_range(e) ? take(with_range(model, t, setup, device, std::move(e))) : e;
+  });
+}
+
 }  // namespace
+
+Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
+  return catching([&] {
+    return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
+      return take(estimate_tape(t, setup, device));
+    });
+  });
+}
 
 Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device) {
   return catching([&] { return estimated(model, tape, setup, device, [](const Estimate&) { return true; }); });

@@ -80,7 +80,7 @@ BatchSizes sizes_at(const Program& p, std::int64_t batch) {
     bool absent = false;
     for (const auto& recorded : p.sizes) absent = absent || recorded[i] == 0;
     size = std::max<Wide>(size, absent ? 0 : 1);
-    if (size > Wide(std::int64_t{1} << 52))
+    if (size > (Wide{1} << 52))
       fail_input(fmt::format("at batch {} an allocation would take more than 4 PiB", batch), setting(Field::batch),
                  "choose a smaller batch");
     out.bytes.push_back(static_cast<std::int64_t>(size));

@@ -115,9 +115,10 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
   read_outputs(signature.at("output_specs"), reader, p);
   if (const auto ranges = root.find("range_constraints"); ranges != root.end() && ranges->is_object())
     for (const auto& [symbol, range] : ranges->items()) {
-      auto bound = [&](const char* key) -> std::optional<std::int64_t> {
-        const auto it = range.find(key);
-        return it != range.end() && it->is_number_integer() ? std::optional(it->get<std::int64_t>()) : std::nullopt;
+      const json& limits = range;
+      const auto bound = [&limits](const char* key) -> std::optional<std::int64_t> {
+        const auto it = limits.find(key);
+        return it != limits.end() && it->is_number_integer() ? std::optional(it->get<std::int64_t>()) : std::nullopt;
       };
       p.ranges[symbol] = {bound("min_val"), bound("max_val")};
     }

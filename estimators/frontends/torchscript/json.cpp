@@ -63,7 +63,10 @@ class Parser {
     if (key == "o") return {Literal::Object{v.get<std::string>()}};
     if (key == "d") {
       Literal::Dictionary out;
-      for (const json& item : v) out.items.emplace_back(literal(item.at(0), depth + 1), literal(item.at(1), depth + 1));
+      for (const json& item : v) {
+        out.keys.push_back(literal(item.at(0), depth + 1));
+        out.values.push_back(literal(item.at(1), depth + 1));
+      }
       return {std::move(out)};
     }
     Literal::List out;

@@ -37,7 +37,7 @@ struct Literal {
     bool tuple = false;
   };
   struct Dictionary {
-    std::vector<std::pair<Literal, Literal>> items;
+    std::vector<Literal> keys, values;  ///< one each
   };
   std::variant<None, bool, std::int64_t, double, std::string, TensorNo, Training, Device, Object, List, Dictionary>
       value;

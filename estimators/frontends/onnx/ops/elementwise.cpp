@@ -217,14 +217,14 @@ bool lower_binary(const At& at, Emit& e) {
     } else if (right_number && name.find("logical") != std::string::npos) {
       right = {e.tensor(at.id(i))};
     }
-    const bool last = i + 1 == at.node.inputs.size() && at.node.op_type != "Mean";
-    if (last)
+    if (i + 1 == at.node.inputs.size() && at.node.op_type != "Mean") {
       e.call_for(at, name, {std::move(left), std::move(right)});
-    else
-      left = {e.call(name, {std::move(left), std::move(right)})};
+      return true;
+    }
+    left = {e.call(name, {std::move(left), std::move(right)})};
   }
-  if (at.node.op_type == "Mean")
-    e.call_for(at, "aten::div.Tensor", {std::move(left), {static_cast<std::int64_t>(at.node.inputs.size())}});
+  // Only a mean comes here: its sum is one step more.
+  e.call_for(at, "aten::div.Tensor", {std::move(left), {static_cast<std::int64_t>(at.node.inputs.size())}});
   return true;
 }
 

@@ -89,18 +89,20 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
       r.note(call.op, About::op, Evidence::assumed,
              "outputs and saved tensors are right, temporaries of the kernel may be missing");
     ValueList results;
+    const bool keeps_all = call.function >= 0 && tape.reading.functions == FunctionReading::all;
+    std::vector<Value> kept = keeps_all ? args : std::vector<Value>();
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
-      const bool needed = call.function >= 0;
-      results = row ? call_op(r, *row, needed ? args : std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
+      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
     } catch (const Failure& failure) {
       Error e = failure.error();
       const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
       e.where = fmt::format("call {} of the tape, {}{}{}", i, call.op, at.empty() ? "" : " in ", at);
       throw Failure(std::move(e));
     }
-    if (call.function >= 0 && tape.reading.functions == FunctionReading::all) keep_for_backward(r, args, results);
+    if (keeps_all) keep_for_backward(r, kept, results);
     args.clear();
+    kept.clear();
     kwargs.clear();
     if (names.observer) names.observer->after(r, i, results);
     // An op that returns one list (split, unbind, chunk) may be bound to several names.

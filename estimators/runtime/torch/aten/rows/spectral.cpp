@@ -130,7 +130,7 @@ Tensor promoted_to_complex(Run& r, const Tensor& x) {
 
 /// resize_fft_input (native/SpectralOps.cpp): a longer dimension is cut, which is a view; a shorter one is padded.
 Tensor resized(Run& r, Tensor x, const Dims& dims, const Dims& sizes) {
-  ValueList pad(static_cast<std::size_t>(2 * x->rank()), Value(0));
+  ValueList pad(2 * static_cast<std::size_t>(x->rank()), Value(0));
   bool pads = false;
   for (int i = 0; i < dims.size(); ++i) {
     const int d = static_cast<int>(dims[i]);
@@ -140,7 +140,7 @@ Tensor resized(Run& r, Tensor x, const Dims& dims, const Dims& sizes) {
       continue;
     }
     pads = true;
-    pad[static_cast<std::size_t>(2 * (x->rank() - 1 - d) + 1)] = Value(sizes[i] - x->sizes[d]);
+    pad[2 * static_cast<std::size_t>(x->rank() - 1 - d) + 1] = Value(sizes[i] - x->sizes[d]);
   }
   return pads ? call_op(r, "aten::constant_pad_nd", {x, Value(std::move(pad))})[0].tensor() : x;
 }
