@@ -92,6 +92,56 @@ void add_environment(Parsed& parsed) {
   }
 }
 
+using GivenFlags = std::vector<std::pair<const Flag*, CLI::Option*>>;
+
+[[noreturn]] void refuse_extras(const CLI::ExtrasError& error, const std::vector<std::string>& words,
+                                const GivenFlags& options, const Command& command) {
+  for (const std::string& word : words) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string name = word.substr(word[1] == '-' ? 2 : 1, word.find('=') - (word[1] == '-' ? 2 : 1));
+    bool known = false;
+    for (const auto& [flag, option] : options)
+      known = known || flag->name == name || (word[1] != '-' && flag->letter == name.substr(0, 1));
+    if (!known) unknown_word(word, command);
+  }
+  fail(ErrorKind::usage, error.what(), {}, "memplan --help shows what can be given");
+}
+
+/// The words behind the command: its flags with their values, and its arguments.
+void add_words(Parsed& parsed, const std::vector<std::string>& words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras(false);
+  GivenFlags options;
+  std::map<const Flag*, std::vector<std::string>> results;
+  for (const Flag& flag : flags()) {
+    if (!(flag.commands & parsed.command->id)) continue;
+    std::string names = fmt::format("--{}", flag.name);
+    if (!flag.letter.empty()) names = fmt::format("-{},{}", flag.letter, names);
+    CLI::Option* option =
+        flag.value.empty() ? app.add_flag(names) : app.add_option(names, results[&flag])->allow_extra_args(false);
+    options.emplace_back(&flag, option);
+  }
+  app.add_option("arguments", parsed.positionals);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    app.parse(reversed);
+  } catch (const CLI::ExtrasError& error) {
+    refuse_extras(error, words, options, *parsed.command);
+  } catch (const CLI::ParseError& error) {
+    std::string hint = "memplan --help shows what can be given";
+    for (const auto& [flag, option] : options)
+      if (std::string_view(error.what()).find("--" + std::string(flag->name) + ":") == 0 && !flag->choices.empty())
+        hint = fmt::format("use one of {}", flag->choices);
+    fail(ErrorKind::usage, error.what(), {}, hint);
+  }
+  for (const auto& [flag, option] : options) {
+    if (option->count() == 0) continue;
+    parsed.values[std::string(flag->name)] = flag->value.empty() ? std::vector<std::string>{""} : results[flag];
+    parsed.origin[std::string(flag->name)] = fmt::format("--{}", flag->name);
+  }
+}
+
 }  // namespace
 
 Parsed parse_arguments(const std::vector<std::string>& arguments) {
@@ -112,46 +162,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
       parsed.command_line.assign(at + 1, words.end());
       words.erase(at, words.end());
     }
-
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras(false);
-  std::vector<std::pair<const Flag*, CLI::Option*>> options;
-  std::map<const Flag*, std::vector<std::string>> results;
-  for (const Flag& flag : flags()) {
-    if (!(flag.commands & parsed.command->id)) continue;
-    std::string names = fmt::format("--{}", flag.name);
-    if (!flag.letter.empty()) names = fmt::format("-{},{}", flag.letter, names);
-    CLI::Option* option =
-        flag.value.empty() ? app.add_flag(names) : app.add_option(names, results[&flag])->allow_extra_args(false);
-    options.emplace_back(&flag, option);
-  }
-  app.add_option("arguments", parsed.positionals);
-  try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());
-    app.parse(reversed);
-  } catch (const CLI::ExtrasError& error) {
-    for (const std::string& word : words) {
-      if (word.size() < 2 || word[0] != '-') continue;
-      const std::string name = word.substr(word[1] == '-' ? 2 : 1, word.find('=') - (word[1] == '-' ? 2 : 1));
-      bool known = false;
-      for (const auto& [flag, option] : options)
-        known = known || flag->name == name || (word[1] != '-' && flag->letter == name.substr(0, 1));
-      if (!known) unknown_word(word, *parsed.command);
-    }
-    fail(ErrorKind::usage, error.what(), {}, "memplan --help shows what can be given");
-  } catch (const CLI::ParseError& error) {
-    std::string hint = "memplan --help shows what can be given";
-    for (const auto& [flag, option] : options)
-      if (std::string_view(error.what()).find("--" + std::string(flag->name) + ":") == 0 && !flag->choices.empty())
-        hint = fmt::format("use one of {}", flag->choices);
-    fail(ErrorKind::usage, error.what(), {}, hint);
-  }
-  for (const auto& [flag, option] : options) {
-    if (option->count() == 0) continue;
-    parsed.values[std::string(flag->name)] = flag->value.empty() ? std::vector<std::string>{""} : results[flag];
-    parsed.origin[std::string(flag->name)] = fmt::format("--{}", flag->name);
-  }
+  add_words(parsed, words);
   add_environment(parsed);
   warn_of_misspelt_variables();
   return parsed;

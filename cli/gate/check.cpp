@@ -169,6 +169,48 @@ FailOn fail_on(const Config& config, const GateFlags& flags) {
   return {{"no-fit", "unknown", "regression"}, "default"};
 }
 
+namespace {
+
+/// The entry of a target that could not be checked.
+Json failed_entry(const Error& e) {
+  return {{"status", name_of(GateState::error)},
+          {"rules", Json::array()},
+          {"fix", nullptr},
+          {"diff", nullptr},
+          {"error",
+           {{"code", exit_code_of(e.kind)},
+            {"kind", kind_name(e.kind)},
+            {"message", clean(e.what)},
+            {"where", clean(e.where)},
+            {"hint", clean(e.hint)}}},
+          {"report", nullptr}};
+}
+
+Json summary_of(const Json& entries, bool exit_zero) {
+  std::int64_t failed = 0, warned = 0, ignored = 0, errors = 0;
+  int error_code = 0;
+  for (const Json& entry : entries) {
+    const GateState state = state_of(entry);
+    failed += state == GateState::failed, warned += state == GateState::warned, errors += state == GateState::error;
+    for (const Json& r : entry.at("rules")) ignored += state_of(r) == GateState::ignored;
+    if (const Json& e = entry.at("error"); !e.is_null()) error_code = std::max(error_code, e.at("code").get<int>());
+  }
+  return {{"status", name_of(errors   ? GateState::error
+                             : failed ? GateState::failed
+                             : warned ? GateState::warned
+                                      : GateState::passed)},
+          {"exit_code", error_code             ? error_code
+                        : failed && !exit_zero ? 1
+                                               : 0},
+          {"targets", entries.size()},
+          {"failed", failed},
+          {"warned", warned},
+          {"ignored", ignored},
+          {"errors", errors}};
+}
+
+}  // namespace
+
 Json check_targets(const Config& config, const GateFlags& flags) {
   const std::vector<const Target*> targets = chosen(config, flags.targets);
   const BaselinePlace place = baseline_place(config, flags);
@@ -179,14 +221,11 @@ Json check_targets(const Config& config, const GateFlags& flags) {
   j["baseline"] = {{"path", clean(place.path)}, {"origin", place.origin}, {"present", common.present}};
   j["baseline"]["orphans"] = orphans(common, config);
   j["fail_on"] = fails.words;
-  std::int64_t failed = 0, warned = 0, ignored = 0, errors = 0;
-  int error_code = 0;
-  Json list = Json::array();
+  Json entries = Json::array();
   Progress progress;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& t = *targets[i];
     progress.show(fmt::format("checking {} ({} of {})", clean(t.name), i + 1, targets.size()));
-    Json entry{{"name", clean(t.name)}, {"model", clean(t.model)}, {"line", t.line}, {"message", clean(t.message)}};
     const auto checked = catching([&] {
       const RuleContext context{&config, &t, fails.words, fails.origin, today_in_utc()};
       if (t.baseline.empty()) return check_one(config, t, common, context);
@@ -195,41 +234,12 @@ Json check_targets(const Config& config, const GateFlags& flags) {
                                  fmt::format("{}:{}", config.shown, t.line), true}),
                        context);
     });
-    if (checked) {
-      entry.update(*checked);
-      const GateState state = state_of(entry);
-      failed += state == GateState::failed, warned += state == GateState::warned;
-      for (const Json& r : entry["rules"]) ignored += state_of(r) == GateState::ignored;
-    } else {
-      const Error& e = checked.error();
-      const int code = exit_code_of(e.kind);
-      entry["status"] = name_of(GateState::error);
-      entry["rules"] = Json::array();
-      entry["fix"] = nullptr;
-      entry["diff"] = nullptr;
-      entry["error"] = {{"code", code},
-                        {"kind", kind_name(e.kind)},
-                        {"message", clean(e.what)},
-                        {"where", clean(e.where)},
-                        {"hint", clean(e.hint)}};
-      entry["report"] = nullptr;
-      ++errors;
-      error_code = std::max(error_code, code);
-    }
-    list.push_back(std::move(entry));
+    Json entry{{"name", clean(t.name)}, {"model", clean(t.model)}, {"line", t.line}, {"message", clean(t.message)}};
+    entry.update(checked ? *checked : failed_entry(checked.error()));
+    entries.push_back(std::move(entry));
   }
-  const int code = error_code ? error_code : failed && !flags.exit_zero ? 1 : 0;
-  j["summary"] = {{"status", name_of(errors   ? GateState::error
-                                     : failed ? GateState::failed
-                                     : warned ? GateState::warned
-                                              : GateState::passed)},
-                  {"exit_code", code},
-                  {"targets", targets.size()},
-                  {"failed", failed},
-                  {"warned", warned},
-                  {"ignored", ignored},
-                  {"errors", errors}};
-  j["targets"] = std::move(list);
+  j["summary"] = summary_of(entries, flags.exit_zero);
+  j["targets"] = std::move(entries);
   return j;
 }
 

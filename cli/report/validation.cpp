@@ -52,6 +52,53 @@ std::string place(const Divergence& d) {
   return text;
 }
 
+std::string phases_text(const Comparison& c, const Style& style) {
+  std::vector<ComparedPhase> apart;
+  for (const ComparedPhase& p : c.phases)
+    if (!all_exact(p)) apart.push_back(p);
+  std::string out = "\n" + style.paint("By phase", Paint::bold) + "\n";
+  if (apart.empty()) return out + fmt::format("  all {} phases are exact in every counter\n", c.phases.size());
+  out += table_of(apart, style);
+  if (apart.size() < c.phases.size())
+    out += fmt::format("  {} of {} phases, not listed, are exact\n", c.phases.size() - apart.size(), c.phases.size());
+  return out;
+}
+
+std::string categories_text(const Comparison& c, const Style& style) {
+  Table table;
+  table.head = {"CATEGORY", "PREDICTED", "MEASURED", "DIFFERENCE"};
+  table.right = {false, true, true, true};
+  for (const ComparedCategory& k : c.categories)
+    table.rows.push_back({k.category, to_human(k.predicted), to_human(k.measured),
+                          k.predicted == k.measured ? "exact" : human_change(k.predicted.count - k.measured.count)});
+  return "\n" + style.paint("By category, requested bytes at their peak", Paint::bold) + "\n" + table.print(style);
+}
+
+std::string events_text(const Comparison& c, const Style& style) {
+  std::string out = "\n" + style.paint("Events", Paint::bold) + "\n";
+  out += fmt::format("  {} allocations predicted, {} measured, {} equal\n", grouped(c.predicted_allocations),
+                     grouped(c.measured_allocations), grouped(c.equal_allocations));
+  if (!c.divergence) return out + "  no difference: every allocation and every free is where PyTorch has it\n";
+  const Divergence& d = *c.divergence;
+  out += "  first difference, after " + grouped(d.allocation) +
+         " equal allocations: " + wrap(clean(d.text) + ", " + place(d), style.width, 4, 40) + "\n";
+  if (!d.measured_op.empty()) out += "    PyTorch is in " + clean(d.measured_op) + "\n";
+  return out;
+}
+
+std::string largest_text(const Measurement& measured, const Options& options, const Style& style) {
+  Table table;
+  table.head = {"SIZE", "MADE BY"};
+  table.right = {true, false};
+  table.flexible = {1};
+  const auto& blocks = measured.largest_at_peak;
+  const std::size_t rows =
+      options.top ? (*options.top == 0 ? blocks.size() : static_cast<std::size_t>(*options.top)) : 10;
+  for (std::size_t i = 0; i < blocks.size() && i < rows; ++i)
+    table.rows.push_back({to_human(Bytes(blocks[i].bytes)), clean(blocks[i].where)});
+  return "\n" + style.paint("Largest blocks at the measured peak", Paint::bold) + "\n" + table.print(style);
+}
+
 }  // namespace
 
 std::string text_validation(const Validation& v, const Options& options, const Style& style) {
@@ -62,57 +109,12 @@ std::string text_validation(const Validation& v, const Options& options, const S
                           clean(v.device.name.empty() ? v.device.key : v.device.name), clean(options.argument)),
               style.width, 0) +
          "\n\n";
-  ComparedPhase peak{0, "peak", c.peak};
-  out += table_of({peak}, style);
+  out += table_of({ComparedPhase{0, "peak", c.peak}}, style);
   if (!c.steps.empty()) out += "\n" + style.paint("By step", Paint::bold) + "\n" + table_of(c.steps, style);
-  std::vector<ComparedPhase> apart;
-  for (const ComparedPhase& p : c.phases)
-    if (!all_exact(p)) apart.push_back(p);
-  if (!c.phases.empty()) {
-    out += "\n" + style.paint("By phase", Paint::bold) + "\n";
-    if (apart.empty())
-      out += fmt::format("  all {} phases are exact in every counter\n", c.phases.size());
-    else
-      out += table_of(apart, style) + (apart.size() < c.phases.size()
-                                           ? fmt::format("  {} of {} phases, not listed, are exact\n",
-                                                         c.phases.size() - apart.size(), c.phases.size())
-                                           : "");
-  }
-  if (!c.categories.empty()) {
-    Table table;
-    table.head = {"CATEGORY", "PREDICTED", "MEASURED", "DIFFERENCE"};
-    table.right = {false, true, true, true};
-    for (const ComparedCategory& k : c.categories)
-      table.rows.push_back({k.category, to_human(k.predicted), to_human(k.measured),
-                            k.predicted == k.measured ? "exact" : human_change(k.predicted.count - k.measured.count)});
-    out += "\n" + style.paint("By category, requested bytes at their peak", Paint::bold) + "\n" + table.print(style);
-  }
-  if (c.events_compared) {
-    out += "\n" + style.paint("Events", Paint::bold) + "\n";
-    out += fmt::format("  {} allocations predicted, {} measured, {} equal\n", grouped(c.predicted_allocations),
-                       grouped(c.measured_allocations), grouped(c.equal_allocations));
-    if (c.divergence) {
-      const Divergence& d = *c.divergence;
-      out += "  first difference, after " + grouped(d.allocation) +
-             " equal allocations: " + wrap(clean(d.text) + ", " + place(d), style.width, 4, 40) + "\n";
-      if (!d.measured_op.empty()) out += "    PyTorch is in " + clean(d.measured_op) + "\n";
-    } else {
-      out += "  no difference: every allocation and every free is where PyTorch has it\n";
-    }
-  }
-  if (!v.measured.largest_at_peak.empty()) {
-    Table table;
-    table.head = {"SIZE", "MADE BY"};
-    table.right = {true, false};
-    table.flexible = {1};
-    const std::size_t rows =
-        options.top ? (*options.top == 0 ? v.measured.largest_at_peak.size() : static_cast<std::size_t>(*options.top))
-                    : 10;
-    for (std::size_t i = 0; i < v.measured.largest_at_peak.size() && i < rows; ++i)
-      table.rows.push_back(
-          {to_human(Bytes(v.measured.largest_at_peak[i].bytes)), clean(v.measured.largest_at_peak[i].where)});
-    out += "\n" + style.paint("Largest blocks at the measured peak", Paint::bold) + "\n" + table.print(style);
-  }
+  if (!c.phases.empty()) out += phases_text(c, style);
+  if (!c.categories.empty()) out += categories_text(c, style);
+  if (c.events_compared) out += events_text(c, style);
+  if (!v.measured.largest_at_peak.empty()) out += largest_text(v.measured, options, style);
   if (!v.measured.out_of_memory.empty())
     out += "\n" + wrap("PyTorch ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) + "\n";
   if (!v.measured.notes.empty()) out += "\n";

@@ -51,22 +51,7 @@ class Cutter {
   Stage stage(std::int32_t first, std::int32_t end) const {
     Stage s;
     const bool last = end == static_cast<std::int32_t>(tape_.calls.size());
-    std::set<std::int32_t> calls;
-    for (std::int32_t i = first; i < end; ++i)
-      if (makes_activation(i) || !is_free(i)) calls.insert(i);
-    // What hangs on no parameter is made where it is needed.
-    std::vector<std::int32_t> open(calls.begin(), calls.end());
-    const auto need = [&](ValueId id) {
-      const std::int32_t b = id.valid() ? born_[at(id)] : -1;
-      if (b >= 0 && !trained_[at(id)] && calls.insert(b).second) open.push_back(b);
-    };
-    while (!open.empty()) {
-      const std::int32_t i = open.back();
-      open.pop_back();
-      for_each_value(tape_.calls[static_cast<std::size_t>(i)], need);
-    }
-    if (last)
-      for (ValueId id : tape_.outputs) need(id);
+    const std::set<std::int32_t> calls = calls_of(first, end, last);
     s.tape.values = tape_.values;
     s.tape.scopes = tape_.scopes;
     s.tape.bindings = tape_.bindings;
@@ -102,15 +87,7 @@ class Cutter {
     // A program of stages asks its own input for the batch's sizes.
     for (ValueId id : s.tape.inputs) s.tape.values[at(id)].on_host = only_shape[at(id)] && first > 0;
     name_after_users(s.tape, user);
-    for (ValueId id : s.tape.parameters) {
-      // A tied parameter without its owner in this stage has memory of its own.
-      ValueId& owner = s.tape.values[at(id)].same_storage_as;
-      if (!owner.valid() || used[at(owner)]) continue;
-      const ValueId gone = owner;
-      for (ValueId other : s.tape.parameters)
-        if (s.tape.values[at(other)].same_storage_as == gone)
-          s.tape.values[at(other)].same_storage_as = other == id ? ValueId{} : id;
-    }
+    tie_again(s.tape, used);
     s.tape.outputs = last ? tape_.outputs : s.sent;
     for (CheckpointRegion region : tape_.checkpoints) {
       if (region.first < first || region.last >= end) continue;
@@ -127,6 +104,38 @@ class Cutter {
 
  private:
   static std::size_t at(ValueId id) { return static_cast<std::size_t>(id.index); }
+
+  /// The calls from `first` up to `end`, with those that hang on no parameter made where they are needed.
+  std::set<std::int32_t> calls_of(std::int32_t first, std::int32_t end, bool last) const {
+    std::set<std::int32_t> calls;
+    for (std::int32_t i = first; i < end; ++i)
+      if (makes_activation(i) || !is_free(i)) calls.insert(i);
+    std::vector<std::int32_t> open(calls.begin(), calls.end());
+    const auto need = [&](ValueId id) {
+      const std::int32_t b = id.valid() ? born_[at(id)] : -1;
+      if (b >= 0 && !trained_[at(id)] && calls.insert(b).second) open.push_back(b);
+    };
+    while (!open.empty()) {
+      const std::int32_t i = open.back();
+      open.pop_back();
+      for_each_value(tape_.calls[static_cast<std::size_t>(i)], need);
+    }
+    if (last)
+      for (ValueId id : tape_.outputs) need(id);
+    return calls;
+  }
+
+  /// A tied parameter without its owner in this stage has memory of its own, which the others of the stage share.
+  static void tie_again(Tape& tape, const std::vector<bool>& used) {
+    for (ValueId id : tape.parameters) {
+      ValueId& owner = tape.values[at(id)].same_storage_as;
+      if (!owner.valid() || used[at(owner)]) continue;
+      const ValueId gone = owner;
+      for (ValueId other : tape.parameters)
+        if (tape.values[at(other)].same_storage_as == gone)
+          tape.values[at(other)].same_storage_as = other == id ? ValueId{} : id;
+    }
+  }
 
   /// A tied parameter is one value with the name of its first module. On a stage without that module it belongs to the
   /// one that uses it, and stands where that one stands.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
@@ -42,59 +41,66 @@ ValueId SignatureValues::add(ValueKind kind, const InputSpec& spec) {
   return tape_.add_value(std::move(v));
 }
 
-void SignatureValues::make_inputs() {
-  std::set<NameId> read;
-  for (const Node& n : program_.graphs.front().nodes)
-    for (const NodeInput& in : n.inputs) for_each_value(in.value, [&](ValueId id) { read.insert(id.index); });
-
-  // Weights on the meta device are all written to one member: tensors of several shapes in it are not tied.
+std::set<std::string_view> SignatureValues::members_of_several() const {
   std::unordered_map<std::string_view, const Name*> members;
-  std::set<std::string_view> shared;
+  std::set<std::string_view> several;
   for (const InputSpec& spec : program_.inputs) {
     if (spec.kind != InputKind::parameter || spec.name < 0 || spec.stored.empty()) continue;
     const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
     const auto [it, added] = members.try_emplace(spec.stored, &name);
     if (!added && name.tensor && it->second->tensor && !same_layout(*name.tensor, *it->second->tensor))
-      shared.insert(spec.stored);
+      several.insert(spec.stored);
   }
-  std::unordered_map<std::string_view, ValueId> stored;
+  return several;
+}
+
+Arg SignatureValues::user_input(const InputSpec& spec) {
+  const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
+  if (name.tensor) {
+    tape_.inputs.push_back(add(ValueKind::user_input, spec));
+    return {tape_.inputs.back()};
+  }
+  if (!name.number) return {};
+  const auto n = evaluate(*name.number, symbols_);
+  if (!n)
+    fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text,
+               "export the model with a constant there");
+  return {*n};
+}
+
+ValueId SignatureValues::parameter(const InputSpec& spec, bool told) {
+  if (told)
+    if (const auto it = stored_.find(spec.stored); it != stored_.end()) {
+      tape_.notes.push_back({"MP005",
+                             fmt::format("parameters '{}' and '{}' are tied and counted once",
+                                         tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target),
+                             Evidence::proven_by_file, About::weights});
+      return it->second;
+    }
+  const ValueId v = add(ValueKind::parameter, spec);
+  tape_.parameters.push_back(v);
+  if (told) stored_.emplace(spec.stored, v);
+  return v;
+}
+
+void SignatureValues::make_inputs() {
+  std::set<NameId> read;
+  for (const Node& n : program_.graphs.front().nodes)
+    for (const NodeInput& in : n.inputs) for_each_value(in.value, [&](ValueId id) { read.insert(id.index); });
+  const std::set<std::string_view> several = members_of_several();
   inputs_.resize(program_.inputs.size());
   for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
     const InputSpec& spec = program_.inputs[i];
     if (spec.name < 0) continue;
-    const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
     switch (spec.kind) {
       case InputKind::user:
-        if (name.tensor) {
-          inputs_[i] = {add(ValueKind::user_input, spec)};
-          tape_.inputs.push_back(std::get<ValueId>(inputs_[i].value));
-        } else if (name.number) {
-          const auto n = evaluate(*name.number, symbols_);
-          if (!n)
-            fail_input(fmt::format("the input '{}' is a number that nothing fixes", name.text), name.text,
-                       "export the model with a constant there");
-          inputs_[i] = {*n};
-        }
+        inputs_[i] = user_input(spec);
         break;
       case InputKind::parameter: {
-        const bool told = !spec.stored.empty() && !shared.count(spec.stored);
-        if (told)
-          if (const auto it = stored.find(spec.stored); it != stored.end()) {
-            inputs_[i] = {it->second};
-            tape_.notes.push_back(
-                {"MP005",
-                 fmt::format("parameters '{}' and '{}' are tied and counted once",
-                             tape_.values[static_cast<std::size_t>(it->second.index)].name, spec.target),
-                 Evidence::proven_by_file, About::weights});
-            break;
-          }
-        const ValueId v = add(ValueKind::parameter, spec);
+        const bool told = !spec.stored.empty() && !several.count(spec.stored);
+        const ValueId v = parameter(spec, told);
         inputs_[i] = {v};
-        tape_.parameters.push_back(v);
-        if (told)
-          stored.emplace(spec.stored, v);
-        else if (!read.count(spec.name))
-          unread_.emplace(spec.target, v);
+        if (!told && !read.count(spec.name)) unread_.emplace(spec.target, v);
         break;
       }
       case InputKind::buffer:

@@ -1,6 +1,7 @@
 // Inputs, parameters, buffers and constants of an exported program as values of the tape.
 #pragma once
 
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -27,11 +28,17 @@ class SignatureValues {
 
  private:
   ValueId add(ValueKind kind, const InputSpec& spec);
+  /// Members of the archive that hold tensors of several layouts: weights on the meta device are all written to one.
+  std::set<std::string_view> members_of_several() const;
+  Arg user_input(const InputSpec& spec);
+  /// `told`: the member that it is stored in says whether it is tied.
+  ValueId parameter(const InputSpec& spec, bool told);
 
   const Program& program_;
   const Symbols& symbols_;
   Tape& tape_;
   std::vector<Arg> inputs_;
+  std::unordered_map<std::string_view, ValueId> stored_;  ///< parameters by the member of the archive that holds them
   std::unordered_map<std::string_view, ValueId> unread_;  ///< parameters that no node of the graph reads, by target
 };
 

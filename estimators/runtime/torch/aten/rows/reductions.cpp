@@ -35,26 +35,18 @@ Dims normalized(const Tensor& x, const Dims& dims) {
 
 bool contains(const Dims& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
-}  // namespace
-
-void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& dims, int acc_bytes, int vt0) {
-  if (in->on_host || in->numel() == 0) return;
-  // The dimensions as TensorIterator sorts and coalesces them: reduced ones first, then by ascending stride.
-  const Dims reduced = normalized(in, dims);
-  std::vector<IterDim> it;
-  {
-    // Strides of the output with the reduced dimensions put back as zero.
-    const bool keep = out->rank() == in->rank();
-    int o = 0;
-    for (int d = 0; d < in->rank(); ++d) {
-      const bool is_reduced = contains(reduced, d);
-      std::int64_t so = 0;
-      if (!is_reduced) so = out->strides[keep ? d : o];
-      if (!is_reduced) ++o;
-      it.push_back({in->sizes[d], in->sizes[d] == 1 ? 0 : in->strides[d], is_reduced || in->sizes[d] == 1 ? 0 : so});
-    }
+/// The dimensions of a reduction as TensorIterator sorts and coalesces them: reduced ones first, then by ascending
+/// stride.
+std::vector<IterDim> iteration(const Tensor& in, const Tensor& out, const Dims& reduced) {
+  std::vector<IterDim> order;
+  const bool keep = out->rank() == in->rank();
+  // Strides of the output with the reduced dimensions put back as zero; the last dimension first.
+  for (int d = 0, o = 0; d < in->rank(); ++d) {
+    const bool is_reduced = contains(reduced, d), one = in->sizes[d] == 1;
+    const std::int64_t so = is_reduced || one ? 0 : out->strides[keep ? d : o];
+    if (!is_reduced) ++o;
+    order.insert(order.begin(), {in->sizes[d], one ? 0 : in->strides[d], so});
   }
-  std::vector<IterDim> order(it.rbegin(), it.rend());
   sort_by_stride(order, [](const IterDim& a, const IterDim& b) {
     if ((a.out == 0) != (b.out == 0)) return a.out == 0 ? -1 : 1;
     for (auto [sa, sb] : {std::pair{a.out, b.out}, std::pair{a.in, b.in}}) {
@@ -65,76 +57,82 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
     }
     return 0;
   });
-  std::vector<IterDim> c;
+  std::vector<IterDim> joined;
   for (const IterDim& d : order) {
-    if (!c.empty()) {
-      IterDim& p = c.back();
-      const bool joins = p.size == 1 || d.size == 1 || (p.size * p.in == d.in && p.size * p.out == d.out);
-      if (joins) {
-        if (p.size == 1) p.in = d.in, p.out = d.out;
-        p.size *= d.size;
-        continue;
-      }
+    IterDim* p = joined.empty() ? nullptr : &joined.back();
+    if (!p || !(p->size == 1 || d.size == 1 || (p->size * p->in == d.in && p->size * p->out == d.out))) {
+      joined.push_back(d);
+      continue;
     }
-    c.push_back(d);
+    if (p->size == 1) p->in = d.in, p->out = d.out;
+    p->size *= d.size;
   }
-  const int ndim = static_cast<int>(c.size());
-  int reduce_dims = 0;
-  while (reduce_dims < ndim && c[reduce_dims].out == 0) ++reduce_dims;
-  const std::int64_t outputs = std::max<std::int64_t>(out->numel(), 1), inputs = in->numel() / outputs;
+  return joined;
+}
 
-  bool fastest = true;
-  std::int64_t dim0 = 1, dim1 = 1, stride = 1;
-  if (ndim > 0) {
-    fastest = reduce_dims == ndim || c[0].in < c[reduce_dims].in;
-    dim0 = fastest ? inputs : outputs;
-    dim1 = fastest ? outputs : inputs;
-    stride = fastest ? c[0].in : c[reduce_dims].in;
+/// What a thread block works on: its first and second dimension in elements, and elements read at a time.
+struct BlockShape {
+  bool reduces_fastest = true;  ///< the dimension of the smallest stride is a reduced one
+  std::int64_t dim0 = 1, dim1 = 1, vector = 1;
+};
+
+BlockShape block_shape(const std::vector<IterDim>& dims, std::int64_t inputs, std::int64_t outputs, std::int64_t offset,
+                       int vt0) {
+  BlockShape s;
+  const int ndim = static_cast<int>(dims.size());
+  if (ndim == 0) return s;
+  int reduced = 0;
+  while (reduced < ndim && dims[reduced].out == 0) ++reduced;
+  s.reduces_fastest = reduced == ndim || dims[0].in < dims[reduced].in;
+  s.dim0 = s.reduces_fastest ? inputs : outputs;
+  s.dim1 = s.reduces_fastest ? outputs : inputs;
+  if ((s.reduces_fastest ? dims[0].in : dims[reduced].in) != 1) return s;
+  constexpr std::int64_t input_vector = 4;
+  if (s.reduces_fastest) {
+    if (s.dim0 > 128 && ndim == 1 && vt0 >= input_vector) s.dim0 /= input_vector;
+    return s;
   }
-  std::int64_t vec = 1;
-  constexpr std::int64_t input_vec = 4;
-  if (stride == 1) {
-    if (fastest && dim0 > 128 && ndim == 1 && vt0 >= input_vec) {
-      dim0 /= input_vec;
-    } else if (!fastest) {
-      vec = 4;
-      auto fit = [&](std::int64_t n) {
-        while (n % vec != 0) vec /= 2;
-      };
-      fit(in->offset);
-      fit(c[reduce_dims].size);
-      for (int j = 0; j < ndim; ++j)
-        if (j != reduce_dims) fit(c[j].in);
-      dim0 /= vec;
-    }
-  }
-  const std::int64_t max_threads = 512 / vec;
-  const std::int64_t p0 = dim0 < max_threads ? last_pow2(std::max<std::int64_t>(dim0, 1)) : max_threads;
-  const std::int64_t p1 = dim1 < max_threads ? last_pow2(std::max<std::int64_t>(dim1, 1)) : max_threads;
-  std::int64_t bw = std::min<std::int64_t>(p0, 32);
-  const std::int64_t bh = std::min(p1, max_threads / bw);
-  bw = std::min(p0, max_threads / bh);
+  s.vector = 4;
+  const auto fit = [&](std::int64_t n) {
+    while (n % s.vector != 0) s.vector /= 2;
+  };
+  fit(offset);
+  fit(dims[reduced].size);
+  for (int j = 0; j < ndim; ++j)
+    if (j != reduced) fit(dims[j].in);
+  s.dim0 /= s.vector;
+  return s;
+}
+
+}  // namespace
+
+void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& dims, int acc_bytes, int vt0) {
+  if (in->on_host || in->numel() == 0) return;
+  const std::int64_t outputs = std::max<std::int64_t>(out->numel(), 1), inputs = in->numel() / outputs;
+  const BlockShape s = block_shape(iteration(in, out, normalized(in, dims)), inputs, outputs, in->offset, vt0);
+  // setReduceConfig: the block's width and height, then how many blocks share the inputs of an output.
+  const std::int64_t max_threads = 512 / s.vector;
+  const auto threads = [&](std::int64_t n) {
+    return n < max_threads ? last_pow2(std::max<std::int64_t>(n, 1)) : max_threads;
+  };
+  const std::int64_t p0 = threads(s.dim0), p1 = threads(s.dim1);
+  std::int64_t width = std::min<std::int64_t>(p0, 32);
+  const std::int64_t height = std::min(p1, max_threads / width);
+  width = std::min(p0, max_threads / height);
   std::int64_t step_in = 1, step_out = 1;
-  const bool block_x = ndim == 0 || fastest;
-  if (block_x)
-    step_in *= bw;
-  else
-    step_out *= bw;
-  auto per_thread = [&] { return div_up(inputs, step_in); };
-  const bool warps = per_thread() >= std::min<std::int64_t>(bh * 16, 256);
-  if (warps)
-    step_in *= bh;
-  else
-    step_out *= bh;
+  (s.reduces_fastest ? step_in : step_out) *= width;
+  const auto per_thread = [&] { return div_up(inputs, step_in); };
+  const bool warps = per_thread() >= std::min<std::int64_t>(height * 16, 256);
+  (warps ? step_in : step_out) *= height;
   const std::int64_t target =
-      static_cast<std::int64_t>(r.device.multiprocessors) * (r.device.threads_per_multiprocessor / (bw * bh));
-  const std::int64_t grid = div_up(outputs / vec, step_out);
+      static_cast<std::int64_t>(r.device.multiprocessors) * (r.device.threads_per_multiprocessor / (width * height));
+  const std::int64_t grid = div_up(outputs / s.vector, step_out);
   if (!warps || per_thread() < 256 || grid > target) return;
   const std::int64_t ctas =
       std::max(std::min(div_up(target, grid), div_up(per_thread(), 16)), div_up(per_thread(), 256));
   if (ctas <= 1) return;
   std::int64_t bytes = acc_bytes * outputs * ctas;
-  if (!block_x) bytes *= bw * vec;
+  if (!s.reduces_fastest) bytes *= width * s.vector;
   Tensor buffer = r.scratch(Bytes(bytes));
   Tensor semaphores = r.scratch(Bytes(4 * grid));
 }
