@@ -4,7 +4,7 @@ VENV := build/venv
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo test lint live test-live bench clean
+.PHONY: help packages venv build demo test lint fuzz live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
 	@echo "make lint    clang-tidy over the sources; SINCE=COMMIT: only over what differs from it"
+	@echo "make fuzz    search for inputs that break memplan, with sanitizers; MINUTES=N"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -62,6 +63,13 @@ live: build $(TORCH)/.ready
 	cmake --build $(BUILD) --target emulated_gpu memplan-torch
 test-live: live
 	@$(TORCH)/bin/python tests/accuracy/live.py --emulated $(BUILD)/emulated_gpu/libemulated_gpu.so
+
+MINUTES := 10
+fuzz: packages
+	@tools/debian-packages.sh clang libclang-rt-14-dev
+	cmake --preset fuzz
+	cmake --build build/fuzz --target memplan_fuzz
+	@python3 tests/fuzz/fuzz.py --build build/fuzz --minutes $(MINUTES)
 
 bench: build venv
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)

@@ -68,11 +68,12 @@ json ids_to_json(const std::vector<ValueId>& ids) {
   return out;
 }
 
-std::vector<ValueId> ids_from_json(const json& j, std::size_t values) {
+/// `least`: -1 where nobody has to take a value.
+std::vector<ValueId> ids_from_json(const json& j, std::size_t values, std::int32_t least = 0) {
   std::vector<ValueId> ids;
   for (const json& item : j) {
     const auto index = item.get<std::int32_t>();
-    if (index < -1 || index >= static_cast<std::int64_t>(values))
+    if (index < least || index >= static_cast<std::int64_t>(values))
       fail_input(fmt::format("a tape refers to value {} of {}", index, values));
     ids.push_back({index});
   }
@@ -190,7 +191,7 @@ Tape tape_from_json(const json& root) try {
     for (const json& a : j.at("args")) c.args.push_back(arg_from_json(a, n));
     for (const json& a : j.value("kwargs", json::array()))
       c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), n));
-    c.outputs = ids_from_json(j.at("outputs"), n);
+    c.outputs = ids_from_json(j.at("outputs"), n, -1);
     c.scope = j.value("scope", -1);
     if (c.scope >= static_cast<std::int64_t>(tape.scopes.size()))
       fail_input("a call of a tape is in a scope that it does not have");

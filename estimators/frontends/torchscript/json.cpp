@@ -164,7 +164,7 @@ Script parse_script(const json& reply) {
     s.body.outputs = parser.numbers(reply.at("outputs"));
     return s;
   } catch (const json::exception& e) {
-    fail(ErrorKind::internal, fmt::format("memplan-torch sent a program of another form: {}", e.what()), {},
+    fail(ErrorKind::usage, fmt::format("memplan-torch sent a program of another form: {}", e.what()), {},
          "memplan and memplan-torch must be of the same version");
   }
 }

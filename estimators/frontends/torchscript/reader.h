@@ -23,7 +23,7 @@ void check_archive(const torch_export::Archive& archive, const std::string& path
 /// inputs that nobody described, with a command to paste.
 Model read_script(const torch_export::Archive& archive, const std::string& path, const std::vector<GivenInput>& inputs);
 
-/// memplan-torch's reply. Failure(input) where it is not of the form above.
+/// memplan-torch's reply. Failure(usage) where it is not of the form above: it is of another version.
 Script parse_script(const nlohmann::json& reply);
 
 }  // namespace memplan::torchscript

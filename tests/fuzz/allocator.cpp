@@ -1,0 +1,116 @@
+// Programs of requests and frees against what holds for every allocator: blocks do not overlap, segments have no gaps,
+// and the counters are the sums of what is there.
+#include <map>
+#include <string>
+
+#include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "tests/fuzz/targets.h"
+
+namespace memplan::fuzz {
+
+namespace {
+
+/// The bytes of an input, one decision after the other; zeros where it ends.
+class Choices {
+ public:
+  explicit Choices(std::string_view bytes) : bytes_(bytes) {}
+  bool done() const { return bytes_.empty(); }
+  std::uint64_t next(int bytes) {
+    std::uint64_t v = 0;
+    for (; bytes > 0; --bytes) {
+      v = v << 8 | (bytes_.empty() ? 0 : static_cast<unsigned char>(bytes_.front()));
+      if (!bytes_.empty()) bytes_.remove_prefix(1);
+    }
+    return v;
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
+AllocatorSetup setup_of(Choices& in) {
+  AllocatorSetup setup;
+  const std::uint64_t flags = in.next(1);
+  setup.expandable_segments = flags & 1;
+  if (flags & 2) setup.max_split_size = Bytes::mib(20 + static_cast<std::int64_t>(in.next(1)));
+  if (flags & 4) setup.max_non_split_rounding = Bytes::mib(20 + static_cast<std::int64_t>(in.next(1)));
+  if (flags & 8) setup.roundup_power2_divisions.assign(16, std::int64_t{1} << (in.next(1) % 4));
+  if (flags & 16) setup.garbage_collection_threshold = 0.01 * static_cast<double>(1 + in.next(1) % 99);
+  return setup;
+}
+
+/// Between a byte and a few hundred MiB, small ones more often.
+std::int64_t size_of(Choices& in) {
+  const std::uint64_t scale = in.next(1) % 20, low = in.next(1);
+  return static_cast<std::int64_t>((low + 1) << scale);
+}
+
+void expect(bool holds, const char* what) {
+  if (!holds) throw Finding(what);
+}
+
+void check_state(const CachingAllocator& allocator, const std::map<BlockId, std::int64_t>& live) {
+  std::int64_t reserved = 0, allocated = 0, requested = 0;
+  std::uint64_t free_from = 0;
+  std::size_t seen = 0;
+  for (const SegmentView& s : allocator.segments()) {
+    expect(s.address >= free_from, "segments overlap or are not in order");
+    std::uint64_t at = s.address;
+    for (const BlockView& b : s.blocks) {
+      expect(b.address == at, "a segment has a gap");
+      expect(b.bytes > 0, "a block without bytes");
+      at += static_cast<std::uint64_t>(b.bytes);
+      const auto it = live.find(b.id);
+      expect(b.allocated == (it != live.end()), "a block is handed out and nobody has it, or the reverse");
+      if (it == live.end()) continue;
+      ++seen;
+      expect(b.bytes >= it->second && b.requested == it->second, "a block is smaller than its request");
+      allocated += b.bytes, requested += b.requested;
+    }
+    free_from = s.address + static_cast<std::uint64_t>(s.bytes);
+    expect(at == free_from, "the blocks of a segment are not its bytes");
+    reserved += s.bytes;
+  }
+  expect(seen == live.size(), "a live block is in no segment");
+  const PoolStats& all = allocator.stats().all;
+  expect(all.reserved_bytes.current == reserved, "reserved_bytes is not the sum of segments");
+  expect(all.allocated_bytes.current == allocated, "allocated_bytes is not the sum of blocks");
+  expect(all.requested_bytes.current == requested, "requested_bytes is not the sum of requests");
+  expect(all.reserved_bytes.peak >= reserved && all.allocated_bytes.peak >= allocated, "a peak is below its counter");
+}
+
+}  // namespace
+
+void fuzz_allocator(std::string_view bytes) {
+  Choices in(bytes);
+  const AllocatorSetup setup = setup_of(in);
+  const Bytes total = Bytes::mib(64 + static_cast<std::int64_t>(in.next(1)) * 8);
+  const TorchProfile& profile = profile_of(TrainingSetup{});
+  const auto made = catching([&] { return CachingAllocator(setup, profile.allocator, DeviceMemory(total, Bytes(0))); });
+  if (!made) return expect_told(made.error());
+  CachingAllocator allocator = *made;
+  std::map<BlockId, std::int64_t> live;
+  while (!in.done()) {
+    const std::uint64_t what = in.next(1);
+    if (what % 8 < 4) {
+      const std::int64_t size = size_of(in);
+      const BlockId block = allocator.malloc(size, static_cast<std::int32_t>(what / 8 % 3));
+      if (block != no_block) expect(live.emplace(block, size).second, "a block was handed out twice");
+    } else if (what % 8 < 7 && !live.empty()) {
+      auto it = live.begin();
+      std::advance(it, static_cast<std::ptrdiff_t>(in.next(1) % live.size()));
+      allocator.free(it->first);
+      live.erase(it);
+    } else if (what % 8 == 7) {
+      allocator.empty_cache();
+    }
+    check_state(allocator, live);
+  }
+  for (const auto& [block, size] : live) allocator.free(block);
+  allocator.empty_cache();
+  check_state(allocator, {});
+  expect(allocator.stats().all.reserved_bytes.current == 0, "the cache keeps memory when it is emptied");
+}
+
+}  // namespace memplan::fuzz

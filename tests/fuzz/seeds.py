@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Writes the inputs that the search starts from: small files of the project, and what memplan makes of them.
+
+    python tests/fuzz/seeds.py [--build build/release]
+
+They lie in tests/fuzz/corpus/TARGET/seed-*; what the search finds beside them has other names.
+"""
+import argparse
+import json
+import os
+import pickle
+import random
+import subprocess
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+CORPUS = os.path.join(HERE, "corpus")
+
+
+def write(target, name, data):
+    folder = os.path.join(CORPUS, target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"seed-{name}"), "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), "rb") as f:
+        return f.read()
+
+
+def graph_of(archive):
+    with zipfile.ZipFile(os.path.join(ROOT, archive)) as z:
+        return z.read(next(n for n in z.namelist() if n.endswith(".json") and ("/models/" in n or "serialized_exported_program" in n)))
+
+
+def without_blanks(text):
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+SNAPSHOT = {
+    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small", "allocated_size": 512, "active_size": 512,
+                  "requested_size": 400, "blocks": [{"address": 4096, "size": 512, "requested_size": 400, "state": "active_allocated",
+                                                     "frames": [{"filename": "train.py", "line": 7, "name": "step"}]}]}],
+    "device_traces": [[{"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "frames": []},
+                       {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []},
+                       {"action": "free_requested", "addr": 4096, "size": 512, "stream": 0}, {"action": "free_completed", "addr": 4096, "size": 512, "stream": 0}]],
+    "allocator_settings": {"expandable_segments": False},
+}
+
+# A program as memplan-torch sends it: x.matmul(w), in a loop and a branch.
+SCRIPT = {
+    "torch": "2.11", "bytes_read": 0, "inputs": [{"id": 0, "name": "x", "type": "Tensor"}],
+    "nodes": [{"op": "prim::Constant", "out": [1], "value": {"t": 0}}, {"op": "prim::Constant", "out": [2], "value": 3}, {"op": "prim::Constant", "out": [3], "value": True},
+              {"op": "prim::Loop", "in": [2, 3, 0], "out": [9], "at": 0,
+               "blocks": [{"in": [4, 5], "nodes": [{"op": "aten::matmul", "in": [5, 1], "out": [6], "at": 0}], "out": [3, 6]}]},
+              {"op": "prim::If", "in": [3], "out": [10], "at": 0, "blocks": [{"in": [], "nodes": [], "out": [9]}, {"in": [], "nodes": [], "out": [0]}]}],
+    "outputs": [10], "stacks": [{"paths": [""], "classes": ["m.Net"], "lines": []}],
+    "schemas": {"aten::matmul": [["self", "Tensor", False], ["other", "Tensor", False]]},
+    "tensors": [{"name": "w", "kind": "parameter", "dtype": "Float", "sizes": [4, 4], "grad": True, "number": None}],
+}
+
+CONFIG = """fail_on = ["no-fit", "regression"]
+baseline = "base.json"
+[defaults]
+gpu = "80GB"
+batch = 8
+[targets.mlp]
+model = "mlp.onnx"
+limit = "90%"
+warn = "1GiB"
+max_increase = "5%"
+[[ignore]]
+rule = "tight"
+target = "m*"
+reason = "known"
+expires = 2027-01-31
+"""
+
+FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow\nall", "sweep\nm.onnx\n--over\nbatch=1..64x2,seq=128",
+         "m.onnx\n--amp\nbf16\n--optimizer\nsgd-momentum\n--checkpoint\nevery:2\n--allocator\nexpandable_segments:True,max_split_size_mb:512",
+         "m.onnx\n--fsdp\n8\n--tp\n2\n--pp\n4\n--micro-batches\n8\n--zero\n3\n--lora\nrank=8\n--freeze\nlayers.*,head", "diff\na.json\nb.json\n--format\nmd"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    build = parser.parse_args().build
+    mlp = os.path.join("data", "models", "mlp.onnx")
+
+    def said(*words):
+        return subprocess.run([os.path.join(build, "memplan"), *words], cwd=ROOT, capture_output=True).stdout
+
+    write("onnx", "mlp", read(mlp))
+    write("onnx", "legacy-mlp", read("data/models/legacy/mlp.onnx"))
+    write("onnx", "alexnet", read("data/models/alexnet.onnx"))
+    write("file", "onnx", read(mlp))
+    for path in ("tests/torchscript/versions/torch-2.6.0.pt2", "tests/torchscript/versions/torch-2.15.0.pt2"):
+        write("file", os.path.basename(path), read(path))
+    write("file", "safetensors", (b"\x40\0\0\0\0\0\0\0" + b'{"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}').ljust(72) + bytes(16))
+    write("file", "gguf", b"GGUF" + (3).to_bytes(4, "little") + (1).to_bytes(8, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
+          + b"w" + (2).to_bytes(4, "little") + (4).to_bytes(8, "little") * 2 + (0).to_bytes(4, "little") + (0).to_bytes(8, "little") + bytes(128))
+    write("file", "pickle", pickle.dumps({"w": [1, 2.5, "x"]}))
+    graphs = [("mlp", "data/models/pt2/mlp.pt2"), ("2.6", "tests/torchscript/versions/torch-2.6.0.pt2"), ("2.15", "tests/torchscript/versions/torch-2.15.0.pt2")]
+    for name, path in graphs:
+        text = without_blanks(graph_of(path))
+        if len(text) < 64 * 1024:
+            write("program", name, text)
+            write("exported", name, text)
+    write("script", "linear", json.dumps(SCRIPT, separators=(",", ":")))
+    write("snapshot", "small", pickle.dumps(SNAPSHOT, protocol=4))
+    write("snapshot", "old", pickle.dumps(SNAPSHOT, protocol=2))
+    write("measured", "snapshot", json.dumps(SNAPSHOT))
+    write("measured", "stats", json.dumps({"allocated_bytes.all.peak": 1024, "reserved_bytes.all.peak": 2097152, "requested_bytes.all.peak": 1000}))
+    write("tape", "mlp", subprocess.run([os.path.join(build, "tests", "dump_tape"), mlp, "batch=2", "--json"], cwd=ROOT, capture_output=True).stdout)
+    write("config", "whole", CONFIG)
+    write("report", "estimate", said(mlp, "--gpu", "80GB", "--batch", "4", "--format", "json", "--exit-zero"))
+    write("report", "inference", said(mlp, "--mode", "inference", "--format", "json"))
+    for n, words in enumerate(FLAGS):
+        write("flags", str(n), words)
+    noise = random.Random(1)
+    for n in range(4):
+        write("allocator", str(n), bytes([n * 5]) + noise.randbytes(400))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+#include "tests/fuzz/targets.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "cli/flags/options.h"
+#include "cli/flags/parsed.h"
+#include "cli/gate/config.h"
+#include "cli/report/document.h"
+#include "estimators/frontends/detect.h"
+#include "estimators/frontends/onnx/reader.h"
+#include "estimators/frontends/torch_export/reader.h"
+#include "estimators/frontends/torchscript/reader.h"
+#include "estimators/measured/snapshot.h"
+#include "estimators/measured/sources.h"
+#include "estimators/pipeline.h"
+#include "tests/unit/scratch_archive.h"
+
+namespace memplan::fuzz {
+
+namespace {
+
+/// A step of a model that was read: what its sizes and ops make of the passes, the interpreter and the allocator.
+void run_model(const Model& model) {
+  TrainingSetup setup;
+  setup.batch = 2;
+  setup.sequence = 8;
+  setup.steps = 1;
+  for (const bool training : {true, false}) {
+    setup.mode = training ? Mode::training : Mode::inference;
+    const auto tape = tape_of(model, setup);
+    if (!tape) return expect_told(tape.error());
+    const auto steps = run_steps(*tape, setup, Device{});
+    if (!steps) return expect_told(steps.error());
+  }
+}
+
+void fuzz_onnx(std::string_view bytes) {
+  expect_told([&] { run_model(onnx_format::read_model(bytes, "model.onnx")); });
+}
+
+/// Any file that is named where a model is meant: archives, weights, packed files, and what is no model at all.
+void fuzz_file(std::string_view bytes) {
+  const ScratchFile file{std::string(bytes)};
+  const auto model = load_model(file.path());
+  if (!model) return expect_told(model.error());
+  run_model(*model);
+}
+
+void fuzz_program(std::string_view bytes) {
+  expect_told([&] { torch_export::parse_program(std::string(bytes), {}, "model.json"); });
+}
+
+/// The whole archive around a graph's JSON.
+void fuzz_exported(std::string_view bytes) {
+  const ScratchArchive file(
+      {{"m/archive_format", "pt2"}, {"m/archive_version", "0"}, {"m/models/model.json", std::string(bytes)}});
+  const auto model = load_model(file.path());
+  if (!model) return expect_told(model.error());
+  run_model(*model);
+}
+
+void fuzz_script(std::string_view bytes) {
+  const auto reply = nlohmann::json::parse(bytes, nullptr, false);
+  if (!reply.is_discarded()) expect_told([&] { torchscript::parse_script(reply); });
+}
+
+void fuzz_snapshot(std::string_view bytes) {
+  expect_told([&] { measurement_from_snapshot(snapshot_from_pickle(bytes), "snapshot.pickle"); });
+}
+
+void fuzz_measured(std::string_view bytes) {
+  const ScratchFile file{std::string(bytes)};
+  expect_told([&] { measurement_from_file(file.path()); });
+}
+
+void fuzz_config(std::string_view bytes) {
+  const ScratchFile file{std::string(bytes)};
+  expect_told([&] {
+    const cli::Config config = cli::load_config(file.path());
+    for (const cli::Target& t : config.targets) cli::options_of(config, t);
+  });
+}
+
+/// A saved report in every format that shows it.
+void fuzz_report(std::string_view bytes) {
+  const ScratchFile file{std::string(bytes)};
+  expect_told([&] {
+    const cli::Json document = cli::load_document(file.path(), ErrorKind::input);
+    for (const cli::ReportFormat& format : cli::report_formats())
+      if (format.documents & cli::kind_of(document)) expect_told([&] { cli::render(document, format, {}); });
+  });
+}
+
+/// The words of a command line, one a line.
+void fuzz_flags(std::string_view bytes) {
+  std::vector<std::string> words = cli::split_words(bytes, '\n');
+  for (std::string& word : words) word.resize(std::min(word.size(), word.find('\0')));
+  expect_told([&] { cli::make_options(cli::parse_arguments(words)); });
+}
+
+constexpr std::size_t kib = 1024;
+constexpr std::array table{
+    Target{"onnx", Grammar::protobuf, fuzz_onnx, 64 * kib},
+    Target{"file", Grammar::bytes, fuzz_file, 64 * kib},
+    Target{"program", Grammar::json, fuzz_program, 64 * kib},
+    Target{"exported", Grammar::json, fuzz_exported, 64 * kib},
+    Target{"script", Grammar::json, fuzz_script, 64 * kib},
+    Target{"snapshot", Grammar::bytes, fuzz_snapshot, 16 * kib},
+    Target{"measured", Grammar::json, fuzz_measured, 16 * kib},
+    Target{"tape", Grammar::json, fuzz_tape, 32 * kib},
+    Target{"config", Grammar::bytes, fuzz_config, 4 * kib},
+    Target{"report", Grammar::json, fuzz_report, 64 * kib},
+    Target{"flags", Grammar::bytes, fuzz_flags, kib},
+    Target{"allocator", Grammar::bytes, fuzz_allocator, 4 * kib},
+};
+
+}  // namespace
+
+std::span<const Target> targets() { return table; }
+
+const Target* find_target(std::string_view name) {
+  const auto it = std::find_if(table.begin(), table.end(), [&](const Target& t) { return t.name == name; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+void expect_told(const Error& error) {
+  if (error.kind == ErrorKind::internal) throw Finding("internal error: " + error.what + " (" + error.where + ")");
+  if (error.what.empty()) throw Finding("an error without a word");
+}
+
+}  // namespace memplan::fuzz
