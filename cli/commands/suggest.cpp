@@ -10,6 +10,7 @@
 #include "cli/terminal/progress.h"
 #include "estimators/base/shell.h"
 #include "estimators/graph/dims.h"
+#include "planner/batch.h"
 
 namespace memplan::cli {
 
@@ -60,9 +61,8 @@ int run_suggest(const Options& options) {
          "the "
          "model: memplan.export(module, args, kwargs, \"model.pt2\")");
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  // What is pasted names the batch, also where the file fixes it.
-  TrainingSetup job = options.setup;
-  if (!job.batch) job.batch = fixed_batch(model.graphs.front());
+  // What is pasted names the batch, also where only the file says it.
+  const TrainingSetup job = with_batch(model, options.setup, batch_of(model, options.setup));
   a.suggestion = suggest(model, job, a.choice.device, margin, search);
   const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.
