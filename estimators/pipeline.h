@@ -29,8 +29,8 @@ namespace memplan {
 /// themselves what they take, so for them it is Failure(usage).
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs = {});
 
-/// Batch and sequence that the file fixes are open in the result, with the file's own sizes as defaults, where a trial run
-/// on paper follows them through all of its calls. Where it cannot, they stay as they are and
+/// Batch and sequence that the file fixes are open in the result, with the file's own sizes as defaults, where a trial
+/// run on paper follows them through all of its calls. Where it cannot, they stay as they are and
 /// `Graph::metadata["memplan.unfollowed.batch"]` names the op that prevents it. load_model ends with it.
 Model open_fixed(Model model);
 
@@ -54,8 +54,8 @@ Result<Tape> restore(Tape tape, const TrainingSetup& setup);
 /// (estimators/transforms/transforms.h has one row for each). The result is what one rank runs.
 Result<Tape> transform(Tape tape, const TrainingSetup& setup);
 
-/// From a model to what one rank runs of it: bind, lower, resize, restore and transform. `reading`: of what the file leaves
-/// open; memplan's own unless a range is being priced.
+/// From a model to what one rank runs of it: bind, lower, resize, restore and transform. `reading`: of what the file
+/// leaves open; memplan's own unless a range is being priced.
 Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading = {});
 
 /// A TorchScript program says no shapes: runs it on paper, with open dimensions as bound by `dims`, into the calls that

@@ -41,6 +41,7 @@ class DeviceSearch : public SetupSearch {
     home_.batch = batch_of(model, present);
     const TrainingSetup plain = with_batch(model, present, home_.batch);
     space_ = make_space(model, plain, home_.batch, device, options.knobs, options.keep_samples);
+    keep_sayable(space_, options.unsaid);
     home_.choice.assign(space_.axes.size(), 0);
   }
 

@@ -48,6 +48,7 @@ int run_suggest(const Options& options) {
   SuggestOptions search;
   search.knobs = parse_knobs(options);
   search.keep_samples = options.suggest.keep_samples;
+  search.unsaid = [&](const TrainingSetup& s) { return unsaid_in(options.suggest.framework, s); };
   search.wanted = static_cast<std::size_t>(options.suggest.wanted);
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));

@@ -285,8 +285,7 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
            "give a positive number");
   }
   DimBinding all;
-  Symbols& out = all.sizes;
-  const Symbols fixed = fixed_sizes(g);
+  Symbols &out = all.sizes, fixed = fixed_sizes(g);
   std::vector<OpenDim> unbound;
   bool batch_used = false, sequence_used = false;
   for (const OpenDim& d : dims) {

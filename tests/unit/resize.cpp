@@ -215,7 +215,9 @@ TEST_CASE("every model of data/models as a fixed export is, at another batch, th
         Origin origin{{}, file, true};
         for (const ValueId id : from->inputs) origin.dims.emplace_back(id, 0);
         const auto result = catching([&] { return resizing::follow(*from, origin, 5); });
-        REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().what));
+        CHECK_MESSAGE(result.ok(), (result.ok() ? "" : result.error().what));
+        // Where a number could be either, the result says so, and the range of an estimate has both.
+        if (!result || result->open.count > 0) continue;
         CHECK(calls_of(result->tape) == calls_of(wanted));
         ++compared;
       }

@@ -377,8 +377,7 @@ class PipelineProgram {
   const std::vector<Action> actions_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
-  Tensor target_;
-  Tensor tokens_;
+  Tensor target_, tokens_;
   TensorList losses_;  ///< per micro-batch: the schedule's list and afterwards the program's
   Names names_;
   std::unique_ptr<Optimizer> optimizer_;

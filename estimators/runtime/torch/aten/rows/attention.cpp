@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/rows/attention_shapes.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
@@ -331,26 +331,10 @@ Tensor math(Run& r, Attention a) {
   return out;
 }
 
-/// Queries, keys and values of one batch, and a mask that broadcasts to queries times keys.
-void check_shapes(const Attention& a) {
-  const auto unfit = [](const char* what) {
-    fail_input(what, "aten::scaled_dot_product_attention", "the model may fix a dimension that you changed");
-  };
-  if (a.k->rank() != a.q->rank() || a.v->rank() != a.q->rank()) return;
-  if (a.q->rank() > 2 && (a.q->sizes[0] != a.k->sizes[0] || a.k->sizes[0] != a.v->sizes[0]) && a.k->sizes[0] != 1)
-    unfit("attention's queries and keys are of different batches");
-  if (a.k->size(-2) != a.v->size(-2)) unfit("attention has not as many keys as values");
-  if (!a.mask) return;
-  Dims weights = a.q->sizes;
-  weights[weights.size() - 1] = a.k->size(-2);
-  if (!(op::broadcast(weights, a.mask->sizes) == weights)) unfit("attention's mask does not fit its queries and keys");
-}
-
 ValueList run_sdpa(Run& r, Args& args) {
   Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
               args.number(4), args.boolean(5), args.boolean(7)};
-  if (a.q->rank() < 2) fail_input("attention needs tensors of at least two dimensions");
-  check_shapes(a);
+  check_attention(*a.q, *a.k, *a.v, a.mask.get());
   const Backend backend = choose(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
