@@ -1,6 +1,6 @@
 // The flow of memplan, one free function per arrow. Read this file first.
 //
-//   file --load_model--> Model --lower--> Tape --restore--> Tape --transform--> Tape
+//   file --load_model--> Model --lower--> Tape --resize--> Tape --restore--> Tape --transform--> Tape
 //        --run_steps--> Schedule --replay--> Timeline --summarize--> Estimate --> report
 //
 // Every function takes values and returns values: no hidden state, no printing, same input same output.
@@ -29,12 +29,22 @@ namespace memplan {
 /// themselves what they take, so for them it is Failure(usage).
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs = {});
 
+/// Batch and sequence that the file fixes are open in the result, with the file's own sizes as defaults, where a trial
+/// run on paper follows them through all of its calls. Where it cannot, they stay as they are and
+/// `Graph::metadata["memplan.unfollowed.batch"]` names the op that prevents it. load_model ends with it.
+Model open_fixed(Model model);
+
 /// The size of every open dimension. Fails with ErrorKind::input and a list of them where the setup leaves some
 /// unbound.
 Result<DimBinding> bind(const Model& model, const TrainingSetup& setup);
 
 /// By the file's frontend to ATen calls, recovering the PyTorch ops that the exporter decomposed.
 Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSetup& setup);
+
+/// The calls as an export with the sizes of `dims` would have them, from calls for the sizes that the file fixes: every
+/// number among the arguments that stands for such a size is found and replaced (estimators/resize/follow.h). The same
+/// tape where none differs.
+Result<Tape> resize(Tape tape, const Model& model, const DimBinding& dims);
 
 /// Puts back what exporters lose: in-place ops, casts, names that hold tensors … (estimators/restore/restore.h has the
 /// passes and their order).
@@ -44,8 +54,8 @@ Result<Tape> restore(Tape tape, const TrainingSetup& setup);
 /// (estimators/transforms/transforms.h has one row for each). The result is what one rank runs.
 Result<Tape> transform(Tape tape, const TrainingSetup& setup);
 
-/// From a model to what one rank runs of it: bind, lower, restore and transform. `reading`: of what the file leaves
-/// open; memplan's own unless a range is being priced.
+/// From a model to what one rank runs of it: bind, lower, resize, restore and transform. `reading`: of what the file
+/// leaves open; memplan's own unless a range is being priced.
 Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading = {});
 
 /// A TorchScript program says no shapes: runs it on paper, with open dimensions as bound by `dims`, into the calls that

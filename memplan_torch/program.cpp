@@ -209,7 +209,19 @@ class Program {
     at::autocast::clear_cache();
   }
 
-  at::Tensor compute_loss() const {
+  /// transformers/loss/loss_utils.py, ForCausalLMLoss with num_items_in_batch.
+  at::Tensor causal_lm_loss(const at::Tensor& y) {
+    at::Tensor logits = y.to(at::kFloat);
+    at::Tensor labels = at::constant_pad_nd(target_, {0, 1}, -100);
+    at::Tensor next = labels.slice(-1, 1).contiguous();
+    logits = logits.flatten(0, -2);
+    next = next.flatten();
+    const at::Tensor loss = at::cross_entropy_loss(logits, next, {}, at::Reduction::Sum);
+    if (!tokens_.defined()) tokens_ = at::empty({}, target_.options());
+    return loss / tokens_;
+  }
+
+  at::Tensor compute_loss() {
     at::Tensor y;
     for (const c10::IValue& v : output_)
       if (!y.defined()) y = first_floating(v);
@@ -220,6 +232,7 @@ class Program {
     if (y.dim() == 0) return y;
     if (loss == Loss::sum) return y.sum();
     if (loss == Loss::mse) return at::mse_loss(y, target_);
+    if (loss == Loss::causal_lm) return causal_lm_loss(y);
     if (y.dim() == 2 || y.dim() == 4) return at::cross_entropy_loss(y, target_);
     return at::cross_entropy_loss(y.flatten(0, -2), target_.flatten());
   }
@@ -235,6 +248,7 @@ class Program {
         forward(step);
         log_.enter(step, "loss");
         at::Tensor fresh = compute_loss();
+        if (setup_.loss == Loss::causal_lm) output_.clear();  // taken where the model returns
         if (setup_.accumulate > 1) fresh = fresh / static_cast<double>(setup_.accumulate);
         loss_ = std::move(fresh);
       }
@@ -287,7 +301,7 @@ class Program {
   Names names_;
   Tensors trainable_, batch_, cache_;
   std::vector<c10::IValue> output_;
-  at::Tensor target_, loss_;
+  at::Tensor target_, loss_, tokens_;
   Tensors losses_;
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;

@@ -8,6 +8,7 @@
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
+#include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 
@@ -29,19 +30,6 @@ bool batch_is_open(const Model& model) {
   return std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
 }
 
-/// The batch however it was given.
-std::int64_t batch_of(const Model& model, const TrainingSetup& s) {
-  for (const auto& dim : open_dims(model.graphs.front()))
-    if (const auto named = s.dims.find(dim.name); dim.batch && named != s.dims.end()) return named->second;
-  return s.batch.value_or(1);
-}
-
-void set_batch(const Model& model, TrainingSetup& s, std::int64_t batch) {
-  for (const auto& dim : open_dims(model.graphs.front()))
-    if (dim.batch) s.dims.erase(dim.name);
-  s.batch = batch;
-}
-
 Bytes bytes_of(const Estimate& e, Part part) {
   for (const CategoryPart& p : e.parts)
     if (p.part == part) return p.bytes;
@@ -55,14 +43,14 @@ void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Tr
   tricks.push_back({"smaller-batch", "a smaller batch", setting(Field::batch, half),
                     fmt::format("DataLoader(dataset, batch_size={})", half),
                     "fewer samples per optimizer step: the training itself changes",
-                    [&model, half](TrainingSetup& t) { set_batch(model, t, half); }});
+                    [&model, half](TrainingSetup& t) { t = with_batch(model, t, half); }});
   if (s.mode == Mode::training && batch % 2 == 0)
     tricks.push_back({"accumulation", "smaller micro-batches, accumulated",
                       fmt::format("{} {}", setting(Field::batch, half), setting(Field::accumulate, s.accumulate * 2)),
                       "for micro_batch in batch.chunk(2): (loss_fn(model(micro_batch)) / 2).backward()",
                       "the same gradients, in two passes; batch norm sees the smaller batches",
                       [&model, half](TrainingSetup& t) {
-                        set_batch(model, t, half);
+                        t = with_batch(model, t, half);
                         t.accumulate *= 2;
                       }});
 }

@@ -27,6 +27,7 @@ JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device&
   TrainingSetup alone = present;
   alone.parallel = ParallelSetup{};
   space = make_space(model, alone, batch, device, knobs, options.keep_samples);
+  keep_sayable(space, options.unsaid);
   splits_ = options.knobs.has(Knob::batch) && space.open && present.mode == Mode::training;
   make_choices();
   make_options(alone, device, options, tapes);
@@ -78,6 +79,15 @@ void JobSpace::make_options(const TrainingSetup& alone, const Device& device, co
     return tape ? std::nullopt : std::optional(tape.error().what);
   };
   parallel = parallel_choices(present, limits, options.knobs);
+  // The present one stays the first.
+  const auto first = parallel.options.begin() + (parallel.options.empty() ? 0 : 1);
+  parallel.options.erase(std::remove_if(first, parallel.options.end(),
+                                        [&](const ParallelOption& o) {
+                                          TrainingSetup changed = present;
+                                          changed.parallel = o.setup;
+                                          return !newly_unsaid(options.unsaid, present, changed).empty();
+                                        }),
+                         parallel.options.end());
 }
 
 TrainingSetup JobSpace::setup_of(const Place& p) const {

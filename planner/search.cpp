@@ -6,6 +6,7 @@
 #include "estimators/estimate/range.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
+#include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan {
@@ -123,17 +124,10 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   const auto batch_dim = std::find_if(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
   if (batch_dim == dims.end()) return std::nullopt;
 
+  if (model.recorded && !recording::open_batch(*model.recorded, setup)) return std::nullopt;
+  const std::int64_t at = batch_of(model, setup);
   TrainingSetup start = setup;
-  std::int64_t at = setup.batch.value_or(1);
-  if (model.recorded) {
-    const auto open = recording::open_batch(*model.recorded, setup);
-    if (!open) return std::nullopt;
-    at = setup.batch.value_or(*open);
-  }
-  if (const auto named = start.dims.find(batch_dim->name); named != start.dims.end()) {
-    at = named->second;
-    start.dims.erase(named);  // --dim comes before --batch, which the search sets
-  }
+  start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
   BatchSearch search(model, start, device, margin(device), false);

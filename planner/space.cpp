@@ -195,6 +195,26 @@ Knobs Knobs::usual() {
   return k;
 }
 
+std::string newly_unsaid(const Unsaid& unsaid, const TrainingSetup& present, const TrainingSetup& changed) {
+  if (!unsaid) return {};
+  const std::vector<std::string> before = unsaid(present);
+  for (const std::string& what : unsaid(changed))
+    if (std::find(before.begin(), before.end(), what) == before.end()) return what;
+  return {};
+}
+
+void keep_sayable(Space& space, const Unsaid& unsaid) {
+  for (Axis& axis : space.axes)
+    for (std::size_t i = axis.options.size(); i-- > 1;) {
+      TrainingSetup changed = space.present;
+      axis.options[i].apply(changed);
+      const std::string what = newly_unsaid(unsaid, space.present, changed);
+      if (what.empty()) continue;
+      space.unavailable.push_back({axis.options[i].flags, "the framework has no setting for " + what});
+      axis.options.erase(axis.options.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
 Space make_space(const Model& model, const TrainingSetup& present, std::int64_t batch, const Device& device,
                  const Knobs& wanted, bool keep_samples) {
   Space space;

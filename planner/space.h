@@ -75,6 +75,15 @@ struct Point {
   friend auto operator<=>(const Point&, const Point&) = default;
 };
 
+/// What a training framework has no setting for, in words, of a setup.
+using Unsaid = std::function<std::vector<std::string>(const TrainingSetup&)>;
+
+/// The first thing that `unsaid` lists of `changed` and not of `present`; empty where there is none.
+std::string newly_unsaid(const Unsaid& unsaid, const TrainingSetup& present, const TrainingSetup& changed);
+
+/// Takes out the options that the framework cannot be told, each with the reason among `unavailable`.
+void keep_sayable(Space& space, const Unsaid& unsaid);
+
 /// All divisors, the number itself first.
 std::vector<std::int64_t> divisors_descending(std::int64_t n);
 

@@ -8,6 +8,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/graph/dims.h"
+#include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"
 #include "planner/setup_search.h"
@@ -15,16 +16,6 @@
 namespace memplan {
 
 namespace {
-
-/// The setup with its batch in `batch`, wherever it was given.
-TrainingSetup with_plain_batch(const Model& model, TrainingSetup setup) {
-  for (const auto& dim : open_dims(model.graphs.front()))
-    if (const auto named = setup.dims.find(dim.name); dim.batch && named != setup.dims.end()) {
-      setup.batch = named->second;
-      setup.dims.erase(named);
-    }
-  return setup;
-}
 
 constexpr std::int64_t few_micro_batches = 4;
 
@@ -47,10 +38,11 @@ class DeviceSearch : public SetupSearch {
   DeviceSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
                const SuggestOptions& options)
       : SetupSearch(device, margin, options), model_(model) {
-    const TrainingSetup plain = with_plain_batch(model, present);
-    space_ = make_space(model, plain, plain.batch.value_or(1), device, options.knobs, options.keep_samples);
+    home_.batch = batch_of(model, present);
+    const TrainingSetup plain = with_batch(model, present, home_.batch);
+    space_ = make_space(model, plain, home_.batch, device, options.knobs, options.keep_samples);
+    keep_sayable(space_, options.unsaid);
     home_.choice.assign(space_.axes.size(), 0);
-    home_.batch = plain.batch.value_or(1);
   }
 
  private:
@@ -377,7 +369,7 @@ class DeviceSearch : public SetupSearch {
 
 Suggestion suggest(const Model& model, const TrainingSetup& present, const Device& device, const MarginOf& margin,
                    const SuggestOptions& options) {
-  TrainingSetup resolved = with_plain_batch(model, present);
+  TrainingSetup resolved = with_batch(model, present, batch_of(model, present));
   resolved.parallel = resolve(present.parallel);
   if (is_parallel(resolved.parallel)) return suggest_parallel(model, resolved, device, margin(device), options);
   return DeviceSearch(model, present, device, margin(device), options).run();

@@ -61,6 +61,9 @@ struct SuggestOptions {
   std::size_t wanted = 3;    ///< fitting setups to list
   std::size_t replays = 30;  ///< estimates at most
   TimeAssumptions time;
+  /// What of a setup cannot be said where it is to run, in words; a search does not go where that gets longer. Empty:
+  /// everything can be said.
+  Unsaid unsaid;
   /// Called now and then: replays done, replays at most, what is being looked at.
   std::function<void(std::size_t, std::size_t, const std::string&)> progress;
 };

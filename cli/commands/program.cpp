@@ -11,6 +11,7 @@
 #include "cli/report/report.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/names.h"
@@ -32,6 +33,7 @@ struct Shapes {
   std::vector<std::int64_t> target;
   std::string target_dtype;
   bool has_target = false;
+  Loss loss = Loss::automatic;
   std::vector<KvLayer> kv;
   ModelParts parts;
 };
@@ -42,6 +44,7 @@ Shapes shapes_of(const Options& options) {
   const Tape tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, device));
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
+  s.loss = loss_of(tape, options.setup);
   for (ValueId id : tape.inputs) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
     s.inputs.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
@@ -68,6 +71,11 @@ Shapes shapes_of(const Options& options) {
 std::string loss_text(const TrainingSetup& setup, const Shapes& shapes) {
   if (setup.loss == Loss::mse) return "    return torch.nn.functional.mse_loss(output, y)\n";
   if (!shapes.has_target) return "    return output if output.dim() == 0 else output.sum()\n";
+  if (shapes.loss == Loss::causal_lm)
+    return "    logits = output.float()\n    labels = torch.nn.functional.pad(y, (0, 1), value=-100)\n"
+           "    labels = labels[..., 1:].contiguous()\n    logits, labels = logits.flatten(0, -2), labels.flatten()\n"
+           "    total = torch.nn.functional.cross_entropy(logits, labels, reduction=\"sum\")\n"
+           "    return total / tokens\n";
   return "    if output.dim() in (2, 4):\n        return torch.nn.functional.cross_entropy(output, y)\n"
          "    return torch.nn.functional.cross_entropy(output.flatten(0, -2), y.flatten())\n";
 }
@@ -141,6 +149,8 @@ std::string inputs_text(const TrainingSetup& s, const Shapes& shapes) {
     p += shapes.has_target
              ? fmt::format("host_y = torch.zeros({}, dtype=torch.{})\n", sizes_text(shapes.target), shapes.target_dtype)
              : "";
+  if (takes_loss(s) && shapes.has_target && shapes.loss == Loss::causal_lm)
+    p += "tokens = torch.tensor(host_y.numel(), device=\"cuda\")  # num_items_in_batch of transformers.Trainer\n";
   if (s.channels_last)
     p += "host_x = [t.to(memory_format=torch.channels_last) if t.dim() == 4 else t for t in host_x]\n";
   p += s.offload.parameters ? "\nfrom accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", "
@@ -164,7 +174,7 @@ std::string evaluation_text(const TrainingSetup& s, const Shapes& shapes) {
 }
 
 /// Forward pass and loss of one micro-batch, indented as `body` says.
-std::string forward_text(const TrainingSetup& s, std::string body) {
+std::string forward_text(const TrainingSetup& s, Loss loss, std::string body) {
   std::string p;
   if (s.offload.activations) {
     p += body + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n";
@@ -174,7 +184,8 @@ std::string forward_text(const TrainingSetup& s, std::string body) {
     p += body + autocast_text(s);
     body += "    ";
   }
-  p += body + "output = model(*x)\n" + body + "loss = loss_fn(output, y)\n";
+  p += loss == Loss::causal_lm ? body + "loss = loss_fn(model(*x), y)\n"
+                               : body + "output = model(*x)\n" + body + "loss = loss_fn(output, y)\n";
   if (s.accumulate > 1) p += body + fmt::format("loss = loss / {}\n", s.accumulate);
   if (s.keep_loss_history) p += body + "losses.append(loss)\n";
   return p;
@@ -211,7 +222,7 @@ std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
         in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
     in += "    ";
   }
-  p += forward_text(s, in);
+  p += forward_text(s, shapes.loss, in);
   p += in + (has_scaler(s) ? "scaler.scale(loss).backward()\n" : "loss.backward()\n");
   if (s.clip_grad_norm) {
     if (has_scaler(s) && has_optimizer(s)) p += "    scaler.unscale_(optimizer)\n";

@@ -82,8 +82,10 @@ std::string cache_text(const LargestKvCache& c) {
 std::string size_text(const SizeAnswer& a, const Options& options, const Style& style) {
   std::string sizes;
   for (const BoundDim& d : a.dims)
-    sizes +=
-        fmt::format("{}{}={}{}", sizes.empty() ? " at " : " ", clean(d.name), d.size, d.assumed ? " (assumed)" : "");
+    sizes += fmt::format("{}{}={}{}", sizes.empty() ? " at " : " ", clean(d.name), d.size,
+                         d.assumed   ? " (assumed)"
+                         : d.of_file ? " (the file's)"
+                                     : "");
   std::string out = wrap(fmt::format("{}  {} parameters  needs {}{}", clean(options.argument),
                                      short_count(a.estimate.parameter_count), to_human(a.estimate.peak.process), sizes),
                          style.width, 2) +

@@ -10,6 +10,7 @@
 #include "cli/terminal/progress.h"
 #include "estimators/base/shell.h"
 #include "estimators/graph/dims.h"
+#include "planner/batch.h"
 
 namespace memplan::cli {
 
@@ -47,15 +48,15 @@ int run_suggest(const Options& options) {
   SuggestOptions search;
   search.knobs = parse_knobs(options);
   search.keep_samples = options.suggest.keep_samples;
+  search.unsaid = [&](const TrainingSetup& s) { return unsaid_in(options.suggest.framework, s); };
   search.wanted = static_cast<std::size_t>(options.suggest.wanted);
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
   const Model model = searchable(take(load_model(options.argument, options.inputs)));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  // What is pasted names the batch, also where the file fixes it.
-  TrainingSetup job = options.setup;
-  if (!job.batch) job.batch = fixed_batch(model.graphs.front());
+  // What is pasted names the batch, also where only the file says it.
+  const TrainingSetup job = with_batch(model, options.setup, batch_of(model, options.setup));
   a.suggestion = suggest(model, job, a.choice.device, margin, search);
   const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.

@@ -10,6 +10,8 @@ bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::am
 bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
 bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
 
+bool checkpoints(const TrainingSetup& s) { return !s.checkpoint.empty() || s.checkpoint_optimal; }
+
 std::string shell_lines(const TrainingSetup& s) {
   return s.allocator.expandable_segments
              ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n"
@@ -46,6 +48,16 @@ std::string launch_line(const ParallelSetup& p) {
   return fmt::format(
       "# torchrun --nnodes={} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 train.py\n",
       (p.gpus + 7) / 8);
+}
+
+std::vector<std::string> unsaid_in(const std::string& framework, const TrainingSetup& setup) {
+  if (framework == "hf") return unsaid_in_hf(setup);
+  if (framework == "accelerate") return unsaid_in_accelerate(setup);
+  if (framework == "deepspeed") return unsaid_in_deepspeed(setup);
+  if (framework == "megatron") return unsaid_in_megatron(setup);
+  if (framework == "torchtitan") return unsaid_in_torchtitan(setup);
+  if (framework == "lightning") return unsaid_in_lightning(setup);
+  return {};
 }
 
 std::string framework_settings(const TrainingSetup& setup, const ModelParts& parts, const std::string& framework) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/program/parts.h"
 #include "estimators/setup/setup.h"
@@ -10,6 +11,16 @@ namespace memplan::cli {
 
 /// `framework` is a value of --for. What the framework cannot be told is said in a comment.
 std::string framework_settings(const TrainingSetup& setup, const ModelParts& parts, const std::string& framework);
+
+/// What the framework has no setting for, one phrase each; a search for it stays clear of these. Of PyTorch itself
+/// nothing: what is pasted is a program.
+std::vector<std::string> unsaid_in(const std::string& framework, const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_hf(const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_accelerate(const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_deepspeed(const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_megatron(const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_torchtitan(const TrainingSetup& setup);
+std::vector<std::string> unsaid_in_lightning(const TrainingSetup& setup);
 
 std::string pytorch_settings(const TrainingSetup& setup, const ModelParts& parts);
 std::string hf_settings(const TrainingSetup& setup, const ModelParts& parts);
@@ -23,6 +34,7 @@ std::string lightning_settings(const TrainingSetup& setup, const ModelParts& par
 bool is_amp(Precision precision);
 bool is_pure(Precision precision);  ///< weights themselves in 16 bit
 bool is_bf16(Precision precision);
+bool checkpoints(const TrainingSetup& setup);
 /// The environment that has to stand before Python starts.
 std::string shell_lines(const TrainingSetup& setup);
 /// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.

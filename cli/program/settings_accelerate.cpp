@@ -23,16 +23,21 @@ std::string plugin(const TrainingSetup& s, const ModelParts& parts) {
 
 }  // namespace
 
-std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts) {
+std::vector<std::string> unsaid_in_accelerate(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
-  std::string out = shell_lines(s);
-  if (is_parallel(p)) out += fmt::format("# accelerate launch --num_processes {} train.py\n", p.gpus);
   std::vector<std::string> left;
   if (p.tensor > 1) left.push_back("this tensor parallelism (--for pytorch and --for torchtitan have)");
   if (p.pipeline > 1) left.push_back("pipeline stages");
   if (p.context > 1) left.push_back("this context parallelism");
   if (p.expert > 1) left.push_back("expert parallelism");
-  out += not_said(left, "Accelerator") + model_lines(s, parts);
+  return left;
+}
+
+std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts) {
+  const ParallelSetup& p = s.parallel;
+  std::string out = shell_lines(s);
+  if (is_parallel(p)) out += fmt::format("# accelerate launch --num_processes {} train.py\n", p.gpus);
+  out += not_said(unsaid_in_accelerate(s), "Accelerator") + model_lines(s, parts);
   const char* mixed = s.precision == Precision::amp_bf16 ? "bf16" : s.precision == Precision::amp_fp16 ? "fp16" : "no";
   out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed,
                      s.accumulate, plugin(s, parts));

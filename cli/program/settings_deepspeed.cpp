@@ -8,6 +8,20 @@
 
 namespace memplan::cli {
 
+std::vector<std::string> unsaid_in_deepspeed(const TrainingSetup& s) {
+  const ParallelSetup& p = s.parallel;
+  std::vector<std::string> left;
+  if (s.offload.activations)
+    left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu around the forward pass)");
+  if (s.lora) left.push_back("adapters (--for pytorch prints the lines)");
+  if (p.pipeline > 1)
+    left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline,
+                               p.pipeline));
+  if (p.context > 1) left.push_back("this context parallelism");
+  if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
+  return left;
+}
+
 std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   nlohmann::ordered_json j;
@@ -40,16 +54,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   if (s.offload.optimizer && stage == 0)
     out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
   if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
-  std::vector<std::string> left;
-  if (s.offload.activations)
-    left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu around the forward pass)");
-  if (s.lora) left.push_back("adapters (--for pytorch prints the lines)");
-  if (p.pipeline > 1)
-    left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline,
-                               p.pipeline));
-  if (p.context > 1) left.push_back("this context parallelism");
-  if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
-  return out + not_said(left, "ds_config.json") + j.dump(2) + "\n";
+  return out + not_said(unsaid_in_deepspeed(s), "ds_config.json") + j.dump(2) + "\n";
 }
 
 }  // namespace memplan::cli

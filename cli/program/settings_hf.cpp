@@ -32,7 +32,7 @@ std::string optimizer_name(const OptimizerSetup& o) {
 }
 
 /// Trainer checkpoints every block and nothing else.
-bool every_block(const TrainingSetup& s) {
+bool every_block_alone(const TrainingSetup& s) {
   return s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty() && !s.checkpoint_optimal;
 }
 
@@ -51,21 +51,27 @@ std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
 
 }  // namespace
 
-std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
-  TrainingSetup in_model = s;
-  ModelParts own = parts;
-  if (is_pure(s.precision)) in_model.precision = Precision::fp32;  // from_pretrained makes the weights so
-  if (every_block(s)) own.checkpointed.clear();
-  std::string out = shell_lines(s) + launch_line(s.parallel);
+std::vector<std::string> unsaid_in_hf(const TrainingSetup& s) {
   std::vector<std::string> left;
   if (s.offload.activations) left.push_back("activations in host memory");
   if (s.offload.optimizer && strategy_of(s.parallel).buckets)
     left.push_back("the optimizer in host memory (deepspeed=\"ds_config.json\" has: --for deepspeed)");
+  if (s.offload.parameters) left.push_back("weights in host memory");
+  if (checkpoints(s) && !every_block_alone(s)) left.push_back("checkpoints of other modules than every block");
   if (s.parallel.tensor > 1) left.push_back("this tensor parallelism");
   if (s.parallel.pipeline > 1) left.push_back("pipeline stages");
   if (s.parallel.context > 1) left.push_back("context parallelism");
   if (s.parallel.expert > 1) left.push_back("expert parallelism");
-  out += not_said(left, "TrainingArguments");
+  return left;
+}
+
+std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
+  TrainingSetup in_model = s;
+  ModelParts own = parts;
+  if (is_pure(s.precision)) in_model.precision = Precision::fp32;  // from_pretrained makes the weights so
+  if (every_block_alone(s)) own.checkpointed.clear();
+  std::string out = shell_lines(s) + launch_line(s.parallel);
+  out += not_said(unsaid_in_hf(s), "TrainingArguments");
   if (is_pure(s.precision))
     out += fmt::format("model = AutoModelForCausalLM.from_pretrained(name, dtype={})\n", half_name(s.precision));
   out += model_lines(in_model, own);
@@ -74,7 +80,7 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
                      s.accumulate);
   if (s.precision == Precision::amp_bf16) out += "    bf16=True,\n";
   if (s.precision == Precision::amp_fp16) out += "    fp16=True,\n";
-  if (every_block(s))
+  if (every_block_alone(s))
     out += "    gradient_checkpointing=True,\n    gradient_checkpointing_kwargs={\"use_reentrant\": False},\n";
   out += sharding(s, parts);
   const std::string name = optimizer_name(s.optimizer);

@@ -27,16 +27,21 @@ std::string strategy(const TrainingSetup& s) {
 
 }  // namespace
 
-std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) {
+std::vector<std::string> unsaid_in_lightning(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
-  std::string out = shell_lines(s);
   std::vector<std::string> left;
   if (s.offload.activations)
     left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu in training_step)");
   if (p.pipeline > 1) left.push_back("pipeline stages");
   if (p.context > 1) left.push_back("context parallelism");
   if (p.expert > 1) left.push_back("expert parallelism");
-  out += not_said(left, "Trainer") + model_lines(s, parts);
+  return left;
+}
+
+std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) {
+  const ParallelSetup& p = s.parallel;
+  std::string out = shell_lines(s);
+  out += not_said(unsaid_in_lightning(s), "Trainer") + model_lines(s, parts);
   const char* precision = s.precision == Precision::amp_bf16   ? "bf16-mixed"
                           : s.precision == Precision::amp_fp16 ? "16-mixed"
                           : s.precision == Precision::bf16     ? "bf16-true"

@@ -55,9 +55,25 @@ std::string launcher(std::int64_t gpus) {
 
 }  // namespace
 
-std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
+std::vector<std::string> unsaid_in_megatron(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
   std::vector<std::string> left;
+  if (Arguments unused; !add_recomputation(s, unused))
+    left.push_back("exactly these checkpoints (--recompute-granularity selective --recompute-modules comes near)");
+  if (is_amp(s.precision))
+    left.push_back("autocast (its --bf16 and --fp16 convert the model: re-check with --precision)");
+  if (s.lora) left.push_back("adapters");
+  if (s.offload.any()) left.push_back("this offload");
+  const OptimizerKind kind = s.optimizer.kind;
+  if (kind != OptimizerKind::adam && kind != OptimizerKind::adamw && kind != OptimizerKind::sgd)
+    left.push_back("this optimizer in the estimate's form");
+  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble))
+    left.push_back("this schedule of the pipeline");
+  return left;
+}
+
+std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
+  const ParallelSetup& p = s.parallel;
   Arguments a;
   a.degree("tensor-model-parallel-size", p.tensor);
   if (p.sequence_parallel) a.add("sequence-parallel");
@@ -81,21 +97,11 @@ std::string megatron_settings(const TrainingSetup& s, const ModelParts&) {
   if (s.optimizer.kind == OptimizerKind::sgd) a.add("optimizer sgd");
   a.add(s.clip_grad_norm ? "clip-grad 1.0" : "clip-grad 0.0");
   if (const char* name = backend(s.attention)) a.add(fmt::format("attention-backend {}", name));
-  if (!add_recomputation(s, a))
-    left.push_back("exactly these checkpoints (--recompute-granularity selective --recompute-modules comes near)");
-  if (is_amp(s.precision))
-    left.push_back("autocast (its --bf16 and --fp16 convert the model: re-check with --precision)");
-  if (s.lora) left.push_back("adapters");
-  if (s.offload.any()) left.push_back("this offload");
-  const OptimizerKind kind = s.optimizer.kind;
-  if (kind != OptimizerKind::adam && kind != OptimizerKind::adamw && kind != OptimizerKind::sgd)
-    left.push_back("this optimizer in the estimate's form");
-  if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble))
-    left.push_back("this schedule of the pipeline");
+  add_recomputation(s, a);
   std::string out = shell_lines(s);
   if (!in_megatron(p))
     out += "# estimated with another runtime than Megatron-LM: re-check with --megatron or --dist-opt\n";
-  return out + not_said(left, "Megatron-LM") + "# beside the arguments of the model and its data\n" +
+  return out + not_said(unsaid_in_megatron(s), "Megatron-LM") + "# beside the arguments of the model and its data\n" +
          launcher(std::max<std::int64_t>(p.gpus, 1)) + a.text() + "\n";
 }
 

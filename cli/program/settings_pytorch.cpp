@@ -22,8 +22,8 @@ std::string training_loop(const TrainingSetup& s) {
              stepped = s.optimizer.kind != OptimizerKind::none;
   const std::int64_t batch = s.batch.value_or(1);
   const ParallelSetup& p = s.parallel;
-  std::string out = fmt::format("for batch, target in loader:   # {} samples at a time{}\n", batch * s.accumulate,
-                                is_parallel(p) ? " and rank" : "");
+  std::string out = fmt::format("for batch, target in loader:   # {} sample{} at a time{}\n", batch * s.accumulate,
+                                batch * s.accumulate == 1 ? "" : "s", is_parallel(p) ? " and rank" : "");
   const std::string zero = fmt::format("{}.zero_grad(set_to_none=True)\n", stepped ? "optimizer" : "model");
   std::string in = "    ";
   if (many) {

@@ -38,22 +38,33 @@ std::string parallelism(const ParallelSetup& p) {
   return out;
 }
 
+bool every_block(const TrainingSetup& s) {
+  return s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty();
+}
+
+bool every_nth(const TrainingSetup& s) {
+  return s.checkpoint.size() == 1 && s.checkpoint[0].starts_with("every:") && s.checkpoint_save.empty();
+}
+
 }  // namespace
 
-std::string torchtitan_settings(const TrainingSetup& s, const ModelParts& parts) {
+std::vector<std::string> unsaid_in_torchtitan(const TrainingSetup& s) {
   const ParallelSetup& p = s.parallel;
-  std::string out = shell_lines(s);
   std::vector<std::string> left;
   if (s.offload.optimizer)
     left.push_back("an optimizer in host memory (training.enable_cpu_offload moves the weights too)");
   if (s.offload.activations) left.push_back("activations in host memory");
   if (s.lora) left.push_back("adapters");
   if (p.tensor > 1 && !p.sequence_parallel) left.push_back("tensor parallelism without sequence parallelism");
-  const bool blocks = s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty();
-  const bool every = s.checkpoint.size() == 1 && s.checkpoint[0].starts_with("every:") && s.checkpoint_save.empty();
-  if (!parts.checkpointed.empty() && !blocks && !every)
+  if (checkpoints(s) && !every_block(s) && !every_nth(s))
     left.push_back("exactly these checkpoints (mode = \"selective\" comes near)");
-  out += not_said(left, "torchtitan");
+  return left;
+}
+
+std::string torchtitan_settings(const TrainingSetup& s, const ModelParts& parts) {
+  const ParallelSetup& p = s.parallel;
+  std::string out = shell_lines(s);
+  out += not_said(unsaid_in_torchtitan(s), "torchtitan");
   out += "[training]\n";
   const std::int64_t local =
       s.batch.value_or(1) * (p.pipeline > 1 ? std::max<std::int64_t>(p.micro_batches, p.pipeline) : 1);
@@ -68,9 +79,9 @@ std::string torchtitan_settings(const TrainingSetup& s, const ModelParts& parts)
   if (s.clip_grad_norm) out += "max_norm = 1.0\n";
   if (is_parallel(p)) out += parallelism(p);
   out += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", parts.checkpointed.empty() ? "none"
-                                                                   : blocks                   ? "full"
+                                                                   : every_block(s)           ? "full"
                                                                                               : "selective");
-  if (every) out += fmt::format("selective_ac_option = \"{}\"\n", s.checkpoint[0].substr(6));
+  if (every_nth(s)) out += fmt::format("selective_ac_option = \"{}\"\n", s.checkpoint[0].substr(6));
   out += fmt::format("\n[optimizer]\nname = \"{}\"\nimplementation = \"{}\"\n",
                      s.optimizer.kind == OptimizerKind::adam ? "Adam" : "AdamW",
                      s.optimizer.impl == OptimizerImpl::fused  ? "fused"

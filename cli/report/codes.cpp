@@ -53,6 +53,10 @@ constexpr std::array warnings{
          "Set model.config.use_cache = False in the training loop too: the cache of keys and values takes memory."},
     Code{"MP021", "", "The model calls torch.utils.checkpoint by itself, and a graph keeps no trace of it.",
          "Add the --checkpoint that the warning names, or record the program with memplan.record."},
+    Code{
+        "MP022", "", "The file fixes the batch or the sequence, and another size was asked for.",
+        "Every number among the arguments of its calls that stands for the size was found and replaced, so the figures "
+        "are those of an export with an open dimension."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",

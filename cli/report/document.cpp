@@ -29,7 +29,11 @@ Json setup(const Answer& a) {
   const TrainingSetup& s = a.setup;
   Json dims = Json::array();
   for (const BoundDim& d : a.dims)
-    dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
+    dims.push_back({{"name", clean(d.name)},
+                    {"size", d.size},
+                    {"origin", d.assumed   ? "assumed"
+                               : d.of_file ? "file"
+                                           : "given"}});
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);

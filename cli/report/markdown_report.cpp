@@ -80,7 +80,7 @@ std::string setup_sentence(const Json& d) {
     setup.replace(at, 2, ", ");
   for (const Json& dim : d.at("setup").at("dims"))
     setup += fmt::format(", {} = {}{}", text_of(dim, "name"), dim.at("size").get<std::int64_t>(),
-                         text_of(dim, "origin") == "assumed" ? " (assumed)" : "");
+                         origin_words(text_of(dim, "origin")));
   return setup;
 }
 

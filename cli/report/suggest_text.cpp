@@ -134,10 +134,11 @@ std::string enough_text(const FewestGpus& enough, const Device& device) {
 
 std::string suggest_text(const SuggestAnswer& a, const Options& options, const Style& style) {
   const Suggestion& s = a.suggestion;
-  std::string out = wrap(fmt::format("{}  {} parameters  {} samples per optimizer step", clean(a.path),
-                                     short_count(a.parameters), grouped(s.present.samples)),
-                         style.width, 2) +
-                    "\n";
+  std::string out =
+      wrap(fmt::format("{}  {} parameters  {} sample{} per optimizer step", clean(a.path), short_count(a.parameters),
+                       grouped(s.present.samples), s.present.samples == 1 ? "" : "s"),
+           style.width, 2) +
+      "\n";
   out += wrap(fmt::format("{}  margin {}", clean(a.choice.explanation), to_human(a.margin)), style.width, 2) + "\n\n";
   out += verdict_line(a, style);
   if (s.smallest) {

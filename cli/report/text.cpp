@@ -36,7 +36,7 @@ std::string dims_words(const Json& document) {
   const Json& dims = document.at("setup").at("dims");
   for (const Json& d : dims)
     words += fmt::format("  {}={}{}", text_of(d, "name"), d.at("size").get<std::int64_t>(),
-                         text_of(d, "origin") == "assumed" ? " (assumed)" : "");
+                         origin_words(text_of(d, "origin")));
   if (!dims.empty()) return words;
   for (const Json& i : document.at("input").at("inputs"))
     words += fmt::format("  {} {}", text_of(i, "name"), shape_text(i.at("shape")));

@@ -24,6 +24,10 @@ std::string human_change(std::int64_t bytes) {
   return (bytes > 0 ? "+" : "-") + to_human(Bytes(bytes > 0 ? bytes : -bytes));
 }
 
+const char* origin_words(std::string_view origin) {
+  return origin == "assumed" ? " (assumed)" : origin == "file" ? " (the file's)" : "";
+}
+
 const char* headline_of(std::string_view verdict) {
   if (verdict == "fits") return "FITS";
   if (verdict == "tight") return "TIGHT";

@@ -18,6 +18,9 @@ std::string human(std::int64_t bytes);
 /// "+1.50 GiB", "-12 B", "0 B"
 std::string human_change(std::int64_t bytes);
 
+/// " (assumed)" of a dimension that nobody gave
+const char* origin_words(std::string_view origin);
+
 /// "DOES NOT FIT" of "no-fit"
 const char* headline_of(std::string_view verdict);
 

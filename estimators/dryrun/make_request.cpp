@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "estimators/dryrun/request.h"
+#include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/muon.h"
 
 namespace memplan {
@@ -28,6 +29,7 @@ DryRunRequest make_request(const Tape& tape, const TrainingSetup& setup, const S
     if (setup.kv_cache && a.op >= 0 && name(predicted.ops[static_cast<std::size_t>(a.op)].name) == "kv cache")
       if (auto tensor = shape_of(predicted, a)) request.kv_cache.push_back(std::move(*tensor));
   }
+  request.setup.loss = loss_of(tape, setup);
   if (setup.optimizer.kind == OptimizerKind::muon) request.hidden_matrices = hidden_matrices(tape);
   return request;
 }

@@ -37,8 +37,10 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
            "linears in 8 bits as Transformer Engine's source documents them; not compared with its kernels");
   if (setup.mode == Mode::training) {
     if (setup.loss == Loss::automatic)
-      choose(About::loss,
-             "the loss follows from the output: cross entropy for class scores, the output itself when scalar");
+      choose(
+          About::loss,
+          "the loss follows from the output: cross entropy for class scores (transformers' own for its causal language "
+          "models), the output itself when scalar");
     if (setup.inplace_activations)
       choose(About::in_place, "activations that the model's modules make in place are taken to be in place");
     if (setup.keep_output)

@@ -23,7 +23,7 @@ Model read_packed(const std::string& path) {
   if (bytes.starts_with("PK") || tar || path.ends_with(".tar.gz") || path.ends_with(".tgz"))
     frontends::refuse_packed(path);
   frontends::refuse_what_is_no_model(path, std::string_view(bytes).substr(0, 64));
-  return onnx_format::read_model(bytes, path);
+  return open_fixed(onnx_format::read_model(bytes, path));
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
     switch (kind) {
       case frontends::FileKind::onnx: {
         const onnx_format::MappedFile file(path);
-        return onnx_format::read_model(file.bytes(), path);
+        return open_fixed(onnx_format::read_model(file.bytes(), path));
       }
       case frontends::FileKind::packed:
         if (frontends::is_gzip(path)) return read_packed(path);
@@ -49,7 +49,7 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
       case frontends::FileKind::recording:
         return recording::read_recording(torch_export::Archive(path), path);
       case frontends::FileKind::torch_export:
-        return torch_export::read_archive(torch_export::Archive(path), path);
+        return open_fixed(torch_export::read_archive(torch_export::Archive(path), path));
       default:
         frontends::refuse_without_graph(kind, path);
     }

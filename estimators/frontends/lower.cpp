@@ -115,10 +115,13 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
       return recorded;
     }
     tape.dims = dims.bound;
+    // What the file fixes it fixes in its numbers, too: `resize` is the next arrow.
+    Symbols sizes = dims.sizes;
+    for (const auto& [name, size] : fixed_sizes(model.graphs.front())) sizes.insert_or_assign(name, size);
     if (model.exported)
-      lower_program(model, dims.sizes, setup, tape);
+      lower_program(model, sizes, setup, tape);
     else
-      lower_onnx(model, dims.sizes, setup, tape);
+      lower_onnx(model, sizes, setup, tape);
     tape.exported.inplace_modules = names_in(model, "memplan.inplace");
     tape.exported.checkpoints_seen = model.metadata.count("memplan.exported") > 0;
     if (model.metadata.count("memplan.frozen"))

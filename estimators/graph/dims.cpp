@@ -262,6 +262,15 @@ std::optional<std::int64_t> recorded_batch(const Graph& g) { return told_size(g,
 
 }  // namespace
 
+Symbols fixed_sizes(const Graph& graph) {
+  constexpr std::string_view prefix = "memplan.fixed.";
+  Symbols out;
+  for (auto it = graph.metadata.lower_bound(std::string(prefix));
+       it != graph.metadata.end() && it->first.starts_with(prefix); ++it)
+    if (const auto size = told_size(graph, it->first)) out.emplace(it->first.substr(prefix.size()), *size);
+  return out;
+}
+
 DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   const Graph& g = model.graphs.front();
   const std::vector<OpenDim> dims = open_dims(g);
@@ -276,7 +285,7 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
            "give a positive number");
   }
   DimBinding all;
-  Symbols& out = all.sizes;
+  Symbols &out = all.sizes, fixed = fixed_sizes(g);
   std::vector<OpenDim> unbound;
   bool batch_used = false, sequence_used = false;
   for (const OpenDim& d : dims) {
@@ -290,6 +299,8 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
       out[d.name] = *setup.batch;
     } else if (d.sequence && setup.sequence) {
       out[d.name] = *setup.sequence;
+    } else if (const auto of_file = fixed.find(d.name); of_file != fixed.end()) {
+      out[d.name] = of_file->second;
     } else if (const auto exported = told_size(g, "memplan.size." + d.name)) {
       out[d.name] = *exported;
       note(all.notes, {{},
@@ -335,14 +346,19 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
     fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
                "give their sizes, for example: " + command);
   }
-  auto contradicts = [&](Field field, std::int64_t size) {
+  auto contradicts = [&](Field field, const char* kind, std::int64_t size) {
+    const auto why = g.metadata.find(fmt::format("memplan.unfollowed.{}", kind));
+    if (why != g.metadata.end())
+      fail(ErrorKind::usage,
+           fmt::format("the file fixes the {}, and it cannot be followed through {}", kind, why->second),
+           setting(field, size), "export the model with a dynamic dimension, or leave the flag out");
     fail(ErrorKind::usage,
          fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)),
          setting(field),
          model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
                         : "export the model with a dynamic dimension, or leave the flag out");
   };
-  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, *setup.batch);
+  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, "batch", *setup.batch);
   if (setup.sequence && !sequence_used) {
     bool same = false;
     for (GraphValueId id : g.inputs) {
@@ -350,11 +366,12 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
       if (v.shape)
         for (const Dim& d : *v.shape) same = same || d.size == *setup.sequence;
     }
-    if (!same) contradicts(Field::sequence, *setup.sequence);
+    if (!same) contradicts(Field::sequence, "sequence", *setup.sequence);
   }
   for (const OpenDim& d : dims) {
     const bool given = setup.dims.contains(d.name) || (d.batch && setup.batch) || (d.sequence && setup.sequence);
-    all.bound.push_back({d.name, out.find(d.name)->second, !given});
+    const bool of_file = !given && fixed.contains(d.name);
+    all.bound.push_back({d.name, out.find(d.name)->second, !given && !of_file, of_file});
   }
   return all;
 }

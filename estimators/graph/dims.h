@@ -32,6 +32,9 @@ std::vector<OpenDim> open_dims(const Graph& graph);
 /// What the file fixes the batch to: the first dimension that all inputs with dimensions share. None where it is open.
 std::optional<std::int64_t> fixed_batch(const Graph& graph);
 
+/// Dimensions that the file fixes and open_fixed (pipeline.h) opened, with the sizes that the file's calls are for.
+Symbols fixed_sizes(const Graph& graph);
+
 /// What the open dimensions are in one setup.
 struct DimBinding {
   Symbols sizes;                ///< what shapes are evaluated with

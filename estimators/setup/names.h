@@ -67,6 +67,7 @@ inline constexpr std::array attention_names{
 
 inline constexpr std::array loss_names{
     Named<Loss>{"auto", Loss::automatic},
+    Named<Loss>{"causal-lm", Loss::causal_lm},
     Named<Loss>{"cross-entropy", Loss::cross_entropy},
     Named<Loss>{"mse", Loss::mse},
     Named<Loss>{"sum", Loss::sum},

@@ -24,7 +24,8 @@ enum class Fp8 : std::uint8_t { none, cached, primary };
 enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit, muon };
 enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
 enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
-enum class Loss : std::uint8_t { automatic, cross_entropy, mse, sum };
+/// `causal_lm` is that of Hugging Face's causal language models: logits in fp32, labels moved by one.
+enum class Loss : std::uint8_t { automatic, cross_entropy, mse, sum, causal_lm };
 enum class ZeroGrad : std::uint8_t { begin_set_none, end_set_none, begin_keep };
 
 struct OptimizerSetup {

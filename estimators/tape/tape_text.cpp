@@ -40,7 +40,7 @@ class TapeWriter {
   std::string run() {
     for (const TapeValue& v : tape_.values) ++names_[v.name];
     for (const BoundDim& d : tape_.dims)
-      out_ += fmt::format("dim {} {}{}\n", word(d.name), d.size, d.assumed ? " assumed" : "");
+      out_ += fmt::format("dim {} {}{}\n", word(d.name), d.size, d.assumed ? " assumed" : d.of_file ? " of_file" : "");
     if (!tape_.exported.functional) out_ += "in_place\n";
     for (const std::string& path : tape_.exported.inplace_modules) out_ += "in_place_module " + word(path) + "\n";
     values();

@@ -154,6 +154,7 @@ class TapeReader {
     if (line.takes("dim")) {
       BoundDim d{line.word(), line.integer(), false};
       d.assumed = line.takes("assumed");
+      d.of_file = line.takes("of_file");
       tape_.dims.push_back(std::move(d));
     } else if (line.takes("in_place")) {
       tape_.exported.functional = false;

@@ -73,7 +73,7 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
   check_strategies(setup);
   DimBinding dims = take(bind(model, setup));
   if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
-  Tape tape = take(lower(model, dims, setup));
+  Tape tape = take(resize(take(lower(model, dims, setup)), model, dims));
   tape.reading = reading;
   return transformed(take(restore(std::move(tape), setup)), setup, TransformOf::model);
 }

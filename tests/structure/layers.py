@@ -37,6 +37,7 @@ TABLE = {
     "runtime/torch/allocator": "base setup runtime",
     "runtime/torch/profile": "setup runtime/torch/allocator",
     "runtime/torch/aten": "base setup facts tape schedule runtime/torch/profile",
+    "resize": "base facts graph tape runtime/torch/profile runtime/torch/aten",
     "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
     "transforms": "base setup facts graph tape restore runtime/torch/aten runtime/torch/autograd",
     "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",

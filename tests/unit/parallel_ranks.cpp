@@ -23,8 +23,6 @@ ParallelSetup spread(std::int64_t data, Sharding sharding) {
   return resolve(p);
 }
 
-using testing::take;
-
 std::int64_t requested(const Tape& tape, const TrainingSetup& setup) {
   return take(estimate_tape(tape, setup, Device{})).peak.requested.count;
 }

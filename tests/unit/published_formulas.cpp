@@ -178,8 +178,6 @@ class Llama : public testing::TapeBuilder {
   ValueId cos_, sin_;
 };
 
-using testing::take;
-
 TrainingSetup half() {
   TrainingSetup setup;
   setup.precision = Precision::bf16;

@@ -6,16 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "estimators/base/take.h"
 #include "estimators/pipeline.h"
 
 namespace memplan::testing {
-
-/// The value; a test that has none fails with the reason.
-template <class T>
-T take(Result<T> result) {
-  REQUIRE_MESSAGE(result.ok(), (result.ok() ? std::string() : result.error().what));
-  return std::move(result.value());
-}
 
 inline bool is_state(const Allocation& a) {
   return a.category == Category::parameter || a.category == Category::gradient ||

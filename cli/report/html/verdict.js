@@ -5,7 +5,7 @@ function setupChips() {
   const add = (label, value) => { if (value !== undefined && value !== null && value !== "" && value !== false) chips.push([label, String(value)]); };
   add("mode", s.mode);
   add("precision", s.precision);
-  for (const d of s.dims || []) add(d.name, d.size + (d.origin === "assumed" ? " (assumed)" : ""));
+  for (const d of s.dims || []) add(d.name, d.size + ({ assumed: " (assumed)", file: " (the file's)" }[d.origin] || ""));
   if (s.optimizer) add("optimizer", s.optimizer.kind + (s.optimizer.implementation && s.optimizer.implementation !== "auto" ? " (" + s.optimizer.implementation + ")" : ""));
   if (s.accumulate > 1) add("accumulate", s.accumulate);
   if ((s.checkpoint || []).length) add("checkpoint", s.checkpoint.join(", "));

@@ -1,9 +1,13 @@
 #include "estimators/runtime/torch/step/loss.h"
 
+#include <algorithm>
+
+#include "estimators/facts/libraries.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/strategies.h"
 
 namespace memplan {
 
@@ -17,20 +21,56 @@ Tensor first_floating(const ValueList& outputs) {
   }
   return {};
 }
+
+/// logits.float(), labels moved by one, the sum over all tokens divided by their number: the Trainer counts the tokens
+/// of all micro-batches beforehand.
+Tensor causal_lm_loss(Run& r, const Tensor& y, const Tensor& target, Tensor& tokens) {
+  const auto run = [&](const char* op, std::vector<Value> args) {
+    r.begin_op(op);
+    return call_op(r, op, std::move(args))[0].tensor();
+  };
+  Tensor logits = run("aten::to.dtype", {y, Value(DType::float32)});
+  Tensor labels = run("aten::constant_pad_nd", {target, Value(ValueList{0, 1}), -100});
+  Tensor next = run("aten::contiguous", {op::slice(r, labels, -1, 1, labels->size(-1), 1)});
+  logits = op::flatten(r, logits, 0, -2);
+  next = op::flatten(r, next, 0, -1);
+  constexpr int sum = 2;  // at::Reduction::Sum
+  Tensor loss = run("aten::cross_entropy_loss", {logits, next, Value(), sum});
+  if (!tokens) tokens = r.empty({}, DType::int64, Category::input);
+  return run("aten::div.Tensor", {loss, tokens});
+}
+
 }  // namespace
 
-TargetShape target_shape(const ValueList& outputs, const TrainingSetup& setup) {
+Loss loss_of(const Tape& tape, const TrainingSetup& setup) {
+  if (setup.loss != Loss::automatic) return setup.loss;
+  const auto root = std::find_if(tape.scopes.begin(), tape.scopes.end(),
+                                 [](const Scope& s) { return s.parent < 0 && s.path.empty(); });
+  const bool stated = root != tape.scopes.end() && fact_of_class("causal_lm_loss", root->module_class);
+  return stated && !in_megatron(setup.parallel) ? Loss::causal_lm : setup.loss;
+}
+
+TargetShape target_shape(const ValueList& outputs, const Tape& tape, const TrainingSetup& setup) {
   const Tensor y = first_floating(outputs);
   if (!y)
     fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
-  s.loss = setup.loss;
+  s.loss = loss_of(tape, setup);
   s.in_model = wrapper_of(setup.parallel.sharding).loss_in_model;
+  s.drops_output = s.in_model || s.loss == Loss::causal_lm;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
   if (y->rank() == 0) s.loss = Loss::sum;
+  if (s.loss == Loss::causal_lm && y->rank() != 3) {
+    if (setup.loss == Loss::causal_lm)
+      fail(ErrorKind::usage, "the loss of a causal language model needs logits of [batch, sequence, vocabulary]",
+           setting(Field::loss), "use " + setting(Field::loss, "cross-entropy"));
+    s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
+  }
   if (s.loss == Loss::mse) {
     s.sizes = y->sizes;
     s.dtype = y->dtype;
+  } else if (s.loss == Loss::causal_lm) {
+    s.sizes = Dims{y->sizes[0], y->sizes[1]};
   } else if (s.loss == Loss::cross_entropy) {
     if (y->rank() < 2)
       fail(ErrorKind::usage, "cross entropy needs an output of classes", setting(Field::loss),
@@ -54,7 +94,7 @@ Tensor make_target(Run& r, const TargetShape& s) {
   return t;
 }
 
-Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, const TargetShape& s) {
+Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, const TargetShape& s, Tensor& tokens) {
   Tensor y = first_floating(outputs);
   auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
@@ -72,6 +112,8 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
       Tensor classes = op::flatten(r, target, 0, -1);
       return run("aten::cross_entropy_loss", {flat, classes});
     }
+    case Loss::causal_lm:
+      return causal_lm_loss(r, y, target, tokens);
     case Loss::automatic:
     case Loss::sum:
       return y->rank() == 0 ? y : run("aten::sum", {y});

@@ -250,8 +250,8 @@ class PipelineProgram {
       const TargetShape& shape = rehearsal_.target;
       const Tensor target =
           has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
-      losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape);
-      if (shape.in_model) outputs.clear(), names_.output.clear();
+      losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape, tokens_);
+      if (shape.drops_output) outputs.clear(), names_.output.clear();
     }
     TensorList sends;
     for (const Value& v : outputs)
@@ -377,7 +377,7 @@ class PipelineProgram {
   const std::vector<Action> actions_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
-  Tensor target_;
+  Tensor target_, tokens_;
   TensorList losses_;  ///< per micro-batch: the schedule's list and afterwards the program's
   Names names_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -419,7 +419,7 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   }
   model.env.hooks = &rehearsal;
   const std::vector<Value> outputs = model.forward();
-  out.target = target_shape(outputs, setup);
+  out.target = target_shape(outputs, tape, setup);
   return out;
 }
 

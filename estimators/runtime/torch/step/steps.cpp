@@ -106,7 +106,7 @@ class Program {
         Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
         forward(k + 1 == count);
         if (!take_loss(setup_.accumulate > 1)) return false;
-        if (framework_.loss_in_model) output_.clear();
+        if ((*target_shape_)->drops_output) output_.clear();
       }
       model_.end_autocast();
       model_.begin_backward();
@@ -161,13 +161,13 @@ class Program {
   /// False when the program must begin anew without a target.
   bool take_loss(bool mean) {
     if (!target_known_) {
-      *target_shape_ = target_shape(output_, setup_);
+      *target_shape_ = target_shape(output_, tape_, setup_);
       if (!has_target(**target_shape_)) return false;
       r_.resize(target_, (*target_shape_)->sizes, (*target_shape_)->dtype);
     }
     r_.phase = Phase::loss;
     r_.begin_op("loss");
-    Tensor fresh = compute_loss(r_, output_, target_, **target_shape_);
+    Tensor fresh = compute_loss(r_, output_, target_, **target_shape_, tokens_);
     if (mean) fresh = op::div_number(r_, fresh);
     loss_ = std::move(fresh);
     if (setup_.keep_loss_history) losses_.push_back(loss_);
@@ -214,7 +214,7 @@ class Program {
   std::vector<Value> output_;
   std::optional<TargetShape>* target_shape_ = nullptr;
   bool target_known_ = false;
-  Tensor target_, loss_;
+  Tensor target_, loss_, tokens_;
   TensorList losses_;
   TensorList cache_;
   std::unique_ptr<Optimizer> optimizer_;

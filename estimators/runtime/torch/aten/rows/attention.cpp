@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/rows/attention_shapes.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 
@@ -334,7 +334,7 @@ Tensor math(Run& r, Attention a) {
 ValueList run_sdpa(Run& r, Args& args) {
   Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
               args.number(4), args.boolean(5), args.boolean(7)};
-  if (a.q->rank() < 2) fail_input("attention needs tensors of at least two dimensions");
+  check_attention(*a.q, *a.k, *a.v, a.mask.get());
   const Backend backend = choose(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)

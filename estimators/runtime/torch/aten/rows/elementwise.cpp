@@ -50,6 +50,10 @@ ValueList run_elementwise_(Run& r, Args& a) {
   std::vector<std::pair<std::string_view, Tensor>> inputs;
   for (int i = 0; i < row.operands; ++i)
     if (a[i].is_tensor()) inputs.emplace_back(row.arguments[i], a.tensor(i));
+  for (const auto& [name, t] : inputs)
+    if (t->rank() > 0 && !(op::broadcast(x->sizes, t->sizes) == x->sizes))
+      fail_input("a tensor does not fit the one that it is written into", row.name,
+                 "the model may fix a dimension that you changed");
   row.derivatives.record_in_place(r, inputs, constants_of(row, a));
   return {x};
 }

@@ -17,6 +17,10 @@ Tensor cat(Run& r, const TensorList& given, int dim) {
   Dims sizes = parts[0]->sizes;
   bool all_last = true, all_host = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (int k = 0; k < parts[i]->rank(); ++k)
+      if (parts[i]->rank() != sizes.size() || (k != d && parts[i]->sizes[k] != sizes[k]))
+        fail_input("two tensors that are joined differ in another dimension", {},
+                   "the model may fix a dimension that you changed");
     if (i > 0) sizes[d] = checked_add(sizes[d], parts[i]->sizes[d]);
     all_last = all_last && is_channels_last(*parts[i]) && !is_contiguous(*parts[i]);
     all_host = all_host && parts[i]->on_host;

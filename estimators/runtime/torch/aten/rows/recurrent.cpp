@@ -151,6 +151,10 @@ ValueList run_rnn(Run& r, Args& a) {
     fail_input("a recurrent layer needs weights and an input of three dimensions", std::string(a.op()));
   if (n.train && a.number(5) > 0) r.use_cudnn_dropout();
   n.hidden = weights[0]->sizes[0] / n.gates;
+  for (const Tensor& state : {hx, cx})
+    if (state && state->rank() == 3 && state->sizes[1] != x->sizes[n.batch_first ? 0 : 1])
+      fail_input("a recurrent layer's state and its input are of different batches", std::string(a.op()),
+                 "the model may fix a dimension that you changed");
   Tensor flat = flat_buffer(r, n, weights);
   if (r.autocast) {
     const DType d = DType::float16;  // whatever type autocast was asked for
