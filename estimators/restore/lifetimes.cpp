@@ -162,6 +162,25 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   return until;
 }
 
+/// Where the caller lets go of a value that a module returns beside its result and that nothing reads any more:
+/// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end. -1: none of this.
+std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life& l) {
+  if (l.born < 0 || l.top < 0) return -1;
+  const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
+  if (module.binding < 0 || module.parent < 0) return -1;
+  const std::size_t line = frames.line_of(l.top, l.born);
+  const Line& made = frames.line(l.top, line);
+  const auto& targets = frames.binding(made).targets;
+  if (targets.size() != 1 || targets[0].size() != 1 ||
+      frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
+      frames.rebound(l.top, line, 0) != frames.end(l.top))
+    return -1;
+  for (const auto& names : tape.bindings[static_cast<std::size_t>(module.binding)].targets)
+    for (std::size_t k = 0; names.size() > 1 && k < names.size(); ++k)
+      if (names[k] == targets[0][0]) return frames.rebound(module.parent, frames.line_of(module.parent, l.born), k);
+  return -1;
+}
+
 }  // namespace
 
 void mark_last_uses(Tape& tape) {
@@ -241,6 +260,7 @@ void mark_last_uses(Tape& tape) {
       if (first) until = std::max(until, frames.line(l.top, line).last), ++by_function;
     }
     const std::int32_t without_names = until;
+    until = std::max(until, returned_by_name(tape, frames, l));
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     by_line += until > without_names;
     if (tape.reading.names == NameReading::freed) until = release[v];

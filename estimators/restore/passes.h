@@ -25,6 +25,9 @@ void enter_inference(Tape& tape, Precision precision);
 /// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
 
+/// peft freezes what stands beside its adapters, which an ONNX file does not say.
+void freeze_beside_adapters(Tape& tape);
+
 /// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes
 /// too.
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);

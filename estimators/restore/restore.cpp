@@ -28,9 +28,13 @@ constexpr RestorePass restore_table[] = {
        return s.inplace_activations && t.exported.functional && t.reading.in_place;
      },
      [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
+    {"frozen parts", restored_always, [](Tape& t, const TrainingSetup&) { freeze_beside_adapters(t); }},
     {"names", restored_always, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts; },
-     [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
+     [](Tape& t, const TrainingSetup&) {
+       restore_casts(t);
+       restore_loss_casts(t);
+     }},
     {"model dtype", restored_always, [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
     {"open places", restored_always, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
     // Last: it counts the uses that the others leave.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -42,29 +41,9 @@ Names names_of(const Graph& g, const FxProgram& program) {
           names.emplace(group.text.name, id);
           break;
         }
+  // What was folded has the name of the last call that went into it.
+  for (const auto& [id, t] : g.initializers) names.emplace(t.name, id);
   return names;
-}
-
-/// Arguments with FX names -> arguments with graph values; false where a name is unknown.
-bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts& facts,
-             std::vector<GraphValueId>& reads) {
-  if (auto* list = std::get_if<Arg::List>(&arg.value))
-    return std::all_of(list->begin(), list->end(),
-                       [&](Arg& item) { return resolve(item, program, names, facts, reads); });
-  const auto* name = std::get_if<ValueId>(&arg.value);
-  if (!name) return true;
-  const auto it = names.find(program.names[static_cast<std::size_t>(name->index)]);
-  if (it == names.end()) return false;
-  const Fact& f = facts[it->second];
-  const bool given =
-      std::find(facts.graph().inputs.begin(), facts.graph().inputs.end(), it->second) != facts.graph().inputs.end();
-  if (!given && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
-    arg.value = f.contents->integers[0];
-    return true;
-  }
-  reads.push_back(it->second);
-  arg.value = ValueId{it->second};  // a graph value, for the time being
-  return true;
 }
 
 /// An op whose one result is the output of its last node.
@@ -81,53 +60,189 @@ bool is_plain(const FxGroup& group, const Graph& g) {
          !outputs.empty() && outputs[0] >= 0;
 }
 
-}  // namespace
+/// Calls whose first list of numbers says the sizes of the result.
+bool gives_sizes(std::string_view op) {
+  for (std::string_view o :
+       {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros", "aten::new_ones",
+        "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"})
+    if (op == o) return true;
+  return false;
+}
 
-std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) {
-  std::vector<std::optional<Found>> out(g.nodes.size());
-  const FxProgram program = read_fx_program(g);
-  const Names names = names_of(g, program);
-  for (const FxGroup& group : program.groups) {
-    if (group.name < 0 || !is_plain(group, g)) continue;
-    const std::unordered_set<std::int32_t> inside(group.nodes.begin(), group.nodes.end());
-    const std::int32_t last = group.nodes.back();
-    // What the text reads must be there, and what the nodes read must be in the text: else an optimizer rewired them.
-    auto call = std::make_shared<Call>();
-    call->op = op_of_target(group.text.target);
-    call->args = group.text.args;
-    for (const auto& [key, value] : group.text.kwargs)
-      if (key != "device" && key != "pin_memory" && key != "layout") call->kwargs.emplace_back(key, value);
-    Found f;
-    bool known = true;
-    for (Arg& a : call->args) known = known && resolve(a, program, names, v.facts, f.reads);
-    for (auto& [key, a] : call->kwargs) known = known && resolve(a, program, names, v.facts, f.reads);
-    if (!known) continue;
-    bool same = true;
-    for (std::int32_t n : group.nodes) {
-      for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].inputs) {
-        if (id < 0 || v.facts[id].contents || (v.producer(id) >= 0 && inside.count(v.producer(id)))) continue;
-        if (v.stored(id) && v.facts[id].sizes && count_of(*v.facts[id].sizes) <= 1)
-          continue;  // a constant of the op's making
-        same = same && std::find(f.reads.begin(), f.reads.end(), id) != f.reads.end();
-      }
-      if (n != last)
-        for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
-          if (id >= 0 && !v.facts[id].contents)
-            for (std::int32_t outside : v.readers_of(id)) same = same && inside.count(outside);
+class GroupMatcher {
+ public:
+  GroupMatcher(const View& v, const Graph& g)
+      : v_(v), g_(g), program_(read_fx_program(g)), names_(names_of(g, program_)) {}
+
+  std::vector<std::optional<Found>> run() {
+    group_of_.assign(g_.nodes.size(), -1);
+    for (const FxGroup& group : program_.groups)
+      if (group.name >= 0 && is_plain(group, g_))
+        for (std::int32_t n : group.nodes)
+          group_of_[at(n)] = static_cast<std::int32_t>(&group - program_.groups.data());
+    std::vector<std::optional<Found>> by_group(program_.groups.size());
+    for (std::size_t i = 0; i < program_.groups.size(); ++i)
+      if (const FxGroup& group = program_.groups[i]; group_of_[at(group.nodes.back())] == static_cast<std::int32_t>(i))
+        by_group[i] = match(group, static_cast<std::int32_t>(i));
+    drop_read_inside(by_group);
+    std::vector<std::optional<Found>> out(g_.nodes.size());
+    for (std::size_t i = 0; i < by_group.size(); ++i)
+      if (by_group[i]) out[at(program_.groups[i].nodes.back())] = std::move(by_group[i]);
+    return out;
+  }
+
+ private:
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  /// Arguments with FX names -> arguments with graph values; collects names that nothing in the graph has.
+  /// `tensors`: the op takes no number in the place of a tensor.
+  void resolve(Arg& arg, std::vector<GraphValueId>& reads, std::vector<std::string_view>& unknown,
+               bool tensors = false) const {
+    if (auto* list = std::get_if<Arg::List>(&arg.value)) {
+      for (Arg& item : *list) resolve(item, reads, unknown, tensors);
+      return;
     }
-    if (!same) continue;
+    const auto* name = std::get_if<ValueId>(&arg.value);
+    if (!name) return;
+    const std::string_view text = program_.names[at(name->index)];
+    const auto it = names_.find(text);
+    if (it == names_.end()) {
+      if (std::find(unknown.begin(), unknown.end(), text) == unknown.end()) unknown.push_back(text);
+      return;
+    }
+    const Fact& f = v_.facts[it->second];
+    const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
+    if (!given && !tensors && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
+      arg.value = f.contents->integers[0];
+      return;
+    }
+    reads.push_back(it->second);
+    arg.value = ValueId{it->second};  // a graph value, for the time being
+  }
+
+  /// Copies and views that an optimizer took out, and calls that it merged with an equal one: what the nodes of the
+  /// group read instead of them. False where that is not clear.
+  bool stand_in(const FxGroup& group, const std::vector<GraphValueId>& reads,
+                const std::vector<std::string_view>& unknown, std::int32_t index) {
+    std::vector<GraphValueId> open;
+    for (std::int32_t n : group.nodes)
+      for (GraphValueId id : v_.node(n).inputs) {
+        if (id < 0 || v_.facts[id].contents || is_inner(id, index)) continue;
+        const auto has = [&](const std::vector<GraphValueId>& list) {
+          return std::find(list.begin(), list.end(), id) != list.end();
+        };
+        if (!has(reads) && !has(open)) open.push_back(id);
+      }
+    if (open.size() != unknown.size()) return false;
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (!is_like(open[i], unknown[i])) return false;
+    for (std::size_t i = 0; i < open.size(); ++i) names_.emplace(unknown[i], open[i]);
+    return true;
+  }
+
+  /// Whether a value can be in the place of what a call of that name made: the call did nothing where the export ran,
+  /// or the value is made by an equal call. A transpose that was joined with the next one is neither.
+  bool is_like(GraphValueId id, std::string_view name) const {
+    const std::string_view op = op_of_name(name);
+    for (std::string_view copy : {"clone", "slice", "alias", "detach", "dropout", "native_dropout", "contiguous", "to",
+                                  "_to_copy", "type_as", "expand", "lift_fresh_copy"})
+      if (op == copy) return true;
+    const auto stored = g_.initializers.find(id);
+    const std::string_view made = stored != g_.initializers.end() ? std::string_view(stored->second.name)
+                                                                  : std::string_view(g_.values[at(id)].name);
+    return op_of_name(made) == op;
+  }
+
+  /// "unsqueeze" of "unsqueeze_18".
+  static std::string_view op_of_name(std::string_view name) {
+    const auto end = name.find_last_not_of("0123456789");
+    return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+  }
+
+  /// Made within a group of nodes, and not its result.
+  bool is_inner(GraphValueId id, std::int32_t index) const {
+    const std::int32_t by = v_.producer(id);
+    if (by < 0) return false;
+    const std::int32_t group = group_of_[at(by)];
+    return group >= 0 && (group == index || by != program_.groups[at(group)].nodes.back());
+  }
+
+  std::optional<Found> match(const FxGroup& group, std::int32_t index) {
+    const std::int32_t last = group.nodes.back();
+    auto call = std::make_shared<Call>();
+    Found f;
+    for (int round = 0;; ++round) {
+      call->op = op_of_target(group.text.target);
+      call->args = group.text.args;
+      call->kwargs.clear();
+      for (const auto& [key, value] : group.text.kwargs)
+        if (key != "device" && key != "pin_memory" && key != "layout") call->kwargs.emplace_back(key, value);
+      if (gives_sizes(call->op)) take_sizes(*call, v_.output(last));
+      f.reads.clear();
+      std::vector<std::string_view> unknown;
+      for (Arg& a : call->args) resolve(a, f.reads, unknown, call->op.starts_with("aten::index_put"));
+      for (auto& [key, a] : call->kwargs) resolve(a, f.reads, unknown);
+      if (unknown.empty()) break;
+      if (round > 0 || !stand_in(group, f.reads, unknown, index)) return std::nullopt;
+    }
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    f.emit = [call, last, &v](Emit& e) {
+    f.emit = [call, last, &v = v_](Emit& e) {
       Call c = *call;
       replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
-    out[static_cast<std::size_t>(last)] = std::move(f);
+    return f;
   }
-  return out;
-}
+
+  /// Sizes that were worked out by calls which are gone.
+  void take_sizes(Call& call, GraphValueId result) const {
+    const auto& sizes = v_.sizes(result);
+    for (Arg& a : call.args)
+      if (auto* list = std::get_if<Arg::List>(&a.value)) {
+        const bool open = std::any_of(list->begin(), list->end(), [&](const Arg& item) {
+          const auto* name = std::get_if<ValueId>(&item.value);
+          return name && !names_.count(program_.names[at(name->index)]);
+        });
+        if (open && sizes && sizes->size() == list->size()) a = list_of(*sizes);
+        return;
+      }
+  }
+
+  /// A node outside of a group may read what is made inside of it only if its own call is told by text as well.
+  void drop_read_inside(std::vector<std::optional<Found>>& by_group) const {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t i = 0; i < by_group.size(); ++i) {
+        if (!by_group[i]) continue;
+        const auto& nodes = program_.groups[i].nodes;
+        const auto needed_outside = [&](GraphValueId id) {
+          return id >= 0 && !v_.facts[id].contents && std::ranges::any_of(v_.readers_of(id), [&](std::int32_t reader) {
+                   if (reader < 0) return true;
+                   const std::int32_t group = group_of_[at(reader)];
+                   return group < 0 || !by_group[at(group)];
+                 });
+        };
+        for (std::int32_t n : nodes)
+          if (n != nodes.back() && by_group[i] && std::ranges::any_of(v_.node(n).outputs, needed_outside)) {
+            by_group[i].reset();
+            changed = true;
+          }
+      }
+    }
+  }
+
+  const View& v_;
+  const Graph& g_;
+  const FxProgram program_;
+  Names names_;                         ///< and, while groups are matched, what stands in for names that are gone
+  std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
+};
+
+}  // namespace
+
+std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) { return GroupMatcher(v, g).run(); }
 
 }  // namespace memplan::onnx_format

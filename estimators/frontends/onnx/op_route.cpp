@@ -93,6 +93,7 @@ class OpRoute {
         swapped.emplace_back(id, emit_.tensor(id));
         emit_.bind(id, instead);
       };
+      make_folded(found_[i] ? found_[i]->reads : reads_[i]);
       const auto index = static_cast<std::int32_t>(i);
       if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
         swap(it->second.first, emit_.tensor(it->second.second));
@@ -157,6 +158,14 @@ class OpRoute {
       values_.set(n.outputs[0], values_.make(guess_kind(own), own.name, own.dtype, own.sizes));
       needed_[i] = false;
     }
+  }
+
+  /// What was worked out ahead of the run is made by the program where it is read first.
+  void make_folded(const std::vector<GraphValueId>& reads) {
+    for (const GraphValueId id : reads)
+      if (const Fact& f = facts_[id]; id >= 0 && !values_.has(id) && f.dtype && f.sizes && values_.is_folded_result(id))
+        emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
+                                  emit_.name_of(id)));
   }
 
   /// Backwards from the outputs: nodes that make a tensor which something reads as a tensor.
