@@ -60,10 +60,18 @@ class HiddenNames {
       at->second = frames_.settled(top, born_scope, born);
     }
     if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
-      until = std::max(until, frames_.end(frames_.parent(top)));
+      until = std::max(until, held_by_caller(frames_.parent(top), born));
     // The forward of an autograd.Function is a frame of its own.
     if (call.function >= 0) until = std::max(until, function_ends_.at(call.function));
     return until;
+  }
+
+  /// A tuple with the weights in it, which the caller may return once more.
+  std::int32_t held_by_caller(std::int32_t frame, std::int32_t born) const {
+    std::int32_t until = frames_.end(frame);
+    if (frame < 0) return until;
+    const std::int32_t above = frames_.parent(frame);
+    return std::max(until, frames_.rebound(above, frames_.line_of(above, born), 0));
   }
 
   /// Joins a list that a name holds, as in `torch.stack(outputs)`, and not one that is written there.

@@ -16,6 +16,10 @@ enum class Precision : std::uint8_t;
 /// Tape::recovered.
 void recover_inplace(Tape& tape);
 
+/// The same of `x[a:b] = y`, which functional graphs have as aten::slice_scatter: a copy of x with y in it. Where
+/// nobody reads the x from before, it becomes a write into a view.
+void recover_slice_writes(Tape& tape);
+
 /// What model.eval() and no_grad change beyond dropout and batch norm in a graph that was exported in training mode:
 /// StochasticDepth and DropPath return their input; nn.MultiheadAttention takes its fast path (not under autocast).
 void enter_inference(Tape& tape, Precision precision);

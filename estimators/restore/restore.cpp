@@ -27,7 +27,10 @@ constexpr RestorePass restore_table[] = {
      [](const Tape& t, const TrainingSetup& s) {
        return s.inplace_activations && t.exported.functional && t.reading.in_place;
      },
-     [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
+     [](Tape& t, const TrainingSetup&) {
+       recover_slice_writes(t);
+       recover_inplace(t);
+     }},
     {"frozen parts", restored_always, [](Tape& t, const TrainingSetup&) { freeze_beside_adapters(t); }},
     {"names", restored_always, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts; },

@@ -105,15 +105,19 @@ class GroupMatcher {
     const auto* name = std::get_if<ValueId>(&arg.value);
     if (!name) return;
     const std::string_view text = program_.names[at(name->index)];
-    const auto it = names_.find(text);
-    if (it == names_.end()) {
+    const auto reshaped = reshaped_.find(text);
+    const auto it = reshaped != reshaped_.end() ? reshaped : names_.find(text);
+    if (reshaped == reshaped_.end() && it == names_.end()) {
       if (std::find(unknown.begin(), unknown.end(), text) == unknown.end()) unknown.push_back(text);
       return;
     }
     const Fact& f = v_.facts[it->second];
     const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
     if (!given && !tensors && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
-      arg.value = f.contents->integers[0];
+      if (f.dtype == DType::boolean)
+        arg.value = f.contents->integers[0] != 0;
+      else
+        arg.value = f.contents->integers[0];
       return;
     }
     reads.push_back(it->second);
@@ -134,9 +138,12 @@ class GroupMatcher {
         if (!has(reads) && !has(open)) open.push_back(id);
       }
     if (open.size() != unknown.size()) return false;
+    const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
+    const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
     for (std::size_t i = 0; i < open.size(); ++i)
-      if (!is_like(open[i], unknown[i])) return false;
-    for (std::size_t i = 0; i < open.size(); ++i) names_.emplace(unknown[i], open[i]);
+      if (!is_like(open[i], unknown[i]) && !is_reshaped(i)) return false;
+    for (std::size_t i = 0; i < open.size(); ++i)
+      (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
     return true;
   }
 
@@ -151,6 +158,11 @@ class GroupMatcher {
     const std::string_view made = stored != g_.initializers.end() ? std::string_view(stored->second.name)
                                                                   : std::string_view(g_.values[at(id)].name);
     return op_of_name(made) == op;
+  }
+
+  static bool is_reshape(std::string_view name) {
+    const std::string_view op = op_of_name(name);
+    return op == "view" || op == "_unsafe_view" || op == "reshape";
   }
 
   /// "unsqueeze" of "unsqueeze_18".
@@ -188,13 +200,32 @@ class GroupMatcher {
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    f.emit = [call, last, &v = v_](Emit& e) {
+    f.emit = [call, last, reshapes = reshapes_of(group, *call), &v = v_](Emit& e) {
       Call c = *call;
       replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
+      for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;
+  }
+
+  /// Keys and values of attention whose last reshape was joined with another one get it back: heads as in the query.
+  std::vector<std::pair<std::size_t, Sizes>> reshapes_of(const FxGroup& group, const Call& call) const {
+    std::vector<std::pair<std::size_t, Sizes>> out;
+    const auto value_at = [](const std::vector<Arg>& args, std::size_t i) {
+      return i < args.size() ? std::get_if<ValueId>(&args[i].value) : nullptr;
+    };
+    for (std::size_t i : {1u, 2u}) {
+      const auto *name = value_at(group.text.args, i), *given = value_at(call.args, i), *q = value_at(call.args, 0);
+      if (!name || !given || !q || !reshaped_.count(program_.names[at(name->index)])) continue;
+      const auto &query = v_.sizes(q->index), &sizes = v_.sizes(given->index);
+      if (!query || !sizes || query->size() != 4 || sizes->empty() || sizes->back() <= 0) continue;
+      const std::int64_t heads = (*query)[0] * (*query)[1];
+      if (heads > 0)
+        out.push_back({i, {(*query)[0], (*query)[1], count_of(*sizes) / heads / sizes->back(), sizes->back()}});
+    }
+    return out;
   }
 
   /// Sizes that were worked out by calls which are gone.
@@ -238,6 +269,7 @@ class GroupMatcher {
   const Graph& g_;
   const FxProgram program_;
   Names names_;                         ///< and, while groups are matched, what stands in for names that are gone
+  Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };
 
