@@ -113,11 +113,9 @@ class GroupMatcher {
     }
     const Fact& f = v_.facts[it->second];
     const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
-    if (!given && !tensors && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
-      if (f.dtype == DType::boolean)
-        arg.value = f.contents->integers[0] != 0;
-      else
-        arg.value = f.contents->integers[0];
+    if (!given && !tensors && f.dtype != DType::boolean && f.is_one_number() && !f.contents->floating &&
+        f.rank() <= 1) {
+      arg.value = f.contents->integers[0];
       return;
     }
     reads.push_back(it->second);

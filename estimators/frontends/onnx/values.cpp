@@ -200,6 +200,25 @@ void Values::use_in_scope(ValueId value, std::string_view scope) {
                          Evidence::told_by_name, About::weights});
 }
 
+/// Tensors without sizes are taken to be no larger than the file's largest, or than what an optimizer worked out of
+/// them: that one may have a gradient and two states.
+Bytes Values::bound_of(const std::vector<std::string>& lost) const {
+  Bytes largest, sum;
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+      largest = std::max(largest, bytes_of(v.dtype, count_of(v.sizes)));
+    }
+  for (const std::string& name : lost) {
+    Bytes folded;
+    for (const auto& [id, t] : graph_.initializers)
+      if (const auto from = folded_from(graph_, id); std::find(from.begin(), from.end(), name) != from.end())
+        folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
+    sum += folded > Bytes() ? folded * 4 : largest;
+  }
+  return sum;
+}
+
 /// transformers' rotary embeddings register inv_freq and original_inv_freq (modeling_rope_utils.py), one number for
 /// each two features; an optimizer folds them into the angles of all positions, [1, positions, features].
 std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::string_view target) const {
@@ -250,7 +269,13 @@ void Values::finish() {
                            fmt::format("{} parameters or buffers of the module are not in the file, because "
                                        "no node reads them ('{}'{}); their bytes are missing here",
                                        lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
-                           Evidence::proven_by_file, About::weights});
+                           Evidence::assumed,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           Effect{Bytes(), bound_of(lost)}});
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
       const auto pa = position_.find(a.index), pb = position_.find(b.index);

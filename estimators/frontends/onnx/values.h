@@ -69,6 +69,7 @@ class Values {
   ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);
   std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
+  Bytes bound_of(const std::vector<std::string>& lost) const;
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
 
   const Graph& graph_;
