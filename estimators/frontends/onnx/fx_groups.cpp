@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/fx_groups.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -129,7 +130,7 @@ class GroupMatcher {
     std::vector<GraphValueId> open;
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
-        if (id < 0 || v_.facts[id].contents || is_inner(id, index)) continue;
+        if (id < 0 || (v_.facts[id].contents && !is_made(id)) || is_inner(id, index)) continue;
         const auto has = [&](const std::vector<GraphValueId>& list) {
           return std::find(list.begin(), list.end(), id) != list.end();
         };
@@ -142,6 +143,9 @@ class GroupMatcher {
       if (!is_like(open[i], unknown[i]) && !is_reshaped(i)) return false;
     for (std::size_t i = 0; i < open.size(); ++i)
       (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (const auto made = made_of_nothing_.find(open[i]); made != made_of_nothing_.end())
+        again_.emplace(unknown[i], made->second);
     return true;
   }
 
@@ -167,6 +171,12 @@ class GroupMatcher {
   static std::string_view op_of_name(std::string_view name) {
     const auto end = name.find_last_not_of("0123456789");
     return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+  }
+
+  /// A tensor of the program whose contents happen to be known, as those of "torch.arange(n)" are.
+  bool is_made(GraphValueId id) const {
+    const std::int32_t by = v_.producer(id);
+    return by >= 0 && group_of_[at(by)] >= 0 && v_.facts[id].rank() > 0;
   }
 
   /// Made within a group of nodes, and not its result.
@@ -198,14 +208,41 @@ class GroupMatcher {
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    f.emit = [call, last, reshapes = reshapes_of(group, *call), &v = v_](Emit& e) {
+    if (f.reads.empty()) made_of_nothing_[v_.output(last)] = call;
+    f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
-      replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
+      std::map<std::int32_t, ValueId> instead;
+      for (const auto& [id, made] : again) instead[id] = e.call(made->op, made->args, made->kwargs);
+      replace_values(c, [&](ValueId id) {
+        const auto it = instead.find(id.index);
+        return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
+      });
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;
+  }
+
+  /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
+  std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> made_again(const FxGroup& group, const Call& call) {
+    std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> out;
+    const auto look = [&](const Arg& named, const Arg& resolved) {
+      const auto *name = std::get_if<ValueId>(&named.value), *id = std::get_if<ValueId>(&resolved.value);
+      const auto it = name && id ? again_.find(program_.names[at(name->index)]) : again_.end();
+      if (it == again_.end()) return;
+      out.emplace_back(id->index, it->second);
+      again_.erase(it);
+    };
+    for (std::size_t i = 0; i < call.args.size() && i < group.text.args.size(); ++i) {
+      const auto *named = std::get_if<Arg::List>(&group.text.args[i].value),
+                 *resolved = std::get_if<Arg::List>(&call.args[i].value);
+      if (!named || !resolved || named->size() != resolved->size())
+        look(group.text.args[i], call.args[i]);
+      else
+        for (std::size_t k = 0; k < named->size(); ++k) look((*named)[k], (*resolved)[k]);
+    }
+    return out;
   }
 
   /// Keys and values of attention whose last reshape was joined with another one get it back: heads as in the query.
@@ -266,7 +303,9 @@ class GroupMatcher {
   const View& v_;
   const Graph& g_;
   const FxProgram program_;
-  Names names_;                         ///< and, while groups are matched, what stands in for names that are gone
+  Names names_;  ///< and, while groups are matched, what stands in for names that are gone
+  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_nothing_;
+  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;  ///< by names that are gone
   Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };

@@ -94,11 +94,16 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
   }
   for (const auto& [id, tensor] : graph.initializers) {
     const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph, id);
-    const auto is_parameter = [&](std::string_view name) {
-      const auto line = by_target.find(name);
-      return line != by_target.end() && signature_.inputs[line->second].kind == "PARAMETER";
-    };
-    if (!from.empty() && std::none_of(from.begin(), from.end(), is_parameter)) folded_results_.insert(id);
+    if (from.empty()) continue;
+    std::vector<std::size_t> parameters;
+    for (const std::string_view name : from)
+      if (const auto line = by_target.find(name);
+          line != by_target.end() && signature_.inputs[line->second].kind == "PARAMETER")
+        parameters.push_back(line->second);
+    if (parameters.empty())
+      folded_results_.insert(id);
+    else if (parameters.size() == 1 && !present.count(parameters[0]) && elementwise_op(tensor.name))
+      folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
   }
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
     if (kind_of(signature_.inputs[i].kind) && !present.count(i))
@@ -212,7 +217,8 @@ Bytes Values::bound_of(const std::vector<std::string>& lost) const {
   for (const std::string& name : lost) {
     Bytes folded;
     for (const auto& [id, t] : graph_.initializers)
-      if (const auto from = folded_from(graph_, id); std::find(from.begin(), from.end(), name) != from.end())
+      if (const auto from = folded_from(graph_, id);
+          !t.sizes.empty() && std::find(from.begin(), from.end(), name) != from.end())
         folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
     sum += folded > Bytes() ? folded * 4 : largest;
   }

@@ -58,6 +58,12 @@ class Values {
   /// A tensor that an optimizer worked out ahead of the run, from no parameter: the program makes it in every forward
   /// pass.
   bool is_folded_result(GraphValueId id) const { return folded_results_.count(id) > 0; }
+  /// The name in the signature of the parameter that an optimizer turned into this tensor element by element, and whose
+  /// own tensor is gone; empty for all others.
+  std::string_view folded_parameter(GraphValueId id) const {
+    const auto it = folded_parameters_.find(id);
+    return it == folded_parameters_.end() ? std::string_view() : it->second;
+  }
   /// What is known of the graph's values, worked out on first use.
   const Facts& facts();
 
@@ -80,6 +86,7 @@ class Values {
   std::unique_ptr<Facts> facts_;
   std::vector<ValueId> of_graph_;
   std::unordered_set<GraphValueId> transposed_, folded_results_;
+  std::unordered_map<GraphValueId, std::string_view> folded_parameters_;
   std::unordered_map<std::string_view, ValueId> of_name_;
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same
