@@ -85,6 +85,15 @@ class Frames {
     return end(scope);
   }
 
+  /// Whether a line after line `i` binds the name.
+  bool binds_later(std::int32_t scope, std::size_t i, std::string_view name) const {
+    const auto& lines = frame(scope).lines;
+    return std::any_of(lines.begin() + static_cast<std::ptrdiff_t>(i) + 1, lines.end(), [&](const Line& l) {
+      return std::any_of(binding(l).targets.begin(), binding(l).targets.end(),
+                         [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); });
+    });
+  }
+
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
   /// line binds no name.
   std::int32_t rebound(std::int32_t scope, std::size_t i, std::size_t k) const {

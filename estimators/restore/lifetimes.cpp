@@ -258,20 +258,29 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   return until;
 }
 
+/// The line calls this module itself, "x, weights = self.attn(x)", and no helper that calls it.
+bool calls_module(std::string_view source, std::string_view path) {
+  const auto dot = path.rfind('.');
+  const std::string leaf = "." + std::string(dot == path.npos ? path : path.substr(dot + 1)) + "(";
+  return parse_statement(source).value.find(leaf) != std::string_view::npos;
+}
+
 /// Where the caller lets go of a value that a module returns beside its result and that nothing reads any more:
 /// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end. -1: none of this.
 std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life& l) {
   if (l.born < 0 || l.top < 0) return -1;
   const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
   if (module.binding < 0 || module.parent < 0) return -1;
+  const auto& caller = tape.bindings[static_cast<std::size_t>(module.binding)].targets;
+  if (std::ranges::none_of(caller, [](const auto& names) { return names.size() > 1; })) return -1;
   const std::size_t line = frames.line_of(l.top, l.born);
   const Line& made = frames.line(l.top, line);
   const auto& targets = frames.binding(made).targets;
   if (targets.size() != 1 || targets[0].size() != 1 ||
       frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
-      frames.rebound(l.top, line, 0) != frames.end(l.top))
+      frames.binds_later(l.top, line, targets[0][0]) || !calls_module(module.source, module.path))
     return -1;
-  for (const auto& names : tape.bindings[static_cast<std::size_t>(module.binding)].targets)
+  for (const auto& names : caller)
     for (std::size_t k = 0; names.size() > 1 && k < names.size(); ++k)
       if (names[k] == targets[0][0]) return frames.rebound(module.parent, frames.line_of(module.parent, l.born), k);
   return -1;

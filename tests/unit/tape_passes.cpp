@@ -256,6 +256,8 @@ return %out
   CHECK(gone("y, weights = self.attn(x)") == 3);
   CHECK(gone("y, _ = self.attn(x)") == 1);
   CHECK(gone("y = self.attn(x)") == 1);
+  // A helper that calls the module has names of its own.
+  CHECK(gone("y, weights = self._forward(x)") == 1);
 }
 
 // The program is out = torch.zeros_like(x); out[:, 0:1] = relu(x[:, 0:1]); return out. Exporters write the assignment
