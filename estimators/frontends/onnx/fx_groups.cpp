@@ -1,9 +1,12 @@
 #include "estimators/frontends/onnx/fx_groups.h"
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -68,6 +71,34 @@ bool gives_sizes(std::string_view op) {
         "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"})
     if (op == o) return true;
   return false;
+}
+
+bool broadcasts_to(const Sizes& x, const Sizes& y) {
+  if (x.size() > y.size()) return false;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (const std::int64_t n = x[x.size() - 1 - i]; n != 1 && n != y[y.size() - 1 - i]) return false;
+  return true;
+}
+
+/// Whether a call of these tensors can give a result of these sizes, for ops where the sizes tell.
+bool gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
+  op = op.substr(0, op.find('.'));
+  const auto is = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, op) != names.end();
+  };
+  const Sizes& first = x.front();
+  if (is({"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::unsqueeze", "aten::squeeze"}))
+    return count_of(first) == count_of(y);
+  if (is({"aten::transpose", "aten::permute", "aten::t"})) return std::ranges::is_permutation(first, y);
+  if (is({"aten::slice"})) return first.size() == y.size() && std::ranges::equal(y, first, std::less_equal{});
+  if (is({"aten::index"})) return true;
+  if (is({"aten::cat"})) return std::ranges::all_of(x, [&](const Sizes& s) { return s.size() == y.size(); });
+  if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
+  if (is({"aten::matmul", "aten::bmm"}))
+    return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
+  if (is({"aten::scaled_dot_product_attention"}))
+    return x.size() > 2 && std::ranges::all_of(x, [](const Sizes& s) { return s.size() < 5; });
+  return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
 }
 
 class GroupMatcher {
@@ -141,6 +172,7 @@ class GroupMatcher {
     const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
     for (std::size_t i = 0; i < open.size(); ++i)
       if (!is_like(open[i], unknown[i]) && !is_reshaped(i)) return false;
+    stood_in_.insert(unknown.begin(), unknown.end());
     for (std::size_t i = 0; i < open.size(); ++i)
       (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
     for (std::size_t i = 0; i < open.size(); ++i)
@@ -205,6 +237,7 @@ class GroupMatcher {
       if (unknown.empty()) break;
       if (round > 0 || !stand_in(group, f.reads, unknown, index)) return std::nullopt;
     }
+    if (!fits(group, *call, last)) return std::nullopt;
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
@@ -222,6 +255,24 @@ class GroupMatcher {
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;
+  }
+
+  /// With values that stand in for others, the call must still give what its nodes give.
+  bool fits(const FxGroup& group, const Call& call, std::int32_t last) const {
+    bool stands_in = false;
+    const auto look = [&](ValueId name) { stands_in = stands_in || stood_in_.count(program_.names[at(name.index)]); };
+    for (const Arg& a : group.text.args) for_each_value(a, look);
+    for (const auto& [key, a] : group.text.kwargs) for_each_value(a, look);
+    if (!stands_in) return true;
+    std::vector<Sizes> inputs;
+    bool known = v_.sizes(v_.output(last)).has_value();
+    for_each_value(call, [&](ValueId id) {
+      known = known && v_.sizes(id.index);
+      if (known) inputs.push_back(*v_.sizes(id.index));
+    });
+    for (const auto& [i, sizes] : reshapes_of(group, call))
+      if (i < inputs.size()) inputs[i] = sizes;
+    return known && !inputs.empty() && gives(call.op, inputs, *v_.sizes(v_.output(last)));
   }
 
   /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
@@ -306,6 +357,7 @@ class GroupMatcher {
   Names names_;  ///< and, while groups are matched, what stands in for names that are gone
   std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_nothing_;
   std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;  ///< by names that are gone
+  std::unordered_set<std::string_view> stood_in_;                            ///< names that are gone
   Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };
