@@ -22,6 +22,9 @@ enum class Precision : std::uint8_t;
 /// was put back is added to Tape::recovered.
 void restore_casts(Tape& tape);
 
+/// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
+void restore_loss_casts(Tape& tape);
+
 /// Whether the scope is one of those modules.
 bool has_restored_casts(const Tape& tape, std::int32_t scope);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -73,6 +74,24 @@ class Frames {
   const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
   const Binding& binding(const Line& line) const {
     return line.binding < 0 ? no_names_ : tape_.bindings[static_cast<std::size_t>(line.binding)];
+  }
+
+  /// Where a name of `scope` is bound by the line of call `at` or the next one that binds it, or the end of the frame.
+  std::int32_t bound_next(std::int32_t scope, std::int32_t at, std::string_view name) const {
+    const auto& lines = frame(scope).lines;
+    for (std::size_t i = line_of(scope, at); i < lines.size(); ++i)
+      for (const auto& names : binding(lines[i]).targets)
+        if (std::find(names.begin(), names.end(), name) != names.end()) return lines[i].last;
+    return end(scope);
+  }
+
+  /// Whether a line after line `i` binds the name.
+  bool binds_later(std::int32_t scope, std::size_t i, std::string_view name) const {
+    const auto& lines = frame(scope).lines;
+    return std::any_of(lines.begin() + static_cast<std::ptrdiff_t>(i) + 1, lines.end(), [&](const Line& l) {
+      return std::any_of(binding(l).targets.begin(), binding(l).targets.end(),
+                         [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); });
+    });
   }
 
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the

@@ -1,6 +1,7 @@
 #include "estimators/restore/lifetimes.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 #include <string>
@@ -24,6 +25,45 @@ std::vector<std::string_view> called_in(std::string_view text) {
     std::size_t first = open;
     while (first > 0 && in_name(text[first - 1])) --first;
     if (first < open && text[first] != '.') out.push_back(text.substr(first, open - first));
+  }
+  return out;
+}
+
+/// "outputs" of "torch.stack(outputs, dim=1)" or "torch.cat(outputs[::-1])": a name of the frame that holds a list.
+/// Empty for lists that are written there, and for what is no plain name.
+std::string_view joined_list(const Call& call) {
+  if (call.op != "aten::cat" && call.op != "aten::stack") return {};
+  const std::string_view source = call.source;
+  for (const std::string_view f : {"cat(", "stack(", "concat("})
+    if (const auto open = source.find(f); open != source.npos) {
+      const auto first = source.find_first_not_of(' ', open + f.size());
+      const auto end = first == source.npos ? first : source.find_first_of("[,) ", first);
+      if (end == source.npos || end == first) return {};
+      const std::string_view name = source.substr(first, end - first);
+      const bool plain = std::ranges::all_of(
+          name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+      return plain && std::isdigit(static_cast<unsigned char>(name.front())) == 0 ? name : std::string_view{};
+    }
+  return {};
+}
+
+/// Names that a line reads: "residual" and "x" of "out = self.norm(x) + residual".
+std::vector<std::string_view> read_in(std::string_view value) {
+  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  std::vector<std::string_view> out;
+  for (std::size_t at = 0; at < value.size();) {
+    std::size_t end = at;
+    while (end < value.size() && in_name(value[end])) ++end;
+    if (end == at) {
+      ++at;
+      continue;
+    }
+    const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
+    const std::string_view name = value.substr(at, end - at);
+    if (before != '.' && after != '.' && after != '(' && after != '=' && name != "self" &&
+        std::isdigit(static_cast<unsigned char>(name.front())) == 0)
+      out.push_back(name);
+    at = end;
   }
   return out;
 }
@@ -60,10 +100,18 @@ class HiddenNames {
       at->second = frames_.settled(top, born_scope, born);
     }
     if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
-      until = std::max(until, frames_.end(frames_.parent(top)));
+      until = std::max(until, held_by_caller(frames_.parent(top), born));
     // The forward of an autograd.Function is a frame of its own.
     if (call.function >= 0) until = std::max(until, function_ends_.at(call.function));
     return until;
+  }
+
+  /// A tuple with the weights in it, which the caller may return once more.
+  std::int32_t held_by_caller(std::int32_t frame, std::int32_t born) const {
+    std::int32_t until = frames_.end(frame);
+    if (frame < 0) return until;
+    const std::int32_t above = frames_.parent(frame);
+    return std::max(until, frames_.rebound(above, frames_.line_of(above, born), 0));
   }
 
   /// Joins a list that a name holds, as in `torch.stack(outputs)`, and not one that is written there.
@@ -143,6 +191,53 @@ struct Life {
   bool released = false;  ///< by Call::releases
 };
 
+/// A name that a line reads and that no line of its frame binds got its value where nothing was computed, as in
+/// "residual = x": the frame holds what the line reads until it returns.
+void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives,
+                             std::vector<std::int32_t>& until) {
+  std::map<std::int32_t, std::set<std::string_view>> bound;  // by scope
+  const auto binds = [&](std::int32_t scope, std::int32_t binding) {
+    if (binding < 0) return;
+    for (const auto& names : tape.bindings[static_cast<std::size_t>(binding)].targets)
+      bound[scope].insert(names.begin(), names.end());
+  };
+  for (const Call& call : tape.calls) binds(call.scope, call.binding);
+  for (const Scope& scope : tape.scopes) binds(scope.parent, scope.binding);
+  const auto name_of = [&](std::int32_t scope, std::int32_t at) -> std::string_view {
+    const auto& targets = frames.binding(frames.line(scope, frames.line_of(scope, at))).targets;
+    return targets.size() == 1 && targets[0].size() == 1 ? std::string_view(targets[0][0]) : std::string_view();
+  };
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    const Statement statement = parse_statement(call.source);
+    std::vector<std::string_view> names = read_in(statement.value);
+    const auto& seen = bound[call.scope];
+    if (std::ranges::all_of(names, [&](std::string_view n) { return seen.contains(n); })) continue;
+    if (statement.augmented && !statement.targets.empty())
+      names.insert(names.end(), statement.targets[0].begin(), statement.targets[0].end());
+    // The line's own temporaries need no name, and of values that were called alike the name has the last.
+    const std::size_t line = frames.line_of(call.scope, static_cast<std::int32_t>(i));
+    std::map<std::string_view, std::int32_t> named;
+    const auto local = [&](ValueId id) {
+      const Life& l = lives[static_cast<std::size_t>(id.index)];
+      return l.born >= 0 && l.top == call.scope && frames.line_of(call.scope, l.born) != line;
+    };
+    for_each_value(call, [&](ValueId id) {
+      if (!local(id)) return;
+      std::int32_t& last = named[name_of(call.scope, lives[static_cast<std::size_t>(id.index)].born)];
+      last = std::max(last, lives[static_cast<std::size_t>(id.index)].born);
+    });
+    for_each_value(call, [&](ValueId id) {
+      if (!local(id)) return;
+      const std::int32_t born = lives[static_cast<std::size_t>(id.index)].born;
+      const std::string_view name = name_of(call.scope, born);
+      if (named[name] == born && std::ranges::find(names, name) != names.end()) return;
+      auto& u = until[static_cast<std::size_t>(id.index)];
+      u = std::max(u, frames.end(call.scope));
+    });
+  }
+}
+
 /// By value: until where a name that the file does not show could hold it; -1: none could.
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
   std::vector<std::int32_t> until(lives.size(), -1);
@@ -153,6 +248,7 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
     until[v] =
         names.hold(l.top, frames.line_of(l.top, l.born), l.born, tape.calls[static_cast<std::size_t>(l.born)].scope);
   }
+  hold_under_unseen_names(tape, frames, lives, until);
   for (const Call& call : tape.calls)
     if (HiddenNames::joins_named_list(call))
       for_each_value(call, [&](ValueId id) {
@@ -160,6 +256,34 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
         if (lives[static_cast<std::size_t>(id.index)].born >= 0) u = std::max(u, frames.end(call.scope));
       });
   return until;
+}
+
+/// The line calls this module itself, "x, weights = self.attn(x)", and no helper that calls it.
+bool calls_module(std::string_view source, std::string_view path) {
+  const auto dot = path.rfind('.');
+  const std::string leaf = "." + std::string(dot == path.npos ? path : path.substr(dot + 1)) + "(";
+  return parse_statement(source).value.find(leaf) != std::string_view::npos;
+}
+
+/// Where the caller lets go of a value that a module returns beside its result and that nothing reads any more:
+/// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end. -1: none of this.
+std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life& l) {
+  if (l.born < 0 || l.top < 0) return -1;
+  const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
+  if (module.binding < 0 || module.parent < 0) return -1;
+  const auto& caller = tape.bindings[static_cast<std::size_t>(module.binding)].targets;
+  if (std::ranges::none_of(caller, [](const auto& names) { return names.size() > 1; })) return -1;
+  const std::size_t line = frames.line_of(l.top, l.born);
+  const Line& made = frames.line(l.top, line);
+  const auto& targets = frames.binding(made).targets;
+  if (targets.size() != 1 || targets[0].size() != 1 ||
+      frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
+      frames.binds_later(l.top, line, targets[0][0]) || !calls_module(module.source, module.path))
+    return -1;
+  for (const auto& names : caller)
+    for (std::size_t k = 0; names.size() > 1 && k < names.size(); ++k)
+      if (names[k] == targets[0][0]) return frames.rebound(module.parent, frames.line_of(module.parent, l.born), k);
+  return -1;
 }
 
 }  // namespace
@@ -242,6 +366,14 @@ void mark_last_uses(Tape& tape) {
     };
     for_each_value(call, use);
   }
+  // A list that a name holds has its members until the name is bound again.
+  std::vector<std::int32_t> listed(lives.size(), -1);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty())
+      for_each_value(tape.calls[i], [&](ValueId id) {
+        std::int32_t& until = listed[at_index(id)];
+        until = std::max(until, frames.bound_next(tape.calls[i].scope, static_cast<std::int32_t>(i), name));
+      });
   const std::vector<std::int32_t> hidden =
       tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : std::vector<std::int32_t>();
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
@@ -265,6 +397,7 @@ void mark_last_uses(Tape& tape) {
       if (first) until = std::max(until, frames.line(l.top, line).last), ++by_function;
     }
     const std::int32_t without_names = until;
+    until = std::max({until, returned_by_name(tape, frames, l), listed[v]});
     if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
     by_line += until > without_names;
     if (tape.reading.names == NameReading::freed) until = release[v];

@@ -10,6 +10,8 @@ namespace memplan {
 ///   * an argument lives until the module that got it has returned: its caller's argument tuple holds it;
 ///   * a value bound to a name of a frame (`x = …`, by Call::binding and Scope::binding) lives until the name is bound
 ///     again or the frame returns;
+///   * a value that a module's frame calls `n` to its end, called as "x, n = module(…)", lives on under the caller's
+///   `n`;
 ///   * any other value goes with its last use;
 ///   * what Call::releases lists goes there and nowhere else.
 /// Frames of plain functions are not in the file: names inside them count as temporaries of the statement that called

@@ -16,6 +16,10 @@ enum class Precision : std::uint8_t;
 /// Tape::recovered.
 void recover_inplace(Tape& tape);
 
+/// The same of `x[a:b] = y`, which functional graphs have as aten::slice_scatter: a copy of x with y in it. Where
+/// nobody reads the x from before, it becomes a write into a view.
+void recover_slice_writes(Tape& tape);
+
 /// What model.eval() and no_grad change beyond dropout and batch norm in a graph that was exported in training mode:
 /// StochasticDepth and DropPath return their input; nn.MultiheadAttention takes its fast path (not under autocast).
 void enter_inference(Tape& tape, Precision precision);
@@ -24,6 +28,9 @@ void enter_inference(Tape& tape, Precision precision);
 /// be causal or true everywhere (masking_utils.py: is_causal=True instead), and then leaves key and value heads
 /// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
+
+/// peft freezes what stands beside its adapters, which an ONNX file does not say.
+void freeze_beside_adapters(Tape& tape);
 
 /// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes
 /// too.

@@ -32,10 +32,17 @@ constexpr RestorePass restore_table[] = {
      [](const Tape& t, const TrainingSetup& s) {
        return s.inplace_activations && t.exported.functional && t.reading.in_place;
      },
-     [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
+     [](Tape& t, const TrainingSetup&) {
+       recover_slice_writes(t);
+       recover_inplace(t);
+     }},
+    {"frozen parts", exported, [](Tape& t, const TrainingSetup&) { freeze_beside_adapters(t); }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts && !t.exported.recorded; },
-     [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
+     [](Tape& t, const TrainingSetup&) {
+       restore_casts(t);
+       restore_loss_casts(t);
+     }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
     {"open places", exported, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},

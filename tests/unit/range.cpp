@@ -88,17 +88,43 @@ return %d
   CHECK(gone_after(tape, NameReading::held, "b") == 2);
 }
 
-TEST_CASE("a list that is joined by its name may hold its members until the frame returns") {
-  const Tape tape = lowered(R"tape(
+// CPython: a local name holds its list, and the list its members, until the name is bound again or the frame returns.
+TEST_CASE("a list that is joined by its name holds its members until the name is bound again") {
+  const auto joined = [](const char* line) {
+    return lowered(std::string(R"tape(
 input %x float32 [2]
 scope 0 "" M
 %a = aten::relu(%x) in 0 at "m.py:1 outs.append(relu(x))"
-%b = aten::cat([%a, %a]) in 0 at "m.py:2 y = torch.cat(outs)"
-%c = aten::exp(%b) in 0 at "m.py:3 return exp(y)"
-return %c
+%b = aten::cat([%a, %a]) in 0 at "m.py:2 )tape") +
+                   line + R"tape("
+%c = aten::exp(%b) in 0 at "m.py:3 z = exp(y)"
+%d = aten::tanh(%c) in 0 at "m.py:4 return tanh(z)"
+return %d
 )tape");
-  CHECK(gone_after(tape, NameReading::as_told, "a") == 1);
-  CHECK(gone_after(tape, NameReading::held, "a") == 2);
+  };
+  CHECK(gone_after(joined("y = torch.cat(outs)"), NameReading::as_told, "a") == 3);
+  CHECK(gone_after(joined("y = torch.cat(outs[::-1], 1)"), NameReading::as_told, "a") == 3);
+  CHECK(gone_after(joined("y = torch.cat(outs)"), NameReading::freed, "a") == 1);
+  CHECK(gone_after(joined("outs = torch.cat(outs)"), NameReading::as_told, "a") == 1);
+  CHECK(gone_after(joined("y = torch.cat([u, v])"), NameReading::as_told, "a") == 1);
+  // Whose attribute it is, and what a call returns, no line tells.
+  CHECK(gone_after(joined("y = torch.cat(self.outs)"), NameReading::as_told, "a") == 1);
+  CHECK(gone_after(joined("y = torch.cat(self.outs)"), NameReading::held, "a") == 3);
+}
+
+TEST_CASE("a name that no line binds may hold what a line reads besides the names that it shows") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%a = aten::relu(%x) in 0 at "m.py:2 x = relu(x)"
+%b = aten::exp(%a) in 0 at "m.py:4 x = exp(x)"
+%c = aten::add.Tensor(%b, %a) in 0 at "m.py:5 x = x + residual"
+%d = aten::tanh(%c) in 0 at "m.py:6 return tanh(x)"
+return %d
+)tape");
+  CHECK(gone_after(tape, NameReading::as_told, "a") == 2);
+  CHECK(gone_after(tape, NameReading::held, "a") == 3);
+  CHECK(gone_after(tape, NameReading::held, "b") == 2);
 }
 
 TEST_CASE("the range is what other readings of the file give, in bytes of PyTorch") {

@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include "estimators/restore/casts.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/passes.h"
@@ -231,4 +234,102 @@ return %out
   enter_inference(tape, Precision::fp32);
   REQUIRE(tape.calls.size() == 1);
   CHECK(std::get<ValueId>(tape.calls[0].args[0].value) == tape.inputs[0]);
+}
+
+// CPython: "x, weights = self.attn(x)" binds what the module's frame calls weights to a name of the caller's frame.
+TEST_CASE("what a module returns beside its result lives on under the caller's name") {
+  const auto gone = [](const char* line) {
+    return gone_after(with_lifetimes(std::string(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 attn Attention in 0 at "m.py:1 )tape") +
+                                     line +
+                                     R"tape("
+%weights = aten::softmax.int(%x, -1) in 1 at "a.py:1 weights = softmax(x, -1)"
+%y = aten::mul.Tensor(%weights, %x) in 1 at "a.py:2 return weights * x, weights"
+%z = aten::exp(%y) in 0 at "m.py:2 y = exp(y)"
+%out = aten::tanh(%z) in 0 at "m.py:3 return tanh(y)"
+return %out
+)tape"),
+                      "weights");
+  };
+  CHECK(gone("y, weights = self.attn(x)") == 3);
+  CHECK(gone("y, _ = self.attn(x)") == 1);
+  CHECK(gone("y = self.attn(x)") == 1);
+  // A helper that calls the module has names of its own.
+  CHECK(gone("y, weights = self._forward(x)") == 1);
+}
+
+// The program is out = torch.zeros_like(x); out[:, 0:1] = relu(x[:, 0:1]); return out. Exporters write the assignment
+// as two scatters, the outer one into all of the first dimension.
+TEST_CASE("a part of a tensor that is assigned is written in place") {
+  const std::string begin = R"tape(
+input %x float32 [4, 2]
+scope 0 "" M
+%out = aten::zeros_like(%x) in 0
+%part = aten::relu(%x) in 0
+%inner = aten::slice_scatter(%out, %part, 1, 0, 1) in 0
+%outer = aten::slice_scatter(%out, %inner, 0, 0, 9223372036854775807) in 0
+)tape";
+  Tape tape = from_text(begin + "return %outer\n");
+  recover_slice_writes(tape);
+  check(tape, "test", "slice writes");
+  REQUIRE(tape.calls.size() == 4);
+  CHECK(tape.calls[2].op == "memplan::index_slice");
+  CHECK(tape.calls[3].op == "aten::copy_");
+  CHECK(tape.outputs[0] == tape.calls[0].outputs[0]);
+  // Who reads the tensor from before wants it as it was.
+  Tape read = from_text(begin + "%sum = aten::add.Tensor(%outer, %out) in 0\nreturn %sum\n");
+  recover_slice_writes(read);
+  CHECK(std::ranges::count_if(read.calls, [](const Call& c) { return c.op == "aten::slice_scatter"; }) == 1);
+}
+
+// transformers 5.23.0, loss/loss_utils.py: ForCausalLMLoss begins with logits = logits.float(),
+// ForSequenceClassificationLoss converts nothing.
+TEST_CASE("the logits of a library's loss are converted, where the line tells which loss it is") {
+  const auto casts = [](const char* line, bool keeps_casts) {
+    Tape tape = from_text(std::string(R"tape(
+input %x float32 [4, 8]
+input %labels int64 [4]
+scope 0 "" transformers.LM
+%logits = aten::relu(%x) in 0 shapes(float32 [4, 8]) at "transformers/m.py:1 logits = relu(x)"
+%flat = aten::reshape(%logits, [-1, 8]) in 0 shapes(float32 [4, 8]) at "transformers/m.py:2 )tape") +
+                          line + R"tape("
+%loss = aten::cross_entropy_loss(%flat, %labels) in 0 shapes(float32 []) at "transformers/m.py:2 )tape" +
+                          line + R"tape("
+return %loss, %logits
+)tape");
+    tape.exported.keeps_casts = keeps_casts;
+    restore_loss_casts(tape);
+    check(tape, "test", "loss casts");
+    return std::ranges::count_if(tape.calls, [](const Call& c) { return c.op == "aten::to.dtype"; });
+  };
+  const char* causal = "loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)";
+  CHECK(casts(causal, false) == 1);
+  CHECK(casts(causal, true) == 0);
+  CHECK(casts("loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)", false) == 0);
+}
+
+// peft 0.21.2, tuners/tuners_utils.py, _mark_only_adapters_as_trainable.
+TEST_CASE("what stands beside adapters is frozen, unless the file says itself what is") {
+  const std::string text = R"tape(
+input %x float32 [4, 8]
+parameter %q.base_layer.weight float32 [8, 8]
+parameter %q.lora_A.default.weight float32 [2, 8]
+parameter %score.modules_to_save.default.weight float32 [2, 8]
+scope 0 "" M
+scope 1 q peft.tuners.lora.layer.Linear in 0
+%y = aten::linear(%x, %q.base_layer.weight) in 1
+return %y
+)tape";
+  const auto trained = [](Tape tape) {
+    freeze_beside_adapters(tape);
+    std::vector<bool> out;
+    for (ValueId id : tape.parameters) out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+    return out;
+  };
+  Tape tape = from_text(text);
+  CHECK(trained(tape) == std::vector{false, true, true});
+  tape.values[static_cast<std::size_t>(tape.parameters[1].index)].requires_grad = false;
+  CHECK(trained(tape) == std::vector{true, false, true});
 }

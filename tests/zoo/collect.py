@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes models, records PyTorch's counters and exports: python collect.py --python PYTHON --library libemulated_gpu.so [--route pt2] [--half open]
 
-Goes through the list in one fixed order that alternates between families and halves; what is recorded or exported
-already is left out, so it may be stopped at any time. Of the sealed half nothing but counts is printed.
+Goes through the list in the order of a hash, models that have a truth before the others, whose truth is taken first; what
+is recorded or exported already is left out, so it may be stopped at any time. Of the sealed half nothing but counts is printed.
 """
 import argparse
 import json
@@ -110,7 +110,8 @@ def main():
     p.add_argument("--limit", type=int, default=10**9, help="at most so many models with a truth")
     a = p.parse_args()
     collection, models, files = Collection(a.python, a.library), 0, 0
-    for name in collection.names():
+    names = collection.names()
+    for name in sorted(names, key=lambda n: naming.key(n) not in collection.known):
         if (a.half and naming.half(name) != a.half) or (a.only and (naming.half(name) == "sealed" or not re.search(a.only, name))):
             continue
         if models >= a.limit:

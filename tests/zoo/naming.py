@@ -1,7 +1,6 @@
 """Names of the zoo: the split into an open and a sealed half, and where things lie. Needs no PyTorch."""
 import hashlib
 import os
-import re
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
@@ -35,27 +34,9 @@ def batch(name):
     return 32 if name.startswith("own/") else 8
 
 
-def family(name):
-    first, second = name.split("/")[:2]
-    return first if first != "hf" else "text" if second in ("causal-lm", "masked-lm", "sequence-classification", "token-classification", "seq2seq") else "other"
-
-
-# How often a family's turn comes, the rarest last.
-TURNS = {"own": 0.5, "text": 0.6, "timm": 2.5, "other": 3.0, "peft": 2.0, "torchvision": 3.0}
-
-
-# Large members of torchvision's families, whose small ones are there as well: at the end.
-LARGE = re.compile(r"torchvision/.*(convnext_(base|large)|_l_\d+|_h_14|(128|32|16|8)gf|vgg1[369]|efficientnet_b[4-7]|_v2_[ml]|swin\w*_b|wide_resnet|resnext101|152|densenet(161|201))")
-
-
 def ordered(names):
-    """Names as collections take them: families in turn, halves in turn, chance within them, the same every time."""
-    ranks, count = {}, {}
-    for name in sorted(names, key=lambda n: digest("order " + n)):
-        group = family(name), half(name)
-        count[group] = count.get(group, 0) + (not LARGE.match(name))
-        ranks[name] = bool(LARGE.match(name)), count[group] * TURNS[group[0]], group
-    return sorted(names, key=ranks.get)
+    """Names as collections take them: by chance, the same every time, so that what is there at any time is a fair draw."""
+    return sorted(names, key=lambda n: digest("order " + n))
 
 
 def path(name, route):

@@ -1,6 +1,9 @@
 #include "estimators/frontends/onnx/fx_groups.h"
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -42,29 +45,9 @@ Names names_of(const Graph& g, const FxProgram& program) {
           names.emplace(group.text.name, id);
           break;
         }
+  // What was folded has the name of the last call that went into it.
+  for (const auto& [id, t] : g.initializers) names.emplace(t.name, id);
   return names;
-}
-
-/// Arguments with FX names -> arguments with graph values; false where a name is unknown.
-bool resolve(Arg& arg, const FxProgram& program, const Names& names, const Facts& facts,
-             std::vector<GraphValueId>& reads) {
-  if (auto* list = std::get_if<Arg::List>(&arg.value))
-    return std::all_of(list->begin(), list->end(),
-                       [&](Arg& item) { return resolve(item, program, names, facts, reads); });
-  const auto* name = std::get_if<ValueId>(&arg.value);
-  if (!name) return true;
-  const auto it = names.find(program.names[static_cast<std::size_t>(name->index)]);
-  if (it == names.end()) return false;
-  const Fact& f = facts[it->second];
-  const bool given =
-      std::find(facts.graph().inputs.begin(), facts.graph().inputs.end(), it->second) != facts.graph().inputs.end();
-  if (!given && f.is_one_number() && !f.contents->floating && f.rank() <= 1) {
-    arg.value = f.contents->integers[0];
-    return true;
-  }
-  reads.push_back(it->second);
-  arg.value = ValueId{it->second};  // a graph value, for the time being
-  return true;
 }
 
 /// An op whose one result is the output of its last node.
@@ -81,53 +64,306 @@ bool is_plain(const FxGroup& group, const Graph& g) {
          !outputs.empty() && outputs[0] >= 0;
 }
 
-}  // namespace
+/// Calls whose first list of numbers says the sizes of the result.
+bool gives_sizes(std::string_view op) {
+  for (std::string_view o :
+       {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros", "aten::new_ones",
+        "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"})
+    if (op == o) return true;
+  return false;
+}
 
-std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) {
-  std::vector<std::optional<Found>> out(g.nodes.size());
-  const FxProgram program = read_fx_program(g);
-  const Names names = names_of(g, program);
-  for (const FxGroup& group : program.groups) {
-    if (group.name < 0 || !is_plain(group, g)) continue;
-    const std::unordered_set<std::int32_t> inside(group.nodes.begin(), group.nodes.end());
-    const std::int32_t last = group.nodes.back();
-    // What the text reads must be there, and what the nodes read must be in the text: else an optimizer rewired them.
-    auto call = std::make_shared<Call>();
-    call->op = op_of_target(group.text.target);
-    call->args = group.text.args;
-    for (const auto& [key, value] : group.text.kwargs)
-      if (key != "device" && key != "pin_memory" && key != "layout") call->kwargs.emplace_back(key, value);
-    Found f;
-    bool known = true;
-    for (Arg& a : call->args) known = known && resolve(a, program, names, v.facts, f.reads);
-    for (auto& [key, a] : call->kwargs) known = known && resolve(a, program, names, v.facts, f.reads);
-    if (!known) continue;
-    bool same = true;
-    for (std::int32_t n : group.nodes) {
-      for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].inputs) {
-        if (id < 0 || v.facts[id].contents || (v.producer(id) >= 0 && inside.count(v.producer(id)))) continue;
-        if (v.stored(id) && v.facts[id].sizes && count_of(*v.facts[id].sizes) <= 1)
-          continue;  // a constant of the op's making
-        same = same && std::find(f.reads.begin(), f.reads.end(), id) != f.reads.end();
-      }
-      if (n != last)
-        for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
-          if (id >= 0 && !v.facts[id].contents)
-            for (std::int32_t outside : v.readers_of(id)) same = same && inside.count(outside);
+bool broadcasts_to(const Sizes& x, const Sizes& y) {
+  if (x.size() > y.size()) return false;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (const std::int64_t n = x[x.size() - 1 - i]; n != 1 && n != y[y.size() - 1 - i]) return false;
+  return true;
+}
+
+/// Whether a call of these tensors can give a result of these sizes, for ops where the sizes tell.
+bool gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
+  op = op.substr(0, op.find('.'));
+  const auto is = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, op) != names.end();
+  };
+  const Sizes& first = x.front();
+  if (is({"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::unsqueeze", "aten::squeeze"}))
+    return count_of(first) == count_of(y);
+  if (is({"aten::transpose", "aten::permute", "aten::t"})) return std::ranges::is_permutation(first, y);
+  if (is({"aten::slice"})) return first.size() == y.size() && std::ranges::equal(y, first, std::less_equal{});
+  if (is({"aten::index"})) return true;
+  if (is({"aten::cat"})) return std::ranges::all_of(x, [&](const Sizes& s) { return s.size() == y.size(); });
+  if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
+  if (is({"aten::matmul", "aten::bmm"}))
+    return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
+  if (is({"aten::scaled_dot_product_attention"}))
+    return x.size() > 2 && std::ranges::all_of(x, [](const Sizes& s) { return s.size() < 5; });
+  return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
+}
+
+class GroupMatcher {
+ public:
+  GroupMatcher(const View& v, const Graph& g)
+      : v_(v), g_(g), program_(read_fx_program(g)), names_(names_of(g, program_)) {}
+
+  std::vector<std::optional<Found>> run() {
+    group_of_.assign(g_.nodes.size(), -1);
+    for (const FxGroup& group : program_.groups)
+      if (group.name >= 0 && is_plain(group, g_))
+        for (std::int32_t n : group.nodes)
+          group_of_[at(n)] = static_cast<std::int32_t>(&group - program_.groups.data());
+    std::vector<std::optional<Found>> by_group(program_.groups.size());
+    for (std::size_t i = 0; i < program_.groups.size(); ++i)
+      if (const FxGroup& group = program_.groups[i]; group_of_[at(group.nodes.back())] == static_cast<std::int32_t>(i))
+        by_group[i] = match(group, static_cast<std::int32_t>(i));
+    drop_read_inside(by_group);
+    std::vector<std::optional<Found>> out(g_.nodes.size());
+    for (std::size_t i = 0; i < by_group.size(); ++i)
+      if (by_group[i]) out[at(program_.groups[i].nodes.back())] = std::move(by_group[i]);
+    return out;
+  }
+
+ private:
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  /// Arguments with FX names -> arguments with graph values; collects names that nothing in the graph has.
+  /// `tensors`: the op takes no number in the place of a tensor.
+  void resolve(Arg& arg, std::vector<GraphValueId>& reads, std::vector<std::string_view>& unknown,
+               bool tensors = false) const {
+    if (auto* list = std::get_if<Arg::List>(&arg.value)) {
+      for (Arg& item : *list) resolve(item, reads, unknown, tensors);
+      return;
     }
-    if (!same) continue;
+    const auto* name = std::get_if<ValueId>(&arg.value);
+    if (!name) return;
+    const std::string_view text = program_.names[at(name->index)];
+    const auto reshaped = reshaped_.find(text);
+    const auto it = reshaped != reshaped_.end() ? reshaped : names_.find(text);
+    if (reshaped == reshaped_.end() && it == names_.end()) {
+      if (std::find(unknown.begin(), unknown.end(), text) == unknown.end()) unknown.push_back(text);
+      return;
+    }
+    const Fact& f = v_.facts[it->second];
+    const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
+    if (!given && !tensors && f.dtype != DType::boolean && f.is_one_number() && !f.contents->floating &&
+        f.rank() <= 1) {
+      arg.value = f.contents->integers[0];
+      return;
+    }
+    reads.push_back(it->second);
+    arg.value = ValueId{it->second};  // a graph value, for the time being
+  }
+
+  /// Copies and views that an optimizer took out, and calls that it merged with an equal one: what the nodes of the
+  /// group read instead of them. False where that is not clear.
+  bool stand_in(const FxGroup& group, const std::vector<GraphValueId>& reads,
+                const std::vector<std::string_view>& unknown, std::int32_t index) {
+    std::vector<GraphValueId> open;
+    for (std::int32_t n : group.nodes)
+      for (GraphValueId id : v_.node(n).inputs) {
+        if (id < 0 || (v_.facts[id].contents && !is_made(id)) || is_inner(id, index)) continue;
+        const auto has = [&](const std::vector<GraphValueId>& list) {
+          return std::find(list.begin(), list.end(), id) != list.end();
+        };
+        if (!has(reads) && !has(open)) open.push_back(id);
+      }
+    if (open.size() != unknown.size()) return false;
+    const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
+    const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (!is_like(open[i], unknown[i]) && !is_reshaped(i)) return false;
+    stood_in_.insert(unknown.begin(), unknown.end());
+    for (std::size_t i = 0; i < open.size(); ++i)
+      (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (const auto made = made_of_nothing_.find(open[i]); made != made_of_nothing_.end())
+        again_.emplace(unknown[i], made->second);
+    return true;
+  }
+
+  /// Whether a value can be in the place of what a call of that name made: the call did nothing where the export ran,
+  /// or the value is made by an equal call. A transpose that was joined with the next one is neither.
+  bool is_like(GraphValueId id, std::string_view name) const {
+    const std::string_view op = op_of_name(name);
+    for (std::string_view copy : {"clone", "slice", "alias", "detach", "dropout", "native_dropout", "contiguous", "to",
+                                  "_to_copy", "type_as", "expand", "lift_fresh_copy"})
+      if (op == copy) return true;
+    const auto stored = g_.initializers.find(id);
+    const std::string_view made = stored != g_.initializers.end() ? std::string_view(stored->second.name)
+                                                                  : std::string_view(g_.values[at(id)].name);
+    return op_of_name(made) == op;
+  }
+
+  static bool is_reshape(std::string_view name) {
+    const std::string_view op = op_of_name(name);
+    return op == "view" || op == "_unsafe_view" || op == "reshape";
+  }
+
+  /// "unsqueeze" of "unsqueeze_18".
+  static std::string_view op_of_name(std::string_view name) {
+    const auto end = name.find_last_not_of("0123456789");
+    return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+  }
+
+  /// A tensor of the program whose contents happen to be known, as those of "torch.arange(n)" are.
+  bool is_made(GraphValueId id) const {
+    const std::int32_t by = v_.producer(id);
+    return by >= 0 && group_of_[at(by)] >= 0 && v_.facts[id].rank() > 0;
+  }
+
+  /// Made within a group of nodes, and not its result.
+  bool is_inner(GraphValueId id, std::int32_t index) const {
+    const std::int32_t by = v_.producer(id);
+    if (by < 0) return false;
+    const std::int32_t group = group_of_[at(by)];
+    return group >= 0 && (group == index || by != program_.groups[at(group)].nodes.back());
+  }
+
+  std::optional<Found> match(const FxGroup& group, std::int32_t index) {
+    const std::int32_t last = group.nodes.back();
+    auto call = std::make_shared<Call>();
+    Found f;
+    for (int round = 0;; ++round) {
+      call->op = op_of_target(group.text.target);
+      call->args = group.text.args;
+      call->kwargs.clear();
+      for (const auto& [key, value] : group.text.kwargs)
+        if (key != "device" && key != "pin_memory" && key != "layout") call->kwargs.emplace_back(key, value);
+      if (gives_sizes(call->op)) take_sizes(*call, v_.output(last));
+      f.reads.clear();
+      std::vector<std::string_view> unknown;
+      for (Arg& a : call->args) resolve(a, f.reads, unknown, call->op.starts_with("aten::index_put"));
+      for (auto& [key, a] : call->kwargs) resolve(a, f.reads, unknown);
+      if (unknown.empty()) break;
+      if (round > 0 || !stand_in(group, f.reads, unknown, index)) return std::nullopt;
+    }
+    if (!fits(group, *call, last)) return std::nullopt;
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    f.emit = [call, last, &v](Emit& e) {
+    if (f.reads.empty()) made_of_nothing_[v_.output(last)] = call;
+    f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
-      replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
+      std::map<std::int32_t, ValueId> instead;
+      for (const auto& [id, made] : again) instead[id] = e.call(made->op, made->args, made->kwargs);
+      replace_values(c, [&](ValueId id) {
+        const auto it = instead.find(id.index);
+        return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
+      });
+      for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
-    out[static_cast<std::size_t>(last)] = std::move(f);
+    return f;
   }
-  return out;
-}
+
+  /// With values that stand in for others, the call must still give what its nodes give.
+  bool fits(const FxGroup& group, const Call& call, std::int32_t last) const {
+    bool stands_in = false;
+    const auto look = [&](ValueId name) { stands_in = stands_in || stood_in_.count(program_.names[at(name.index)]); };
+    for (const Arg& a : group.text.args) for_each_value(a, look);
+    for (const auto& [key, a] : group.text.kwargs) for_each_value(a, look);
+    if (!stands_in) return true;
+    std::vector<Sizes> inputs;
+    bool known = v_.sizes(v_.output(last)).has_value();
+    for_each_value(call, [&](ValueId id) {
+      known = known && v_.sizes(id.index);
+      if (known) inputs.push_back(*v_.sizes(id.index));
+    });
+    for (const auto& [i, sizes] : reshapes_of(group, call))
+      if (i < inputs.size()) inputs[i] = sizes;
+    return known && !inputs.empty() && gives(call.op, inputs, *v_.sizes(v_.output(last)));
+  }
+
+  /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
+  std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> made_again(const FxGroup& group, const Call& call) {
+    std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> out;
+    const auto look = [&](const Arg& named, const Arg& resolved) {
+      const auto *name = std::get_if<ValueId>(&named.value), *id = std::get_if<ValueId>(&resolved.value);
+      const auto it = name && id ? again_.find(program_.names[at(name->index)]) : again_.end();
+      if (it == again_.end()) return;
+      out.emplace_back(id->index, it->second);
+      again_.erase(it);
+    };
+    for (std::size_t i = 0; i < call.args.size() && i < group.text.args.size(); ++i) {
+      const auto *named = std::get_if<Arg::List>(&group.text.args[i].value),
+                 *resolved = std::get_if<Arg::List>(&call.args[i].value);
+      if (!named || !resolved || named->size() != resolved->size())
+        look(group.text.args[i], call.args[i]);
+      else
+        for (std::size_t k = 0; k < named->size(); ++k) look((*named)[k], (*resolved)[k]);
+    }
+    return out;
+  }
+
+  /// Keys and values of attention whose last reshape was joined with another one get it back: heads as in the query.
+  std::vector<std::pair<std::size_t, Sizes>> reshapes_of(const FxGroup& group, const Call& call) const {
+    std::vector<std::pair<std::size_t, Sizes>> out;
+    const auto value_at = [](const std::vector<Arg>& args, std::size_t i) {
+      return i < args.size() ? std::get_if<ValueId>(&args[i].value) : nullptr;
+    };
+    for (std::size_t i : {1u, 2u}) {
+      const auto *name = value_at(group.text.args, i), *given = value_at(call.args, i), *q = value_at(call.args, 0);
+      if (!name || !given || !q || !reshaped_.count(program_.names[at(name->index)])) continue;
+      const auto &query = v_.sizes(q->index), &sizes = v_.sizes(given->index);
+      if (!query || !sizes || query->size() != 4 || sizes->empty() || sizes->back() <= 0) continue;
+      const std::int64_t heads = (*query)[0] * (*query)[1];
+      if (heads > 0)
+        out.push_back({i, {(*query)[0], (*query)[1], count_of(*sizes) / heads / sizes->back(), sizes->back()}});
+    }
+    return out;
+  }
+
+  /// Sizes that were worked out by calls which are gone.
+  void take_sizes(Call& call, GraphValueId result) const {
+    const auto& sizes = v_.sizes(result);
+    for (Arg& a : call.args)
+      if (auto* list = std::get_if<Arg::List>(&a.value)) {
+        const bool open = std::any_of(list->begin(), list->end(), [&](const Arg& item) {
+          const auto* name = std::get_if<ValueId>(&item.value);
+          return name && !names_.count(program_.names[at(name->index)]);
+        });
+        if (open && sizes && sizes->size() == list->size()) a = list_of(*sizes);
+        return;
+      }
+  }
+
+  /// A node outside of a group may read what is made inside of it only if its own call is told by text as well.
+  void drop_read_inside(std::vector<std::optional<Found>>& by_group) const {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t i = 0; i < by_group.size(); ++i) {
+        if (!by_group[i]) continue;
+        const auto& nodes = program_.groups[i].nodes;
+        const auto needed_outside = [&](GraphValueId id) {
+          return id >= 0 && !v_.facts[id].contents && std::ranges::any_of(v_.readers_of(id), [&](std::int32_t reader) {
+                   if (reader < 0) return true;
+                   const std::int32_t group = group_of_[at(reader)];
+                   return group < 0 || !by_group[at(group)];
+                 });
+        };
+        for (std::int32_t n : nodes)
+          if (n != nodes.back() && by_group[i] && std::ranges::any_of(v_.node(n).outputs, needed_outside)) {
+            by_group[i].reset();
+            changed = true;
+          }
+      }
+    }
+  }
+
+  const View& v_;
+  const Graph& g_;
+  const FxProgram program_;
+  Names names_;  ///< and, while groups are matched, what stands in for names that are gone
+  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_nothing_;
+  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;  ///< by names that are gone
+  std::unordered_set<std::string_view> stood_in_;                            ///< names that are gone
+  Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
+  std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
+};
+
+}  // namespace
+
+std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) { return GroupMatcher(v, g).run(); }
 
 }  // namespace memplan::onnx_format

@@ -115,6 +115,7 @@ class FxRoute {
       if (key != "device" && key != "pin_memory" && key != "layout") call.kwargs.emplace_back(key, value);
     call.scope = scope;
     call.source = std::move(source);
+    call.function = scopes_.function();
     if (!resolve(group, call)) return;  // lowered by its ONNX ops instead
     if (scope >= 0)
       for (const Arg& a : call.args)
@@ -258,7 +259,7 @@ class FxRoute {
         values_.set(id, v);
         if (const std::int32_t name = program_.find(graph_value(id).name); name >= 0) bind(name, v);
       }
-      bind_signature_outputs(group, call);
+      bind_signature_outputs(group);
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         // An output that nothing uses is still made, and may have a name in the Python program.
         if (call.outputs.size() <= i) call.outputs.resize(i + 1);
@@ -302,14 +303,13 @@ class FxRoute {
   }
 
   /// The user may have renamed the model's outputs, so that "getitem_7" is only known from the signature.
-  void bind_signature_outputs(const FxGroup& group, Call& call) {
+  void bind_signature_outputs(const FxGroup& group) {
     for (std::size_t i = 0; i < user_outputs_.size(); ++i) {
       const std::int32_t name = program_.find(user_outputs_[i]);
       if (name < 0 || bindings_[static_cast<std::size_t>(name)].value.valid()) continue;
       for (GraphValueId id : graph_.nodes[static_cast<std::size_t>(group.nodes.back())].outputs)
         if (id >= 0 && id == graph_.outputs[i] && values_.of(id).valid()) bind(name, values_.of(id));
     }
-    (void)call;
   }
 
   void bind_name_and_nodes(const FxGroup& group, ValueId v) {

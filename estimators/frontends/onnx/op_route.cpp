@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "estimators/frontends/onnx/emit.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_groups.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/name_scopes.h"
@@ -93,6 +95,7 @@ class OpRoute {
         swapped.emplace_back(id, emit_.tensor(id));
         emit_.bind(id, instead);
       };
+      make_folded(found_[i] ? found_[i]->reads : reads_[i]);
       const auto index = static_cast<std::int32_t>(i);
       if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
         swap(it->second.first, emit_.tensor(it->second.second));
@@ -106,7 +109,7 @@ class OpRoute {
       }
       for (const auto& [id, value] : swapped) emit_.bind(id, value);
       for (std::size_t c = first; c < tape_.calls.size(); ++c) {
-        tape_.calls[c].source = source;
+        if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
         tape_.calls[c].function = told ? scopes_.function() : -1;
       }
     }
@@ -157,6 +160,43 @@ class OpRoute {
       values_.set(n.outputs[0], values_.make(guess_kind(own), own.name, own.dtype, own.sizes));
       needed_[i] = false;
     }
+  }
+
+  /// What was worked out ahead of the run is made by the program where it is read first.
+  void make_folded(const std::vector<GraphValueId>& reads) {
+    for (const GraphValueId id : reads) {
+      if (id < 0 || values_.has(id)) continue;
+      const Fact& f = facts_[id];
+      if (!f.dtype || !f.sizes) continue;
+      if (values_.is_folded_result(id)) {
+        if (is_of_frequencies(id)) hold_positions((*f.sizes)[1]);
+        emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
+                                  emit_.name_of(id)));
+      } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
+        const std::string op = elementwise_op(emit_.name_of(id));
+        std::vector<Arg> args{{values_.make_missing(name, *f.dtype, *f.sizes)}};
+        if (op.ends_with(".Tensor")) args.push_back({1.0});
+        emit_.bind(id, emit_.call(op, std::move(args), {}, emit_.name_of(id)));
+      }
+    }
+  }
+
+  /// The angles of transformers' rotary embeddings, [1, positions, features].
+  bool is_of_frequencies(GraphValueId id) const {
+    const auto from = folded_from(graph_, id);
+    return facts_[id].sizes->size() == 3 &&
+           std::ranges::any_of(from, [](std::string_view name) { return name.ends_with("inv_freq"); });
+  }
+
+  /// The model that calls them makes position_ids before, and its frame holds them.
+  void hold_positions(std::int64_t length) {
+    const std::int32_t rotary = emit_.scope;
+    const std::int32_t model = rotary < 0 ? -1 : tape_.scopes[static_cast<std::size_t>(rotary)].parent;
+    if (model < 0 || !positions_of_.insert(model).second) return;
+    emit_.scope = model;
+    emit_.call("aten::empty.memory_format", {list_of({1, length})}, {{"dtype", {DType::int64}}}, "position_ids");
+    tape_.calls.back().binding = tape_.add_binding({"position_ids"});
+    emit_.scope = rotary;
   }
 
   /// Backwards from the outputs: nodes that make a tensor which something reads as a tensor.
@@ -214,6 +254,7 @@ class OpRoute {
   std::vector<std::optional<Found>> found_;       ///< by the last node of a pattern
   std::vector<bool> covered_, needed_;            ///< by node
   bool by_metadata_ = false;
+  std::set<std::int32_t> positions_of_;  ///< scopes whose position_ids are made
 };
 
 }  // namespace

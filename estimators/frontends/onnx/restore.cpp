@@ -110,12 +110,14 @@ class Restorer {
     if (open.size() > reads.size() && open.back() == bias_of(group)) add_bias(group, open.back());
   }
 
-  /// The line of the bias that a linear layer's text names, which an optimizer drops when it is all zeros.
+  /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.
   std::size_t bias_of(const FxGroup& group) const {
     const std::string_view t = group.text.target;
-    const std::size_t at = t.find("aten.linear") != std::string_view::npos  ? 2
-                           : t.find("aten.addmm") != std::string_view::npos ? 0
-                                                                            : 99;
+    const auto is = [&](std::string_view op) { return t.find(op) != std::string_view::npos; };
+    const std::size_t at = is("aten.linear") || is("aten.conv") ? 2
+                           : is("aten.layer_norm")              ? 3
+                           : is("aten.addmm")                   ? 0
+                                                                : 99;
     const auto* id = at < group.text.args.size() ? std::get_if<ValueId>(&group.text.args[at].value) : nullptr;
     const auto it = id ? lines_.find(program_.names[static_cast<std::size_t>(id->index)]) : lines_.end();
     return it == lines_.end() ? static_cast<std::size_t>(-1) : it->second;
@@ -124,6 +126,7 @@ class Restorer {
   void add_bias(const FxGroup& group, std::size_t line) {
     const auto last = static_cast<std::size_t>(group.nodes.back());
     GraphNode& node = g_.nodes[last];
+    if (node.op_type == "Conv" || node.op_type == "LayerNormalization") return add_third(node, line);
     const bool gemm = node.op_type == "Gemm";
     if ((!gemm && node.op_type != "MatMul") || node.inputs.size() != 2 || node.outputs.empty() || after_.count(last))
       return;
@@ -148,6 +151,14 @@ class Restorer {
     add.inputs = {product, bias};
     g_.nodes[last].outputs[0] = product;
     after_.emplace(last, std::move(add));
+  }
+
+  /// A number per channel, or per feature as the norm's weight has them.
+  void add_third(GraphNode& node, std::size_t line) {
+    const GraphValue* w =
+        node.inputs.size() == 2 && node.inputs[1] >= 0 ? &g_.values[static_cast<std::size_t>(node.inputs[1])] : nullptr;
+    if (!w || !w->shape || w->shape->empty() || (*w->shape)[0].size < 0) return;
+    node.inputs.push_back(stored(line, w->dtype.value_or(DType::float32), {(*w->shape)[0].size}));
   }
 
   GraphValueId new_value(std::string name, std::optional<DType> dtype, const std::vector<std::int64_t>* sizes) {

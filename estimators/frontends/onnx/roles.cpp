@@ -88,7 +88,8 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
   double place = 0;
   for (const auto& [id, t] : g.initializers) {
     place += 1;
-    if (values.has(id)) continue;  // told by the exporter
+    if (values.has(id) || values.is_folded_result(id) || !values.folded_parameter(id).empty())
+      continue;  // told by the exporter
     const auto used = uses.find(id);
     const bool is_used = used != uses.end();
     // Numbers and sizes that no tensor is made of.

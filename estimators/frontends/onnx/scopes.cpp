@@ -97,9 +97,17 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
   const std::vector<std::string> fewer =
       frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
   const std::vector<std::string>& lines = fewer.empty() ? frames : fewer;
+  // A region without gradients or without autocast is a graph of its own, whose lines the exporter has written.
+  const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
+  if (region)
+    note(tape_.notes,
+         {{},
+          "a region without gradients or without autocast: the file does not say which; it counts as any other",
+          Evidence::assumed,
+          About::mode});
   // Frames and modules correspond one to one, unless a pass of the exporter made the node.
-  const bool aligned =
-      lines.size() == paths.size() && !lines.empty() && lines.front().find("torch/fx/passes") == std::string::npos;
+  const bool aligned = lines.size() == paths.size() && !lines.empty() && !region &&
+                       lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
   if (paths.empty()) {
     follow_functions(frames, -1);

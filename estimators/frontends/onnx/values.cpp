@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/metadata.h"
 
 namespace memplan::onnx_format {
@@ -90,6 +91,19 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
       position_[value.index] = *line;
       present[*line] = true;
     }
+  }
+  for (const auto& [id, tensor] : graph.initializers) {
+    const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph, id);
+    if (from.empty()) continue;
+    std::vector<std::size_t> parameters;
+    for (const std::string_view name : from)
+      if (const auto line = by_target.find(name);
+          line != by_target.end() && signature_.inputs[line->second].kind == "PARAMETER")
+        parameters.push_back(line->second);
+    if (parameters.empty())
+      folded_results_.insert(id);
+    else if (parameters.size() == 1 && !present.count(parameters[0]) && elementwise_op(tensor.name))
+      folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
   }
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
     if (kind_of(signature_.inputs[i].kind) && !present.count(i))
@@ -191,6 +205,54 @@ void Values::use_in_scope(ValueId value, std::string_view scope) {
                          Evidence::told_by_name, About::weights});
 }
 
+/// Tensors without sizes are taken to be no larger than the file's largest, or than what an optimizer worked out of
+/// them: that one may have a gradient and two states.
+Bytes Values::bound_of(const std::vector<std::string>& lost) const {
+  Bytes largest, sum;
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+      largest = std::max(largest, bytes_of(v.dtype, count_of(v.sizes)));
+    }
+  for (const std::string& name : lost) {
+    Bytes folded;
+    for (const auto& [id, t] : graph_.initializers)
+      if (const auto from = folded_from(graph_, id);
+          !t.sizes.empty() && std::find(from.begin(), from.end(), name) != from.end())
+        folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
+    sum += folded > Bytes() ? folded * 4 : largest;
+  }
+  return sum;
+}
+
+/// transformers' rotary embeddings register inv_freq and original_inv_freq (modeling_rope_utils.py), one number for
+/// each two features; an optimizer folds them into the angles of all positions, [1, positions, features].
+std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::string_view target) const {
+  if (!target.ends_with("inv_freq")) return std::nullopt;
+  std::string folded(target);
+  constexpr std::string_view original = "original_";
+  if (const auto at = folded.rfind(original); at != std::string::npos) folded.erase(at, original.size());
+  for (const auto& [id, t] : graph_.initializers) {
+    if (t.sizes.size() != 3 || t.sizes[2] % 2 != 0 || !is_floating(t.dtype)) continue;
+    const auto from = folded_from(graph_, id);
+    if (std::find(from.begin(), from.end(), folded) != from.end()) return std::vector{t.sizes[2] / 2};
+  }
+  return std::nullopt;
+}
+
+/// transformers' embeddings register position_ids and token_type_ids, a number for each position that their table
+/// position_embeddings has (models/bert/modeling_bert.py:65).
+std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_view target) const {
+  const std::size_t dot = target.rfind('.') + 1;  // 0 where there is none
+  const std::string_view leaf = target.substr(dot);
+  if (leaf != "position_ids" && leaf != "token_type_ids") return std::nullopt;
+  const std::string table = std::string(target.substr(0, dot)) + "position_embeddings.weight";
+  for (const ValueId id : tape_.parameters)
+    if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == table && v.sizes.size() == 2)
+      return std::vector<std::int64_t>{1, v.sizes[0]};
+  return std::nullopt;
+}
+
 void Values::finish() {
   std::vector<std::string> lost;
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
@@ -200,6 +262,10 @@ void Values::finish() {
     if (line.target.ends_with("num_batches_tracked")) {
       // BatchNorm's step counter: training reads and writes it, but no node of the file does.
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
+    } else if (const auto sizes = sizes_of_frequencies(line.target)) {
+      position_[add(ValueKind::buffer, std::string(line.target), DType::float32, *sizes).index] = i;
+    } else if (const auto positions = sizes_of_positions(line.target)) {
+      position_[add(ValueKind::buffer, std::string(line.target), DType::int64, *positions).index] = i;
     } else {
       lost.emplace_back(line.target);
     }
@@ -209,7 +275,13 @@ void Values::finish() {
                            fmt::format("{} parameters or buffers of the module are not in the file, because "
                                        "no node reads them ('{}'{}); their bytes are missing here",
                                        lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
-                           Evidence::proven_by_file, About::weights});
+                           Evidence::assumed,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           Effect{Bytes(), bound_of(lost)}});
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
       const auto pa = position_.find(a.index), pb = position_.find(b.index);

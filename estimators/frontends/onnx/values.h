@@ -55,6 +55,15 @@ class Values {
 
   /// Whether an initializer has its value already, by the exporter's metadata.
   bool has(GraphValueId id) const { return of_graph_[static_cast<std::size_t>(id)].valid(); }
+  /// A tensor that an optimizer worked out ahead of the run, from no parameter: the program makes it in every forward
+  /// pass.
+  bool is_folded_result(GraphValueId id) const { return folded_results_.count(id) > 0; }
+  /// The name in the signature of the parameter that an optimizer turned into this tensor element by element, and whose
+  /// own tensor is gone; empty for all others.
+  std::string_view folded_parameter(GraphValueId id) const {
+    const auto it = folded_parameters_.find(id);
+    return it == folded_parameters_.end() ? std::string_view() : it->second;
+  }
   /// What is known of the graph's values, worked out on first use.
   const Facts& facts();
 
@@ -64,6 +73,9 @@ class Values {
 
  private:
   ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);
+  std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
+  std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
+  Bytes bound_of(const std::vector<std::string>& lost) const;
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
 
   const Graph& graph_;
@@ -73,7 +85,8 @@ class Values {
   std::int64_t opset_;
   std::unique_ptr<Facts> facts_;
   std::vector<ValueId> of_graph_;
-  std::unordered_set<GraphValueId> transposed_;
+  std::unordered_set<GraphValueId> transposed_, folded_results_;
+  std::unordered_map<GraphValueId, std::string_view> folded_parameters_;
   std::unordered_map<std::string_view, ValueId> of_name_;
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same

@@ -128,7 +128,8 @@ std::int64_t elements(const Shape& s, std::int64_t batch) {
 std::pair<int, double> distance(const Shape& a, const Shape& b) {
   const auto grouping = [](const Shape& s) { return s[groups] == 1 ? 0 : s[groups] == s[C] ? 1 : 2; };
   const int kinds = (a[R] != b[R] || a[S] != b[S]) + (a[stride_h] != b[stride_h] || a[stride_w] != b[stride_w]) +
-                    (a[dilation_h] != b[dilation_h] || a[dilation_w] != b[dilation_w]) + (grouping(a) != grouping(b));
+                    (a[dilation_h] != b[dilation_h] || a[dilation_w] != b[dilation_w]) + (grouping(a) != grouping(b)) +
+                    ((a[H] == 1) != (b[H] == 1));
   const auto octaves = [](std::int64_t x, std::int64_t y) {
     return std::abs(std::log2(static_cast<double>(x) / static_cast<double>(y)));
   };
@@ -148,9 +149,13 @@ const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm, c
 /// How many entries around a problem bound its workspace.
 constexpr std::size_t entries_around = 12;
 
-/// The figures of the nearest entries, scaled; the nearest first.
-std::vector<Bytes> of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch,
-                                  std::size_t count) {
+struct Around {
+  std::vector<Bytes> bytes;  ///< the nearest first
+  bool alike = false;        ///< the nearest is of the same kind: kernel, stride, dilation, groups
+};
+
+/// The figures of the nearest entries, scaled.
+Around of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch, std::size_t count) {
   using Entry = std::pair<std::pair<int, double>, double>;
   std::vector<Entry> nearest;
   for (const auto& [known, curves] : lines) {
@@ -164,22 +169,25 @@ std::vector<Bytes> of_the_nearest(const Lines& lines, const Shape& shape, int in
     nearest.insert(after, {d, scaled});
     if (nearest.size() > count) nearest.pop_back();
   }
-  std::vector<Bytes> out;
-  for (const Entry& e : nearest) out.emplace_back(static_cast<std::int64_t>(e.second));
+  Around out;
+  out.alike = !nearest.empty() && nearest.front().first.first == 0;
+  for (const Entry& e : nearest) out.bytes.emplace_back(static_cast<std::int64_t>(e.second));
   return out;
-}
-
-Bytes read_as(WorkspaceReading reading, const std::vector<Bytes>& nearest) {
-  if (nearest.empty()) return {};
-  if (reading == WorkspaceReading::nearest) return nearest.front();
-  const auto [least, most] = std::minmax_element(nearest.begin(), nearest.end());
-  return reading == WorkspaceReading::least ? *least : *most;
 }
 
 /// No table has them. Engines that work in another layout copy input, output and weight into it.
 Bytes unknown_kind(const ConvProblem& p, WorkspaceReading reading) {
   if (reading != WorkspaceReading::most) return {};
   return bytes_of(p.dtype, checked_add(checked_add(p.input.product(), p.output.product()), p.weight.product()));
+}
+
+Bytes read_as(WorkspaceReading reading, const Around& around, const ConvProblem& p) {
+  if (reading == WorkspaceReading::nearest) return around.bytes.empty() ? Bytes() : around.bytes.front();
+  const Bytes other_kind = around.alike ? Bytes() : unknown_kind(p, reading);
+  if (around.bytes.empty()) return other_kind;
+  const auto [least, most] = std::minmax_element(around.bytes.begin(), around.bytes.end());
+  if (reading == WorkspaceReading::least) return around.alike ? *least : other_kind;
+  return std::max(*most, other_kind);
 }
 
 }  // namespace
@@ -213,7 +221,8 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
               table == sm ? "cuDNN's workspace as its heuristics say"
                           : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
   const std::size_t looked_at = reading == WorkspaceReading::nearest ? 1 : entries_around;
-  return {read_as(reading, of_the_nearest(lines, shape, index, p.input[0], looked_at)), Evidence::nearest_table_entry,
+  return {read_as(reading, of_the_nearest(lines, shape, index, p.input[0], looked_at), p),
+          Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }
 

@@ -201,6 +201,8 @@ ValueList run_fused_cell(Run& r, Args& a) {
   if (lstm) r.save(node, cx);
   if (lstm && node) r.save_output(node, cy);
   if (!lstm) r.save(node, hx);
+  for (const Tensor& bias : {bi, bh})  // for the derivative of the derivative; a cast of it under autocast
+    if (bias) r.save(node, bias);
   r.save_output(node, workspace);
   if (lstm) return {hy, cy};
   return {hy};

@@ -171,11 +171,12 @@ void register_scatter(OpTable& t) {
     t.add(n, "self, indices, values, accumulate=False", run_index_put);
   t.add("aten::masked_scatter", "self, mask, source", run_masked_scatter, Fidelity::modelled);
   t.add("aten::copy_", "self, src, non_blocking=False", [](Run& r, Args& a) -> ValueList {
-    // CopyBackwards (torch/csrc/autograd/functions/tensor.cpp): the former value gets zeros. The engine casts and
-    // reduces what src gets.
+    // CopyBackwards (torch/csrc/autograd/functions/tensor.cpp): the former value gets zeros, src its part in its own
+    // type. The engine reduces what src gets.
     Tensor x = a.tensor(0), src = a.tensor(1);
     r.rebase(x, r.record({x, src}, {}, [](Run& r, Node& n, TensorList& g) {
-      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(), n.wants(1) ? g[0] : Tensor()};
+      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(),
+                        n.wants(1) ? op::to(r, g[0], n.inputs[1].dtype) : Tensor()};
     }));
     return {x};
   });
