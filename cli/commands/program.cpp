@@ -36,9 +36,10 @@ struct Shapes {
   ModelParts parts;
 };
 
-Shapes shapes_of(const Options& options) {
+Shapes shapes_of(const Job& job) {
+  const Options& options = job.options;
+  const Model& model = job.model;
   const Device device = device_of(options).device;
-  const Model model = take(load_model(options.argument, options.inputs));
   const Tape tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, device));
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
@@ -226,12 +227,14 @@ std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
 
 }  // namespace
 
-std::string reference_program(const Options& options) {
-  const TrainingSetup& s = options.setup;
-  if (s.fp8 != Fp8::none)
+std::string reference_program(const Options& given) {
+  if (given.setup.fp8 != Fp8::none)
     fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program",
          "docs/strategies.md describes what is estimated");
-  const Shapes shapes = shapes_of(options);
+  const Job job = load_job(given);
+  const Options& options = job.options;
+  const TrainingSetup& s = options.setup;
+  const Shapes shapes = shapes_of(job);
   std::string p = preamble(options, shapes) + model_text(s, shapes) + inputs_text(s, shapes);
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
   if (s.keep_loss_history) p += "losses = []\n";

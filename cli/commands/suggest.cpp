@@ -51,7 +51,8 @@ int run_suggest(const Options& options) {
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
-  const Model model = take(load_model(options.argument, options.inputs));
+  const Job loaded = load_job(options);
+  const Model& model = loaded.model;
   // Each of its candidates would be another program, and a recording has only those that ran.
   if (model.recorded)
     fail(ErrorKind::usage, "suggest searches settings, and a recording answers only those that were recorded",
@@ -61,7 +62,7 @@ int run_suggest(const Options& options) {
          "model: memplan.export(module, args, kwargs, \"model.pt2\")");
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   // What is pasted names the batch, also where the file fixes it.
-  TrainingSetup job = options.setup;
+  TrainingSetup job = loaded.options.setup;
   if (!job.batch) job.batch = fixed_batch(model.graphs.front());
   a.suggestion = suggest(model, job, a.choice.device, margin, search);
   const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
