@@ -13,7 +13,7 @@ namespace embedded {
 std::string_view cudnn_workspaces_txt();
 std::string_view cudnn_differences_9_10_txt();
 std::string_view cudnn_differences_9_26_txt();
-}
+}  // namespace embedded
 
 namespace {
 
