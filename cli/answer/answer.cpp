@@ -7,6 +7,7 @@
 #include "cli/terminal/progress.h"
 #include "estimators/graph/dims.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
@@ -62,6 +63,14 @@ Bytes margin_on(const Options& options, const Device& device) {
 
 void choose_torch(Options& options, const Model& model) {
   options.setup.runtime = choose_version(options.torch, model.torch);
+  if (!model.recorded) return;
+  const RuntimeSetup own = choose_version({}, model.torch);
+  if (options.setup.runtime.version != own.version)
+    fail(ErrorKind::usage, fmt::format("the recording holds what PyTorch {} asked for", model.torch),
+         setting(Field::torch, options.torch), "record the module again with that version");
+  options.setup.runtime = own;
+  options.setup.runtime.evidence = Evidence::recorded;
+  options.setup.runtime.why = "which it was recorded with";
 }
 
 Job load_job(const Options& options) {

@@ -103,7 +103,8 @@ std::string preamble(const Options& options, const Shapes& shapes) {
       "#     python program.py torchvision.models:resnet50\n",
       name_of(s.mode), name_of(s.precision), profile_of(s).name());
   if (!options.alloc_conf.empty())
-    p += fmt::format("import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"{}\"\n", clean(options.alloc_conf));
+    p += fmt::format("import os\n\nos.environ[\"{}\"] = \"{}\"\n", profile_of(s).allocator_variable,
+                     clean(options.alloc_conf));
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"
        "def build():\n    module, function = sys.argv[1].split(\":\")\n    return "
        "getattr(importlib.import_module(module), function)()\n\n\n"

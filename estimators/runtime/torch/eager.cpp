@@ -49,6 +49,7 @@ class TorchEager final : public Runtime {
   Notes doubts(const TrainingSetup& setup) const override {
     const TorchProfile& profile = profile_of(setup);
     Notes notes;
+    if (setup.runtime.evidence == Evidence::recorded) return notes;
     const auto assume = [&](std::string text) {
       notes.push_back({{}, std::move(text), Evidence::assumed, About::version});
     };

@@ -86,11 +86,14 @@ struct FsdpConstants {
 /// Where kernels of a version take other memory, or take it in another order.
 struct KernelRules {
   bool embedding_sorts_needed_bits = false;  ///< its backward sorts by as many bits as rows have; else by all 64
+  std::int64_t embedding_scan_bytes = 16;    ///< of a tile in the prefix sums of its backward
   bool cudnn_recurrent_bf16 = true;          ///< recurrent layers of bfloat16 run in cuDNN; else step by step in ATen
   bool extremes_together = false;            ///< checks of a range ask for both ends before they look at either
   bool fused_rms_norm = true;                ///< one kernel; else a chain of plain ops
   bool group_norm_wide_statistics =
       false;  ///< of 16-bit inputs: fp32 copies of mean and deviation beside scale and shift
+  bool group_norm_saves_given =
+      false;  ///< a dense copy of its input is made for the kernel alone, forward and backward
   bool group_norm_keeps_channels_last = false;
 };
 
@@ -110,6 +113,7 @@ struct TorchProfile {
   std::vector<void (*)(OpTable&)> op_changes;
   AutocastLists autocast;
   AllocatorConstants allocator;
+  std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< the environment variable that sets it
   LibraryWorkspaces workspaces;
   AttentionRules attention;
   KernelRules kernels;

@@ -33,13 +33,13 @@ void split_ties(OpTable& t) {
 TorchProfile torch_2_14() {
   TorchProfile p = torch_2_13();
   p.version = "2.14";
-  p.compared = false;
+  p.compared = true;
   p.workspaces.cudnn = "9.24";
   // native/transformers/cuda/mem_eff_attention/kernel_forward.h
   p.attention.cudnn_widest_of_sm.clear();
   p.attention.efficient_groups_heads = true;
   p.attention.efficient_keeps_seed = true;
-  p.kernels.group_norm_keeps_channels_last = true;
+  p.kernels.group_norm_saves_given = true;
   p.op_changes.push_back(split_ties);
 
   p.changes = {

@@ -28,6 +28,7 @@ TorchProfile torch_2_15() {
   p.workspaces.cublas_life = WorkspaceLife::per_call;
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
   p.workspaces.cudnn = "9.26";
+  p.kernels.group_norm_keeps_channels_last = true;
   p.op_changes.push_back(follow_nan);
 
   p.changes = {

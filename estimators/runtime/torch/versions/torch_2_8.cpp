@@ -11,6 +11,7 @@ TorchProfile torch_2_8() {
   p.compared = true;
   // native/cuda/Blas.cpp: a temporary of each call (pytorch/pytorch#156495 made it persistent).
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
+  p.kernels.embedding_scan_bytes = 12;
   p.kernels.fused_rms_norm = false;
   p.kernels.cudnn_recurrent_bf16 = false;
   p.changes = {};

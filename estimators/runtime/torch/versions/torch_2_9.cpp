@@ -9,7 +9,8 @@ TorchProfile torch_2_9() {
   TorchProfile p = torch_2_10();
   p.version = "2.9";
   p.compared = false;
-  p.kernels.fused_rms_norm = true;
+  // 2.9.0 and 2.9.1 take no notice of the newer name (pytorch/pytorch#183387), and before there was none.
+  p.allocator_variable = "PYTORCH_CUDA_ALLOC_CONF";
   p.changes = {};
   return p;
 }

@@ -60,10 +60,10 @@ Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::in
   Tensor offsets = r.empty({n}, DType::int64), count = r.empty({}, DType::int64);
   {
     Tensor dummy = r.empty({n}, DType::int64);
-    { Tensor temp = r.scratch(scan_temp(n, embedding_scan_tile(r))); }
+    { Tensor temp = r.scratch(scan_temp(n, embedding_scan_tile(r), r.profile.kernels.embedding_scan_bytes)); }
   }
   Tensor per_segment = r.empty({segments}, DType::int64), segment_offset = r.empty({segments}, DType::int64);
-  { Tensor temp = r.scratch(scan_temp(segments, 896)); }
+  { Tensor temp = r.scratch(scan_temp(segments, 896, r.profile.kernels.embedding_scan_bytes)); }
   Tensor total = r.empty({}, DType::int64);
   const std::int64_t partial = n / 10 + segments;
   Tensor partial_offset = r.empty({partial}, DType::int64);

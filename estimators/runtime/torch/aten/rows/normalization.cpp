@@ -234,10 +234,15 @@ ValueList run_group_norm(Run& r, Args& a) {
   const KernelRules& rules = r.profile.kernels;
   const bool kept = rules.group_norm_keeps_channels_last && given->rank() == 4 &&
                     given->strides == channels_last_strides(given->sizes);
-  Tensor x = kept ? given : op::contiguous(r, given);
-  Tensor y = kept ? r.empty_strided(x->sizes, x->strides, x->dtype) : r.empty(x->sizes, x->dtype);
+  const bool saves_given = rules.group_norm_saves_given;
+  Tensor x = saves_given ? given : op::contiguous(r, given);
+  const auto like_input = [kept](Run& r, const Tensor& x) {
+    return kept ? r.empty_strided(x->sizes, x->strides, x->dtype) : r.empty(x->sizes, x->dtype);
+  };
+  Tensor y = like_input(r, x);
   const DType sd = x->dtype, wide = stats_dtype(x->dtype);
   Tensor mean = r.empty({n, groups}, sd), rstd = r.empty({n, groups}, sd);
+  Tensor dense = saves_given && !kept ? op::contiguous(r, given) : Tensor();
   if (w || b) {
     Tensor wide_mean, wide_rstd;
     if (rules.group_norm_wide_statistics && wide != sd)
@@ -245,19 +250,21 @@ ValueList run_group_norm(Run& r, Args& a) {
     Tensor scale = r.empty({n, c}, stats_dtype(x->dtype));
     Tensor shift = r.empty({n, c}, stats_dtype(x->dtype));
   }
-  Node* node = r.record({x, w, b}, {y}, [n, c, groups, kept](Run& r, Node& node, TensorList& g) {
+  dense.reset();
+  Node* node = r.record({x, w, b}, {y}, [n, c, groups, kept, like_input](Run& r, Node& node, TensorList& g) {
     TensorList out(3);
     const Tensor& x = node.saved[0];
     const DType acc = stats_dtype(x->dtype);
     Tensor grad = op::contiguous(r, g[0], kept ? op::Format::channels_last : op::Format::contiguous);
-    if (node.wants(0)) out[0] = kept ? r.empty_strided(x->sizes, x->strides, x->dtype) : r.empty(x->sizes, x->dtype);
+    Tensor dense = kept ? x : op::contiguous(r, x);
+    if (node.wants(0)) out[0] = like_input(r, x);
     if (node.wants(1)) out[1] = r.empty({c}, node.inputs[1].dtype);
     if (node.wants(2)) out[2] = r.empty({c}, node.inputs[2].dtype);
     Tensor ds = r.empty({n, c}, acc), db = r.empty({n, c}, acc);
     if (node.wants(0)) {
       Tensor c1;  // declared first, so given back last
       Tensor c2 = r.empty({n, groups}, acc), c3 = r.empty({n, groups}, acc);
-      if (node.inputs[1].sizes.size() > 0) c1 = r.empty({n, c}, acc);
+      if (!kept && node.inputs[1].sizes.size() > 0) c1 = r.empty({n, c}, acc);
     }
     return out;
   });
