@@ -26,7 +26,7 @@ def written_by(version, producer="pytorch"):
 
 def test_the_version_that_wrote_the_file(path, version):
     found = torch_of(path)
-    equal((found["version"], found["why"]), (version, "the version that wrote the file"))
+    equal((found["version"], found["why"]), (version, "which wrote the file"))
 
 
 test_the_version_that_wrote_the_file.cases = [(PT2.format("2.6.0"), "2.6"), (PT2.format("2.10.0"), "2.10"), (PT2.format("2.11.0"), "2.11"),

@@ -43,7 +43,7 @@ class TorchEager final : public Runtime {
   std::string title(const TrainingSetup& setup) const override {
     const RuntimeSetup& runtime = setup.runtime;
     const bool said = runtime.why.empty() || runtime.evidence == Evidence::assumed;  // doubts() says it
-    return profile_of(setup).name() + (said ? " eager" : " (" + runtime.why + ") eager");
+    return profile_of(setup).name() + " eager" + (said ? "" : " (" + runtime.why + ")");
   }
 
   Notes doubts(const TrainingSetup& setup) const override {

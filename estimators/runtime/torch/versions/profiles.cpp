@@ -110,7 +110,7 @@ RuntimeSetup choose_version(std::string_view asked, std::string_view written_by)
   const std::string origin = asked.empty() ? fmt::format("PyTorch {}, which wrote the file", written_by)
                                            : fmt::format("PyTorch {}, which is asked for", asked);
   if (row != profiles().end() && *version_of(row->version) == *wanted) {
-    runtime.why = asked.empty() ? "the version that wrote the file" : "as asked for";
+    runtime.why = asked.empty() ? "which wrote the file" : "as asked for";
     return runtime;
   }
   runtime.evidence = Evidence::assumed;
