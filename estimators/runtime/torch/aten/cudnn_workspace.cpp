@@ -12,6 +12,7 @@ namespace memplan {
 namespace embedded {
 std::string_view cudnn_workspaces_txt();
 std::string_view cudnn_differences_9_10_txt();
+std::string_view cudnn_differences_9_20_txt();
 std::string_view cudnn_differences_9_24_txt();
 std::string_view cudnn_differences_9_26_txt();
 }  // namespace embedded
@@ -77,6 +78,7 @@ Tables tables_of(std::string_view cudnn) {
   const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
   if (cudnn == base_cudnn) return {base};
   if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
+  if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
   if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
   if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
   return {base, nullptr, false};

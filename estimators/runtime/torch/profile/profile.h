@@ -56,13 +56,15 @@ struct AttentionRules {
   std::int64_t flash_widest = 0;
   std::int64_t cudnn_widest = 0;
   std::map<int, std::int64_t> cudnn_widest_of_sm;  ///< compute capabilities that have another limit
+  bool cudnn_wide_is_widest = false;               ///< beyond `cudnn_widest` only exactly the limit of `_of_sm`
   bool cudnn_dropout_in_sixteenths = false;        ///< cuDNN only where dropout is a multiple of 1/16
   bool efficient_groups_heads = false;             ///< the efficient kernel takes fewer heads of keys than of queries
   bool efficient_keeps_seed = false;               ///< of its random numbers, on the device, whatever dropout is
 
-  std::int64_t cudnn_widest_on(int sm) const {
-    const auto it = cudnn_widest_of_sm.find(sm);
-    return it == cudnn_widest_of_sm.end() ? cudnn_widest : it->second;
+  bool cudnn_takes(std::int64_t width, int sm) const {
+    const auto of_sm = cudnn_widest_of_sm.find(sm);
+    const std::int64_t widest = of_sm == cudnn_widest_of_sm.end() ? cudnn_widest : of_sm->second;
+    return width <= cudnn_widest || (cudnn_wide_is_widest ? width == widest : width <= widest);
   }
 };
 

@@ -36,7 +36,7 @@ TorchProfile torch_2_14() {
   p.compared = true;
   p.workspaces.cudnn = "9.24";
   // native/transformers/cuda/mem_eff_attention/kernel_forward.h
-  p.attention.cudnn_widest_of_sm.clear();
+  p.attention.cudnn_wide_is_widest = true;
   p.attention.efficient_groups_heads = true;
   p.attention.efficient_keeps_seed = true;
   p.kernels.group_norm_saves_given = true;
@@ -47,8 +47,8 @@ TorchProfile torch_2_14() {
        "memory-efficient attention takes fewer heads of keys than of queries, so fp32 and masked attention keeps no "
        "scores",
        "attention"},
-      {"workspaces, activations, temporaries", "attention with heads wider than 128 no longer runs in cuDNN on Hopper",
-       "attention"},
+      {"workspaces, activations, temporaries",
+       "attention with heads wider than 128 runs in cuDNN on Hopper only where they have 256", "attention"},
       {"workspaces", "cuDNN 9.24 chooses other engines for some convolutions", "conv"},
   };
   return p;

@@ -196,7 +196,7 @@ Tensor composite_rms_norm(Run& r, const Tensor& x, const Dims& shape, const Tens
     average.reset();
   }
   Tensor y = op::mul(r, wide, scale);
-  Tensor weighted = op::mul(r, y, w);
+  Tensor weighted = w ? op::mul(r, y, w) : y;
   y.reset();
   return op::to(r, weighted, x->dtype);
 }
@@ -243,13 +243,15 @@ ValueList run_group_norm(Run& r, Args& a) {
   const DType sd = x->dtype, wide = stats_dtype(x->dtype);
   Tensor mean = r.empty({n, groups}, sd), rstd = r.empty({n, groups}, sd);
   Tensor dense = saves_given && !kept ? op::contiguous(r, given) : Tensor();
+  Tensor wide_mean, wide_rstd;
+  if (rules.group_norm_wide_statistics && wide != sd)
+    wide_mean = r.empty({n, groups}, wide), wide_rstd = r.empty({n, groups}, wide);
   if (w || b) {
-    Tensor wide_mean, wide_rstd;
-    if (rules.group_norm_wide_statistics && wide != sd)
-      wide_mean = r.empty({n, groups}, wide), wide_rstd = r.empty({n, groups}, wide);
     Tensor scale = r.empty({n, c}, stats_dtype(x->dtype));
     Tensor shift = r.empty({n, c}, stats_dtype(x->dtype));
   }
+  wide_rstd.reset();
+  wide_mean.reset();
   dense.reset();
   Node* node = r.record({x, w, b}, {y}, [n, c, groups, kept, like_input](Run& r, Node& node, TensorList& g) {
     TensorList out(3);
