@@ -6,6 +6,8 @@
 
 #include "cli/terminal/progress.h"
 #include "estimators/graph/dims.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
@@ -56,15 +58,35 @@ Bytes margin_on(const Options& options, const Device& device) {
   return options.margin ? options.margin->of(device.total) : default_margin(device);
 }
 
-Answer compute(const Options& options, bool with_run) {
+void choose_torch(Options& options, const Model& model) {
+  options.setup.runtime = choose_version(options.torch, model.torch);
+  if (!model.recorded) return;
+  const RuntimeSetup own = choose_version({}, model.torch);
+  if (options.setup.runtime.version != own.version)
+    fail(ErrorKind::usage, fmt::format("the recording holds what PyTorch {} asked for", model.torch),
+         setting(Field::torch, options.torch), "record the module again with that version");
+  options.setup.runtime = own;
+  options.setup.runtime.evidence = Evidence::recorded;
+  options.setup.runtime.why = "which it was recorded with";
+}
+
+Job load_job(const Options& options) {
+  Job job{take(load_model(options.argument, options.inputs)), options};
+  choose_torch(job.options, job.model);
+  return job;
+}
+
+Answer compute(const Options& given, bool with_run) {
   Answer a;
-  a.setup = options.setup;
-  a.choice = device_of(options);
-  a.device_given = options.gpu.has_value();
-  a.margin = margin_on(options, a.choice.device);
+  a.choice = device_of(given);
+  a.device_given = given.gpu.has_value();
+  a.margin = margin_on(given, a.choice.device);
   Progress progress;
   progress.show("reading the model");
-  const Model model = take(load_model(options.argument, options.inputs));
+  const Job job = load_job(given);
+  const Options& options = job.options;
+  const Model& model = job.model;
+  a.setup = options.setup;
   a.path = options.argument;
   a.format = model.format;
   a.file_bytes = model.file_bytes;

@@ -38,6 +38,16 @@ struct Answer {
   int exit_code = 0;
 };
 
+/// The model of the options, and the options with the version of PyTorch that suits its file.
+struct Job {
+  Model model;
+  Options options;
+};
+Job load_job(const Options& options);
+
+/// The version that the options ask for, else the one that wrote the model's file.
+void choose_torch(Options& options, const Model& model);
+
 /// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
 /// code's kind otherwise.
 Answer compute(const Options& options, bool with_run);

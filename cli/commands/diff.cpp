@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
 #include "cli/report/report.h"
+#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::cli {
 
@@ -47,13 +51,9 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// The same model with other flags: those of the command, then those of --to, of which the later one counts.
-Json other_setup(const Options& options) {
-  if (is_document(options.argument))
-    fail(ErrorKind::usage, "--to needs a model, a report has no other setup", "--to",
-         "try: memplan diff model.onnx --batch 8 --to '--batch 16'");
+/// The same model with other flags: those of the command, then those of `to`, of which the later one counts.
+Json with_flags(const Options& options, const std::vector<std::string>& to) {
   std::vector<std::string> words{"estimate", options.argument};
-  const std::vector<std::string> to = words_of(options.diff.to);
   // A flag that --to gives again replaces the command's.
   for (std::size_t i = 0; i < options.setup_flags.size(); ++i) {
     const std::string& word = options.setup_flags[i];
@@ -74,13 +74,82 @@ Json other_setup(const Options& options) {
   return estimate_of(make_options(parse_arguments(words)), options.argument);
 }
 
+Json other_setup(const Options& options) {
+  if (is_document(options.argument))
+    fail(ErrorKind::usage, "--to needs a model, a report has no other setup", "--to",
+         "try: memplan diff model.onnx --batch 8 --to '--batch 16'");
+  return with_flags(options, words_of(options.diff.to));
+}
+
+std::size_t place_of(const std::string& version) {
+  for (std::size_t i = 0; i < profiles().size(); ++i)
+    if (profiles()[i].version == version) return i;
+  return 0;  // a report names rows only
+}
+
+/// Whether a call of the model is one that a change is about.
+bool concerns(const VersionChange& change, const Tape& tape) {
+  return std::any_of(tape.calls.begin(), tape.calls.end(),
+                     [&](const Call& call) { return call.op.find(change.ops) != std::string::npos; });
+}
+
+/// What one version moves against the one before it: parts in bytes, and what it does otherwise that reaches them.
+Json version_step(const TorchProfile& profile, const Tape& tape, const Json& before, const Json& after, bool back) {
+  const Json moved = diff_of(before, after);
+  Json parts = Json::array(), why = Json::array();
+  for (const Json& part : moved.at("parts"))
+    if (part.at("delta_bytes") != 0)
+      parts.push_back({{"category", part.at("category")}, {"delta_bytes", part.at("delta_bytes")}});
+  for (const VersionChange& change : profile.changes) {
+    const bool reaches = std::any_of(parts.begin(), parts.end(), [&](const Json& part) {
+      return change.parts.find(part.at("category").get<std::string>()) != std::string_view::npos;
+    });
+    if (reaches && concerns(change, tape)) why.push_back(change.what);
+  }
+  return {{"version", profile.version},
+          {"undone", back},
+          {"delta_bytes", moved.at("summary").at("delta_bytes")},
+          {"parts", parts},
+          {"why", why}};
+}
+
+/// Upgrading, version by version; a downgrade undoes what the same versions brought.
+Json upgrade(const Options& options, const std::string& from, const std::string& to) {
+  const auto at = [&](const std::string& version) { return with_flags(options, {"--torch", version}); };
+  const Json base = at(from), head = at(to);
+  const auto version_in = [](const Json& report) {
+    return report.at("setup").at("torch").at("version").get<std::string>();
+  };
+  const std::size_t first = place_of(version_in(base)), last = place_of(version_in(head));
+  const Job job = load_job(options);
+  const Tape tape = take(tape_of(job.model, job.options.setup));
+  Json document = diff_of(base, head), steps = Json::array(), before = base;
+  for (std::size_t i = first; i != last;) {
+    const bool back = last < first;
+    i = back ? i - 1 : i + 1;
+    const Json after = i == last ? head : at(std::string(profiles()[i].version));
+    steps.push_back(version_step(profiles()[back ? i + 1 : i].profile(), tape, before, after, back));
+    before = after;
+  }
+  document["versions"] = steps;
+  return document;
+}
+
 }  // namespace
 
 int run_diff(const Options& options) {
+  if (const std::size_t comma = options.torch.find(','); comma != std::string::npos) {
+    if (options.arguments.size() != 1 || !options.diff.to.empty() || is_document(options.argument) ||
+        options.torch.find(',', comma + 1) != std::string::npos)
+      fail(ErrorKind::usage, "two versions compare one model with itself", setting(Field::torch, options.torch),
+           "try: memplan diff model.onnx --torch 2.11,2.15");
+    deliver(upgrade(options, options.torch.substr(0, comma), options.torch.substr(comma + 1)), options);
+    return 0;
+  }
   const bool two = options.arguments.size() == 2;
   if (two == !options.diff.to.empty())
     fail(ErrorKind::usage, two ? "two things to compare and --to as well" : "there is nothing to compare with",
-         "memplan diff", "give two reports or models, or one model and --to '--batch 16'");
+         "memplan diff", "give two reports or models, or one model and --to '--batch 16' or --torch 2.11,2.15");
   const Json base = side(options, options.arguments.front());
   const Json head = two ? side(options, options.arguments.back()) : other_setup(options);
   deliver(diff_of(base, head), options);

@@ -26,10 +26,12 @@ struct Study {
   Device device;
 };
 
-Study study(const Options& options) {
+Study study(const Options& given) {
   Study s;
-  s.device = device_of(options).device;
-  const Model model = take(load_model(options.argument, options.inputs));
+  s.device = device_of(given).device;
+  const Job job = load_job(given);
+  const Options& options = job.options;
+  const Model& model = job.model;
   s.tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, s.device));
   s.schedule = take(run_steps(s.tape, options.setup, s.device));
   const Timeline timeline = take(replay_unlimited(s.schedule, options.setup, s.device));

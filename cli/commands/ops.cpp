@@ -33,8 +33,10 @@ std::vector<OpUse> whole_table(const OpTable& table) {
   return uses;
 }
 
-std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
-  const Tape tape = take(tape_of(take(load_model(options.argument, options.inputs)), options.setup));
+std::vector<OpUse> of_model(const Options& given) {
+  const Job job = load_job(given);
+  const OpTable& table = *profile_of(job.options.setup).ops;
+  const Tape tape = take(tape_of(job.model, job.options.setup));
   std::map<std::string, OpUse> by_name;
   for (const Call& call : tape.calls) {
     OpUse& use = by_name[call.op];
@@ -53,8 +55,9 @@ std::vector<OpUse> of_model(const OpTable& table, const Options& options) {
 int run_ops(const Options& options) {
   if (options.ops.unsupported && options.argument.empty())
     fail(ErrorKind::usage, "--unsupported needs a model", "--unsupported", "try: memplan ops model.onnx --unsupported");
-  const OpTable& ops = *profile_of(options.setup).ops;
-  std::vector<OpUse> uses = options.argument.empty() ? whole_table(ops) : of_model(ops, options);
+  TrainingSetup setup = options.setup;
+  setup.runtime = choose_version(options.torch, {});
+  std::vector<OpUse> uses = options.argument.empty() ? whole_table(*profile_of(setup).ops) : of_model(options);
   if (options.ops.unsupported) std::erase_if(uses, [](const OpUse& u) { return u.fidelity != "not modelled"; });
   if (options.format == Format::json) {
     nlohmann::ordered_json j = nlohmann::ordered_json::array();

@@ -38,9 +38,10 @@ struct Shapes {
   ModelParts parts;
 };
 
-Shapes shapes_of(const Options& options) {
+Shapes shapes_of(const Job& job) {
+  const Options& options = job.options;
+  const Model& model = job.model;
   const Device device = device_of(options).device;
-  const Model model = take(load_model(options.argument, options.inputs));
   const Tape tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, device));
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
@@ -110,7 +111,8 @@ std::string preamble(const Options& options, const Shapes& shapes) {
       "#     python program.py torchvision.models:resnet50\n",
       name_of(s.mode), name_of(s.precision), profile_of(s).name());
   if (!options.alloc_conf.empty())
-    p += fmt::format("import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"{}\"\n", clean(options.alloc_conf));
+    p += fmt::format("import os\n\nos.environ[\"{}\"] = \"{}\"\n", profile_of(s).allocator_variable,
+                     clean(options.alloc_conf));
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"
        "def build():\n    module, function = sys.argv[1].split(\":\")\n    return "
        "getattr(importlib.import_module(module), function)()\n\n\n"
@@ -237,12 +239,14 @@ std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
 
 }  // namespace
 
-std::string reference_program(const Options& options) {
-  const TrainingSetup& s = options.setup;
-  if (s.fp8 != Fp8::none)
+std::string reference_program(const Options& given) {
+  if (given.setup.fp8 != Fp8::none)
     fail(ErrorKind::usage, "there is no short program for layers of Transformer Engine", "--program",
          "docs/strategies.md describes what is estimated");
-  const Shapes shapes = shapes_of(options);
+  const Job job = load_job(given);
+  const Options& options = job.options;
+  const TrainingSetup& s = options.setup;
+  const Shapes shapes = shapes_of(job);
   std::string p = preamble(options, shapes) + model_text(s, shapes) + inputs_text(s, shapes);
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
   if (s.keep_loss_history) p += "losses = []\n";

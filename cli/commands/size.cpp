@@ -33,14 +33,16 @@ struct SizeAnswer {
   int exit_code = 0;
 };
 
-SizeAnswer compute_size(const Options& options) {
+SizeAnswer compute_size(const Options& given) {
   SizeAnswer a;
-  a.choice = device_of(options);
-  a.device_given = options.gpu.has_value();
+  a.choice = device_of(given);
+  a.device_given = given.gpu.has_value();
   Progress progress;
+  const Prices prices = given.size.prices.empty() ? Prices{} : read_prices(given.size.prices);
+  const Job job = load_job(given);
+  const Options& options = job.options;
+  const Model& model = job.model;
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  const Prices prices = options.size.prices.empty() ? Prices{} : read_prices(options.size.prices);
-  const Model model = take(load_model(options.argument, options.inputs));
   const Tape tape = take(tape_of(model, options.setup));
   a.dims = tape.dims;
   a.estimate = take(answer_for(model, tape, options.setup, a.choice.device));

@@ -53,10 +53,11 @@ int run_suggest(const Options& options) {
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
-  const Model model = searchable(take(load_model(options.argument, options.inputs)));
+  Job loaded = load_job(options);
+  const Model model = searchable(std::move(loaded.model));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   // What is pasted names the batch, also where only the file says it.
-  const TrainingSetup job = with_batch(model, options.setup, batch_of(model, options.setup));
+  const TrainingSetup job = with_batch(model, loaded.options.setup, batch_of(model, loaded.options.setup));
   a.suggestion = suggest(model, job, a.choice.device, margin, search);
   const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.

@@ -103,7 +103,11 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
     Row row;
     for (std::size_t i = 0; i < index.size(); ++i) row.values.push_back(grid.axes[i].values[index[i]]);
     progress.show(fmt::format("{} of {}  {}", n, total, fmt::join(row.values, " ")));
-    const Result<Options> options = catching([&] { return make_options(at(parsed, grid.axes, row.values)); });
+    const Result<Options> options = catching([&] {
+      Options made = make_options(at(parsed, grid.axes, row.values));
+      choose_torch(made, model);
+      return made;
+    });
     // A word that no setup can have is a mistake; two values that do not go together are a row of the table.
     if (!options)
       row.error = options.error().what;

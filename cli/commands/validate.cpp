@@ -110,11 +110,12 @@ void judge(Validation& v) {
 }
 
 Validation on_device(const Options& given) {
-  const Model model = take(load_model(given.argument, given.inputs));
+  const Job job = load_job(given);
+  const Model& model = job.model;
   if (model.recorded)
     fail(ErrorKind::usage, "PyTorch itself made this recording, so there is nothing of it to run", given.argument,
          "compare it with a run of yours: --measured snapshot.pickle");
-  const Place place = place_of(given);
+  const Place place = place_of(job.options);
   const Options& options = place.options;
   Tape tape = take(tape_of(model, options.setup));
   Validation v;
@@ -145,12 +146,13 @@ Measurement measured_of(const Options& options) {
   return measurement_from_figure(*figure, v.counter);
 }
 
-Validation of_measurement(const Options& options) {
+Validation of_measurement(const Options& given) {
+  const Job job = load_job(given);
+  const Options& options = job.options;
   Validation v;
   v.measured = measured_of(options);
   v.device = device_of(options).device;
-  const Prediction p = predict(take(tape_of(take(load_model(options.argument, options.inputs)), options.setup)),
-                               options.setup, v.device);
+  const Prediction p = predict(take(tape_of(job.model, options.setup)), options.setup, v.device);
   v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
   v.estimate = p.estimate;
   if (p.timeline.out_of_memory_event)

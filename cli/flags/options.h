@@ -32,6 +32,7 @@ struct Export {
 /// What is estimated, and on what.
 struct JobOptions {
   TrainingSetup setup;
+  std::string torch;               ///< the version of PyTorch that is asked for; empty: the file's
   std::vector<GivenInput> inputs;  ///< of files that do not describe them
   bool mode_given = false;
   std::optional<std::string> gpu;

@@ -6,6 +6,7 @@
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
 #include "cli/flags/values.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 
@@ -59,6 +60,14 @@ void parse_momentum(const Given& g, Options& o) {
   optimizer.momentum = parse_number(g.text(), g.name());
 }
 
+/// diff takes two of them, of which it makes two setups.
+void parse_torch(const Given& g, Options& o) {
+  o.torch = g.text();
+  const bool two = o.command && o.command->id == in_diff && o.torch.find(',') != std::string::npos;
+  for (const std::string& version : two ? split_words(o.torch) : std::vector<std::string>{o.torch})
+    check_version(version);
+}
+
 constexpr std::array
     setup_rows{
         Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)",
@@ -70,6 +79,9 @@ constexpr std::array
         Flag{"reserve", "", "SIZE", "", "Device",
              "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup | in_observe,
              [](const Given& g, Options& o) { o.reserve = parse_size(g.text(), g.name()); }},
+        Flag{"torch", "", "X.Y", "", "Device",
+             "version of PyTorch that runs the model (default: the one that wrote the file, else the newest known)",
+             in_setup | in_ops, parse_torch},
         Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops,
              [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops,

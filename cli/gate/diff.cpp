@@ -119,13 +119,16 @@ Json setup_changes(const Json& base, const Json& head) {
       values[name] = value.is_string() ? value.get<std::string>() : value.dump();
     };
     for (const auto& [name, value] : report.at("setup").items()) {
-      if (name == "dims")
+      if (name == "torch")
+        put(name, value.at("version"));  // why it is that one is no change
+      else if (name == "dims")
         for (const Json& d : value) put(text_of(d, "name"), d.at("size"));
       else if (value.is_object())
         for (const auto& [inner, v] : value.items()) put(name + " " + inner, v);
       else
         put(name, value);
     }
+    if (!report.at("setup").contains("torch")) put("torch", "2.11");  // all that earlier reports knew
     put("device", report.at("device").at("key"));
     put("context", report.at("device").at("context_bytes"));
     return values;

@@ -28,8 +28,8 @@ std::vector<Candidate> candidates(const Options& options, const Json& report, By
   };
   SuggestOptions search;
   search.replays = replays;
-  const Suggestion found =
-      suggest(take(load_model(options.argument, options.inputs)), options.setup, choice.device, margin, search);
+  const Job job = load_job(options);
+  const Suggestion found = suggest(job.model, job.options.setup, choice.device, margin, search);
   std::vector<Candidate> out(found.fitting);
   out.insert(out.end(), found.front.begin(), found.front.end());
   std::erase_if(out, [](const Candidate& c) { return c.flags.empty(); });

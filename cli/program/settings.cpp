@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/program/pieces.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan::cli {
 
@@ -13,9 +14,9 @@ bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::b
 bool checkpoints(const TrainingSetup& s) { return !s.checkpoint.empty() || s.checkpoint_optimal; }
 
 std::string shell_lines(const TrainingSetup& s) {
-  return s.allocator.expandable_segments
-             ? "export PYTORCH_ALLOC_CONF=expandable_segments:True   # before the process starts\n"
-             : "";
+  if (!s.allocator.expandable_segments) return "";
+  return fmt::format("export {}=expandable_segments:True   # before the process starts\n",
+                     profile_of(s).allocator_variable);
 }
 
 std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {

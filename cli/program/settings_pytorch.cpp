@@ -3,6 +3,7 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/program/settings.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/strategies.h"
 
@@ -62,9 +63,9 @@ std::string training_loop(const TrainingSetup& s) {
 std::string pytorch_settings(const TrainingSetup& s, const ModelParts& parts) {
   std::string out;
   if (s.allocator.expandable_segments)
-    out +=
-        "import os\n\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"   # before the first "
-        "allocation\n\n";
+    out += fmt::format(
+        "import os\n\nos.environ[\"{}\"] = \"expandable_segments:True\"   # before the first allocation\n\n",
+        profile_of(s).allocator_variable);
   out += "import torch\n\n" + model_lines(s, parts);
   if (s.offload.parameters) {
     out += "from accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", 0))\n";

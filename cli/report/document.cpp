@@ -81,6 +81,10 @@ Json setup(const Answer& a) {
       if (!p.split.empty()) j["parallel"]["schedule"]["blocks_per_stage"] = p.split;
     }
   }
+  j["torch"] = {{"version", profile_of(s).version},
+                {"why", clean(s.runtime.why)},
+                {"exact", s.runtime.evidence == Evidence::recorded ||
+                              (s.runtime.evidence != Evidence::assumed && profile_of(s).compared)}};
   j["attention"] = name_of(s.attention);
   j["expandable_segments"] = s.allocator.expandable_segments;
   j["steps"] = s.steps;

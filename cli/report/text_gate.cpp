@@ -74,6 +74,24 @@ std::string setup_line(const Json& changes) {
   return out;
 }
 
+/// What each version of PyTorch moves, and why.
+std::string versions_text(const Json& steps, const Style& style) {
+  std::string out = "\n";
+  for (const Json& step : steps) {
+    std::string line =
+        fmt::format("{}PyTorch {}: ", step.at("undone").get<bool>() ? "without " : "", text_of(step, "version"));
+    if (step.at("parts").empty()) line += "nothing moves";
+    bool first = true;
+    for (const Json& part : step.at("parts")) {
+      line += (first ? "" : ", ") + part_name(text_of(part, "category")) + " " + human_change(part.at("delta_bytes"));
+      first = false;
+    }
+    for (const Json& why : step.at("why")) line += "; " + why.get<std::string>();
+    out += wrap(line, style.width, 2) + "\n";
+  }
+  return out;
+}
+
 std::string detail(const std::string& text, const Style& style) {
   return "        " + wrap(text, style.width, 10, 8) + "\n";
 }
@@ -271,6 +289,7 @@ std::string diff_text(const Json& document, const View& view) {
       out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
   };
   table("PART", "parts", "category");
+  if (document.contains("versions")) out += versions_text(document.at("versions"), style);
   table("MODULE", "modules", "module");
   table("TENSOR", "tensors", "name");
   if (s.at("delta_bytes") == 0 && document.at("tensors").empty())

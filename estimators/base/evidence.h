@@ -61,6 +61,7 @@ enum class About : std::uint8_t {
   context,        ///< CUDA's context and the libraries
   communication,  ///< NCCL's own buffers
   device,         ///< the card's total
+  version,        ///< the version of PyTorch that runs
 };
 inline constexpr std::array about_names{
     Named<About>{"program", About::program},
@@ -84,6 +85,7 @@ inline constexpr std::array about_names{
     Named<About>{"context", About::context},
     Named<About>{"communication", About::communication},
     Named<About>{"device", About::device},
+    Named<About>{"version of PyTorch", About::version},
 };
 constexpr const char* name_of(About a) { return name_in(about_names, a); }
 

@@ -66,6 +66,7 @@ constexpr std::array reaches{
     Reach{About::context, set_of(Part::context), true, true},
     Reach{About::communication, set_of(Part::nccl), true, true},
     Reach{About::device, nothing, false, true},
+    Reach{About::version, made_by_calls, false, true},
 };
 
 /// Enums and their tables are in the same order.

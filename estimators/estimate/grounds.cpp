@@ -21,6 +21,7 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
          fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
                      is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
                      setup.steps, setting(Field::reference_program)));
+  for (const Fact& doubt : runtime.doubts(setup)) facts.push_back(doubt);
   assume(About::context, runtime.outside_assumption(setup, device));
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");
   if (in_megatron(setup.parallel))

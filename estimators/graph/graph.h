@@ -76,6 +76,7 @@ struct Model {
   std::string format;         ///< "ONNX opset 20, pytorch 2.11.0"
   std::string path;
   std::string producer;
+  std::string torch;  ///< version of PyTorch that wrote the file, "2.11.0+cu130"; empty where the file does not say
   std::int64_t opset = 0;
   std::int64_t file_bytes = 0;
   std::map<std::string, std::string> metadata;  ///< of the file as a whole

@@ -35,6 +35,9 @@ class Runtime {
   /// For assumptions of an estimate: "PyTorch 2.11 eager".
   virtual std::string title(const TrainingSetup& setup) const = 0;
 
+  /// What its version rests on, where that is less than runs which were compared.
+  virtual Notes doubts(const TrainingSetup&) const { return {}; }
+
   /// Runs `setup.steps` steps on paper; `ranks` are the setup's, resolved. Throws Failure.
   virtual Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
                             const Device& device) const = 0;

@@ -44,6 +44,7 @@ enum class Field : std::uint8_t {
   empty_cache,
   frozen,
   steps,
+  torch,  ///< the version of PyTorch
   gpus,
   data_parallel,
   sharding,  ///< a way of data parallelism that has no field of its own: its name is the value
@@ -108,6 +109,7 @@ inline constexpr std::array field_names{
     FieldName{Field::empty_cache, "empty_cache"},
     FieldName{Field::frozen, "frozen"},
     FieldName{Field::steps, "steps"},
+    FieldName{Field::torch, "torch"},
     FieldName{Field::gpus, "gpus"},
     FieldName{Field::data_parallel, "data_parallel"},
     FieldName{Field::sharding, "sharding"},

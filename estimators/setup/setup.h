@@ -9,6 +9,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/base/dtype.h"
+#include "estimators/base/evidence.h"
 #include "estimators/setup/parallel.h"
 
 namespace memplan {
@@ -76,7 +77,11 @@ struct KvCacheSetup {
 /// What runs the model: a row of runtimes() (runtime/runtime.h) in one of its versions.
 struct RuntimeSetup {
   std::string name = "torch";
-  std::string version = "2.11";  ///< of PyTorch: a row of profiles() (runtime/torch/profile/profile.h)
+  /// Of PyTorch: a row of profiles() (runtime/torch/profile/profile.h). choose_version() there says which one suits a
+  /// file.
+  std::string version = "2.11";
+  std::string why;                       ///< that version, "which wrote the file"; reports put it behind the version
+  Evidence evidence = Evidence::chosen;  ///< of that version: `assumed` where the one that runs has no figures
   /// A profile of the caller's own instead of that row; it must outlive every use of the setup.
   const TorchProfile* profile = nullptr;
 };

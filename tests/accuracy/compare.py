@@ -76,8 +76,12 @@ def predict(rows, build):
     """The estimates of all rows, in order."""
     tool = os.path.join(build, "tests", "predict_runs")
     settings = ("path", "gpu", "batch", "seq", "mode", "precision", "optimizer", "impl", "accumulate", "clip", "zero_grad", "alloc_conf", "repeat",
-                "checkpoint", "checkpoint_save", "offload", "lora", "kv_cache", "channels_last", "loss_history", "empty_cache")
-    text = "".join(json.dumps({k: r[k] for k in settings if k in r}) + "\n" for r in rows)
+                "torch", "checkpoint", "checkpoint_save", "offload", "lora", "kv_cache", "channels_last", "loss_history", "empty_cache")
+    asked = [{k: r[k] for k in settings if k in r} for r in rows]
+    for run in asked:
+        if "torch" in run:
+            run["torch"] = ".".join(run["torch"].split(".")[:2])
+    text = "".join(json.dumps(run) + "\n" for run in asked)
     answer = subprocess.run([tool], input=text, capture_output=True, text=True)
     lines = [json.loads(line) for line in answer.stdout.splitlines()]
     # A crash is one run's error; what stands behind it is asked for again.

@@ -23,11 +23,12 @@ import zoo
 def pytorch_stream(run, library, fresh=False, steps=2):
     """[(size, allocation number, op)]: size negative for a free; a third step repeats the second."""
     import record
+    import torch
 
     folder = os.path.join(zoo.ROOT, "build", "streams")
     os.makedirs(folder, exist_ok=True)
     run = {**run, "steps": steps}
-    path = os.path.join(folder, hashlib.sha1(record.key(run).encode()).hexdigest()[:16] + ".json.gz")
+    path = os.path.join(folder, hashlib.sha1((torch.__version__ + record.key(run)).encode()).hexdigest()[:16] + ".json.gz")
     if fresh or not os.path.exists(path):
         workers = record.Workers(library, subprocess.DEVNULL)
         row = workers.run(run, events=path, ops=True)
@@ -61,8 +62,8 @@ def stream_of(data, streams=False):
     return events
 
 
-def memplan_stream(run, build, steps=2):
-    settings = {k: v for k, v in run.items() if k != "device" and v is not None}
+def memplan_stream(run, build, steps=2, version="2.11"):
+    settings = {"torch": version, **{k: v for k, v in run.items() if k != "device" and v is not None}}
     line = json.dumps({**settings, "gpu": run["device"], "path": zoo.model_file(run["model"]) or zoo.more_file(run["model"]), "events": True, "repeat": steps})
     out = subprocess.run([os.path.join(build, "tests", "predict_runs")], input=line, capture_output=True, text=True)
     answer = json.loads(out.stdout) if out.stdout else {"error": f"it died with {out.returncode}"}
@@ -131,15 +132,20 @@ def main():
     p.add_argument("--clip", action="store_true")
     p.add_argument("--zero-grad", default="begin")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of reference_program.py, as in checkpoint=every:2")
+    p.add_argument("--torch", help="the version that memplan estimates (default: the one that is installed)")
     p.add_argument("--hunks", type=int, default=0)
     p.add_argument("--fresh", action="store_true")
     a = vars(p.parse_args())
-    library, build, count, fresh = (a.pop(k) for k in ("emulated", "build", "hunks", "fresh"))
+    library, build, count, fresh, version = (a.pop(k) for k in ("emulated", "build", "hunks", "fresh", "torch"))
+    if not version:
+        import torch
+
+        version = ".".join(torch.__version__.split(".")[:2])
     a |= {k: True if v == "True" else v for k, v in (pair.split("=", 1) for pair in a.pop("set"))}
     spec = zoo.index()[a["model"]]
     a["batch"] = a["batch"] or spec["batch"]
     a["seq"] = (a["seq"] or spec["seq"]) if spec["seq"] else None
-    theirs, ours = pytorch_stream(a, library, fresh), memplan_stream(a, build)
+    theirs, ours = pytorch_stream(a, library, fresh), memplan_stream(a, build, version=version)
     if not compare(ours, theirs, count):
         return 1
     print(f"equal: {len(theirs)} events")

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """memplan against PyTorch's own allocator on one rank of several: python tests/accuracy/parallel_compare.py [--build DIR] [--table]
 
-Every row of data/measured/emulated/parallel-2.11.jsonl and deepspeed-0.19.8.jsonl is estimated anew. Fails where the peak of requested bytes is off by
+Every row of data/measured/emulated/parallel-*.jsonl and deepspeed-0.19.8.jsonl is estimated anew, as the version of PyTorch that it was
+recorded with. Fails where the peak of requested bytes is off by
 more than 1 %, or that of allocated bytes by more than 2 %, unless it is named in ABOVE. --table prints the table of docs/parallelism.md. The last line is
 "N passed, N failed".
 """
 import argparse
+import glob
 import json
 import os
 import subprocess
@@ -54,10 +56,15 @@ def title(run):
 
 def rows():
     found = []
-    for name in ("parallel-2.11.jsonl", "deepspeed-0.19.8.jsonl"):
-        with open(os.path.join(zoo.ROOT, "data", "measured", "emulated", name)) as f:
+    folder = os.path.join(zoo.ROOT, "data", "measured", "emulated")
+    for path in (*sorted(glob.glob(os.path.join(folder, "parallel-*.jsonl"))), os.path.join(folder, "deepspeed-0.19.8.jsonl")):
+        with open(path) as f:
             found += [json.loads(line) for line in f]
     return found
+
+
+def version(row):
+    return ".".join(row["torch"].split(".")[:2])
 
 
 def main():
@@ -66,7 +73,7 @@ def main():
     p.add_argument("--table", action="store_true")
     a = p.parse_args()
     truth = rows()
-    lines = "".join(json.dumps({**r["run"], "gpu": r["gpu"], "path": zoo.model_file(r["run"]["model"]), "repeat": len(r["steps"])}) + "\n" for r in truth)
+    lines = "".join(json.dumps({**r["run"], "torch": version(r), "gpu": r["gpu"], "path": zoo.model_file(r["run"]["model"]), "repeat": len(r["steps"])}) + "\n" for r in truth)
     out = subprocess.run([os.path.join(a.build, "tests", "predict_runs")], input=lines, capture_output=True, text=True)
     answers = [json.loads(line) for line in out.stdout.splitlines()]
     if len(answers) != len(truth):
@@ -89,7 +96,7 @@ def main():
         passed, failed = passed + expected, failed + (not expected)
         if not ok:
             print(f"{'above the bound' if known else 'FAILED'} {json.dumps(r['run'])}: " + ", ".join(f"{k} {v * 100:+.2f} %" for k, v in off.items()))
-        cell = worst.setdefault((title(r["run"]), r["run"]["model"]), {"runs": 0, "requested": 0.0, "allocated": 0.0, "reserved": 0.0})
+        cell = worst.setdefault((title(r["run"]) + (f" (PyTorch {version(r)})" if version(r) != "2.11" else ""), r["run"]["model"]), {"runs": 0, "requested": 0.0, "allocated": 0.0, "reserved": 0.0})
         cell["runs"] += 1
         for counter, value in off.items():
             cell[counter] = max(cell[counter], abs(value))

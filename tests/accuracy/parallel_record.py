@@ -96,7 +96,9 @@ def key(run):
 
 
 def path(run):
-    name = "deepspeed-0.19.8.jsonl" if run["strategy"] == "zero" else "parallel-2.11.jsonl"
+    import torch
+
+    name = "deepspeed-0.19.8.jsonl" if run["strategy"] == "zero" else f"parallel-{'.'.join(torch.__version__.split('.')[:2])}.jsonl"
     return os.path.join(ROOT, "data", "measured", "emulated", name)
 
 

@@ -131,6 +131,36 @@ def more():
             yield dict(device="h100", model=name, **chosen, **(dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)))
 
 
+# Of every kind of model some, a third of them held out: what is recorded with every version of PyTorch (versions.py).
+VERSION_MODELS = ("mlp", "resnet18", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "unet", "lstm_lm", "moe_lm", "gpt2", "t5-small", "llama-tiny",
+                  "alexnet", "efficientnet_b0", "swin_t", "bert-base", "qwen2-0.5b", "opt-125m", "whisper-tiny")
+VERSION_VARIANTS = [
+    ("mlp", dict(optimizer="sgd")),
+    ("mlp", dict(optimizer="adamw", impl="fused")),
+    ("mlp", dict(optimizer="adafactor")),
+    ("mlp", dict(optimizer="adagrad", precision="amp-fp16")),
+    ("gpt2", dict(impl="fused", precision="bf16")),
+    ("gpt2", dict(accumulate=4, precision="amp-bf16")),
+    ("gpt2", dict(alloc_conf="expandable_segments:True")),
+    ("llama-tiny", dict(clip=True, precision="bf16")),
+    ("resnet18", dict(precision="amp-fp16", optimizer="sgd-momentum")),
+]
+
+
+def versions():
+    """Settings that the runs of 2.11 have as well, so that what a version changes can be seen without an estimator."""
+    settings = (dict(device="h100", mode="train", precision="fp32", optimizer="adamw"), dict(device="h100", mode="train", precision="bf16", optimizer="adamw"),
+                dict(device="a100", mode="train", precision="amp-bf16", optimizer="sgd-momentum"), dict(device="h100", mode="inference", precision="fp32"))
+    for s in settings:
+        for name in VERSION_MODELS:
+            spec = models.REGISTRY[name]
+            yield {"device": s["device"], "model": name, **s, **(dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch))}
+    for name, s in VERSION_VARIANTS:
+        spec = models.REGISTRY[name]
+        yield dict(device="h100", model=name, mode="train", **{"precision": "fp32", "optimizer": "adamw", **s},
+                   **(dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)))
+
+
 def strategies():
     for name, settings in STRATEGIES:
         spec = models.REGISTRY[name]

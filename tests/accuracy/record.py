@@ -130,20 +130,21 @@ def main():
     p.add_argument("--again", action="store_true", help="run what is there already, too, and say where it differs")
     p.add_argument("--strategies", action="store_true", help="the runs of memory strategies, into a file of their own")
     p.add_argument("--more", action="store_true", help="the runs of more_models.py, into a file of their own")
+    p.add_argument("--versions", action="store_true", help="the runs that are made with every version of PyTorch, into a file of their own")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.worker:
         return worker()
     import plan
 
-    kind = "strategies" if a.strategies else "more" if a.more else "truth"
+    kind = "strategies" if a.strategies else "more" if a.more else "versions" if a.versions else "truth"
     path = truth_path(kind)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     rows = load(path)
     done = {key(r): r for r in rows}
     workers = Workers(a.emulated)
     made = differing = 0
-    for run in {"strategies": plan.strategies, "more": plan.more, "truth": plan.runs}[kind]():
+    for run in {"strategies": plan.strategies, "more": plan.more, "versions": plan.versions, "truth": plan.runs}[kind]():
         if (key(run) in done) != a.again or (a.only and not re.fullmatch(a.only, run["model"])):
             continue
         if made >= a.limit:

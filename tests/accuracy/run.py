@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The accuracy suite: peaks of every recorded run (compare.py), whole event streams (streams.py), one rank of several
+"""The accuracy suite: peaks of every recorded run (compare.py), whole event streams (streams.py), runs of other versions of
+PyTorch (versions.py), one rank of several
 GPUs (parallel_compare.py), checkpoints under a budget (checkpoint_plans.py), tapes run by PyTorch's dispatcher against
 eager models (tape_runs.py), and, where the build has the emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), a sample of the
 recordings made again by PyTorch (live.py).
@@ -25,6 +26,7 @@ def parts(build):
     """[(name, command)] and why one is missing, if so."""
     found = [("peaks", [sys.executable, os.path.join(HERE, "compare.py"), "--build", build]),
              ("streams", [sys.executable, os.path.join(HERE, "streams.py"), "--build", build]),
+             ("versions of PyTorch", [sys.executable, os.path.join(HERE, "versions.py"), "--build", build]),
              ("several GPUs", [sys.executable, os.path.join(HERE, "parallel_compare.py"), "--build", build]),
              ("checkpoints", [sys.executable, os.path.join(HERE, "checkpoint_plans.py"), "--build", build])]
     if os.path.exists(os.path.join(ROOT, "data", "measured", "emulated", "tape-2.11.jsonl")):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Records what PyTorch asks the allocator for, for every program of programs.py, into data/op_oracle/<device>.json.gz.
+With another PyTorch than 2.11 it is data/op_oracle/versions/<device>-<version>.json.gz, of programs that differ only.
 
     python tests/op_oracle/record.py --preload build/release/emulated_gpu/libemulated_gpu.so [--devices h100 a100 …] [--only TEXT]
 
@@ -35,9 +36,37 @@ def answers(chosen, device, preload):
         json.dump(chosen, f)
         f.flush()
         done = subprocess.run([sys.executable, os.path.join(HERE, "torch_events.py"), f.name], env=environment, capture_output=True, text=True)
-    if done.returncode:
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(found) < len(chosen):  # PyTorch 2.8 answers everything and crashes on its way out
         sys.exit(done.stderr[-3000:])
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return found
+
+
+BASE = "2.11"  # the version of the recordings in full
+
+
+def installed():
+    import torch
+
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def write(path, device, recorded):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    text = json.dumps({"device": device, "programs": recorded}, indent=0)
+    with open(path, "wb") as f, gzip.GzipFile(fileobj=f, mode="wb", mtime=0, filename="") as z:
+        z.write(text.encode())
+
+
+def read(path):
+    with gzip.open(path, "rt") as f:
+        return json.load(f)["programs"]
+
+
+def only_differences(device, recorded):
+    """What the base version says otherwise. Results whose size depends on values are refused or not by the emulated device, whatever the version."""
+    base = read(os.path.join(DATA, f"{device}.json.gz"))
+    return {k: v for k, v in recorded.items() if v[1] is not None and base.get(k) != v}
 
 
 def main():
@@ -56,9 +85,10 @@ def main():
                 refused += 1
             recorded[program["name"]] = [digest(program), "\n".join(lines) if lines else None]
         path = os.path.join(DATA, f"{device}.json.gz")
-        text = json.dumps({"device": device, "programs": recorded}, indent=0)
-        with open(path, "wb") as f, gzip.GzipFile(fileobj=f, mode="wb", mtime=0, filename="") as z:
-            z.write(text.encode())
+        if (version := installed()) != BASE:
+            path = os.path.join(DATA, "versions", f"{device}-{version}.json.gz")
+            recorded = only_differences(device, recorded)
+        write(path, device, recorded)
         print(f"{path}: {len(recorded)} programs, {refused} of them refused, {os.path.getsize(path)} bytes")
 
 

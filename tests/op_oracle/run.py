@@ -5,6 +5,7 @@
 
 Sizes, order, lifetimes and output strides must agree. known_differences.txt names programs that are known to differ
 and why; they are counted apart, and one that agrees after all fails, so that the list stays honest.
+Other versions of PyTorch (data/op_oracle/versions) are compared as h100@2.15: their recordings hold what 2.11 says otherwise.
 --live PRELOAD asks PyTorch now (torch and the emulated device needed) instead of reading the recording.
 Then what the rows keep for the backward pass is compared with derivatives.yaml (kept.py).
 Ends with "N passed, N failed"; exit status 1 where something failed.
@@ -12,7 +13,6 @@ Ends with "N passed, N failed"; exit status 1 where something failed.
 import argparse
 import difflib
 import fnmatch
-import gzip
 import json
 import os
 import subprocess
@@ -39,9 +39,27 @@ def known_differences():
     return out
 
 
+def parts(device):
+    """Card and version of "h100@2.15"."""
+    card, _, version = device.partition("@")
+    return card, version or record.BASE
+
+
+def concerns(pattern, device):
+    """A card's differences are those of all versions; "*@2.8" are of one."""
+    return fnmatch.fnmatchcase(device if "@" in pattern else parts(device)[0], pattern)
+
+
+def devices_recorded():
+    found = sorted(f[:-8] for f in os.listdir(record.DATA) if f.endswith(".json.gz"))
+    folder = os.path.join(record.DATA, "versions")
+    return found + sorted(f[:-8].replace("-", "@") for f in os.listdir(folder) if f.endswith(".json.gz"))
+
+
 def on_paper(tool, chosen, device):
+    card, version = parts(device)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
-        json.dump([dict(p, device=device) for p in chosen], f)
+        json.dump([dict(p, device=card, torch=version) for p in chosen], f)
         f.flush()
         done = subprocess.run([tool, f.name], capture_output=True, text=True)
     if done.returncode:
@@ -52,8 +70,11 @@ def on_paper(tool, chosen, device):
 def expected_of(chosen, device, live):
     if live:
         return {p["name"]: (record.digest(p), compare.lines(x)) for p, x in zip(chosen, record.answers(chosen, device, live))}
-    with gzip.open(os.path.join(record.DATA, f"{device}.json.gz"), "rt") as f:
-        return {k: (v[0], v[1] and v[1].split("\n")) for k, v in json.load(f)["programs"].items()}
+    card, version = parts(device)
+    found = record.read(os.path.join(record.DATA, f"{card}.json.gz"))
+    if version != record.BASE:
+        found |= record.read(os.path.join(record.DATA, "versions", f"{card}-{version}.json.gz"))
+    return {k: (v[0], v[1] and v[1].split("\n")) for k, v in found.items()}
 
 
 def main():
@@ -67,7 +88,7 @@ def main():
     tool = os.path.join(a.build, "tests", "trace_program")
     chosen = [x for x in programs.all_programs() if a.only in x["name"]]
     known, used = known_differences(), set()
-    devices = a.device or sorted(f[:-8] for f in os.listdir(record.DATA) if f.endswith(".json.gz"))
+    devices = a.device or devices_recorded()
     passed = failed = differing = 0
     for device in devices:
         expected = expected_of(chosen, device, a.live)
@@ -86,7 +107,7 @@ def main():
                 failed += 1
                 continue
             got = compare.lines(answer)
-            cause = next(((i, c) for i, (d, n, c) in enumerate(known) if fnmatch.fnmatchcase(device, d) and fnmatch.fnmatchcase(name, n)), None)
+            cause = next(((i, c) for i, (d, n, c) in enumerate(known) if concerns(d, device) and fnmatch.fnmatchcase(name, n)), None)
             if got == want and cause is None:
                 passed += 1
             elif got == want:

@@ -52,7 +52,7 @@ TABLE = {
     "cli/flags": "base setup graph runtime/torch/profile estimate",
     "cli/terminal": "base cli/flags",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
-    "cli/answer": "base graph runtime replay planner/checkpointing planner cli/flags cli/terminal cli/program",
+    "cli/answer": "base setup graph runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/program",
     "cli/report": "base setup facts runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
     "cli/observe": "base facts estimate cli/flags cli/terminal",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",
@@ -62,7 +62,7 @@ TABLE = {
     "frontends": "base setup tape frontends/onnx frontends/torch_export frontends/recording frontends/torchscript",
     "runtime/torch": "base runtime runtime/torch/allocator runtime/torch/profile runtime/torch/step",
     "runtime/torch/aten/rows": "setup runtime/torch/profile runtime/torch/aten",
-    "runtime/torch/versions": "runtime/torch/profile runtime/torch/aten",
+    "runtime/torch/versions": "base setup runtime/torch/profile runtime/torch/aten",
     "unroll": "base setup facts graph tape frontends/onnx frontends/torch_export frontends/torchscript runtime/torch/profile runtime/torch/aten",
     "memplan_torch": "base setup tape transforms dryrun",
 }

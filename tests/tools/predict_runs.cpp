@@ -185,6 +185,7 @@ TrainingSetup setup_of(const json& run) {
   s.keep_loss_history = run.value("loss_history", false);
   s.empty_cache = run.value("empty_cache", false);
   s.parallel = parallel_of(run);
+  s.runtime.version = run.value("torch", s.runtime.version);
   return s;
 }
 

@@ -107,6 +107,7 @@ int main(int argc, char** argv) {
     // The emulated device's names; everything else about the card is in the device table.
     const Device device = choose_device(gpu == "h100" || gpu == "a100" ? gpu + "-80gb" : gpu).device;
     TrainingSetup setup;
+    setup.runtime.version = p.value("torch", setup.runtime.version);
     json out{{"name", p["name"]}};
     json marks = json::array(), layouts = json::array(), kept = json::array();
     Run run(run_options(setup), device);

@@ -14,7 +14,7 @@ def is_what_pytorch_says(path, *words):
     with open(os.path.join(FILES, "expected.json")) as f:
         expected = json.load(f)
     for mode in ("training", "inference"):
-        whole = report(path, *words, "--batch", 64, "--mode", mode, "--gpu", "h100-80gb")
+        whole = report(path, *words, "--torch", "2.11", "--batch", 64, "--mode", mode, "--gpu", "h100-80gb")
         assert not whole["unmodelled"], whole["unmodelled"]
         assert whole["input"]["parameters"] == expected[mode]["parameters"], whole["input"]
         found = [s["peak"]["requested_bytes"] for s in whole["steps"]]

@@ -2,6 +2,7 @@
 
     python pack.py VERSION data/cudnn/workspaces.txt 90.txt 80.txt …      the table anew
     python pack.py VERSION data/cudnn/workspaces.txt --add 90.txt …       more lines for it; what it has already stays
+    python pack.py VERSION OUT --samples data/cudnn/workspaces.txt 90.txt …   what `query samples` printed, less what equals the table
 """
 import collections
 import string
@@ -80,6 +81,57 @@ HEADER = """\
 """
 
 
+SAMPLED = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256]  # as in query.cpp
+DIFFERENCES = """\
+# Workspaces of cuDNN convolutions in bytes as cuDNN {version} has them, where it differs from workspaces.txt (see there for lines).
+# Made by tools/cudnn_workspaces. A curve is '~' (as in workspaces.txt), '=i' (as curve i of this line), '-' (not known) or
+# the figures for batch sizes 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128 and 256. Every line of workspaces.txt was asked for at
+# these sizes: what is not here is the same there.
+"""
+
+
+def at(curve, n):
+    """What a curve of the table says of a batch size; None where it is not known."""
+    if curve == "-":
+        return None
+    lines, _, steps = curve.partition(":")
+    line, left = 0, BATCHES.index(n)
+    while steps:
+        line, steps = NAMES.index(steps[0]), steps[1:]
+        digits = len(steps) - len(steps.lstrip("0123456789"))
+        length, steps = int(steps[:digits] or 1), steps[digits:]
+        if not steps or left < length:
+            break
+        left -= length
+    a, _, b = lines.split(",")[line].partition("+")
+    return int(a) + int(b or 0) * n
+
+
+def differences(version, out, table, files):
+    base, rows = existing(table), collections.defaultdict(dict)
+    for path in files:
+        for text in open(path):
+            key, figures = text.split("|")
+            sm, dtype, nhwc, op, *shape = (int(v) for v in key.split())
+            rows[(sm, *shape)][dtype, nhwc, op] = [int(v) for v in figures.split()]
+    written = 0
+    with open(out, "w") as f:
+        f.write(DIFFERENCES.format(version=version))
+        for key, curves in sorted(rows.items()):
+            known, texts = base[key].split(";"), []
+            for index, of in enumerate(ORDER):
+                was = known[index] if known[index][0] != "=" else known[int(known[index][1:])]
+                now = curves.get(of, [-1])
+                text = "-" if min(now) < 0 else ",".join(map(str, now))
+                if text != "-" and now == [at(was, n) for n in SAMPLED] or text == was == "-":
+                    text = "~"
+                texts.append(f"={texts.index(text)}" if len(text) > 3 and text in texts else text)
+            if set(texts) != {"~"}:
+                f.write(f"{' '.join(map(str, key))}|{';'.join(texts)}\n")
+                written += 1
+    print(f"{written} of {len(rows)} lines differ", file=sys.stderr)
+
+
 def packed(curves):
     """A line's 18 curves, and how many of them have too many lines to be written down."""
     texts, left_out = [], 0
@@ -99,6 +151,8 @@ def existing(path):
 
 def main():
     version, out, *files = sys.argv[1:]
+    if files[0] == "--samples":
+        return differences(version, out, files[1], files[2:])
     rows = existing(out) if files[0] == "--add" else {}
     table = collections.defaultdict(dict)
     for path in files[files[0] == "--add":]:

@@ -4,6 +4,7 @@
 //   g++ -O2 -std=c++20 -I$CUDNN/include query.cpp $CUDNN/lib/libcudnn.so.9 -Wl,-rpath,$CUDNN/lib -o query
 //   query points < LINES        one answer a line: "pass sm dtype nhwc N C H W K R S ph pw sh sw dh dw groups"
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
+//   query samples < LINES       the same at a few batch sizes only, a tenth of the time: for tables of differences
 //   query version
 //
 // Run it under the emulated GPU (emulated_gpu), one architecture at a time: without any driver cuDNN leaves out the
@@ -12,6 +13,7 @@
 //   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=h100 ./query curves 90 < problems.txt > 90.txt
 //   LD_PRELOAD=libemulated_gpu.so EMULATED_GPU=a100 ./query curves 80 < problems.txt > 80.txt
 //   python pack.py 9.19.0 ../../data/cudnn/workspaces.txt 90.txt 80.txt
+//   python pack.py 9.26.0 ../../data/cudnn/differences-9.26.txt --samples ../../data/cudnn/workspaces.txt 90.txt 80.txt
 //
 // Preload libnvrtc.so.13 and libcublasLt.so.13 as well: cuDNN otherwise opens and closes them for every answer, which
 // takes 30 times as long. The problems of the present table are its own lines (grep ^90 data/cudnn/workspaces.txt |
@@ -209,6 +211,9 @@ std::vector<std::int64_t> batches() {
   return out;
 }
 
+/// What another version of cuDNN is asked for (pack.py --samples and aten/cudnn_workspace.cpp have the same list).
+const std::vector<std::int64_t> sampled{1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256};
+
 /// Runs "n:a:b": from batch n on the workspace is a + b * N, until the next run.
 void print_curve(const std::vector<std::int64_t>& n, const std::vector<std::int64_t>& ws) {
   std::size_t i = 0;
@@ -239,8 +244,8 @@ int main(int argc, char** argv) {
     std::printf("%zu\n", cudnnGetVersion());
     return 0;
   }
-  if (mode != "points" && mode != "curves") {
-    std::fprintf(stderr, "usage: query points|curves|version [sm...] < lines\n");
+  if (mode != "points" && mode != "curves" && mode != "samples") {
+    std::fprintf(stderr, "usage: query points|curves|samples|version [sm...] < lines\n");
     return 2;
   }
   std::vector<int> sms;
@@ -265,13 +270,16 @@ int main(int argc, char** argv) {
         for (const int nhwc : {0, 1})
           for (const int pass : {0, 1, 2}) {
             p.sm = sm, p.dtype = dtype, p.nhwc = nhwc, p.pass = pass;
-            const auto ns = batches();
+            const auto ns = mode == "samples" ? sampled : batches();
             std::vector<std::int64_t> ws;
             for (p.n = 1; const std::int64_t n : ns) p.n = n, ws.push_back(workspace_of(p));
             std::printf("%d %d %d %d", sm, dtype, nhwc, pass);
             for (const auto v : p.shape) std::printf(" %ld", static_cast<long>(v));
             std::printf(" |");
-            print_curve(ns, ws);
+            if (mode == "samples")
+              for (const auto v : ws) std::printf(" %ld", static_cast<long>(v));
+            else
+              print_curve(ns, ws);
             std::printf("\n");
           }
     std::fflush(stdout);

@@ -58,6 +58,7 @@ class Reader {
     for (const auto& opset : proto_.opset_import())
       if (opset.domain().empty() || opset.domain() == "ai.onnx") model_.opset = opset.version();
     model_.producer = proto_.producer_name();
+    if (model_.producer == "pytorch") model_.torch = proto_.producer_version();
     model_.format =
         fmt::format("ONNX opset {}{}{}{}{}", model_.opset, model_.producer.empty() ? "" : ", ", model_.producer,
                     proto_.producer_version().empty() ? "" : " ", proto_.producer_version());

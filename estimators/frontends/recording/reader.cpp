@@ -227,6 +227,7 @@ Model read_recording(const torch_export::Archive& archive, const std::string& pa
     model.graphs.push_back(dims_graph(*recording));
     model.format = fmt::format("recording of {}, PyTorch {}", recording->module_class, recording->torch);
     model.producer = "memplan.record";
+    model.torch = recording->torch;
     model.path = path;
     model.recorded = std::move(recording);
     return model;

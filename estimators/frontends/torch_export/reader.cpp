@@ -236,6 +236,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
   model.format = fmt::format("PyTorch export {}.{}, torch {}{}", program->schema_major, program->schema_minor,
                              program->torch_version, program->decomposed ? ", core ATen" : "");
   model.producer = "pytorch";
+  model.torch = program->torch_version.starts_with("<=") ? program->torch_version.substr(2) : program->torch_version;
   model.path = path;
   model.exported = std::move(program);
   read_extra(archive, folder, model);

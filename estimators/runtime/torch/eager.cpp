@@ -40,7 +40,23 @@ class EagerAllocator final : public Allocator {
 
 class TorchEager final : public Runtime {
  public:
-  std::string title(const TrainingSetup& setup) const override { return profile_of(setup).name() + " eager"; }
+  std::string title(const TrainingSetup& setup) const override {
+    const RuntimeSetup& runtime = setup.runtime;
+    const bool said = runtime.why.empty() || runtime.evidence == Evidence::assumed;  // doubts() says it
+    return profile_of(setup).name() + " eager" + (said ? "" : " (" + runtime.why + ")");
+  }
+
+  Notes doubts(const TrainingSetup& setup) const override {
+    const TorchProfile& profile = profile_of(setup);
+    Notes notes;
+    if (setup.runtime.evidence == Evidence::recorded) return notes;
+    const auto assume = [&](std::string text) {
+      notes.push_back({{}, std::move(text), Evidence::assumed, About::version});
+    };
+    if (setup.runtime.evidence == Evidence::assumed) assume(fmt::format("{} is {}", profile.name(), setup.runtime.why));
+    if (!profile.compared) assume(fmt::format("{} as its source says; no runs of it were compared", profile.name()));
+    return notes;
+  }
 
   Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
                     const Device& device) const override {

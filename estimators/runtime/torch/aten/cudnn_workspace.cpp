@@ -11,9 +11,16 @@ namespace memplan {
 
 namespace embedded {
 std::string_view cudnn_workspaces_txt();
-}
+std::string_view cudnn_differences_9_10_txt();
+std::string_view cudnn_differences_9_20_txt();
+std::string_view cudnn_differences_9_24_txt();
+std::string_view cudnn_differences_9_26_txt();
+}  // namespace embedded
 
 namespace {
+
+/// What the table in full was made from; of the others there are the differences.
+constexpr std::string_view base_cudnn = "9.19";
 
 /// A convolution without batch size, precision and layout.
 using Shape = std::array<std::int64_t, 13>;  // C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups
@@ -57,10 +64,24 @@ const Architectures& parsed() {
   return all;
 }
 
-/// Tables by their names in data/, one for every cuDNN that a profile of PyTorch names.
-const Architectures& architectures(std::string_view table) {
-  if (table == "cudnn/workspaces.txt") return parsed<embedded::cudnn_workspaces_txt>();
-  fail(ErrorKind::internal, "no table of cuDNN's workspaces: " + std::string(table));
+/// Of one cuDNN: the table that says everything, and what this version says otherwise.
+struct Tables {
+  const Architectures& base;
+  const Architectures* changes = nullptr;  ///< curves that are not "~"
+  bool known = true;                       ///< false: another version's figures are taken
+};
+
+/// Batch sizes that the differences were asked for (tools/cudnn_workspaces/query.cpp).
+constexpr std::array<std::int64_t, 13> sampled{1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256};
+
+Tables tables_of(std::string_view cudnn) {
+  const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
+  if (cudnn == base_cudnn) return {base};
+  if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
+  if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
+  if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
+  if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
+  return {base, nullptr, false};
 }
 
 std::string_view item(std::string_view list, int index, char separator) {
@@ -115,6 +136,38 @@ std::optional<Bytes> look_up(std::string_view curves, int index, std::int64_t ba
   return evaluate(curve, batch);
 }
 
+/// A list of figures for the sampled batch sizes; between and beyond them by the straight line through two.
+std::optional<Bytes> of_samples(std::string_view figures, std::int64_t batch) {
+  if (figures == "-") return std::nullopt;
+  std::size_t after = 1;  // of the two, the larger one
+  while (after + 1 < sampled.size() && sampled[after] < batch) ++after;
+  const auto at = [&](std::size_t i) {
+    std::string_view text = item(figures, static_cast<int>(i), ',');
+    return number(text);
+  };
+  const std::int64_t low = at(after - 1), high = at(after);
+  const double step = static_cast<double>(high - low) / static_cast<double>(sampled[after] - sampled[after - 1]);
+  const double drawn = static_cast<double>(low) + step * static_cast<double>(batch - sampled[after - 1]);
+  return Bytes(std::max<std::int64_t>(0, std::llround(drawn)));
+}
+
+/// The figure of an entry, by the version's own curve where it has one.
+std::optional<Bytes> figure(const Tables& tables, int sm, const Shape& shape, std::string_view base, int index,
+                            std::int64_t batch) {
+  if (!tables.changes) return look_up(base, index, batch);
+  const auto lines = tables.changes->find(sm);
+  if (lines == tables.changes->end()) return look_up(base, index, batch);
+  const auto own = lines->second.find(shape);
+  if (own == lines->second.end()) return look_up(base, index, batch);
+  std::string_view curve = item(own->second, index, ';');
+  if (curve == "~") return look_up(base, index, batch);
+  if (curve.starts_with('=')) {
+    curve.remove_prefix(1);
+    curve = item(own->second, static_cast<int>(number(curve)), ';');
+  }
+  return of_samples(curve, batch);
+}
+
 std::int64_t elements(const Shape& s, std::int64_t batch) {
   const std::int64_t p = (s[H] + 2 * s[pad_h] - s[dilation_h] * (s[R] - 1) - 1) / s[stride_h] + 1;
   const std::int64_t q = (s[W] + 2 * s[pad_w] - s[dilation_w] * (s[S] - 1) - 1) / s[stride_w] + 1;
@@ -155,13 +208,14 @@ struct Around {
 };
 
 /// The figures of the nearest entries, scaled.
-Around of_the_nearest(const Lines& lines, const Shape& shape, int index, std::int64_t batch, std::size_t count) {
+Around of_the_nearest(const Tables& tables, int sm, const Lines& lines, const Shape& shape, int index,
+                      std::int64_t batch, std::size_t count) {
   using Entry = std::pair<std::pair<int, double>, double>;
   std::vector<Entry> nearest;
   for (const auto& [known, curves] : lines) {
     const auto d = distance(known, shape);
     if (nearest.size() == count && !(d < nearest.back().first)) continue;
-    const auto bytes = look_up(curves, index, batch);
+    const auto bytes = figure(tables, sm, known, curves, index, batch);
     if (!bytes) continue;
     const double scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
                           static_cast<double>(elements(known, batch));
@@ -192,7 +246,7 @@ Bytes read_as(WorkspaceReading reading, const Around& around, const ConvProblem&
 
 }  // namespace
 
-ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view name,
+ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view cudnn,
                              WorkspaceReading reading) {
   if (p.input.size() != 4)
     return {unknown_kind(p, reading), Evidence::assumed,
@@ -214,14 +268,22 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::s
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
   const int index = (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass);
-  const auto& [table, lines] = lines_for(architectures(name), sm, shape);
+  const Tables tables = tables_of(cudnn);
+  const auto& [table, lines] = lines_for(tables.base, sm, shape);
   if (const auto it = lines.find(shape); it != lines.end())
-    if (const auto bytes = look_up(it->second, index, p.input[0]))
+    if (const auto bytes = figure(tables, table, shape, it->second, index, p.input[0])) {
+      if (!tables.known || (tables.changes && !tables.changes->count(table)))
+        return {*bytes, Evidence::nearest_table_entry,
+                "cuDNN's workspaces are not known for this version of it: those of another are taken"};
+      if (tables.changes && std::find(sampled.begin(), sampled.end(), p.input[0]) == sampled.end())
+        return {*bytes, Evidence::nearest_table_entry,
+                "this version of cuDNN was asked about other batch sizes: drawn between them"};
       return {*bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
               table == sm ? "cuDNN's workspace as its heuristics say"
                           : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
+    }
   const std::size_t looked_at = reading == WorkspaceReading::nearest ? 1 : entries_around;
-  return {read_as(reading, of_the_nearest(lines, shape, index, p.input[0], looked_at), p),
+  return {read_as(reading, of_the_nearest(tables, table, lines, shape, index, p.input[0], looked_at), p),
           Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }

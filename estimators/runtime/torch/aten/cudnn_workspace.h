@@ -29,15 +29,16 @@ struct ConvWorkspace {
   std::string_view why;                    ///< where it comes from
 };
 
-/// What cuDNN's heuristics say, from `table`, a file of data/ (LibraryWorkspaces::cudnn_table). "cudnn/workspaces.txt"
-/// has what cuDNN 9.19 says of the convolutions of common models for the compute capabilities 8.0, 8.9 and 9.0, and of
-/// a part of them for 8.6. The figures depend on the architecture alone: H100 and H200, A100 of 40 and 80 GB, L4 and
-/// RTX 4090 agree. The heuristics follow no rule that could be written down. A problem that the table lacks gets the
-/// figure of the nearest one in it, scaled by the bytes of input, weight and output: most of a workspace are copies of
-/// those in another layout. Over 4,962 convolutions outside the table it was off by 13 % of those bytes on average.
+/// What the heuristics of a version of cuDNN say, "9.19" (LibraryWorkspaces::cudnn). data/cudnn/workspaces.txt has what
+/// 9.19 says, and files beside it what other versions say otherwise, of the convolutions of common models for the
+/// compute capabilities 8.0, 8.9 and 9.0, and of a part of them for 8.6. The figures depend on the architecture alone:
+/// H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090 agree. The heuristics follow no rule that could be written
+/// down. A problem that the table lacks gets the figure of the nearest one in it, scaled by the bytes of input, weight
+/// and output: most of a workspace are copies of those in another layout. Over 4,962 convolutions outside the table it
+/// was off by 13 % of those bytes on average.
 ///
 /// `reading`: `least` and `most` are the ends of what the entries around the problem say.
-ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm, std::string_view table,
+ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm, std::string_view cudnn,
                              WorkspaceReading reading = WorkspaceReading::nearest);
 
 }  // namespace memplan

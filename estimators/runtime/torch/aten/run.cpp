@@ -250,6 +250,10 @@ void Run::empty_cache() {
 // --- library state --------------------------------------------------------------------------------------------------
 
 void Run::use_cublas() {
+  if (profile.workspaces.cublas_life == WorkspaceLife::per_call) {
+    pass_workspace(profile.workspaces.cublas_on(device.sm()), "cuBLAS workspace of the call");
+    return;
+  }
   Tensor& w = cublas_workspace_[on_engine_thread];
   if (w) return;
   w = scratch(profile.workspaces.cublas_on(device.sm()), Category::workspace);
@@ -257,9 +261,23 @@ void Run::use_cublas() {
   set_reason(w, "kept by PyTorch for every thread and stream");
 }
 
+Tensor Run::pass_workspace(Bytes bytes, std::string_view name) {
+  Tensor w = scratch(bytes, Category::workspace);
+  label(w, name);
+  set_reason(w, "made for one call and freed behind it");
+  return w;
+}
+
 void Run::use_cublas_lt() {
-  use_cublas();
-  if (profile.workspaces.cublas_lt_shares_cublas) return;
+  const LibraryWorkspaces& sizes = profile.workspaces;
+  const bool kept = sizes.cublas_life == WorkspaceLife::kept;
+  if (sizes.cublas_lt_life == WorkspaceLife::per_call) {
+    const Tensor w = pass_workspace(sizes.cublas_lt, "cuBLASLt workspace of the call");
+    if (kept) use_cublas();  // with the handle
+    return;
+  }
+  if (kept) use_cublas();
+  if (kept && sizes.cublas_lt_shares_cublas) return;
   Tensor& w = cublas_lt_workspace_[on_engine_thread];
   if (w) return;
   w = scratch(profile.workspaces.cublas_lt, Category::workspace);

@@ -159,9 +159,10 @@ class Run {
 
   // --- library state --------------------------------------------------------------------------------------------
   bool on_engine_thread = false;  ///< backward runs on another host thread with its own library handles
-  /// First GEMM of a thread allocates that thread's cuBLAS workspace, kept until the process ends.
+  /// A GEMM takes cuBLAS's workspace, for the call or, in the first call of a thread, until the process ends
+  /// (LibraryWorkspaces).
   void use_cublas();
-  /// cuBLASLt has a second workspace next to the cuBLAS one, which the same call creates too.
+  /// cuBLASLt has a workspace of its own; where they are kept, the same call creates the cuBLAS one too.
   void use_cublas_lt();
   /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
   void use_cudnn_dropout();
@@ -177,6 +178,7 @@ class Run {
   Storage* new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype);
   void begin_allocation(Storage* storage, Category category, const Dims& sizes, DType dtype);
   void keep(Node* node, const Tensor& t);
+  Tensor pass_workspace(Bytes bytes, std::string_view name);
   void rebase_base(const Tensor& view, Node* node);
   std::deque<Storage> storages_;
   std::vector<Storage*> free_storages_;

@@ -32,7 +32,9 @@ Bytes radix_sort_keys_temp(const Run& r, std::int64_t n) {
   return n <= 2304 ? Bytes(1) : Bytes(511 + 2048 + 1024 * blocks_of(n, tile));
 }
 
-Bytes scan_temp(std::int64_t n, std::int64_t tile) { return Bytes(511 + align256(16 * (32 + blocks_of(n, tile)))); }
+Bytes scan_temp(std::int64_t n, std::int64_t tile, std::int64_t descriptor_bytes) {
+  return Bytes(511 + align256(descriptor_bytes * (32 + blocks_of(n, tile))));
+}
 
 std::int64_t embedding_scan_tile(const Run& r) {
   const int sm = r.device.sm();

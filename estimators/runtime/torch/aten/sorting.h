@@ -12,8 +12,8 @@ namespace memplan {
 Bytes radix_sort_temp(const Run& r, std::int64_t n, int key_bytes, std::int64_t bits);
 /// The same for 8-byte keys alone in one pass, as the second sort of a segmented sort.
 Bytes radix_sort_keys_temp(const Run& r, std::int64_t n);
-/// cub::DeviceScan over `n` items by tiles of `tile`: 32 + tiles descriptors of 16 bytes.
-Bytes scan_temp(std::int64_t n, std::int64_t tile);
+/// cub::DeviceScan over `n` items by tiles of `tile`: 32 + tiles descriptors.
+Bytes scan_temp(std::int64_t n, std::int64_t tile, std::int64_t descriptor_bytes = 16);
 /// Items per tile of the scan that counts an embedding's segments.
 std::int64_t embedding_scan_tile(const Run& r);
 

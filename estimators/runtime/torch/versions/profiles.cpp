@@ -1,11 +1,27 @@
 // The versions of PyTorch that memplan knows, the oldest first.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
 #include "estimators/runtime/torch/aten/autocast.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
-// A profile without its table of ops, of a file of this folder.
+// Profiles without their tables of ops, of the files of this folder.
+TorchProfile torch_2_6();
+TorchProfile torch_2_7();
+TorchProfile torch_2_8();
+TorchProfile torch_2_9();
+TorchProfile torch_2_10();
 TorchProfile torch_2_11();
+TorchProfile torch_2_12();
+TorchProfile torch_2_13();
+TorchProfile torch_2_14();
+TorchProfile torch_2_15();
 
 namespace {
 
@@ -13,6 +29,38 @@ template <TorchProfile (*make)()>
 const TorchProfile& made_once() {
   static const TorchProfile profile = finished(make());
   return profile;
+}
+
+struct Version {
+  int major = 0, minor = 0;
+  auto operator<=>(const Version&) const = default;
+};
+
+/// Of "2.13", "2.13.1", "2.16.0rc1", "2.15.0+cu132" and "2.16.0.dev20261101"; nothing of other texts.
+std::optional<Version> version_of(std::string_view text) {
+  Version v;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, v.major);
+  if (error != std::errc() || at == end || *at != '.') return {};
+  const auto minor = std::from_chars(at + 1, end, v.minor);
+  if (minor.ec != std::errc()) return {};
+  if (minor.ptr != end && *minor.ptr != '.' && *minor.ptr != '+' && *minor.ptr != 'a' && *minor.ptr != 'b' &&
+      *minor.ptr != 'r')
+    return {};
+  const auto known = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '+'; };
+  if (!std::all_of(text.begin(), text.end(), known) || text.back() == '.') return {};
+  return v;
+}
+
+std::string names_of_versions() {
+  std::string names;
+  for (const ProfileRow& row : profiles()) names += (names.empty() ? "" : ", ") + std::string(row.version);
+  return names;
+}
+
+[[noreturn]] void refuse(std::string_view version) {
+  fail(ErrorKind::usage, fmt::format("no figures for PyTorch {}", version), setting(Field::torch),
+       "known versions: " + names_of_versions());
 }
 
 }  // namespace
@@ -27,18 +75,48 @@ TorchProfile finished(TorchProfile profile) {
 
 const std::vector<ProfileRow>& profiles() {
   static const std::vector<ProfileRow> rows{
-      {"2.11", made_once<torch_2_11>},
+      {"2.6", made_once<torch_2_6>},   {"2.7", made_once<torch_2_7>},   {"2.8", made_once<torch_2_8>},
+      {"2.9", made_once<torch_2_9>},   {"2.10", made_once<torch_2_10>}, {"2.11", made_once<torch_2_11>},
+      {"2.12", made_once<torch_2_12>}, {"2.13", made_once<torch_2_13>}, {"2.14", made_once<torch_2_14>},
+      {"2.15", made_once<torch_2_15>},
   };
   return rows;
 }
 
 const TorchProfile& profile_named(std::string_view version) {
-  std::string known;
-  for (const ProfileRow& row : profiles()) {
+  for (const ProfileRow& row : profiles())
     if (row.version == version) return row.profile();
-    known += (known.empty() ? "" : ", ") + std::string(row.version);
+  refuse(version);
+}
+
+void check_version(std::string_view text) {
+  const std::optional<Version> v = version_of(text);
+  const std::optional<Version> oldest = version_of(profiles().front().version);
+  if (!v || v->major != oldest->major || *v < *oldest) refuse(text);
+}
+
+RuntimeSetup choose_version(std::string_view asked, std::string_view written_by) {
+  RuntimeSetup runtime;
+  const std::optional<Version> wanted = version_of(asked.empty() ? written_by : asked);
+  const std::string_view newest = profiles().back().version;
+  if (!wanted) {
+    runtime.version = newest;
+    runtime.why = "the newest that memplan knows; the file does not say which version wrote it";
+    return runtime;
   }
-  fail(ErrorKind::usage, "no figures for PyTorch " + std::string(version), {}, "known versions: " + known);
+  const auto row = std::find_if(profiles().begin(), profiles().end(),
+                                [&](const ProfileRow& r) { return *version_of(r.version) >= *wanted; });
+  runtime.version = row == profiles().end() ? newest : row->version;
+  const std::string origin = asked.empty() ? fmt::format("PyTorch {}, which wrote the file", written_by)
+                                           : fmt::format("PyTorch {}, which is asked for", asked);
+  if (row != profiles().end() && *version_of(row->version) == *wanted) {
+    runtime.why = asked.empty() ? "which wrote the file" : "as asked for";
+    return runtime;
+  }
+  runtime.evidence = Evidence::assumed;
+  runtime.why = fmt::format("the {} version that memplan knows, in the place of {}",
+                            row == profiles().end() ? "newest" : "nearest", origin);
+  return runtime;
 }
 
 const TorchProfile& profile_of(const TrainingSetup& setup) {

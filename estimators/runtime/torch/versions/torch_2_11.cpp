@@ -121,6 +121,7 @@ AutocastLists autocast_2_11() {
 TorchProfile torch_2_11() {
   TorchProfile p;
   p.version = "2.11";
+  p.compared = true;
   p.autocast = autocast_2_11();
   p.allocator = allocator_2_11();
 
@@ -130,7 +131,7 @@ TorchProfile torch_2_11() {
   p.workspaces.cublas_lt = Bytes::mib(1);
   p.workspaces.cublas_lt_shares_cublas = false;
   p.workspaces.cudnn_dropout_per_thread = Bytes(16);  // native/cudnn/RNN.cpp
-  p.workspaces.cudnn_table = "cudnn/workspaces.txt";
+  p.workspaces.cudnn = "9.19";
 
   // native/transformers/cuda/sdp_utils.cpp
   p.attention.cudnn_first = {90, 100};

@@ -37,13 +37,15 @@ Backend choose(Run& r, const Attention& a) {
   const bool mask_grad = a.mask && r.needs_grad(a.mask);
   const bool flash = ranks && last_dense && same_dim && half(d) && sm >= rules.fused_from_sm &&
                      dim <= rules.flash_widest && !a.mask && !(a.causal && a.q->size(2) != a.k->size(2));
+  const bool grouped = a.gqa && heads != kv_heads;
   const std::int64_t align = half(d) ? 8 : 4;
   const bool efficient = ranks && last_dense && (half(d) || d == DType::float32) &&
                          (sm >= rules.fused_from_sm || d != DType::bfloat16) && dim % align == 0 &&
-                         a.v->size(-1) % align == 0 && !(a.gqa && heads != kv_heads);
+                         a.v->size(-1) % align == 0 && !(grouped && !rules.efficient_groups_heads);
   const bool cudnn = ranks && last_dense && half(d) && sm >= rules.fused_from_sm && dim % 8 == 0 &&
-                     dim <= rules.cudnn_widest_on(sm) && a.v->size(-1) % 8 == 0 &&
-                     a.v->size(-1) <= rules.cudnn_widest_on(sm) && !mask_grad && a.k->size(2) != 1;
+                     rules.cudnn_takes(dim, sm) && a.v->size(-1) % 8 == 0 && rules.cudnn_takes(a.v->size(-1), sm) &&
+                     !mask_grad && a.k->size(2) != 1 &&
+                     !(rules.cudnn_dropout_in_sixteenths && a.p * 16 != std::floor(a.p * 16));
   if (cudnn && rules.cudnn_first.count(sm)) return Backend::cudnn;
   if (flash) return Backend::flash;
   if (efficient) return Backend::efficient;
@@ -80,7 +82,7 @@ std::int64_t backward_bytes(int sm, bool is_half, std::int64_t s, std::int64_t n
 
 Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is padded
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3],
-                     dv = a.v->sizes[3];
+                     dv = a.v->sizes[3], kv = a.k->sizes[1];
   Tensor bias = a.mask;
   if (bias && bias->sizes.back() % 8 != 0) {
     // pad_bias: the last dimension is padded to a multiple of 8 and sliced again.
@@ -92,14 +94,18 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
     a.mask.reset();
   }
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
-  const TensorList made = r.dispatched("aten::_scaled_dot_product_efficient_attention", [&] {
+  const bool seeded = r.profile.attention.efficient_keeps_seed && a.p == 0;
+  TensorList made = r.dispatched("aten::_scaled_dot_product_efficient_attention", [&] {
+    Tensor seed = seeded ? r.empty({}, DType::int64) : Tensor(), offset = seeded ? r.empty({}, DType::int64) : Tensor();
     Tensor out = op::transpose(r, r.empty({b, s, h, dv}, a.q->dtype), 1, 2);
     Tensor lse = r.empty({b, h, grad ? up(s, 32) : 0}, DType::float32);
     // Half outputs wider than one tile are summed in fp32.
     if (half(a.q->dtype) && dv > 128) Tensor sums = r.empty({b, s, h, dv}, DType::float32);
-    return TensorList{out, lse};
+    return seeded ? TensorList{out, lse, seed, offset} : TensorList{out, lse};
   });
   const Tensor out = made[0], lse = made[1];
+  Tensor seed = seeded ? made[2] : Tensor(), offset = seeded ? made[3] : Tensor();
+  made.clear();
   const int sm = r.device.sm();
   Node* node = r.record({a.q, a.k, a.v, a.mask}, {out}, [=](Run& r, Node& nd, TensorList& g) {
     const DType dt = nd.inputs[0].dtype;
@@ -108,7 +114,9 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
     };
     Tensor grad;  // the kernel reads [B, S, H, D]
     if (!is_contiguous(*op::transpose(r, g[0], 1, 2))) grad = r.empty({b, s, h, dv}, dt);
-    Tensor dq = bshd(s, h, d), dk = bshd(n, h, d), dvalue = bshd(n, h, dv);
+    Tensor dq = bshd(s, h, d), dk = bshd(n, kv, d), dvalue = bshd(n, kv, dv);
+    Tensor dk_all, dv_all;  // of every query's head
+    if (kv != h) dk_all = bshd(n, h, d), dv_all = bshd(n, h, dv);
     // The bias's gradient has every head's scores, with rows padded to a multiple of 16; the engine sums it.
     Tensor dbias;
     if (nd.wants(3)) {
@@ -129,6 +137,8 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
     Tensor workspace = r.scratch(Bytes(checked_mul(checked_mul(b, h), backward_bytes(sm, half(dt), s, n, d, dv))));
     delta.reset();
     workspace.reset();
+    dv_all.reset();
+    dk_all.reset();
     grad.reset();
     return TensorList{dq, dk, dvalue, dbias};
   });
@@ -136,6 +146,9 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
   save_inputs(r, node, a);
   r.save_output(node, lse);
   r.save_output(node, out);
+  if (offset) r.save_output(node, offset);
+  if (seed) r.save_output(node, seed);
+  seed.reset();
   return out;
 }
 
@@ -331,6 +344,25 @@ Tensor math(Run& r, Attention a) {
   return out;
 }
 
+Tensor attend(Run& r, Attention a, Backend backend) {
+  switch (backend) {
+    case Backend::cudnn:
+      return cudnn(r, a);
+    case Backend::flash: {
+      // pad_last_dim: the head dimension is padded to a multiple of 8, and the output sliced.
+      const std::int64_t dim = a.q->sizes[3], more = up(dim, 8) - dim;
+      if (more == 0) return flash(r, a);
+      for (Tensor* t : {&a.q, &a.k, &a.v})
+        *t = call_op(r, "aten::constant_pad_nd", {*t, Value(ValueList{0, Value(more)})})[0].tensor();
+      return op::slice(r, flash(r, a), 3, 0, dim);
+    }
+    case Backend::efficient:
+      return efficient(r, std::move(a));
+    default:
+      return math(r, a);
+  }
+}
+
 ValueList run_sdpa(Run& r, Args& args) {
   Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
               args.number(4), args.boolean(5), args.boolean(7)};
@@ -339,22 +371,7 @@ ValueList run_sdpa(Run& r, Args& args) {
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
     a.mask = op::expand(r, a.mask, {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
-  switch (backend) {
-    case Backend::cudnn:
-      return {cudnn(r, a)};
-    case Backend::flash: {
-      // pad_last_dim: the head dimension is padded to a multiple of 8, and the output sliced.
-      const std::int64_t dim = a.q->sizes[3], more = up(dim, 8) - dim;
-      if (more == 0) return {flash(r, a)};
-      for (Tensor* t : {&a.q, &a.k, &a.v})
-        *t = call_op(r, "aten::constant_pad_nd", {*t, Value(ValueList{0, Value(more)})})[0].tensor();
-      return {op::slice(r, flash(r, a), 3, 0, dim)};
-    }
-    case Backend::efficient:
-      return {efficient(r, std::move(a))};
-    default:
-      return {math(r, a)};
-  }
+  return {attend(r, std::move(a), backend)};
 }
 
 /// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection,
@@ -373,20 +390,7 @@ ValueList run_native_mha(Run& r, Args& a) {
       Tensor part = op::slice(r, packed, 2, i * width, (i + 1) * width, 1);
       *parts[i] = op::transpose(r, op::view(r, part, {x->sizes[0], x->sizes[1], heads, width / heads}), 1, 2);
     }
-    Tensor out;
-    switch (choose(r, s)) {
-      case Backend::cudnn:
-        out = cudnn(r, s);
-        break;
-      case Backend::flash:
-        out = flash(r, s);
-        break;
-      case Backend::efficient:
-        out = efficient(r, s);
-        break;
-      default:
-        out = math(r, s);
-    }
+    const Tensor out = attend(r, s, choose(r, s));
     context = op::reshape(r, op::transpose(r, out, 1, 2), {x->sizes[0], x->sizes[1], width});
   }
   Tensor y = op::linear(r, context, a.tensor(3), a.optional_tensor(4));

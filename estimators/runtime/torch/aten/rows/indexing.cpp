@@ -1,8 +1,11 @@
 // Joining, gathering, scattering, sorting and embedding (native/TensorShape.cpp, native/cuda/Indexing.cu,
 // Embedding.cu, EmbeddingBackwardKernel.cu of PyTorch 2.11).
+#include <bit>
+
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/sorting.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -50,7 +53,10 @@ Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::in
   Tensor sorted = r.empty({n}, DType::int64), origin = r.empty({n}, DType::int64);
   {
     Tensor range = r.empty({n}, DType::int64);
-    Tensor temp = r.scratch(radix_sort_temp(r, n, 8, 64));
+    // cub.cuh: get_num_bits of the number of rows.
+    const int bits =
+        r.profile.kernels.embedding_sorts_needed_bits ? std::bit_width(static_cast<std::uint64_t>(rows)) : 64;
+    Tensor temp = r.scratch(radix_sort_temp(r, n, 8, bits));
     temp.reset();
   }
   Tensor grad = r.empty({rows, width}, dtype);
@@ -58,10 +64,10 @@ Tensor sorted_embedding_backward(Run& r, DType dtype, std::int64_t rows, std::in
   Tensor offsets = r.empty({n}, DType::int64), count = r.empty({}, DType::int64);
   {
     Tensor dummy = r.empty({n}, DType::int64);
-    { Tensor temp = r.scratch(scan_temp(n, embedding_scan_tile(r))); }
+    { Tensor temp = r.scratch(scan_temp(n, embedding_scan_tile(r), r.profile.kernels.embedding_scan_bytes)); }
   }
   Tensor per_segment = r.empty({segments}, DType::int64), segment_offset = r.empty({segments}, DType::int64);
-  { Tensor temp = r.scratch(scan_temp(segments, 896)); }
+  { Tensor temp = r.scratch(scan_temp(segments, 896, r.profile.kernels.embedding_scan_bytes)); }
   Tensor total = r.empty({}, DType::int64);
   const std::int64_t partial = n / 10 + segments;
   Tensor partial_offset = r.empty({partial}, DType::int64);

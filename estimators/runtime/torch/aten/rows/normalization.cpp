@@ -2,6 +2,7 @@
 // native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu of PyTorch 2.11).
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -195,7 +196,7 @@ Tensor composite_rms_norm(Run& r, const Tensor& x, const Dims& shape, const Tens
     average.reset();
   }
   Tensor y = op::mul(r, wide, scale);
-  Tensor weighted = op::mul(r, y, w);
+  Tensor weighted = w ? op::mul(r, y, w) : y;
   y.reset();
   return op::to(r, weighted, x->dtype);
 }
@@ -204,7 +205,7 @@ Tensor composite_rms_norm(Run& r, const Tensor& x, const Dims& shape, const Tens
 ValueList run_rms_norm(Run& r, Args& a) {
   Tensor x = a.tensor(0), w = a.optional_tensor(2);
   const Dims shape = a.dims(1);
-  if (w && w->dtype != x->dtype) return {composite_rms_norm(r, x, shape, w)};
+  if (!r.profile.kernels.fused_rms_norm || (w && w->dtype != x->dtype)) return {composite_rms_norm(r, x, shape, w)};
   std::int64_t rows = x->numel() / std::max<std::int64_t>(shape.product(), 1);
   Tensor y, rstd;
   {
@@ -230,27 +231,42 @@ ValueList run_rms_norm(Run& r, Args& a) {
 ValueList run_group_norm(Run& r, Args& a) {
   Tensor given = a.tensor(0), w = a.optional_tensor(2), b = a.optional_tensor(3);
   const std::int64_t groups = a.integer(1), n = given->sizes[0], c = given->sizes[1];
-  Tensor x = op::contiguous(r, given);
-  Tensor y = r.empty(x->sizes, x->dtype);
-  const DType sd = x->dtype;
+  const KernelRules& rules = r.profile.kernels;
+  const bool kept = rules.group_norm_keeps_channels_last && given->rank() == 4 &&
+                    given->strides == channels_last_strides(given->sizes);
+  const bool saves_given = rules.group_norm_saves_given;
+  Tensor x = saves_given ? given : op::contiguous(r, given);
+  const auto like_input = [kept](Run& r, const Tensor& x) {
+    return kept ? r.empty_strided(x->sizes, x->strides, x->dtype) : r.empty(x->sizes, x->dtype);
+  };
+  Tensor y = like_input(r, x);
+  const DType sd = x->dtype, wide = stats_dtype(x->dtype);
   Tensor mean = r.empty({n, groups}, sd), rstd = r.empty({n, groups}, sd);
+  Tensor dense = saves_given && !kept ? op::contiguous(r, given) : Tensor();
+  Tensor wide_mean, wide_rstd;
+  if (rules.group_norm_wide_statistics && wide != sd)
+    wide_mean = r.empty({n, groups}, wide), wide_rstd = r.empty({n, groups}, wide);
   if (w || b) {
     Tensor scale = r.empty({n, c}, stats_dtype(x->dtype));
     Tensor shift = r.empty({n, c}, stats_dtype(x->dtype));
   }
-  Node* node = r.record({x, w, b}, {y}, [n, c, groups](Run& r, Node& node, TensorList& g) {
+  wide_rstd.reset();
+  wide_mean.reset();
+  dense.reset();
+  Node* node = r.record({x, w, b}, {y}, [n, c, groups, kept, like_input](Run& r, Node& node, TensorList& g) {
     TensorList out(3);
     const Tensor& x = node.saved[0];
     const DType acc = stats_dtype(x->dtype);
-    Tensor grad = op::contiguous(r, g[0]);
-    if (node.wants(0)) out[0] = r.empty(x->sizes, x->dtype);
+    Tensor grad = op::contiguous(r, g[0], kept ? op::Format::channels_last : op::Format::contiguous);
+    Tensor dense = kept ? x : op::contiguous(r, x);
+    if (node.wants(0)) out[0] = like_input(r, x);
     if (node.wants(1)) out[1] = r.empty({c}, node.inputs[1].dtype);
     if (node.wants(2)) out[2] = r.empty({c}, node.inputs[2].dtype);
     Tensor ds = r.empty({n, c}, acc), db = r.empty({n, c}, acc);
     if (node.wants(0)) {
       Tensor c1;  // declared first, so given back last
       Tensor c2 = r.empty({n, groups}, acc), c3 = r.empty({n, groups}, acc);
-      if (node.inputs[1].sizes.size() > 0) c1 = r.empty({n, c}, acc);
+      if (!kept && node.inputs[1].sizes.size() > 0) c1 = r.empty({n, c}, acc);
     }
     return out;
   });

@@ -199,8 +199,8 @@ ValueList run_cdist(Run& r, Args& a) {
       Tensor right = r.empty(wy, y->dtype);
       ny.reset();
       oy.reset();
-      r.use_cublas();
       out = r.empty(sizes, x->dtype);
+      r.use_cublas();
       right.reset();
       left.reset();
     } else {
@@ -270,7 +270,9 @@ void register_products(OpTable& t) {
    }).derivatives = Derivatives("self: grad | mat: outer(grad, vec) | vec: mv(t(mat), grad)");
   t.add("aten::addbmm", "self, batch1, batch2, beta=1, alpha=1",
         [](Run& r, Args& a) -> ValueList {
-          return gemm(r, a, {a.tensor(1)->sizes[1], a.tensor(2)->sizes[2]});
+          ValueList y = gemm(r, a, {a.tensor(1)->sizes[1], a.tensor(2)->sizes[2]});
+          for (std::int64_t i = 1; i < a.tensor(1)->sizes[0]; ++i) r.use_cublas();  // one product after the other
+          return y;
         })
       .derivatives = Derivatives(
       "self: grad | batch1: batched_like(grad, batch1).bmm(batch2.transpose(1, 2)) | batch2: batch1.transpose(1, "

@@ -3,6 +3,7 @@
 // sequence and unit. cuDNN states them only to a real handle, so a real device may ask for other amounts.
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -162,6 +163,14 @@ ValueList run_rnn(Run& r, Args& a) {
     if (cx) cx = op::to(r, cx, d);
     hx = op::to(r, hx, d);
     x = op::to(r, x, d);
+  }
+  if (x->dtype == DType::bfloat16 && !r.profile.kernels.cudnn_recurrent_bf16) {
+    // Every step keeps the gates of both products, their sum and the cell.
+    const std::int64_t per_layer = checked_mul(checked_mul(x->sizes[0], x->sizes[1]), n.hidden * n.directions);
+    const Bytes kept = bytes_of(x->dtype, checked_mul(per_layer * (3 * n.gates + 2), n.layers));
+    r.note(a.op(), About::op, Evidence::assumed,
+           "recurrent layers of bfloat16 run step by step in this version of PyTorch; counted as cuDNN runs them",
+           Effect{kept, kept});
   }
   TensorList out = cudnn_rnn(r, n, x, weights, flat, hx, cx);
   x.reset();

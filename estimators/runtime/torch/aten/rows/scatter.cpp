@@ -2,6 +2,7 @@
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/sorting.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -66,11 +67,17 @@ ValueList run_index_put(Run& r, Args& a) {
       if (indices[i]) {
         ++count;
         limit *= x->sizes[static_cast<int>(i)];
+        const bool together = r.profile.kernels.extremes_together;
+        Tensor extremes[2];
         for (int k = 0; k < 2; ++k) {
-          Tensor extreme = r.empty({}, DType::int64);
-          op::reduction_scratch(r, indices[i], extreme, {}, 8);
-          Tensor outside = r.empty({}, DType::boolean);
+          extremes[k] = r.empty({}, DType::int64);
+          op::reduction_scratch(r, indices[i], extremes[k], {}, 8);
+          if (together) continue;
+          { Tensor outside = r.empty({}, DType::boolean); }
+          extremes[k].reset();
         }
+        for (int k = 0; together && k < 2; ++k) Tensor outside = r.empty({}, DType::boolean);
+        for (Tensor& extreme : extremes) extreme.reset();
       }
     op::sort_linear_indices(r, index_shape(indices).product(), count, limit);
   }

@@ -3,6 +3,7 @@
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
 
@@ -111,21 +112,25 @@ ValueList run_multinomial(Run& r, Args& a) {
   Dims sizes = p->sizes, rows = p->sizes;
   sizes[sizes.size() - 1] = n;
   rows.erase(rows.size() - 1);
-  auto whole = [&](DType d) {
-    Tensor t = r.empty({}, d);
+  auto whole = [&] {
+    Tensor t = r.empty({}, p->dtype);
     op::reduction_scratch(r, p, t, {}, 4);
     return t;
   };
+  const bool together = r.profile.kernels.extremes_together;
   Tensor out = r.empty(sizes, DType::int64);
-  Tensor valid;
+  Tensor valid, top, bottom;
   {
-    Tensor top = whole(p->dtype), below = r.empty({}, DType::boolean), bottom = whole(p->dtype),
-           above = r.empty({}, DType::boolean);
+    top = whole();
+    if (together) bottom = whole();
+    Tensor below = r.empty({}, DType::boolean);
+    if (!together) bottom = whole();
+    Tensor above = r.empty({}, DType::boolean);
     valid = r.empty({}, DType::boolean);
     above.reset();
-    bottom.reset();
+    if (!together) bottom.reset();
     below.reset();
-    top.reset();
+    if (!together) top.reset();
   }
   Tensor any;
   {
@@ -140,6 +145,9 @@ ValueList run_multinomial(Run& r, Args& a) {
   if (n > 1) Tensor best = r.empty(sizes, p->dtype);
   q.reset();
   any.reset();
+  valid.reset();
+  top.reset();
+  bottom.reset();
   return {out};
 }
 

@@ -1,0 +1,32 @@
+// PyTorch 2.12: with CUDA 13.0 and cuDNN 9.20.
+#include "estimators/runtime/torch/profile/profile.h"
+
+namespace memplan {
+
+TorchProfile torch_2_11();
+
+TorchProfile torch_2_12() {
+  TorchProfile p = torch_2_11();
+  p.version = "2.12";
+  p.compared = false;
+
+  // aten/src/ATen/cuda/CublasHandlePool.cpp: TORCH_CUBLASLT_UNIFIED_WORKSPACE is on.
+  p.workspaces.cublas_lt_shares_cublas = true;
+  // native/transformers/cuda/sdp_utils.cpp: "cuDNN dropout probability resolution is limited to 1/16"
+  p.attention.cudnn_dropout_in_sixteenths = true;
+  p.kernels.embedding_sorts_needed_bits = true;
+  p.kernels.extremes_together = true;
+  p.kernels.group_norm_wide_statistics = true;
+  p.workspaces.cudnn = "9.20";
+
+  p.changes = {
+      {"workspaces", "cuBLASLt takes cuBLAS's workspace: its own 1 MiB is gone"},
+      {"workspaces, activations, temporaries",
+       "cuDNN's attention runs only where dropout is a multiple of 1/16; else flash attention does", "attention"},
+      {"temporaries", "the backward of an embedding sorts by the bits that its rows need, in less scratch memory",
+       "embedding"},
+  };
+  return p;
+}
+
+}  // namespace memplan
