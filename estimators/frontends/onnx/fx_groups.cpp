@@ -80,8 +80,8 @@ bool broadcasts_to(const Sizes& x, const Sizes& y) {
   return true;
 }
 
-/// Whether a call of these tensors can give a result of these sizes, for ops where the sizes tell.
-bool gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
+/// Whether a call of these tensors can give a result of these sizes; none for ops where the sizes do not tell.
+std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
   op = op.substr(0, op.find('.'));
   const auto is = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::find(names, op) != names.end();
@@ -98,7 +98,13 @@ bool gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
     return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
   if (is({"aten::scaled_dot_product_attention"}))
     return x.size() > 2 && std::ranges::all_of(x, [](const Sizes& s) { return s.size() < 5; });
-  return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
+  if (is({"aten::slice_scatter", "aten::index_put", "aten::masked_fill", "aten::softmax", "aten::clone", "aten::gelu",
+          "aten::relu", "aten::silu", "aten::dropout", "aten::layer_norm", "aten::_to_copy", "aten::neg"}))
+    return first == y;
+  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::where", "aten::eq", "aten::ne", "aten::lt",
+          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::logical_and"}))
+    return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
+  return std::nullopt;
 }
 
 class GroupMatcher {
@@ -257,13 +263,13 @@ class GroupMatcher {
     return f;
   }
 
-  /// With values that stand in for others, the call must still give what its nodes give.
+  /// The call gives what its nodes give. Otherwise an optimizer took the last of them out, or what stands in for a
+  /// value is none.
   bool fits(const FxGroup& group, const Call& call, std::int32_t last) const {
     bool stands_in = false;
     const auto look = [&](ValueId name) { stands_in = stands_in || stood_in_.count(program_.names[at(name.index)]); };
     for (const Arg& a : group.text.args) for_each_value(a, look);
     for (const auto& [key, a] : group.text.kwargs) for_each_value(a, look);
-    if (!stands_in) return true;
     std::vector<Sizes> inputs;
     bool known = v_.sizes(v_.output(last)).has_value();
     for_each_value(call, [&](ValueId id) {
@@ -272,7 +278,8 @@ class GroupMatcher {
     });
     for (const auto& [i, sizes] : reshapes_of(group, call))
       if (i < inputs.size()) inputs[i] = sizes;
-    return known && !inputs.empty() && gives(call.op, inputs, *v_.sizes(v_.output(last)));
+    if (!known || inputs.empty()) return !stands_in || inputs.empty();
+    return gives(call.op, inputs, *v_.sizes(v_.output(last))).value_or(!stands_in);
   }
 
   /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
