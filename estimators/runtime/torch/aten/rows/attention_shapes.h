@@ -1,7 +1,6 @@
 // What attention asks of the shapes of its arguments.
 #pragma once
 
-#include "estimators/base/error.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
 namespace memplan {
