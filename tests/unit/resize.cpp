@@ -174,7 +174,7 @@ TEST_CASE("what cannot be followed names the op") {
   const std::string one_each = error_of(
       "input %x float32 [2, 8]\n"
       "scope 0 loop Loop\n"
-      "[%a, %b] = aten::unbind.int(%x, 0) in 0\n"
+      "%a, %b = aten::unbind.int(%x, 0) in 0\n"
       "%c = aten::add.Tensor(%a, %b)\n"
       "return %c\n",
       2, 4);
