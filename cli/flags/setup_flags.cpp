@@ -81,7 +81,7 @@ constexpr std::array
              [](const Given& g, Options& o) { o.reserve = parse_size(g.text(), g.name()); }},
         Flag{"torch", "", "X.Y", "", "Device",
              "version of PyTorch that runs the model (default: the one that wrote the file, else the newest known)",
-             in_setup | in_ops, parse_torch},
+             in_setup | in_ops, parse_torch, false, false},
         Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops,
              [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops,

@@ -10,6 +10,7 @@ TorchProfile torch_2_10() {
   p.version = "2.10";
   p.compared = false;
   p.workspaces.cudnn = "9.10";
+  p.kernels.cudnn_recurrent_bf16 = false;
   // native/transformers/cuda/sdp_utils.cpp: cuDNN stands first from cuDNN 9.15 on.
   p.attention.cudnn_first.clear();
   p.changes = {};

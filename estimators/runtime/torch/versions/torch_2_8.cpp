@@ -13,7 +13,6 @@ TorchProfile torch_2_8() {
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
   p.kernels.embedding_scan_bytes = 12;
   p.kernels.fused_rms_norm = false;
-  p.kernels.cudnn_recurrent_bf16 = false;
   p.changes = {};
   return p;
 }
