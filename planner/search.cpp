@@ -145,7 +145,7 @@ std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, c
     Result<Estimate> e = estimate_planned_tape(tape, setup, d);
     if (!e) continue;  // cards without the units that the setup needs
     ++tried;
-    conclude_range(*e, known.sources);  // what the file leaves open moves as much on every card
+    conclude_range(*e, on_card(known.sources, d));  // what the file leaves open moves as much on every card
     const Judgement j = judge(*e, d, margin(d));
     if (j.verdict == Verdict::fits) cards.push_back({d, e->peak.process, j.verdict});
   }

@@ -48,10 +48,7 @@ std::string hash_of(const Tape& tape) {
 
 DeviceChoice device_of(const Options& options) {
   DeviceChoice choice = choose_device(options.gpu ? *options.gpu : default_device);
-  if (options.reserve) {
-    choice.device.context = *options.reserve;
-    choice.device.context_source = "--reserve";
-  }
+  if (options.reserve) set_context(choice.device, *options.reserve, "--reserve");
   return choice;
 }
 

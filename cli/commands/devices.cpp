@@ -18,6 +18,8 @@ nlohmann::ordered_json device_json(const Device& d) {
           {"usable_bytes", d.total.count},
           {"usable_is_bound", d.total_is_bound},
           {"context_bytes", d.context.count},
+          {"context_low_bytes", (d.context - d.context_below).count},
+          {"context_high_bytes", (d.context + d.context_above).count},
           {"context_source", clean(d.context_source)},
           {"source", clean(d.source)}};
 }

@@ -62,7 +62,7 @@ Device found_device(const Options& options, const Device& found) {
     device.sm_minor = found.sm_minor;
     device.multiprocessors = found.multiprocessors;
   }
-  if (options.reserve) device.context = *options.reserve;
+  if (options.reserve) set_context(device, *options.reserve, "--reserve");
   device.total = found.total;
   return device;
 }

@@ -18,11 +18,11 @@ std::string with_bytes(const std::string& text, Bytes below, Bytes above) {
   return fmt::format("{} (-{}, +{})", text, to_human(below), to_human(above));
 }
 
-/// The sources that move the process most, the largest first.
+/// The sources that move the process most, the largest first. The context says nothing about the program.
 std::vector<std::string> largest_sources(const Estimate& e) {
   std::vector<std::pair<std::int64_t, std::string>> all;
   for (const RangeSource& s : e.sources)
-    if (s.moves())
+    if (s.moves() && s.about != About::context)
       all.emplace_back(s.below.process.count + s.above.process.count,
                        with_bytes(s.text, s.below.process, s.above.process));
   for (const Unmodelled& u : e.unmodelled)

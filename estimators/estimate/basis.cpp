@@ -106,7 +106,8 @@ Conclusions conclude(const Notes& facts, const std::vector<RangeSource>& priced)
   for (const Fact& fact : facts) {
     const auto price =
         std::find_if(priced.begin(), priced.end(), [&](const RangeSource& s) { return s.about == fact.about; });
-    const bool no_part = price != priced.end() && !price->moves_requested();
+    // A part that is nothing but the fact is as sure as the fact, however far it may be off.
+    const bool no_part = price != priced.end() && !price->moves_requested() && !reach_of(fact).is_the_part;
     for (std::size_t p = 0; p < part_count && !no_part; ++p)
       if (reach_of(fact).parts & set_of(p)) c.parts[p] = std::max(c.parts[p], basis_of(fact));
     if (fact.off && consequence_of(fact).widens && price == priced.end()) {

@@ -181,6 +181,15 @@ void conclude_range(Estimate& e, std::vector<RangeSource> sources) {
   e.sources = std::move(sources);
 }
 
+std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device& device) {
+  std::erase_if(sources, [](const RangeSource& s) { return s.about == About::context; });
+  RangeSource context{About::context, "CUDA's context and libraries: " + device.context_source, {}, {}};
+  context.below.process = device.context_below;
+  context.above.process = device.context_above;
+  if (context.moves()) sources.push_back(std::move(context));
+  return sources;
+}
+
 Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
                             Estimate e) {
   return catching([&] {
@@ -206,7 +215,7 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
     if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
     if (restored(e.facts)) sources.push_back(placement(e));
-    conclude_range(e, std::move(sources));
+    conclude_range(e, on_card(std::move(sources), device));
     return std::move(e);
   });
 }

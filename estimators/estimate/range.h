@@ -12,4 +12,7 @@ namespace memplan {
 /// Adds up the sources and the bounds of facts, and sets the range and the basis that follow.
 void conclude_range(Estimate& estimate, std::vector<RangeSource> sources);
 
+/// The sources with what the card's own context may take in place of another card's.
+std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device& device);
+
 }  // namespace memplan

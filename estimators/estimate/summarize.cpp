@@ -213,7 +213,7 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
     e.assumptions = std::move(conclusions.assumptions);
     e.unmodelled = std::move(conclusions.unmodelled);
     e.notes = std::move(conclusions.warnings);
-    conclude_range(e, {});
+    conclude_range(e, on_card({}, device));
     e.recovered = tape.recovered;
     e.retries = timeline.retries;
     if (timeline.out_of_memory_event) {

@@ -16,6 +16,9 @@ enum class Ecc : std::uint8_t { fixed, on, off };
 Bytes with_ecc(Bytes full);
 Bytes without_ecc(Bytes rest);
 
+/// Threads that can be resident on a multiprocessor of that compute capability, "89" for 8.9.
+int threads_per_multiprocessor(int sm);
+
 /// Key of the card's row in the device table, without "+ecc" or "+noecc"; empty for a device that was given by its
 /// size.
 std::string card_of(const Device& device);

@@ -17,8 +17,9 @@ struct Device {
   int sm_major = 9, sm_minor = 0;
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
-  Bytes total;    ///< what the driver reports (nvidia-smi total)
-  Bytes context;  ///< CUDA context after the first kernels, certainty in `context_source`
+  Bytes total;                         ///< what the driver reports (nvidia-smi total)
+  Bytes context;                       ///< CUDA's context and the libraries in a process, certainty in `context_source`
+  Bytes context_below, context_above;  ///< how far it may lie from that (facts/context.h); 0 where it was given
   std::string context_source;
   std::string source;           ///< where `total` comes from
   bool total_is_bound = false;  ///< no measured figure: the total is a bound and widens the verdict
@@ -37,5 +38,8 @@ struct DeviceChoice {
 /// "h100-80gb" names a card; "80GB" means the smallest total among the cards sold under that label;
 /// "79GiB" or "85000000000" is an exact size on a device like the H100. Failure(usage) with near names otherwise.
 DeviceChoice choose_device(std::string_view text);
+
+/// The context's bytes are given: nothing about them is open.
+void set_context(Device& device, Bytes context, std::string source);
 
 }  // namespace memplan

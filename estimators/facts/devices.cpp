@@ -11,6 +11,8 @@
 #include "estimators/base/error.h"
 #include "estimators/base/text.h"
 #include "estimators/facts/cards.h"
+#include "estimators/facts/context.h"
+#include "estimators/facts/csv.h"
 #include "estimators/facts/device.h"
 #include "estimators/facts/rates.h"
 #include "estimators/setup/field.h"
@@ -23,26 +25,6 @@ std::string_view devices_gpus_csv();
 
 namespace {
 
-/// Splits one line of RFC 4180 text (quoted cells, doubled quotes); the data file has no line breaks in cells.
-std::vector<std::string> cells_of(std::string_view line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quoted && c == '"' && i + 1 < line.size() && line[i + 1] == '"') {
-      cells.back() += '"';
-      ++i;
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      cells.emplace_back();
-    } else if (c != '\r') {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
-
 struct Card {
   Device device;
   DeviceRates rates;
@@ -51,36 +33,13 @@ struct Card {
   Ecc ecc = Ecc::fixed;
 };
 
-/// Compute capability -> resident threads per multiprocessor (CUDA C++ programming guide, "Technical
-/// specifications per compute capability").
-int threads_per_multiprocessor(int sm) {
-  switch (sm) {
-    case 75:
-      return 1024;
-    case 86:
-    case 87:
-    case 89:
-    case 120:
-      return 1536;
-    default:
-      return 2048;
-  }
-}
-
-/// What a process takes before its first tensor, where nobody published a figure for the card: the driver backs
-/// the default stack of 1 KiB for every thread that can be resident; the rest, 287 MiB, is what two OOM messages
-/// from A100s leave (502 MiB less 108 SMs x 2048 x 1 KiB); the one from an L40 leaves 294 MiB.
-Bytes derived_context(const Device& d) {
-  return Bytes::mib(287) + Bytes::kib(1) * d.multiprocessors * d.threads_per_multiprocessor;
-}
-
 /// GB/s and direction of the generation of PCI Express that the architecture has, x16.
 double pcie_of(int sm) { return sm >= 90 ? 63 : sm >= 80 ? 31.5 : 15.75; }
 
 /// Figures of the table; an empty cell is 0. GeForce boards without NVLink carry their own (perhaps x8) PCIe figure.
-DeviceRates rates_in(const std::vector<std::string>& cells, const std::map<std::string, std::size_t>& column, int sm) {
+DeviceRates rates_in(const CsvRow& row, int sm) {
   const auto number = [&](const char* name) {
-    const std::string& cell = cells.at(column.at(name));
+    const std::string& cell = row.at(name);
     return cell.empty() ? 0.0 : std::stod(cell);
   };
   DeviceRates r;
@@ -96,19 +55,10 @@ DeviceRates rates_in(const std::vector<std::string>& cells, const std::map<std::
 }
 
 std::vector<Card> read_cards() {
-  std::string_view text = embedded::devices_gpus_csv();
   std::vector<Card> cards;
-  std::map<std::string, std::size_t> column;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    const auto cells = cells_of(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (column.empty()) {
-      for (std::size_t i = 0; i < cells.size(); ++i) column[cells[i]] = i;
-      continue;
-    }
-    const auto at = [&](const char* name) -> const std::string& { return cells.at(column.at(name)); };
-    if (cells.size() != column.size() || at("key").empty()) continue;  // rows without a key: no CUDA device of its own
+  for (const CsvRow& row : read_csv(embedded::devices_gpus_csv())) {
+    const auto at = [&](const char* name) -> const std::string& { return row.at(name); };
+    if (at("key").empty()) continue;  // rows without a key: no CUDA device of its own
     Card card;
     Device& d = card.device;
     d.key = at("key");
@@ -119,7 +69,7 @@ std::vector<Card> read_cards() {
     d.multiprocessors = std::stoi(at("multiprocessors"));
     d.threads_per_multiprocessor = threads_per_multiprocessor(sm);
     card.label_gb = std::stoll(at("memory_advertised_GB"));
-    card.rates = rates_in(cells, column, sm);
+    card.rates = rates_in(row, sm);
     if (!at("memory_total_MiB_reported").empty())
       card.reported = Bytes::mib(std::stoll(at("memory_total_MiB_reported")));
     card.ecc = at("ecc") == "on" ? Ecc::on : at("ecc") == "off" ? Ecc::off : Ecc::fixed;
@@ -135,13 +85,11 @@ std::vector<Card> read_cards() {
       d.total_is_bound = true;
       d.source = "the label's size: no published total";
     }
-    if (!at("context_MiB").empty()) {
-      d.context = Bytes::mib(std::stoll(at("context_MiB")));
-      d.context_source = "what the out-of-memory message of " + at("context_source") + " leaves outside PyTorch";
-    } else {
-      d.context = derived_context(d);
-      d.context_source = "derived from the A100's and the number of multiprocessors, not measured on this card";
-    }
+    const ContextFigure context = published_context(d);
+    d.context = context.usual;
+    d.context_below = context.usual - context.least;
+    d.context_above = context.most - context.usual;
+    d.context_source = context.source;
     cards.push_back(std::move(card));
   }
   return cards;
@@ -275,6 +223,21 @@ const std::vector<Device>& devices() {
   return all;
 }
 
+// CUDA C++ programming guide, "Technical specifications per compute capability".
+int threads_per_multiprocessor(int sm) {
+  switch (sm) {
+    case 75:
+      return 1024;
+    case 86:
+    case 87:
+    case 89:
+    case 120:
+      return 1536;
+    default:
+      return 2048;
+  }
+}
+
 Bytes with_ecc(Bytes full) { return Bytes::mib((full.count / 16 * 15) >> 20); }
 
 Bytes without_ecc(Bytes rest) { return Bytes::mib((rest.count / 15 * 16 + (1 << 20) - 1) >> 20); }
@@ -294,6 +257,12 @@ DeviceRates rates_of(const Device& device) {
     if (card.device.key == "h100-80gb") like = &card;
   }
   return like ? like->rates : DeviceRates{};
+}
+
+void set_context(Device& device, Bytes context, std::string source) {
+  device.context = context;
+  device.context_below = device.context_above = Bytes();
+  device.context_source = std::move(source);
 }
 
 DeviceChoice choose_device(std::string_view text) {

@@ -106,3 +106,30 @@ TEST_CASE("a switch that a card does not have is a usage error") {
     CHECK_THROWS_AS(choose_device(text), Failure);
   }
 }
+
+TEST_CASE("the context of a card is what published runs say: its own, else those of cards like it by their threads") {
+  const auto mib = [](Bytes b) { return static_cast<double>(b.count) / (1 << 20); };
+  const auto least = [](const Device& d) { return d.context - d.context_below; };
+  const auto most = [](const Device& d) { return d.context + d.context_above; };
+  // Six messages from T4s: 99, 119, 128, 137, 140 and 141 MiB.
+  const Device t4 = choose_device("t4").device;
+  CHECK(mib(t4.context) == 132.5);
+  CHECK(mib(least(t4)) == 99);
+  CHECK(mib(most(t4)) == 141);
+  // None from an RTX 3060 of 28 multiprocessors; of 8.6 there are 251 MiB on 82, 224 on 72, 257 on 68, 210 on 48, 179
+  // on 46.
+  const Device rtx3060 = choose_device("rtx3060-12gb").device;
+  CHECK(mib(rtx3060.context) == doctest::Approx(257.0 / 68 * 28));
+  CHECK(mib(least(rtx3060)) == doctest::Approx(251.0 / 82 * 28));
+  CHECK(mib(most(rtx3060)) == doctest::Approx(210.0 / 48 * 28));
+  // One from a V100, the only one of 7.0, far above the others: the range reaches it.
+  const Device v100 = choose_device("v100-sxm2-16gb").device;
+  CHECK(v100.context < Bytes::mib(500));
+  CHECK(most(v100) == Bytes::mib(869));
+  // A size that was given is like an H100.
+  CHECK(choose_device("79GiB").device.context == choose_device("h100-80gb").device.context);
+  Device given = t4;
+  set_context(given, Bytes::mib(500), "--reserve");
+  CHECK(given.context_below == Bytes());
+  CHECK(given.context_above == Bytes());
+}

@@ -178,6 +178,27 @@ TEST_CASE("the verdict follows from the range, the device and the margin") {
   CHECK(default_margin(device) == Bytes::mib(512));
 }
 
+TEST_CASE("what the context may take beyond its usual figure comes out of the margin, and of nothing else") {
+  Device device;
+  device.total = Bytes::gib(40);  // a margin of 2048 MiB
+  Estimate e;
+  RangeSource context{About::context, "the context", {}, {}};
+  context.above.process = Bytes::mib(500);
+  e.sources = {context};
+  const auto verdict = [&](std::int64_t peak_mib, std::int64_t margin_mib) {
+    e.low.process = e.peak.process = Bytes::mib(peak_mib);
+    e.high.process = Bytes::mib(peak_mib + 500);
+    return judge(e, device, Bytes::mib(margin_mib)).verdict;
+  };
+  CHECK(verdict(40960 - 2048, 2048) == Verdict::fits);
+  CHECK(verdict(40960 - 2047, 2048) == Verdict::tight);
+  CHECK(verdict(40960 - 500, 2048) == Verdict::tight);
+  CHECK(verdict(40960 - 499, 2048) == Verdict::unknown);
+  // A margin below it hides nothing of it.
+  CHECK(verdict(40960 - 500, 0) == Verdict::fits);
+  CHECK(verdict(40960 - 499, 0) == Verdict::unknown);
+}
+
 TEST_CASE("a replay that stops for lack of memory says where") {
   Hand h;
   const auto last_alloc = h.s.allocations.back().born;

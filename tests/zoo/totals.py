@@ -40,6 +40,11 @@ def ranges(report):
         own = stated.get(c) or stated.get(f"{c}_bytes")
         own = own and (own["low_bytes"], own["high_bytes"])
         found[c] = own or (counters[f"{c}_bytes"] - below, counters[f"{c}_bytes"] + above)
+    # The context is a setting of the emulated device, so that its range must not cover for the program's.
+    for source in stated.get("sources", []):
+        if source["about"] == "context":
+            low, high = found["process"]
+            found["process"] = low + source["below"]["process_bytes"], high - source["above"]["process_bytes"]
     return found
 
 

@@ -1,0 +1,88 @@
+#include "estimators/facts/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "estimators/base/error.h"
+#include "estimators/facts/cards.h"
+#include "estimators/facts/csv.h"
+
+namespace memplan {
+
+namespace embedded {
+std::string_view context_rows_csv();
+}
+
+namespace {
+
+struct PublishedRun {
+  std::string card;
+  int sm = 0;
+  std::int64_t threads = 0;  ///< that can be resident
+  Bytes outside;             ///< PyTorch's segments
+};
+
+std::vector<PublishedRun> read_runs() {
+  std::vector<PublishedRun> runs;
+  for (const CsvRow& row : read_csv(embedded::context_rows_csv())) {
+    if (row.at("used") != "yes") continue;
+    const int sm = std::stoi(row.at("sm"));
+    runs.push_back({row.at("card"), sm, std::stoll(row.at("multiprocessors")) * threads_per_multiprocessor(sm),
+                    Bytes::mib(std::stoll(row.at("outside_MiB")))});
+  }
+  if (runs.empty()) fail(ErrorKind::internal, "data/context/rows.csv has no row that serves");
+  return runs;
+}
+
+template <class Accept>
+std::vector<PublishedRun> those(const std::vector<PublishedRun>& runs, Accept accept) {
+  std::vector<PublishedRun> out;
+  std::copy_if(runs.begin(), runs.end(), std::back_inserter(out), accept);
+  return out;
+}
+
+/// As many of them as make a range.
+bool enough(const std::vector<PublishedRun>& runs) { return runs.size() >= 3; }
+
+/// What each run would have taken with so many threads, in ascending order.
+std::vector<Bytes> scaled(const std::vector<PublishedRun>& runs, std::int64_t threads) {
+  std::vector<Bytes> out;
+  for (const PublishedRun& r : runs) out.emplace_back(r.outside.count * threads / r.threads);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Bytes median(const std::vector<Bytes>& sorted) {
+  const std::size_t n = sorted.size();
+  return Bytes((sorted[(n - 1) / 2].count + sorted[n / 2].count) / 2);
+}
+
+}  // namespace
+
+ContextFigure published_context(const Device& device) {
+  static const std::vector<PublishedRun> all = read_runs();
+  const auto own = those(all, [&](const PublishedRun& r) { return r.card == device.key; });
+  const auto alike = those(all, [&](const PublishedRun& r) { return r.sm == device.sm(); });
+  const std::int64_t threads = std::int64_t{device.multiprocessors} * device.threads_per_multiprocessor;
+  const auto& serving = enough(own) ? own : enough(alike) ? alike : all;
+  const std::vector<Bytes> figures = scaled(serving, threads);
+  // Nineteen of twenty by nearest rank, so below twenty runs the least and the most of them.
+  const std::size_t beyond = figures.size() / 20;
+  ContextFigure f{median(figures), figures[beyond], figures[figures.size() - 1 - beyond], {}};
+  for (const PublishedRun& r : own) {
+    f.least = std::min(f.least, r.outside);
+    f.most = std::max(f.most, r.outside);
+  }
+  const std::string on = enough(own) ? "on this card"
+                         : enough(alike)
+                             ? fmt::format("on cards of compute capability {}.{}, by their resident threads",
+                                           device.sm_major, device.sm_minor)
+                             : "on all cards, by their resident threads";
+  f.source = fmt::format("{} to {} in {} published runs {}", to_human(f.least), to_human(f.most), serving.size(), on);
+  return f;
+}
+
+}  // namespace memplan
