@@ -25,7 +25,9 @@ def vision(name, size, classes):
     def build():
         import torchvision
 
-        return getattr(torchvision.models, name)(weights=None, num_classes=classes), (torch.empty(2, 3, size, size),)
+        with torch.device("cpu"):  # RegNet reads its widths from a tensor
+            module = getattr(torchvision.models, name)(weights=None, num_classes=classes)
+        return module.to("meta"), (torch.empty(2, 3, size, size),)
 
     return build
 

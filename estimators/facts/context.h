@@ -13,14 +13,13 @@
 namespace memplan {
 
 struct ContextFigure {
-  Bytes usual;         ///< median
-  Bytes least, most;   ///< nineteen of twenty of the runs lie between, and all runs on the card itself
+  Bytes usual;        ///< median of the runs on the card where there are three, else on cards of its compute capability
+  Bytes least, most;  ///< nineteen of twenty of all runs lie between, and each run on the card
   std::string source;  ///< which runs, for "(…)" behind the figure
 };
 
-/// By the runs on the card itself where there are three; else by those on cards of its compute capability, else by all,
-/// each scaled by the threads that can be resident. One GPU, Linux, kernels loaded when they are first used
-/// (CUDA_MODULE_LOADING=LAZY, PyTorch's default since 1.13).
+/// Runs on other cards are scaled by the threads that can be resident. One GPU, Linux, kernels loaded when they are
+/// first used (CUDA_MODULE_LOADING=LAZY, PyTorch's default since 1.13).
 ContextFigure published_context(const Device& device);
 
 }  // namespace memplan

@@ -24,8 +24,8 @@ def saved(name, *words):
 
 def test_limits_as_flags():
     d = memplan(*MLP, "--no-search", "--format", "json").json()
-    peak, usable = d["summary"]["peak_bytes"], d["summary"]["limit_bytes"]
-    for limit, code in ((peak, 0), (peak - 1, 1), ("99%", 0), (f"{100 * (peak - 1000) / usable:.8f}%", 1)):
+    high, usable = d["summary"]["high_bytes"], d["summary"]["limit_bytes"]
+    for limit, code in ((high, 0), (high - 1, 1), ("99%", 0), (f"{100 * (high - 1000) / usable:.8f}%", 1)):
         answer = memplan(*MLP, "--max-peak", limit, "--no-search", "--format", "json")
         equal(answer.code, code, limit)
         found = answer.json()

@@ -143,7 +143,7 @@ def test_gate():
     equal(memplan(*no_fit, "--exit-zero").code, 0)
     equal(memplan(*no_fit, "--fail-on", "never").code, 0)
     equal(memplan(model("mlp"), "--quiet").code, 0, "without a GPU there is no verdict")
-    tight = (model("mlp"), "--gpu", "1GiB", "--margin", "1000MiB", "--quiet")
+    tight = (model("mlp"), "--gpu", "2GiB", "--margin", "2000MiB", "--quiet")
     equal(memplan(*tight).out.split()[0], "tight")
     equal(memplan(*tight).code, 0)
     equal(memplan(*tight, "--fail-on", "tight,no-fit").code, 1)
