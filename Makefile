@@ -1,15 +1,17 @@
 # make demo | build | test | bench | clean. Everything is made below build/; nothing is installed but Debian packages.
 BUILD := build/release
 VENV := build/venv
+TORCH := build/torch
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo test lint live test-live bench clean
+.PHONY: help packages venv build demo wheel test lint live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    build memplan and ask it about a model of data/models"
 	@echo "make build   build memplan ($(MEMPLAN)) and its tests"
+	@echo "make wheel   a wheel for every Linux on x86-64, below build/dist (installs PyTorch below build/, 3 GB)"
 	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
 	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
@@ -48,11 +50,18 @@ test: build venv
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
+# One program without shared libraries, and the emulated GPU for every PyTorch.
+STATIC := build/static
+wheel: packages venv $(TORCH)/.ready
+	tools/static-libraries.sh build/static-libraries
+	cmake --preset static -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
+	cmake --build $(STATIC) --target memplan emulated_gpu
+	tools/wheel.sh $(PYTHON) $(STATIC) build/dist
+
 lint: build
 	@tools/debian-packages.sh clang-format clang-tidy
 	@python3 tests/lint/run.py --build $(BUILD) $(if $(SINCE),--since $(SINCE))
 
-TORCH := build/torch
 $(TORCH)/.ready: tests/requirements-torch.txt | packages
 	python3 -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements-torch.txt

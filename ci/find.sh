@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The memplan that a CI job uses: the one that was named, the one on PATH, or one built here. Writes its path as the
+# The memplan that a CI job uses: the one that was named, else what install.sh finds or installs. Writes its path as the
 # step's output "memplan".
 set -euo pipefail
 found=${MEMPLAN_GIVEN:-}
@@ -7,10 +7,9 @@ if [ -n "$found" ] && [ ! -x "$found" ]; then
   echo "::error title=memplan::there is no program at ${found//$'\n'/ }"
   exit 2
 fi
-[ -n "$found" ] || found=$(command -v memplan || true)
-if [ -z "$found" ]; then
-  make -C "$MEMPLAN_SOURCES" build >&2
-  found=$MEMPLAN_SOURCES/build/release/memplan
+if [ -z "$found" ] && ! found=$("$(dirname "${BASH_SOURCE[0]}")/install.sh"); then
+  echo "::error title=memplan::no memplan could be installed; the input 'memplan' names a program, 'wheel' a wheel"
+  exit 2
 fi
 printf 'memplan=%s\n' "$found" >>"$GITHUB_OUTPUT"
 "$found" --version

@@ -19,5 +19,5 @@ memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv cudnn/workspaces.tx
 # What memplan observe puts before a script.
 set(MEMPLAN_OBSERVER_SOURCES "")
 set(_package observer/memplan_observer)
-memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/autograd.py ${_package}/frames.py ${_package}/groups.py
+memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/autograd.py ${_package}/compiled.py ${_package}/frames.py ${_package}/groups.py
               ${_package}/history.py ${_package}/hooks.py ${_package}/names.py ${_package}/reads.py ${_package}/record.py)

@@ -62,12 +62,6 @@ void read(const Shape& s, int room, cudnnDataType_t* type, int* count, int* size
 
 }  // namespace
 
-EMULATED std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
-EMULATED std::size_t cudnnGetCudartVersion() { return CUDART_VERSION; }
-EMULATED cudnnStatus_t cudnnGetProperty(libraryPropertyType what, int* v) {
-  *v = what == MAJOR_VERSION ? CUDNN_MAJOR : what == MINOR_VERSION ? CUDNN_MINOR : CUDNN_PATCHLEVEL;
-  return done;
-}
 EMULATED const char* cudnnGetErrorString(cudnnStatus_t) { return "error of the emulated GPU"; }
 EMULATED void cudnnGetLastErrorString(char* out, std::size_t room) {
   if (room) *out = 0;

@@ -148,7 +148,7 @@ class Real {
         R"("maxSharedMemoryPerBlockOptin":%zu,"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":%d,)"
         R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":%d,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,)"
         R"("smClockRateKHz":1980000,"memClockRateKHz":2619000,"l2CacheSize":%d,"deviceName":"%s"})",
-        c.major * 100 + c.minor * 10, CUDA_VERSION, static_cast<unsigned long long>(c.total), c.multiprocessors,
+        c.major * 100 + c.minor * 10, versions().cuda, static_cast<unsigned long long>(c.total), c.multiprocessors,
         c.shared_optin, c.blocks_per_multiprocessor, c.threads_per_multiprocessor, c.l2, c.name);
     const Inside guard;
     if (!create(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device) &&
@@ -167,7 +167,7 @@ class Real {
 };
 
 Real& real() {
-  static Real r;
+  static Real& r = *new Real;  // never destroyed: threads of PyTorch destroy their plans while the process ends
   return r;
 }
 

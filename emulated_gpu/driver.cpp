@@ -28,7 +28,7 @@ CUresult create(T* out) {
 
 EMULATED CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 EMULATED CUresult cuDriverGetVersion(int* v) {
-  *v = CUDA_VERSION;
+  *v = versions().cuda;
   return CUDA_SUCCESS;
 }
 EMULATED CUresult cuDeviceGetCount(int* n) {

@@ -42,6 +42,14 @@ std::uint64_t context_bytes();  ///< EMULATED_GPU_CONTEXT: what the CUDA context
 /// "512M", "80G" (binary) or plain bytes from the environment.
 std::uint64_t bytes_from_environment(const char* name, std::uint64_t otherwise);
 
+/// As the libraries' own functions say: 13000, 91900, 130100, 22809.
+struct Versions {
+  int cuda;
+  std::size_t cudnn, cublas;
+  int nccl;
+};
+const Versions& versions();
+
 /// The calling thread's device, and the error that cudaGetLastError returns and clears.
 int& current_device();
 cudaError_t failed(cudaError_t error);

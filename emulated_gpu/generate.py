@@ -2,10 +2,12 @@
 """Writes what the emulated GPU needs beside its hand-written files:
 
     python generate.py cards GPUS.CSV OUT.inc
-    python generate.py stubs SITE_PACKAGES OUT.c INCLUDE_DIR… -- HAND_WRITTEN_OBJECT…
+    python generate.py stubs symbols.txt OUT.c HAND_WRITTEN_OBJECT…
+    python generate.py collect SITE_PACKAGES symbols.txt [--if-unknown]
 
 cards: one row per NVIDIA card of data/devices/gpus.csv whose total and number of multiprocessors are known.
-stubs: one function "return 0" for every CUDA-side symbol that PyTorch's libraries import and no hand-written object has.
+stubs: one function "return 0" for every symbol of symbols.txt that no hand-written object has.
+collect: adds to symbols.txt every CUDA-side symbol that the libraries of one PyTorch import, so that one library serves all.
 A stub also writes what callers cannot do without, by its prototype: a fresh handle through the first argument of
 "…Create…", and 0 through the size arguments of queries for buffer sizes. Nothing else is touched: an int* may well be a
 device pointer.
@@ -69,6 +71,13 @@ def nm(path, *options):
     return [line.split() for line in out.splitlines() if line.strip()]
 
 
+def includes_of(packages):
+    """CUDA 13 comes as one folder, nvidia/cu13; of CUDA 12 every library has its own. Triton brings crt/host_defines.h."""
+    found = (glob.glob(os.path.join(packages, "nvidia", "*", "include")) + glob.glob(os.path.join(packages, "cusparselt", "include"))
+             + [os.path.join(packages, "triton", "backends", "nvidia", "include")])
+    return [d for d in found if os.path.isdir(d)]
+
+
 def wanted_symbols(packages, includes):
     names = set()
     for library in IMPORTING:
@@ -78,9 +87,9 @@ def wanted_symbols(packages, includes):
     for pattern in ("cu*/lib/libcudart.so.*", "nccl/lib/libnccl.so.*"):
         for library in glob.glob(os.path.join(packages, "nvidia", pattern)):
             names |= {row[2].split("@")[0] for row in nm(library, "-D", "--defined-only") if len(row) == 3 and row[1] in "TW"}
-    header = next(p for p in (os.path.join(d, "cuda.h") for d in includes) if os.path.exists(p))
-    with open(header) as f:
-        names |= set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(", f.read()))
+    for header in (p for p in (os.path.join(d, "cuda.h") for d in includes) if os.path.exists(p)):
+        with open(header) as f:
+            names |= set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(", f.read()))
     return {n for n in names if OURS.match(n) and not n.startswith("__cudaGetExport")}
 
 
@@ -103,32 +112,73 @@ def prototypes(names, includes):
     return found
 
 
+def writes(name, arguments):
+    """What a stub writes, as "handle", and "size:N" or "int:N" for its integer argument number N."""
+    registers, found = 0, []
+    for a in arguments:
+        if a in ("", "void") or IN_VECTOR_REGISTER.match(a):
+            continue
+        at = registers
+        registers += 1
+        if "*" not in a or a.startswith("const"):
+            continue
+        if registers == 1 and re.search(r"Create|descriptorInit", name):
+            found.append("handle")
+        elif SIZE_QUERY.search(name) and re.match(r"^(size_t|int64_t)\s*\*", a):
+            found.append(f"size:{at}")
+        elif SIZE_QUERY.search(name) and re.match(r"^int\s*\*", a) and re.search(r"work|size|buffer", a.split()[-1], re.I):
+            found.append(f"int:{at}")
+    return found
+
+
+def read_symbols(path):
+    with open(path) as f:
+        lines = [line.split() for line in f if line.strip()]
+    rows = {words[0]: words[1:] for words in lines if words[0] != "#"}
+    versions = next((words[2:] for words in lines if words[:2] == ["#", "PyTorch"]), [])
+    return rows, versions
+
+
+def collect(packages, path, *options):
+    rows, versions = read_symbols(path) if os.path.exists(path) else ({}, [])
+    version = ".".join(torch_version(packages).split(".")[:2])
+    if "--if-unknown" in options and version in versions:
+        return
+    includes = includes_of(packages)
+    names = wanted_symbols(packages, includes)
+    declared = prototypes(names, includes)
+    for name in names:
+        if name in declared or name not in rows:
+            rows[name] = writes(name, declared.get(name, []))
+    versions = sorted({version, *versions}, key=lambda v: [int(x) for x in v.split(".")])
+    with open(path, "w") as f:
+        f.write("# CUDA-side symbols of PyTorch's libraries, and what the answer writes: generate.py collect SITE_PACKAGES symbols.txt\n")
+        f.write(f"# PyTorch {' '.join(versions)}\n")
+        f.writelines(" ".join([name, *rows[name]]) + "\n" for name in sorted(rows))
+    print(f"{version}: {len(names)} symbols, {len(declared)} declared; {len(rows)} of all versions")
+
+
 def unknown(name):
     """Sizes of buffers that a library would compute on a device: that they are missing is noted."""
     return f'emulated_gpu_unknown("{name}"); ' if re.match(r"cusolver|cusparse|cufft|cudnn", name) else ""
 
 
-def stub(name, arguments):
+def stub(name, written):
     if name.endswith(("ErrorString", "ErrorName")):
         return f'API const char* {name}(void) {{ return "error of the emulated GPU"; }}'
     # CUPTI_ERROR_MAX_LIMIT_REACHED, "no more records": with success the profiler would ask for ever.
     result = 12 if name == "cuptiActivityGetNextRecord" else 0
-    registers, body = 0, ""
-    for a in arguments:
-        if a in ("", "void") or IN_VECTOR_REGISTER.match(a):
-            continue
-        v = f"a{registers}"
-        registers += 1
-        if "*" not in a or a.startswith("const"):
-            continue
-        if registers == 1 and re.search(r"Create|descriptorInit", name):
-            body += f"if ({v}) *(void**){v} = emulated_gpu_handle(); "
-        elif SIZE_QUERY.search(name) and re.match(r"^(size_t|int64_t)\s*\*", a):
-            body += f"if ({v}) *(size_t*){v} = 0; " + unknown(name)
-        elif SIZE_QUERY.search(name) and re.match(r"^int\s*\*", a) and re.search(r"work|size|buffer", a.split()[-1], re.I):
-            body += f"if ({v}) *(int*){v} = 0; " + unknown(name)
-    parameters = ", ".join(f"size_t a{i}" for i in range(registers)) if body else ""
-    return f"API int {name}({parameters or 'void'}) {{ {body}return {result}; }}"
+    body, last = "", 0
+    for what in written:
+        kind, _, number = what.partition(":")
+        at = int(number or 0)
+        last = max(last, at)
+        if kind == "handle":
+            body += f"if (a{at}) *(void**)a{at} = emulated_gpu_handle(); "
+        else:
+            body += f"if (a{at}) *({'size_t' if kind == 'size' else 'int'}*)a{at} = 0; " + unknown(name)
+    parameters = ", ".join(f"size_t a{i}" for i in range(last + 1)) if body else "void"
+    return f"API int {name}({parameters}) {{ {body}return {result}; }}"
 
 
 def torch_version(packages):
@@ -136,24 +186,24 @@ def torch_version(packages):
         return re.search(r"""__version__\s*=\s*['"]([^'"]+)""", f.read())[1]
 
 
-def stubs(packages, out, includes, objects):
-    names = wanted_symbols(packages, includes)
+def stubs(symbols, out, objects):
+    rows, versions = read_symbols(symbols)
     have = {row[-1] for o in objects for row in nm(o, "--defined-only")}
-    # cuda.h renames functions to versioned symbols: the plain name and the versioned one are the same function.
-    declared = prototypes(names, includes)
+    todo = sorted(rows.keys() - have)
     lines = ["/* Written by generate.py. */", "#include <stddef.h>", "void* emulated_gpu_handle(void);", "void emulated_gpu_unknown(const char*);",
              '#define API __attribute__((visibility("default")))']
-    todo = sorted(names - have)
-    lines += [stub(n, declared.get(n, [])) for n in todo]
-    lines.append(f'API const char* emulated_gpu_built_for(void) {{ return "{torch_version(packages)}"; }}')
+    lines += [stub(n, rows[n]) for n in todo]
+    # Space-separated: a program that preloads the library can tell whether it knows the PyTorch that is there.
+    lines.append(f'API const char* emulated_gpu_built_for(void) {{ return "{" ".join(versions)}"; }}')
     with open(out, "w") as f:
         f.write("\n".join(lines) + "\n")
-    print(f"emulated GPU: {len(names)} symbols, {len(names & have)} written by hand, {len(todo)} generated")
+    print(f"emulated GPU: {len(rows)} symbols, {len(rows.keys() & have)} written by hand, {len(todo)} generated")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "cards":
         cards(*sys.argv[2:4])
+    elif sys.argv[1] == "collect":
+        collect(*sys.argv[2:])
     else:
-        split = sys.argv.index("--")
-        stubs(sys.argv[2], sys.argv[3], sys.argv[4:split], sys.argv[split + 1 :])
+        stubs(sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -29,7 +29,6 @@ EMULATED cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t, cublasPointerMod
   *mode = CUBLAS_POINTER_MODE_HOST;
   return CUBLAS_STATUS_SUCCESS;
 }
-EMULATED std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 EMULATED cublasStatus_t cublasLtCreate(cublasLtHandle_t* h) { return create(h); }
 EMULATED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeType_t, cudaDataType_t) {
   return create(d);
@@ -60,8 +59,8 @@ EMULATED cufftResult cufftCreate(cufftHandle* h) {
 
 // NVRTC compiles nothing: "programs" are eight zero bytes (torch compiles erfinv_ and the like at run time).
 EMULATED nvrtcResult nvrtcVersion(int* major, int* minor) {
-  *major = CUDA_VERSION / 1000;
-  *minor = CUDA_VERSION % 1000 / 10;
+  *major = versions().cuda / 1000;
+  *minor = versions().cuda % 1000 / 10;
   return NVRTC_SUCCESS;
 }
 EMULATED nvrtcResult nvrtcCreateProgram(nvrtcProgram* p, const char*, const char*, int, const char* const*,

@@ -261,7 +261,7 @@ EMULATED cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigne
 }
 
 EMULATED cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
-  std::memset(a, 0, sizeof *a);
+  std::memset(a, 0, offsetof(cudaPointerAttributes, reserved));  // CUDA 12 ends there
   if (is_device(p)) {
     a->type = cudaMemoryTypeDevice;
     a->device = device_of(p);

@@ -65,7 +65,7 @@ EMULATED const char* nvmlErrorString(Result r) {
 EMULATED Result nvmlSystemGetDriverVersion(char* out, unsigned room) { return text(out, room, "emulated"); }
 EMULATED Result nvmlSystemGetNVMLVersion(char* out, unsigned room) { return text(out, room, "emulated"); }
 EMULATED Result nvmlSystemGetCudaDriverVersion_v2(int* v) {
-  *v = CUDA_VERSION;
+  *v = versions().cuda;
   return success;
 }
 EMULATED Result nvmlDeviceGetCount_v2(unsigned* n) {

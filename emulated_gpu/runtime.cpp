@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cuda12.h"
 #include "emulated.h"
 
 namespace emulated {
@@ -10,9 +11,11 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-cudaDeviceProp properties(int device) {
+/// `P` is the structure of CUDA 12 or of CUDA 13: the fields that matter are called alike.
+template <class P>
+P properties(int device) {
   const Card& c = card();
-  cudaDeviceProp p;
+  P p;
   std::memset(&p, 0, sizeof p);
   std::snprintf(p.name, sizeof p.name, "%s", c.name);
   for (int i = 0; i < 16; ++i) p.uuid.bytes[i] = static_cast<char>(i + device * 16 + 1);
@@ -114,14 +117,6 @@ EMULATED cudaError_t cudaSetDevice(int device) {
   current_device() = device;
   return cudaSuccess;
 }
-EMULATED cudaError_t cudaDriverGetVersion(int* v) {
-  *v = CUDA_VERSION;
-  return cudaSuccess;
-}
-EMULATED cudaError_t cudaRuntimeGetVersion(int* v) {
-  *v = CUDART_VERSION;
-  return cudaSuccess;
-}
 EMULATED cudaError_t cudaDeviceCanAccessPeer(int* yes, int, int) {
   *yes = 1;
   return cudaSuccess;
@@ -136,7 +131,12 @@ EMULATED cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest)
   return cudaSuccess;
 }
 EMULATED cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-  *p = properties(device);
+  *p = properties<cudaDeviceProp>(device);
+  return cudaSuccess;
+}
+// PyTorch for CUDA 12 asks by this name.
+EMULATED cudaError_t cudaGetDeviceProperties_v2(Cuda12DeviceProp* p, int device) {
+  *p = properties<Cuda12DeviceProp>(device);
   return cudaSuccess;
 }
 

@@ -148,9 +148,13 @@ cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, uns
 
 }  // namespace
 
-// Its header gives CUDA 12 the name without a version to its second version.
-#if CUDART_VERSION < 13000
-#undef cudaStreamGetCaptureInfo
+EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                              unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t** nodes,
+                                              const cudaGraphEdgeData** edges, std::size_t* count) {
+  if (edges) *edges = nullptr;
+  return capture_of(stream, status, id, graph, nodes, count);
+}
+// CUDA 12 has these two for it.
 EMULATED cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                  unsigned long long* id, cudaGraph_t* graph,
                                                  const cudaGraphNode_t** nodes, std::size_t* count) {
@@ -160,17 +164,8 @@ EMULATED cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStream
                                                  unsigned long long* id, cudaGraph_t* graph,
                                                  const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
                                                  std::size_t* count) {
-  if (edges) *edges = nullptr;
-  return capture_of(stream, status, id, graph, nodes, count);
+  return cudaStreamGetCaptureInfo(stream, status, id, graph, nodes, edges, count);
 }
-#else
-EMULATED cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                              unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t** nodes,
-                                              const cudaGraphEdgeData** edges, std::size_t* count) {
-  if (edges) *edges = nullptr;
-  return capture_of(stream, status, id, graph, nodes, count);
-}
-#endif
 EMULATED cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   return capture_of(stream, status, nullptr, nullptr, nullptr, nullptr);
 }

@@ -24,6 +24,7 @@ std::string_view observer_sitecustomize_py();
 // The name of the file, with _ for what no identifier has. NOLINTNEXTLINE(bugprone-reserved-identifier)
 std::string_view observer_memplan_observer___init___py();
 std::string_view observer_memplan_observer_autograd_py();
+std::string_view observer_memplan_observer_compiled_py();
 std::string_view observer_memplan_observer_frames_py();
 std::string_view observer_memplan_observer_groups_py();
 std::string_view observer_memplan_observer_history_py();
@@ -64,6 +65,7 @@ void write_observer(const fs::path& folder) {
   const fs::path package = folder / "memplan_observer";
   write_file(package / "__init__.py", e::observer_memplan_observer___init___py());
   write_file(package / "autograd.py", e::observer_memplan_observer_autograd_py());
+  write_file(package / "compiled.py", e::observer_memplan_observer_compiled_py());
   write_file(package / "frames.py", e::observer_memplan_observer_frames_py());
   write_file(package / "groups.py", e::observer_memplan_observer_groups_py());
   write_file(package / "history.py", e::observer_memplan_observer_history_py());
@@ -84,12 +86,32 @@ std::string emulated_card(const Device& device) {
   return key.empty() ? "h100-80gb" : key;
 }
 
+/// What torch.compile keeps between runs of one script, in a folder of this memplan: the user's own caches stay as they
+/// are, and what comes out does not depend on what they hold.
+struct Caches {
+  std::string folder;
+  bool pad = false;  ///< matrix products are padded where PyTorch would measure whether to
+
+  void add_to(std::map<std::string, std::string>& environment) const {
+    const fs::path own = fs::path(folder) / (pad ? "padded" : "plain");
+    const fs::path driver = fs::path(folder) / "driver" / "libcuda.so.1";
+    fs::create_directories(driver.parent_path());
+    if (!fs::exists(driver)) fs::create_symlink(emulated_gpu(), driver);
+    // Triton links its own code with a library of this name, and asks ldconfig where it lies.
+    if (!std::getenv("TRITON_LIBCUDA_PATH")) environment["TRITON_LIBCUDA_PATH"] = driver.parent_path().string();
+    environment["TORCHINDUCTOR_CACHE_DIR"] = (own / "inductor").string();
+    environment["TRITON_CACHE_DIR"] = (own / "triton").string();
+    environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1";
+    if (pad) environment["MEMPLAN_OBSERVE_PAD"] = "1";
+  }
+};
+
 struct Launch {
   std::vector<Process> processes;
   std::vector<std::int64_t> ranks;
 };
 
-Launch plan(const Options& options, const Observation& o, const std::string& folder) {
+Launch plan(const Options& options, const Observation& o, const std::string& folder, const Caches& caches) {
   const ObserveOptions& w = options.observe;
   std::map<std::string, std::string> shared = {
       {"LD_PRELOAD", before(emulated_gpu(), "LD_PRELOAD", ':')},
@@ -103,6 +125,7 @@ Launch plan(const Options& options, const Observation& o, const std::string& fol
       {"PYTHONDONTWRITEBYTECODE", "1"},
       {"PYTHONUNBUFFERED", "1"},
   };
+  caches.add_to(shared);
   const std::int64_t per_node = w.devices ? w.devices : std::min<std::int64_t>(w.world, devices_of_a_node);
   if (w.empty_sizes) shared["EMULATED_GPU_SIZES"] = "empty";
   if (w.world_given || w.devices) shared["EMULATED_GPU_COUNT"] = std::to_string(per_node);
@@ -150,7 +173,7 @@ int exit_code_for(const Options& options, const Observation& o) {
 }
 
 /// One run of the script, judged. An exit code where there is nothing to report.
-std::optional<int> run_script(const Options& options, Observation& o) {
+std::optional<int> run_script(const Options& options, Observation& o, const Caches& caches) {
   const ObserveOptions& w = options.observe;
   o.command = w.command;
   o.choice = device_of(options);
@@ -161,7 +184,7 @@ std::optional<int> run_script(const Options& options, Observation& o) {
   const TemporaryFolder folder;
   write_observer(folder.path() + "/python");
   fs::create_directory(folder.path() + "/found");
-  const Launch run = plan(options, o, folder.path());
+  const Launch run = plan(options, o, folder.path(), caches);
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
   if (interrupted) return 128 + interrupted;
@@ -185,11 +208,11 @@ std::optional<int> run_script(const Options& options, Observation& o) {
 }
 
 /// A second run without a limit says what the first one, which ran out of memory, would have needed.
-std::optional<int> run_again(const Options& options, Observation& o) {
+std::optional<int> run_again(const Options& options, Observation& o, const Caches& caches) {
   fmt::print(stderr, "memplan: memory ran out; the script starts again, without a limit\n");
   Observation whole;
   whole.limited = false;
-  if (const auto code = run_script(options, whole)) return code;
+  if (const auto code = run_script(options, whole, caches)) return code;
   whole.ran_out = o.peak;
   whole.out_of_memory = std::move(o.out_of_memory);
   // Less than the card has, and yet it ran out there: of memory in one piece.
@@ -198,14 +221,58 @@ std::optional<int> run_again(const Options& options, Observation& o) {
   return std::nullopt;
 }
 
+/// A compiled script once more, now that the caches are warm, and once with matrix products padded where a device
+/// decides that by measuring. The report is of the run that needs most.
+std::optional<int> run_compiled_again(const Options& options, Observation& o, const Caches& caches) {
+  std::vector<std::pair<std::string, Caches>> more = {{"warm", caches}};
+  if (o.compiled->padding_measured) more.push_back({"padded", {caches.folder, true}});
+  for (const auto& [name, how] : more) {
+    fmt::print(stderr, "memplan: the script starts again, {}\n",
+               how.pad ? "with matrix products padded" : "with warm caches of torch.compile");
+    Observation again;
+    again.limited = o.limited;
+    if (const auto code = run_script(options, again, how)) return code;
+    Compiled compiled = *o.compiled;
+    compiled.runs.push_back(run_of(again, name));
+    if (again.peak > o.peak) {
+      again.ran_out = o.ran_out;
+      o = std::move(again);
+    }
+    o.compiled = std::move(compiled);
+  }
+  return std::nullopt;
+}
+
+void note_compiled(Observation& o) {
+  o.notes.push_back(
+      "torch.compile's kernels were left out, and its caches were empty: allocated and reserved hold what compiling "
+      "left "
+      "behind. --rerun also runs the script with warm caches");
+  if (o.compiled->padding_measured)
+    o.notes.push_back(fmt::format(
+        "whether {} matrix product{} whose sizes are no multiple of 8 {} padded is measured on a device; here {} not, "
+        "which --rerun compares with the other case",
+        o.compiled->padding_measured, o.compiled->padding_measured == 1 ? "" : "s",
+        o.compiled->padding_measured == 1 ? "is" : "are", o.compiled->padding_measured == 1 ? "it is" : "they are"));
+}
+
 }  // namespace
 
 int run_observe(const Options& options) {
   Observation o;
   o.limited = !options.observe.no_limit;
-  if (const auto code = run_script(options, o)) return *code;
+  const TemporaryFolder kept;
+  const Caches caches{kept.path()};
+  if (const auto code = run_script(options, o, caches)) return *code;
   if (options.observe.rerun && o.limited && o.verdict == Verdict::no_fit && !o.out_of_memory.empty())
-    if (const auto code = run_again(options, o)) return *code;
+    if (const auto code = run_again(options, o, caches)) return *code;
+  if (o.compiled) {
+    o.compiled->runs.push_back(run_of(o, o.ran_out ? "warm" : "cold"));
+    if (!options.observe.rerun)
+      note_compiled(o);
+    else if (const auto code = run_compiled_again(options, o, caches))
+      return *code;
+  }
   o.advice = advice_of(o);
   o.exit_code = exit_code_for(options, o);
   const bool text = options.format == Format::text;

@@ -253,8 +253,9 @@ const std::array command_rows{
     Flag{"no-limit", "", "", "", "Script", "never run out of memory: how much would it need?", in_observe,
          [](const Given&, Options& o) { o.observe.no_limit = true; }},
     Flag{"rerun", "", "", "", "Script",
-         "where memory runs out, start the script again without a limit and say what it needs", in_observe,
-         [](const Given&, Options& o) { o.observe.rerun = true; }},
+         "start the script again where that tells more: without a limit where memory ran out; a compiled one with warm "
+         "caches",
+         in_observe, [](const Given&, Options& o) { o.observe.rerun = true; }},
     Flag{"sizes", "", "HOW", "error|empty", "Script",
          "results whose size depends on values (nonzero, a mask as an index): an error, or empty (a lower bound)",
          in_observe, [](const Given& g, Options& o) { o.observe.empty_sizes = g.text() == "empty"; }},

@@ -148,13 +148,14 @@ Parsed parse_arguments(const std::vector<std::string>& arguments) {
   Parsed parsed;
   std::vector<std::string> words = arguments;
   parsed.command = find_command("estimate");
-  if (!words.empty())
+  if (!words.empty()) {
     if (const Command* named = find_command(words.front())) {
       parsed.command = named;
       words.erase(words.begin());
     } else {
       refuse_misspelt_command(words.front());
     }
+  }
 
   // Behind -- stands the command line of another program, whose flags are none of ours.
   if (parsed.command->id == in_observe)

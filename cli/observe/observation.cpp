@@ -73,6 +73,18 @@ Observed observed_of(const json& process, const json& device) {
   return r;
 }
 
+void add_compiled(Observation& o, const json& process) {
+  const auto found = process.find("compiled");
+  if (found == process.end() || !found->is_object()) return;
+  if (!o.compiled) o.compiled.emplace();
+  o.compiled->graphs = std::max(o.compiled->graphs, found->value("graphs", std::int64_t{0}));
+  o.compiled->padding_measured =
+      std::max(o.compiled->padding_measured, found->value("padding_measured", std::int64_t{0}));
+  if (!o.compiled->breaks.empty()) return;  // the ranks run the same program
+  for (const json& b : found->value("breaks", json::array()))
+    o.compiled->breaks.emplace_back(b.value("reason", ""), b.value("count", std::int64_t{0}));
+}
+
 void refuse(const json& j) { fail_input(j.value("what", ""), {}, j.value("hint", "")); }
 
 }  // namespace
@@ -81,6 +93,7 @@ void read_processes(const std::string& folder, Observation& o) {
   for (const json& refused : files_of(folder, "refused-")) refuse(refused);
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> sites;
   for (const json& process : files_of(folder, "process-")) {
+    add_compiled(o, process);
     for (const json& device : process["devices"]) o.ranks.push_back(observed_of(process, device));
     const std::int64_t rank = process["rank"].is_number() ? process["rank"].get<std::int64_t>() : 0;
     for (const json& x : process["out_of_memory"])
@@ -159,7 +172,27 @@ void judge_observation(Observation& o) {
   if (o.verdict == Verdict::fits || o.verdict == Verdict::tight) o.verdict = Verdict::unknown;
 }
 
+Compiled::Run run_of(const Observation& o, std::string caches) {
+  const Observed& r = *std::max_element(o.ranks.begin(), o.ranks.end(),
+                                        [](const Observed& a, const Observed& b) { return a.process < b.process; });
+  return {std::move(caches), r.requested, r.allocated, r.reserved, r.process};
+}
+
 namespace {
+
+nlohmann::ordered_json compiled_json(const Compiled& c) {
+  nlohmann::ordered_json j = {{"graphs", c.graphs}, {"padding_measured", c.padding_measured}};
+  j["breaks"] = nlohmann::ordered_json::array();
+  for (const auto& [reason, count] : c.breaks) j["breaks"].push_back({{"reason", clean(reason)}, {"count", count}});
+  j["runs"] = nlohmann::ordered_json::array();
+  for (const Compiled::Run& r : c.runs)
+    j["runs"].push_back({{"caches", r.caches},
+                         {"requested_bytes", r.requested.count},
+                         {"allocated_bytes", r.allocated.count},
+                         {"reserved_bytes", r.reserved.count},
+                         {"process_bytes", r.process.count}});
+  return j;
+}
 
 void add_place(nlohmann::ordered_json& j, const Place& p) {
   if (!p.script.empty()) j["script"] = clean(p.script);
@@ -239,6 +272,7 @@ nlohmann::ordered_json observation_json(const Observation& o) {
   }
   j["not_known"] = nlohmann::ordered_json::array();
   for (const auto& [what, count] : o.unknown) j["not_known"].push_back({{"what", clean(what)}, {"count", count}});
+  j["compiled"] = o.compiled ? compiled_json(*o.compiled) : nlohmann::ordered_json();
   j["script_exit_codes"] = o.exit_codes;
   j["exception"] = o.exception.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean(o.exception));
   j["notes"] = o.notes;

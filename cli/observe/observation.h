@@ -13,7 +13,7 @@
 
 namespace memplan::cli {
 
-inline constexpr const char* observation_schema_version = "1.1";
+inline constexpr const char* observation_schema_version = "1.2";
 
 /// Where in a script something happened; what is not known is empty.
 struct Place {
@@ -60,6 +60,18 @@ struct Read {
   Place place;
 };
 
+/// What torch.compile did, and the counters of every run of the script (of the rank that needs most).
+struct Compiled {
+  struct Run {
+    std::string caches;  ///< cold, warm, or padded: with cold caches and matrix products padded
+    Bytes requested, allocated, reserved, process;
+  };
+  std::int64_t graphs = 0;
+  std::int64_t padding_measured = 0;  ///< matrix products that PyTorch pads or not, as it measures on a device
+  std::vector<std::pair<std::string, std::int64_t>> breaks;  ///< why a graph ended early, and how often
+  std::vector<Run> runs;
+};
+
 struct Observation {
   std::vector<std::string> command;
   DeviceChoice choice;
@@ -71,7 +83,8 @@ struct Observation {
   std::vector<OutOfMemory> out_of_memory;
   std::vector<Read> reads;  ///< of all ranks, by place
   std::vector<std::pair<std::string, std::int64_t>>
-      unknown;  ///< sizes that only a device knows, and how often one was asked for
+      unknown;                       ///< sizes that only a device knows, and how often one was asked for
+  std::optional<Compiled> compiled;  ///< none: torch.compile was not used
   std::vector<std::string> notes;
   std::vector<int> exit_codes;  ///< of the processes that memplan started, in order
   std::string exception;        ///< the last uncaught one
@@ -85,6 +98,9 @@ void read_processes(const std::string& folder, Observation& o);
 
 /// Verdicts of the ranks and of all; the exit codes must be there.
 void judge_observation(Observation& o);
+
+/// The counters of this run, for the list of runs. There must be ranks.
+Compiled::Run run_of(const Observation& o, std::string caches);
 
 /// What could be changed about a run that does not fit, by what it was made of.
 std::vector<std::string> advice_of(const Observation& o);

@@ -123,6 +123,23 @@ std::vector<ShownRow> shown_rows(const Observed& r) {
   return rows;
 }
 
+std::string compiled_text(const Compiled& c, const Style& style) {
+  std::int64_t breaks = 0;
+  for (const auto& [reason, count] : c.breaks) breaks += count;
+  std::string out = fmt::format("\ntorch.compile: {} graph{}, {} graph break{}\n", c.graphs, c.graphs == 1 ? "" : "s",
+                                breaks, breaks == 1 ? "" : "s");
+  for (const auto& [reason, count] : c.breaks)
+    out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(reason), style.width - 12, style));
+  if (c.runs.size() < 2) return out;
+  Table table;
+  table.head = {"CACHES", "REQUESTED", "ALLOCATED", "RESERVED", "PROCESS"};
+  table.right = {false, true, true, true, true};
+  for (const Compiled::Run& r : c.runs)
+    table.rows.push_back(
+        {r.caches, to_human(r.requested), to_human(r.allocated), to_human(r.reserved), to_human(r.process)});
+  return out + table.print(style);
+}
+
 std::string peak_text(const Observation& o, const Observed& r, std::size_t rows, const Style& style) {
   std::string out = fmt::format("\npeak{}: {} requested", o.ranks.size() > 1 ? fmt::format(" of rank {}", r.rank) : "",
                                 to_human(r.peak_requested));
@@ -171,6 +188,7 @@ std::string observation_text(const Observation& o, std::size_t rows, const Style
         wrap(fmt::format("the script ended with {}", clean(first_sentences(o.exception, 400))), style.width, 0) + "\n";
   const auto largest = std::max_element(o.ranks.begin(), o.ranks.end(),
                                         [](const Observed& a, const Observed& b) { return a.process < b.process; });
+  if (o.compiled) out += compiled_text(*o.compiled, style);
   out += peak_text(o, *largest, rows, style);
   if (!o.reads.empty()) {
     out += "\nvalues read from the device (all zero here; a decision that rests on one may go another way):\n";

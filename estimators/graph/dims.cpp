@@ -221,9 +221,11 @@ std::vector<OpenDim> open_dims(const Graph& g) {
       const std::string symbol = dim_name(v, axis);
       for (const std::string& name : is_identifier(symbol) ? std::vector<std::string>{symbol} : names_in(symbol))
         if (seen.insert(name).second)
-          out.push_back({name, fmt::format("{}[{}]", v.name, axis),
+          out.push_back({name,
+                         fmt::format("{}[{}]", v.name, axis),
                          names_batch(name) || (axis == 0 && first_input && !names_sequence(name)),
-                         names_sequence(name) || (axis == 1 && integer && !names_batch(name))});
+                         names_sequence(name) || (axis == 1 && integer && !names_batch(name)),
+                         {}});
     }
     first_input = false;
   }

@@ -120,6 +120,47 @@ def test_live_counters_are_the_scripts_own():
     assert list(reads.values()) == [4], r["values_read"]
 
 
+def compiled(how, *words):
+    """A script under torch.compile, where no compiler is to be found. The document, and the counters that every run printed."""
+    with tempfile.TemporaryDirectory() as empty:
+        r, err = report("--gpu", "h100-80gb", *words, *script("compiled", how), env={"PATH": empty})
+    return r, own_counters(err)
+
+
+def test_live_compiled_again():
+    r, printed = compiled("whole", "--rerun")
+    runs = r["compiled"]["runs"]
+    assert [x["caches"] for x in runs] == ["cold", "warm", "padded"], runs
+    assert printed == [(x["requested_bytes"], x["allocated_bytes"], x["reserved_bytes"]) for x in runs], (printed, runs)
+    assert runs[1]["requested_bytes"] <= runs[0]["requested_bytes"], "the trials of compiling are cold only"
+    assert r["peak_bytes"] == max(x["process_bytes"] for x in runs)
+    assert (r["compiled"]["graphs"], r["compiled"]["breaks"]) == (1, []) and r["compiled"]["padding_measured"] > 0
+
+
+def test_live_compiled_in_pieces():
+    r, printed = compiled("break", "--rerun")
+    runs = r["compiled"]["runs"]
+    assert [x["caches"] for x in runs] == ["cold", "warm"] and r["compiled"]["padding_measured"] == 0, r["compiled"]
+    assert printed == [(x["requested_bytes"], x["allocated_bytes"], x["reserved_bytes"]) for x in runs], (printed, runs)
+    assert runs[0]["requested_bytes"] == runs[1]["requested_bytes"], "what is asked for does not depend on caches"
+    assert r["compiled"]["graphs"] > 1 and "graph_break" in r["compiled"]["breaks"][0]["reason"], r["compiled"]
+    blocks = r["ranks"][0]["peak"]["blocks"]
+    assert not any("_orig_mod" in name for b in blocks for name in b.get("names", ())), "names are the model's own"
+    assert not any("inductor" in b.get("code", "") for b in blocks), "places are the program's, not those of generated code"
+    assert any("compiled.py" in b.get("code", "") and b.get("op", "").startswith("compiled: aten.") for b in blocks), blocks[:6]
+
+
+def test_live_compiled_dynamic():
+    r, printed = compiled("dynamic")
+    assert printed == [counters(r["ranks"][0])] and r["compiled"]["graphs"] < 3, "not one for each size"
+    assert any("warm caches" in note for note in r["notes"])
+
+
+def test_live_compiled_with_checkpoints():
+    r, printed = compiled("checkpoint")
+    assert printed == [counters(r["ranks"][0])] and r["compiled"]["breaks"] == [], r["compiled"]
+
+
 def test_live_text():
     code, out, err = observe("--gpu", "l4", *script("plain", "--layers", "2", "--steps", "3"))
     assert code == 0 and out.startswith("observed: ") and "fits on l4" in out and "values read from the device" in out, (code, out)

@@ -3,6 +3,8 @@ import linecache
 import os
 import sys
 
+from . import compiled
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 _packages = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
 _python = os.path.dirname(os.__file__) + os.sep
@@ -57,6 +59,16 @@ def describe(frames):
     found = {}
     last_torch = None
     for file, line, function in frames:
+        if compiled.is_generated(file):
+            # Inductor's code stands for lines of the program, which the next kernel names.
+            operators, lines = compiled.of_generated(file, line)
+            if lines and "code" not in found:
+                found.update({k: v for k, v in describe(lines[:1]).items() if k != "op"})
+            if operators and "op" not in found:
+                found["op"] = f"compiled: {operators}"
+            if "script" in found:
+                break
+            continue
         if is_torch(file):
             # What is of interest is how the program called it, not how it is made.
             last_torch = function if function not in ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "_use_grad", "profile_hook_step") else last_torch
@@ -67,11 +79,11 @@ def describe(frames):
             found["code"] = f"{_short(file)}:{line} in {function}"
             found["text"] = linecache.getline(file, line).strip()[:160]
             if last_torch:
-                found["op"] = last_torch
+                found.setdefault("op", last_torch)
         if not _is_library(file) or _is_command(file):
             found["script"] = f"{_short(file)}:{line}"
             break
-    if not found and last_torch:
+    if last_torch and not found:
         found["op"] = last_torch
     return found
 

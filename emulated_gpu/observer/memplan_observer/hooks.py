@@ -40,9 +40,8 @@ def _version_of(spec):
 
 
 def _minor(version):
-    """"2.11.0+cu130" -> ("2.11", "cu130")"""
-    number, _, build = version.partition("+")
-    return ".".join(number.split(".")[:2]), build
+    """2.11 of 2.11.0+cu130"""
+    return ".".join(version.partition("+")[0].split(".")[:2])
 
 
 def before_torch(spec):
@@ -53,14 +52,15 @@ def before_torch(spec):
     except AttributeError:
         refuse("the emulated GPU is not loaded into the script's Python", "LD_PRELOAD must reach it: no setuid program may stand in between")
     built_for.restype = ctypes.c_char_p
-    wanted, found = built_for().decode(), _version_of(spec)
+    known, found = built_for().decode().split(), _version_of(spec)
     if not found:
         return
     if "+cpu" in found:
         refuse(f"PyTorch {found} of this Python is a build without CUDA", "install the CUDA build from PyPI: pip install torch")
-    if _minor(found) != _minor(wanted):
-        refuse(f"this emulated GPU was built for PyTorch {wanted}, and the script's Python ({sys.executable}) has {found}",
-               "build one for it: cmake --preset release -DMEMPLAN_TORCH_PYTHON=" + sys.executable + " && cmake --build build/release --target emulated_gpu")
+    if _minor(found) not in known:
+        refuse(f"the emulated GPU knows PyTorch {known[0]} to {known[-1]}, and the script's Python ({sys.executable}) has {found}",
+               "build one that knows it, in memplan's sources: cmake --preset release -DMEMPLAN_TORCH_PYTHON=" + sys.executable
+               + " && cmake --build build/release --target emulated_gpu")
 
 
 def after_torch(module):
@@ -81,8 +81,20 @@ def after_distributed(module):
     groups.after_distributed(module)
 
 
+def _compiled(name):
+    def after(module):
+        from . import compiled
+
+        getattr(compiled, name)(module)
+
+    return after
+
+
 BEFORE = {"torch": before_torch}
-AFTER = {"torch": after_torch, "torch.distributed.distributed_c10d": after_c10d, "torch.distributed": after_distributed}
+AFTER = {"torch": after_torch, "torch.distributed.distributed_c10d": after_c10d, "torch.distributed": after_distributed,
+         "torch._inductor.async_compile": _compiled("after_async_compile"), "torch._inductor.utils": _compiled("after_inductor_utils"),
+         "torch._inductor.fx_passes.pad_mm": _compiled("after_pad_mm"), "triton.backends.nvidia.driver": _compiled("after_triton_driver"),
+         "triton.runtime.jit": _compiled("after_triton_jit")}
 
 
 class _Loader(importlib.abc.Loader):

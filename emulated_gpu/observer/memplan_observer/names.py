@@ -31,6 +31,8 @@ def _safe_address(tensor):
 def _class(root):
     """"DistributedDataParallel(LlamaForCausalLM)": a wrapper says what it wraps."""
     inner = root._modules.get("module")
+    if "_orig_mod" in root._modules:  # torch.compile's own wrapper says nothing
+        return _class(root._modules["_orig_mod"])
     return f"{type(root).__name__}({type(inner).__name__})" if inner is not None and len(root._modules) == 1 else type(root).__name__
 
 
@@ -72,12 +74,13 @@ def of_addresses(torch, optimizers):
     for root in roots:
         owner = owners.get(id(root), "")
         for name, p in root.named_parameters():
+            name = name.replace("_orig_mod.", "")
             named[id(p)] = name
             add(p, "parameters", name, owner)
             if p.grad is not None:
                 add(p.grad, "gradients", name, owner)
         for name, b in root.named_buffers():
-            add(b, "buffers", name, owner)
+            add(b, "buffers", name.replace("_orig_mod.", ""), owner)
     for optimizer in list(optimizers):
         for p, values in optimizer.state.items():
             name = named.get(id(p), "")

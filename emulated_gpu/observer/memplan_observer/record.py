@@ -189,7 +189,7 @@ def _ends():
 
 
 def write(complete):
-    from . import autograd, history, hooks, reads
+    from . import autograd, compiled, history, hooks, reads
 
     torch, native = state.torch, _native()
     devices = []
@@ -207,7 +207,7 @@ def write(complete):
     hooks.write_json("process", dict(
         pid=os.getpid(), parent=os.getppid(), complete=complete, argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
         steps=state.steps, own_steps=max(state.own_steps.values(), default=0), trains=state.trains and (autograd.backwards() > 0 or bool(state.out_of_memory)), devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
-        history_error=getattr(state, "history_error", None), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
+        history_error=getattr(state, "history_error", None), compiled=compiled.report(), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
 
 
 def _unknown(native):
