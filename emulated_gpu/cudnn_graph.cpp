@@ -167,7 +167,7 @@ class Real {
 };
 
 Real& real() {
-  static Real r;
+  static Real& r = *new Real;  // never destroyed: threads of PyTorch destroy their plans while the process ends
   return r;
 }
 

@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import build_tree
 
 MODEL = os.path.join(ROOT, "data", "models", "gpt2.onnx")
-SCRIPT = os.path.join(ROOT, "tests", "observe", "scripts", "plain.py")
+SCRIPT = os.path.join(HERE, "train.py")
 settings = argparse.Namespace()
 
 
@@ -114,7 +114,7 @@ def observe_with(python):
         report = json.loads(answer.stdout)
         counters = [tuple(map(int, m)) for m in re.findall(r"own counters: (\d+) (\d+) (\d+)", answer.stderr)]
         rank = report["ranks"][0]
-        print(f"PyTorch {rank['torch']}: requested {rank['requested_bytes']}, reserved {rank['reserved_bytes']}")
+        print(f"PyTorch {report['torch']}: requested {rank['requested_bytes']}, reserved {rank['reserved_bytes']}")
         assert (rank["requested_bytes"], rank["allocated_bytes"], rank["reserved_bytes"]) == counters[-1], (rank, counters)
 
 

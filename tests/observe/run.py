@@ -132,25 +132,28 @@ def test_live_compiled_again():
     runs = r["compiled"]["runs"]
     assert [x["caches"] for x in runs] == ["cold", "warm", "padded"], runs
     assert printed == [(x["requested_bytes"], x["allocated_bytes"], x["reserved_bytes"]) for x in runs], (printed, runs)
-    assert runs[0]["requested_bytes"] == runs[1]["requested_bytes"], "what is asked for does not depend on caches"
+    assert runs[1]["requested_bytes"] <= runs[0]["requested_bytes"], "the trials of compiling are cold only"
     assert r["peak_bytes"] == max(x["process_bytes"] for x in runs)
     assert (r["compiled"]["graphs"], r["compiled"]["breaks"]) == (1, []) and r["compiled"]["padding_measured"] > 0
+
+
+def test_live_compiled_in_pieces():
+    r, printed = compiled("break", "--rerun")
+    runs = r["compiled"]["runs"]
+    assert [x["caches"] for x in runs] == ["cold", "warm"] and r["compiled"]["padding_measured"] == 0, r["compiled"]
+    assert printed == [(x["requested_bytes"], x["allocated_bytes"], x["reserved_bytes"]) for x in runs], (printed, runs)
+    assert runs[0]["requested_bytes"] == runs[1]["requested_bytes"], "what is asked for does not depend on caches"
+    assert r["compiled"]["graphs"] > 1 and "graph_break" in r["compiled"]["breaks"][0]["reason"], r["compiled"]
     blocks = r["ranks"][0]["peak"]["blocks"]
     assert not any("_orig_mod" in name for b in blocks for name in b.get("names", ())), "names are the model's own"
     assert not any("inductor" in b.get("code", "") for b in blocks), "places are the program's, not those of generated code"
     assert any("compiled.py" in b.get("code", "") and b.get("op", "").startswith("compiled: aten.") for b in blocks), blocks[:6]
 
 
-def test_live_compiled_in_pieces():
-    r, printed = compiled("break")
-    assert printed == [counters(r["ranks"][0])] and r["compiled"]["graphs"] > 1, r["compiled"]
-    assert r["compiled"]["breaks"] and "graph_break" in r["compiled"]["breaks"][0]["reason"]
-    assert any("warm caches" in note for note in r["notes"])
-
-
 def test_live_compiled_dynamic():
     r, printed = compiled("dynamic")
-    assert printed == [counters(r["ranks"][0])] and r["compiled"]["graphs"] == 1, r["compiled"]
+    assert printed == [counters(r["ranks"][0])] and r["compiled"]["graphs"] < 3, "not one for each size"
+    assert any("warm caches" in note for note in r["notes"])
 
 
 def test_live_compiled_with_checkpoints():

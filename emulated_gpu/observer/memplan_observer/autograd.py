@@ -33,7 +33,8 @@ def install(torch):
                 handle.remove()
 
     graph._engine_run_backward = torch.autograd._engine_run_backward = run
-    if not torch.is_anomaly_enabled():
+    # The allocator takes notes since PyTorch 2.10; before, a backward pass is only called that.
+    if not torch.is_anomaly_enabled() and hasattr(torch.cuda.memory, "_set_memory_metadata"):
         torch.set_anomaly_enabled(True, False)
         _state["on"] = True
 
