@@ -24,6 +24,9 @@ namespace recording {
 struct Steps;
 }
 
+struct OwnFunction;  // tape/own_function.h
+struct Kept;
+
 /// Index into Tape::values.
 struct ValueId {
   std::int32_t index = -1;
@@ -102,7 +105,11 @@ struct Call {
   /// Numbers the applications of autograd.Functions of the model's own, whose forward passes the export took apart; -1:
   /// part of none.
   std::int32_t function = -1;
+  /// Numbers the applications of torch.utils.checkpoint, as a recording saw them; -1: outside of all.
+  std::int32_t checkpoint = -1;
   bool unknown = false;  ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  std::shared_ptr<const OwnFunction> own;  ///< an application of an autograd.Function that was recorded
+  std::shared_ptr<const Kept> kept;        ///< what autograd kept when it ran; what an op without a row falls back to
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
   std::vector<std::pair<DType, std::vector<std::int64_t>>> known_shapes;
   /// Values that are known to be let go once this call has returned, whatever bindings say: for frontends that saw the
@@ -124,6 +131,7 @@ struct Recovery {
 /// What the file says of its program, for the passes that restore what its exporter lost.
 struct Exported {
   bool functional = true;                    ///< in-place ops were taken out
+  bool recorded = false;                     ///< the program was seen running: nothing is lost, names included
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   bool checkpoints_seen =

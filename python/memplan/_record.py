@@ -10,7 +10,7 @@ import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import Error, InputError, UsageError
-from ._recording import archive, device, hollow, program
+from ._recording import archive, device, hollow, lift, program
 
 SETUPS: Tuple[Dict[str, Any], ...] = (dict(), dict(precision="amp-bf16"), dict(mode="inference"), dict(mode="inference", precision="amp-bf16"))
 # What stands in a recording must not depend on whether a card is full.
@@ -171,17 +171,19 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
         for setup in chosen:
             records: Dict[int, Dict[str, Any]] = {}
             watched: Dict[int, Dict[str, Any]] = {}
+            tapes: Dict[int, Dict[str, Any]] = {}
             for b in sizes:
                 target = worker.run(kind="target", setup=setup, batch=b, target=None)["target"] if setup["mode"] == "training" else None
                 if calls:
                     watched[b or 0] = worker.run(kind="calls", setup=setup, batch=b, target=target)
+                    tapes[b or 0] = worker.run(kind="tape", setup=setup, batch=b, target=target)["tape"]
                 records[b or 0] = worker.run(kind="events", setup=setup, batch=b, target=target)
                 inputs[b] = records[b or 0]["inputs"]
                 first = first or records[b or 0]
             member, complete = archive.run_member(records, watched)
-            runs.append((member, watched[sizes[0] or 0]["calls"] if watched else None))
+            runs.append((member, lift.lifted(tapes) if tapes else None))
             unknown = {what: count for r in records.values() for what, count in r["unknown"]}
-            rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if watched else None, causes=complete,
+            rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if tapes else None, causes=complete,
                              unknown=sorted(unknown.items())))
     finally:
         worker.close()

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "estimators/base/error.h"
+#include "estimators/frontends/recording/calls_reader.h"
+#include "estimators/frontends/recording/checked_json.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/frontends/torch_export/json_text.h"
 
@@ -14,59 +16,9 @@ namespace memplan::recording {
 
 namespace {
 
-using nlohmann::json;
-
-constexpr std::int64_t largest_size = std::int64_t{1} << 50;  // no device has a pebibyte
 constexpr std::int64_t most_allocations = 4'000'000;
 constexpr std::int32_t most_streams = 1024;
 constexpr std::int64_t most_steps = 64;
-constexpr std::size_t most_dimensions = 64;
-
-class Reader {
- public:
-  explicit Reader(std::string where) : where_(std::move(where)) {}
-
-  [[noreturn]] void bad(const std::string& what) const {
-    fail_input("the recording is damaged: " + what, where_, "record the module again with memplan.record");
-  }
-
-  void check(bool good, const char* what) const {
-    if (!good) bad(what);
-  }
-
-  std::int64_t number(const json& j, std::int64_t low, std::int64_t high, const char* what) const {
-    if (!j.is_number_integer() || (j.is_number_unsigned() && j.get<std::uint64_t>() > INT64_MAX))
-      bad(fmt::format("{} is no number", what));
-    const auto n = j.get<std::int64_t>();
-    if (n < low || n > high) bad(fmt::format("{} is {}, outside of {} to {}", what, n, low, high));
-    return n;
-  }
-
-  std::vector<std::int32_t> indices(const json& j, std::int64_t low, std::int64_t high, const char* what) const {
-    check(j.is_array(), what);
-    std::vector<std::int32_t> out;
-    out.reserve(j.size());
-    for (const json& n : j) out.push_back(static_cast<std::int32_t>(number(n, low, high, what)));
-    return out;
-  }
-
-  std::vector<std::int64_t> sizes(const json& j, const char* what) const {
-    check(j.is_array(), what);
-    std::vector<std::int64_t> out;
-    out.reserve(j.size());
-    for (const json& n : j) out.push_back(number(n, 0, largest_size, what));
-    return out;
-  }
-
-  DType dtype(const json& j) const {
-    const auto found = dtype_from_name(j.get_ref<const std::string&>());
-    if (!found) bad(fmt::format("no tensor has the type '{}'", j.get_ref<const std::string&>()));
-    return *found;
-  }
-
- private:
-  std::string where_;
-};
 
 StoredValue read_value(const json& row, const Reader& r) {
   StoredValue v;
@@ -218,6 +170,10 @@ Run read_run(const json& row, const torch_export::Archive& archive, const Record
     for (const std::int64_t b : run.programs.back().batches) r.check(seen.insert(b).second, "a batch is there twice");
   }
   r.check(!run.programs.empty(), "a setup has no program");
+  if (const json& calls = row.at("calls"); !calls.is_null()) {
+    const std::string name = calls.get<std::string>();
+    run.calls = read_calls(parse(archive, name, path), recording.inputs.size(), path + ": " + name);
+  }
   return run;
 }
 

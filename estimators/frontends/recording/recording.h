@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "estimators/frontends/recording/calls.h"
 #include "estimators/graph/graph.h"
 #include "estimators/schedule/schedule.h"
 #include "estimators/setup/setup.h"
@@ -41,6 +43,7 @@ struct Run {
   std::vector<std::string> strings;
   std::vector<Scope> scopes;
   std::vector<Program> programs;
+  std::shared_ptr<const Calls> calls;  ///< of one forward pass; null where the file leaves them out
 };
 
 struct StoredValue {

@@ -3,6 +3,7 @@ released, and what autograd saves. Looking on can change what a program does (Py
 are never taken from here: a run without it is recorded beside, and these calls only say what its events belong to."""
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import weakref
@@ -19,6 +20,7 @@ class Frames:
     def __init__(self) -> None:
         self.strings: List[str] = []
         self.nodes: List[Tuple[int, int, int, int]] = []
+        self.texts: Dict[Tuple[int, int], str] = {}  # of lines, by file and number
         self._strings: Dict[str, int] = {}
         self._nodes: Dict[Tuple[int, int, int, int], int] = {}
 
@@ -54,6 +56,7 @@ class Frames:
             if known is None:
                 known = self._nodes[node] = len(self.nodes)
                 self.nodes.append(node)
+                self.texts.setdefault(node[1:3], linecache.getline(file, line).strip()[:160])
             at = known
         return at
 
@@ -207,39 +210,3 @@ class Calls(Trace):
         # What happens until the next call (frees above all) is noted apart from what the call itself does.
         torch.cuda.memory._set_memory_metadata(f"{number}+")
         return out
-
-    def graph(self, output: Any) -> None:
-        """Autograd's nodes behind the model's output, with what each has saved. Only in the first step: the next ones have the same."""
-        if self.step != 1 or self.nodes:
-            return
-        torch = self.torch
-        seen: Dict[Any, int] = {}
-        work = [t.grad_fn for t in _tensors_of(output, torch) if t.grad_fn is not None]
-        while work:
-            node = work.pop()
-            if node in seen:
-                continue
-            seen[node] = len(self.nodes)
-            saved: Dict[str, Any] = {}
-            call = self._by_sequence.get(node._sequence_nr())
-            # Looking at what a checkpoint has saved would compute it again.
-            hidden = call is None or "checkpoint" in self.rows[call]
-            for name in () if hidden else dir(node):
-                if name.startswith("_saved_") or name == "saved_tensors":
-                    try:
-                        value = getattr(node, name)
-                    except RuntimeError:  # changed in place since: the backward pass would say so
-                        continue
-                    for t in [value] if isinstance(value, torch.Tensor) else value if isinstance(value, (tuple, list)) else []:
-                        if isinstance(t, torch.Tensor) and t.layout is torch.strided:
-                            saved.setdefault(name.removeprefix("_saved_"), []).append(self._storages.get(t.untyped_storage()._cdata, -1))
-            self.nodes.append(dict(name=node.name(), sequence=node._sequence_nr(), saved=saved,
-                                   function=int(isinstance(node, torch.autograd.function.BackwardCFunction))))
-            work += [n for n, _ in node.next_functions if n is not None]
-
-
-def _tensors_of(output: Any, torch: Any) -> List[Any]:
-    if isinstance(output, torch.Tensor):
-        return [output]
-    members = output.values() if hasattr(output, "values") else output if isinstance(output, (tuple, list)) else ()
-    return [t for m in members for t in _tensors_of(m, torch)]

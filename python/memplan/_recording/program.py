@@ -115,6 +115,7 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
                 log.mark(step, "forward")
                 with autocast():
                     output = call(model, x)
+                    log.returned(output)
                 log.mark(step, "end")
                 log.output(prediction(output))
         log.done()
@@ -136,9 +137,9 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
             log.mark(step, "forward")
             with autocast():
                 output = call(model, x)
+                log.returned(output)
                 log.mark(step, "loss")
                 log.output(prediction(output))
-                log.graph(output)
                 loss = loss_of(c, output, y)
                 if c["accumulate"] > 1:
                     loss = loss / c["accumulate"]

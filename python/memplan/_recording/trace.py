@@ -68,7 +68,7 @@ class Trace:
         self._drain()
         self._name(tensor, "output", "output")
 
-    def graph(self, output: Any) -> None:
+    def returned(self, output: Any) -> None:
         pass
 
     def gradients(self, model: Any) -> None:

@@ -7,8 +7,9 @@ import sys
 import traceback
 from typing import Any, Dict, List, Optional
 
-from . import hollow, lines, program
+from . import functions, hollow, lines, program
 from .calls import Calls
+from .tape import WATCHED, Watcher
 from .trace import Trace
 
 
@@ -48,6 +49,10 @@ def _child(job: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
             host_x = [x.to(half) if x.is_floating_point() else x for x in host_x]
         with torch.no_grad(), torch.autocast("cuda", dtype=half, enabled=c["precision"].startswith("amp")):
             return dict(target=program.target_of(c, call(model, [x.to("cuda") for x in host_x])))
+    if task["kind"] == "tape":
+        tape = Watcher(model, c["mode"] == "training")
+        program.run(dict(c, steps=WATCHED), model, call, host_x, task["target"], tape)
+        return dict(tape=tape.program.document())
     if task["kind"] == "calls":
         log = Calls(model)
         with log:
@@ -110,6 +115,7 @@ def main() -> None:
         import pickle
 
         main_module = pickle.load(f)
+    functions.install()
     if main_module:
         from multiprocessing import spawn
 
