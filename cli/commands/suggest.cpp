@@ -52,13 +52,6 @@ int run_suggest(const Options& options) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
   const Model model = take(load_model(options.argument, options.inputs));
-  // Each of its candidates would be another program, and a recording has only those that ran.
-  if (model.recorded)
-    fail(ErrorKind::usage, "suggest searches settings, and a recording answers only those that were recorded",
-         options.argument,
-         "memplan size says its largest batch, memplan sweep compares what was recorded; for a search make a graph of "
-         "the "
-         "model: memplan.export(module, args, kwargs, \"model.pt2\")");
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   // What is pasted names the batch, also where the file fixes it.
   TrainingSetup job = options.setup;

@@ -6,6 +6,7 @@
 
 #include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/estimate/recorded_difference.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 
@@ -194,7 +195,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
                             Estimate e) {
   return catching([&] {
     if (tape.recorded) return std::move(e);
-    const std::vector<Trial> trials = trials_of(tape, setup, e.facts);
+    std::vector<Trial> trials = trials_of(tape, setup, e.facts);
+    // Of a recorded program only what libraries take is open.
+    if (tape.exported.recorded) std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace; });
     std::vector<std::optional<RangeSource>> priced(trials.size());
     in_parallel(trials.size(), [&](std::size_t i) {
       // A reading under which nothing can be run says nothing.
@@ -209,6 +212,8 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<RangeSource> sources;
     for (const auto& s : priced)
       if (s) merge(sources, *s);
+    if (model.recorded)
+      if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
     // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
     if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
       std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });

@@ -17,22 +17,28 @@ namespace {
 
 bool restored_always(const Tape&, const TrainingSetup&) { return true; }
 
+/// A recorded program has lost nothing.
+bool exported(const Tape& t, const TrainingSetup&) { return !t.exported.recorded; }
+
 constexpr RestorePass restore_table[] = {
-    {"causal masks", [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced; },
+    {"causal masks", [](const Tape& t, const TrainingSetup&) {
+       return t.reading.masks != MaskReading::traced && !t.exported.recorded;
+     },
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
-    {"eval mode", [](const Tape&, const TrainingSetup& s) { return s.mode == Mode::inference; },
+    {"eval mode", [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
-    {"dead calls", restored_always, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
+    {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {
        return s.inplace_activations && t.exported.functional && t.reading.in_place;
      },
      [](Tape& t, const TrainingSetup&) { recover_inplace(t); }},
-    {"names", restored_always, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
-    {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts; },
+    {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
+    {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) { restore_casts(t); }},
-    {"model dtype", restored_always, [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
-    {"open places", restored_always, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
+    {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
+     [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
+    {"open places", exported, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
     // Last: it counts the uses that the others leave.
     {"lifetimes", restored_always, [](Tape& t, const TrainingSetup&) { mark_last_uses(t); }},
 };

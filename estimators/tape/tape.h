@@ -131,7 +131,9 @@ struct Recovery {
 /// What the file says of its program, for the passes that restore what its exporter lost.
 struct Exported {
   bool functional = true;                    ///< in-place ops were taken out
-  bool recorded = false;                     ///< the program was seen running: nothing is lost, names included
+  bool recorded = false;   ///< the program was seen running: nothing is lost, names included
+  bool in_eval = false;    ///< seen in evaluation mode
+  bool in_dtype = false;   ///< seen with the weights in the setup's dtype
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   bool checkpoints_seen =

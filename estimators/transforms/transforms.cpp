@@ -12,6 +12,7 @@
 #include "estimators/transforms/frozen.h"
 #include "estimators/transforms/lora.h"
 #include "estimators/transforms/offload.h"
+#include "estimators/transforms/recorded_checkpoints.h"
 #include "estimators/transforms/support.h"
 #include "estimators/transforms/tensor_parallel.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 Tape checkpointed(Tape tape, const TrainingSetup& setup) {
   checkpoint_modules(tape, setup.checkpoint);
+  keep_recorded_checkpoints(tape);
   if (!setup.checkpoint_save.empty() && nests(tape))
     fail(ErrorKind::usage, "checkpoints inside of checkpoints keep no outputs of ops here",
          setting(Field::checkpoint_save), "leave it out, or checkpoint each module once");

@@ -39,7 +39,7 @@ TABLE = {
     "runtime/torch/aten": "base setup facts tape schedule runtime/torch/profile",
     "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
     "transforms": "base setup facts graph tape restore runtime/torch/aten runtime/torch/autograd",
-    "estimate": "base setup facts tape schedule restore runtime transforms",
+    "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",
     "replay": "base setup facts schedule runtime",
     "measured": "base tape schedule estimate replay",
     "runtime/torch/wrappers": "base setup tape runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",

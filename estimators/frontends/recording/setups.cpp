@@ -88,11 +88,7 @@ std::string beyond_recording(const TrainingSetup& s) {
 
 std::string recorded_setups(const Recording& recording) {
   std::string out;
-  for (const Run& run : recording.runs) {
-    const TrainingSetup& s = run.setup;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name_of(s.mode), name_of(s.precision));
-    if (s.mode == Mode::training) out += fmt::format(" {}", name_of(s.optimizer.kind));
-  }
+  for (const Run& run : recording.runs) out += (out.empty() ? "" : ", ") + name_of_run(run);
   return out;
 }
 
@@ -124,6 +120,36 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
   s.clip_grad_norm = j.at("clip").get<bool>();
   s.steps = j.at("steps").get<std::int64_t>();
   return s;
+}
+
+std::string name_of_run(const Run& run) {
+  const TrainingSetup& s = run.setup;
+  std::string out = fmt::format("{} {}", name_of(s.mode), name_of(s.precision));
+  if (s.mode == Mode::training) out += fmt::format(" {}", name_of(s.optimizer.kind));
+  return out;
+}
+
+std::optional<std::size_t> exact_run(const Recording& recording, const TrainingSetup& setup) {
+  if (!beyond_recording(setup).empty()) return std::nullopt;
+  for (std::size_t i = 0; i < recording.runs.size(); ++i)
+    if (differences(recording.runs[i].setup, setup).empty()) return i;
+  return std::nullopt;
+}
+
+std::optional<std::size_t> nearest_run(const Recording& recording, const TrainingSetup& setup) {
+  std::optional<std::size_t> best;
+  std::size_t least = 0;
+  for (std::size_t i = 0; i < recording.runs.size(); ++i) {
+    const Run& run = recording.runs[i];
+    if (!run.calls || (setup.mode == Mode::training && run.setup.mode == Mode::inference)) continue;
+    const std::size_t far = (run.setup.mode != setup.mode ? 10'000U : 0U) +
+                            (run.setup.precision != setup.precision ? 100U : 0U) +
+                            differences(run.setup, setup).size();
+    if (best && far >= least) continue;
+    best = i;
+    least = far;
+  }
+  return best;
 }
 
 std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {

@@ -6,9 +6,11 @@
 #include <map>
 
 #include "estimators/base/error.h"
+#include "estimators/frontends/recording/calls_tape.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/frontends/recording/sizes.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/names.h"
 
 namespace memplan::recording {
 
@@ -41,6 +43,13 @@ void add_weights(const std::vector<StoredValue>& stored, ValueKind kind, std::ve
     ids.push_back(tape.add_value(std::move(v)));
     by_name.emplace(s.name, ids.back());
   }
+}
+
+/// Whether the recorded events tell those of a batch.
+bool answers(const Run& run, std::int64_t batch) {
+  for (const Program& p : run.programs)
+    if (std::find(p.batches.begin(), p.batches.end(), batch) != p.batches.end()) return true;
+  return run.programs.size() == 1 && run.programs.front().batches.size() >= 3;
 }
 
 /// The program of a batch. Where the module does other things at other sizes, only the recorded ones are known.
@@ -168,15 +177,10 @@ void copy_events(const Program& p, const std::vector<std::int64_t>& bytes, std::
 
 }  // namespace
 
-Tape tape_of(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup) {
-  auto steps = std::make_shared<Steps>(Steps{recording, run_of(*recording, setup), batch});
-  const Run& run = recording->runs[steps->run];
-  const Program& program = program_of(run, batch);
-  Tape tape;
-  tape.scopes = run.scopes;
-  add_weights(recording->parameters, ValueKind::parameter, tape.parameters, tape);
-  add_weights(recording->buffers, ValueKind::buffer, tape.buffers, tape);
-  for (const StoredValue& input : recording->inputs) {
+void add_module(const Recording& recording, std::int64_t batch, Tape& tape) {
+  add_weights(recording.parameters, ValueKind::parameter, tape.parameters, tape);
+  add_weights(recording.buffers, ValueKind::buffer, tape.buffers, tape);
+  for (const StoredValue& input : recording.inputs) {
     TapeValue v;
     v.name = input.name;
     v.kind = ValueKind::user_input;
@@ -184,15 +188,56 @@ Tape tape_of(const std::shared_ptr<const Recording>& recording, std::int64_t bat
     v.sizes = with_batch(input, batch);
     tape.inputs.push_back(tape.add_value(std::move(v)));
   }
+}
+
+Tape tape_of_steps(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup) {
+  auto steps = std::make_shared<Steps>(Steps{recording, run_of(*recording, setup), batch});
+  const Run& run = recording->runs[steps->run];
+  const Program& program = program_of(run, batch);
+  Tape tape;
+  tape.scopes = run.scopes;
+  add_module(*recording, batch, tape);
   tell(*recording, run, program, batch, tape);
   tape.recorded = std::move(steps);
   return tape;
 }
 
+Tape tape_of_nearest(const Recording& recording, std::int64_t batch, const TrainingSetup& setup) {
+  const std::optional<std::size_t> nearest = nearest_run(recording, setup);
+  // Says what was recorded, and how to record more.
+  const Run& run = recording.runs[nearest ? *nearest : run_of(recording, setup)];
+  Tape tape = tape_of_calls(recording, run, batch);
+  tape.exported.in_dtype = run.setup.precision == setup.precision;
+  tape.notes.push_back({"MP062 recorded-calls",
+                        fmt::format("worked out from the calls of a recorded forward pass ({}, PyTorch {}); this setup "
+                                    "itself did not run",
+                                    name_of_run(run), recording.torch),
+                        Evidence::proven_by_file, About::program});
+  if (run.setup.precision != setup.precision)
+    tape.notes.push_back({"MP063 other-precision",
+                          fmt::format("the calls ran in {}: code that asks for the precision may take another way in {}",
+                                      name_of(run.setup.precision), name_of(setup.precision)),
+                          Evidence::assumed, About::cast});
+  if (run.setup.mode != setup.mode)
+    tape.notes.push_back({"MP064 other-mode", "the calls ran in training; evaluation may take other ways", Evidence::assumed,
+                          About::mode});
+  return tape;
+}
+
+Tape tape_of(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup) {
+  const std::optional<std::size_t> exact = exact_run(*recording, setup);
+  const bool steps = exact && answers(recording->runs[*exact], batch);
+  return steps || !nearest_run(*recording, setup) ? tape_of_steps(recording, batch, setup)
+                                                  : tape_of_nearest(*recording, batch, setup);
+}
+
 std::optional<std::int64_t> open_batch(const Recording& recording, const TrainingSetup& setup) {
-  const Run& run = recording.runs[run_of(recording, setup)];
-  const bool any = !recording.batches.empty() && run.programs.size() == 1 && run.programs.front().batches.size() >= 3;
-  return any ? std::optional(recording.batches.front()) : std::nullopt;
+  if (recording.batches.empty()) return std::nullopt;
+  const auto exact = exact_run(recording, setup), nearest = nearest_run(recording, setup);
+  const bool steps = exact && recording.runs[*exact].programs.size() == 1 &&
+                     recording.runs[*exact].programs.front().batches.size() >= 3;
+  const bool calls = nearest && recording.runs[*nearest].calls->batches.size() >= 3;
+  return steps || calls ? std::optional(recording.batches.front()) : std::nullopt;
 }
 
 Schedule schedule_of(const Steps& steps, const TrainingSetup& setup, const Device& device) {

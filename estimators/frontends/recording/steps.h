@@ -17,9 +17,13 @@ struct Steps {
   std::int64_t batch = 0;  ///< 0 where it is not open
 };
 
-/// Parameters, buffers, inputs and module scopes of the run that answers `setup`; no calls. Failure(usage) where the
-/// recording does not answer it, Failure(input) for a batch that its sizes say nothing about.
+/// What answers `setup` at `batch`: the recorded steps where they ran with it (Tape::recorded, no calls), else the
+/// calls of the nearest run. Failure(usage) where the recording tells neither.
 Tape tape_of(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup);
+
+/// Each of the two alone.
+Tape tape_of_steps(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup);
+Tape tape_of_nearest(const Recording& recording, std::int64_t batch, const TrainingSetup& setup);
 
 /// The batch that is estimated when none is asked for. None where only recorded batches are answered, or none is open.
 std::optional<std::int64_t> open_batch(const Recording& recording, const TrainingSetup& setup);

@@ -6,6 +6,7 @@
 
 #include "estimators/runtime/torch/aten/arguments.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
+#include "estimators/runtime/torch/autograd/without_row.h"
 #include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
@@ -19,40 +20,6 @@ Value resolve(const Environment& env, const Arg& arg) {
 std::int32_t name_id(Run& r, std::vector<std::int32_t>& known, std::size_t index, const std::string& name) {
   if (known[index] < 0) known[index] = r.intern(name);
   return known[index];
-}
-
-void add_tensors(const Value& value, TensorList& out) {
-  if (value.is_tensor() && value.tensor()) out.push_back(value.tensor());
-  if (value.is_list())
-    for (const Value& v : value.list()) add_tensors(v, out);
-}
-
-/// An op without a row: outputs as the file describes them, kept until the backward pass like its inputs, because
-/// that is the most it can be without temporaries. The estimate widens by the largest of them.
-ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args,
-                      const std::vector<std::pair<std::string, Value>>& kwargs) {
-  TensorList inputs, outputs;
-  for (const Value& a : args) add_tensors(a, inputs);
-  for (const auto& [name, a] : kwargs) add_tensors(a, inputs);
-  Bytes bound;
-  for (const auto& [dtype, sizes] : call.known_shapes) outputs.push_back(r.empty(Dims(sizes), dtype));
-  if (call.known_shapes.empty() && !inputs.empty())
-    for (std::size_t i = 0; i < call.outputs.size(); ++i) outputs.push_back(r.empty_like(inputs[0]));
-  for (const Tensor& t : outputs) bound += t->bytes();
-  for (const Tensor& t : inputs) bound += t->bytes();
-  Node* node = r.record(inputs, outputs, [](Run& r, Node& n, TensorList&) {
-    TensorList grads(n.next.size());
-    for (std::size_t i = 0; i < grads.size(); ++i)
-      if (n.wants(static_cast<int>(i))) grads[i] = r.empty(n.inputs[i].sizes, n.inputs[i].dtype);
-    return grads;
-  });
-  for (const Tensor& t : inputs) r.save(node, t);
-  for (const Tensor& t : outputs) r.save_output(node, t);
-  r.note(call.op, About::op, Evidence::assumed,
-         "counted with its inputs and outputs kept for backward; its temporaries are not known", Effect{bound, bound});
-  ValueList values;
-  for (const Tensor& t : outputs) values.emplace_back(t);
-  return values;
 }
 
 /// ctx.save_for_backward() of all that a call reads and makes.
@@ -84,7 +51,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     for (const Arg& a : call.args) args.push_back(resolve(env, a));
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
     if (names.observer) names.observer->before(r, i, args, kwargs);
-    const Row* row = call.unknown ? nullptr : table.find(call.op);
+    const Row* row = call.unknown || call.own ? nullptr : table.find(call.op);
     if (row && row->fidelity != Fidelity::exact)
       r.note(call.op, About::op, Evidence::assumed,
              "outputs and saved tensors are right, temporaries of the kernel may be missing");
@@ -93,7 +60,9 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     std::vector<Value> kept = keeps_all ? args : std::vector<Value>();
     Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
-      results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args, kwargs);
+      results = row        ? call_op(r, *row, std::move(args), kwargs)
+                : call.own ? run_own_function(r, call.own, args)
+                           : run_unknown(r, call, args, kwargs, tape.exported.recorded);
     } catch (const Failure& failure) {
       Error e = failure.error();
       const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
