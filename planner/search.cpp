@@ -104,6 +104,18 @@ std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSe
 
 }  // namespace
 
+Model searchable(Model model) {
+  if (!model.recorded) return model;
+  auto recording = std::make_shared<recording::Recording>(*model.recorded);
+  if (std::none_of(recording->runs.begin(), recording->runs.end(),
+                   [](const auto& run) { return run.calls != nullptr; }))
+    fail(ErrorKind::usage, "suggest searches settings, and this recording holds no calls to work them out from",
+         model.path, "record the module again with memplan.record, without calls=False");
+  recording->by_calls = true;
+  model.recorded = std::move(recording);
+  return model;
+}
+
 std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
                                           const MarginOf& margin, const Estimate& known) {
   if (model.graphs.empty()) return std::nullopt;

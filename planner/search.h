@@ -25,6 +25,10 @@ struct LargestBatch {
 std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetup& setup, const Device& device,
                                           const MarginOf& margin, const Estimate& known);
 
+/// A model whose setups can be compared: of a recording all of them are worked out from its calls, since a search
+/// changes setups after the tape is made. Failure(usage) for a recording without calls.
+Model searchable(Model model);
+
 struct Card {
   Device device;
   Bytes peak;  ///< process bytes on that card: attention kernels, scratch sizes and context differ between cards

@@ -51,7 +51,7 @@ int run_suggest(const Options& options) {
   search.progress = [&](std::size_t done, std::size_t most, const std::string& what) {
     progress.show(fmt::format("estimated {} of at most {} setups  {}", done, most, clean(what)));
   };
-  const Model model = take(load_model(options.argument, options.inputs));
+  const Model model = searchable(take(load_model(options.argument, options.inputs)));
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   // What is pasted names the batch, also where the file fixes it.
   TrainingSetup job = options.setup;

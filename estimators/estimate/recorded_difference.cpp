@@ -48,12 +48,14 @@ std::optional<BothRoutes> both_routes(const Model& model, std::size_t run, std::
 std::optional<RangeSource> recorded_difference(const Model& model, const TrainingSetup& setup, const Estimate& e) {
   const auto run = recording::nearest_run(*model.recorded, setup);
   if (!run) return std::nullopt;
-  const std::int64_t batch = setup.batch.value_or(model.recorded->batches.empty() ? 0 : model.recorded->batches.front());
+  const std::int64_t batch =
+      setup.batch.value_or(model.recorded->batches.empty() ? 0 : model.recorded->batches.front());
   const auto both = both_routes(model, *run, batch, setup);
   if (!both) return std::nullopt;
   RangeSource s{About::program, "the calls run on paper, against the steps that were recorded", {}, {}};
   const double larger =
-      std::max(1.0, static_cast<double>(e.peak.requested.count) / static_cast<double>(std::max<std::int64_t>(1, both->steps.peak.requested.count)));
+      std::max(1.0, static_cast<double>(e.peak.requested.count) /
+                        static_cast<double>(std::max<std::int64_t>(1, both->steps.peak.requested.count)));
   for (const auto counter : each_counter) {
     const std::int64_t off = std::llabs((both->calls.peak.*counter).count - (both->steps.peak.*counter).count);
     s.below.*counter = s.above.*counter = Bytes(static_cast<std::int64_t>(static_cast<double>(off) * larger));

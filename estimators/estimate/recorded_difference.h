@@ -23,6 +23,7 @@ std::optional<BothRoutes> both_routes(const Model& model, std::size_t run, std::
 
 /// The range of an estimate by the calls of a recording: what both routes differ by at the nearest recorded setup, as
 /// much larger as the estimate is. None where nothing can be compared.
-std::optional<RangeSource> recorded_difference(const Model& model, const TrainingSetup& setup, const Estimate& estimate);
+std::optional<RangeSource> recorded_difference(const Model& model, const TrainingSetup& setup,
+                                               const Estimate& estimate);
 
 }  // namespace memplan

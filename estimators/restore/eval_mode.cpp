@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/restore/lifetimes.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
@@ -174,6 +175,7 @@ class EvalMode {
 
 void enter_inference(Tape& tape, Precision precision) {
   EvalMode(tape, precision != Precision::amp_bf16 && precision != Precision::amp_fp16).run();
+  settle_releases(tape);
 }
 
 }  // namespace memplan

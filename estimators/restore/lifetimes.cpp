@@ -164,7 +164,31 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
 
 }  // namespace
 
+void settle_releases(Tape& tape) {
+  constexpr std::int32_t never = -1;
+  std::vector<std::int32_t> made(tape.values.size(), never), last(tape.values.size(), never);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const auto at = static_cast<std::int32_t>(i);
+    for_each_value(tape.calls[i], [&](ValueId id) { last[static_cast<std::size_t>(id.index)] = at; });
+    for (ValueId id : tape.calls[i].outputs)
+      if (id.valid()) made[static_cast<std::size_t>(id.index)] = last[static_cast<std::size_t>(id.index)] = at;
+  }
+  for (ValueId id : tape.outputs)
+    if (id.valid()) made[static_cast<std::size_t>(id.index)] = never;
+  std::vector<std::pair<std::int32_t, ValueId>> later;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    std::erase_if(tape.calls[i].releases, [&](ValueId id) {
+      const auto v = static_cast<std::size_t>(id.index);
+      if (made[v] == never) return true;
+      const bool moves = last[v] > static_cast<std::int32_t>(i);
+      if (moves) later.emplace_back(last[v], id);
+      return moves;
+    });
+  for (const auto& [at, id] : later) tape.calls[static_cast<std::size_t>(at)].releases.push_back(id);
+}
+
 void mark_last_uses(Tape& tape) {
+  settle_releases(tape);
   for (Call& call : tape.calls) call.last_uses.clear();
   Frames frames(tape);
   std::vector<Life> lives(tape.values.size());

@@ -17,4 +17,8 @@ namespace memplan {
 /// as in graph executors.
 void mark_last_uses(Tape& tape);
 
+/// A pass may take calls away, or have values read later than they were: what Call::releases says moves to the last
+/// call that reads a value, and goes where nothing makes it.
+void settle_releases(Tape& tape);
+
 }  // namespace memplan

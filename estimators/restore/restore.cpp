@@ -21,11 +21,11 @@ bool restored_always(const Tape&, const TrainingSetup&) { return true; }
 bool exported(const Tape& t, const TrainingSetup&) { return !t.exported.recorded; }
 
 constexpr RestorePass restore_table[] = {
-    {"causal masks", [](const Tape& t, const TrainingSetup&) {
-       return t.reading.masks != MaskReading::traced && !t.exported.recorded;
-     },
+    {"causal masks",
+     [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
-    {"eval mode", [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
+    {"eval mode",
+     [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",

@@ -26,7 +26,7 @@ struct OwnFunction {
 
 /// What autograd kept of one call.
 struct Kept {
-  std::vector<std::int32_t> arguments, results;                           ///< counted among the call's tensors
+  std::vector<std::int32_t> arguments, results;                          ///< counted among the call's tensors
   std::vector<std::pair<DType, std::vector<std::int64_t>>> made_inside;  ///< and what the op made for it alone
 };
 

@@ -107,7 +107,7 @@ struct Call {
   std::int32_t function = -1;
   /// Numbers the applications of torch.utils.checkpoint, as a recording saw them; -1: outside of all.
   std::int32_t checkpoint = -1;
-  bool unknown = false;  ///< the frontend knows no ATen op for it: outputs take `known_shapes`
+  bool unknown = false;                    ///< the frontend knows no ATen op for it: outputs take `known_shapes`
   std::shared_ptr<const OwnFunction> own;  ///< an application of an autograd.Function that was recorded
   std::shared_ptr<const Kept> kept;        ///< what autograd kept when it ran; what an op without a row falls back to
   /// Of the outputs, where the file tells all of them; what an op without a row falls back to.
@@ -131,9 +131,9 @@ struct Recovery {
 /// What the file says of its program, for the passes that restore what its exporter lost.
 struct Exported {
   bool functional = true;                    ///< in-place ops were taken out
-  bool recorded = false;   ///< the program was seen running: nothing is lost, names included
-  bool in_eval = false;    ///< seen in evaluation mode
-  bool in_dtype = false;   ///< seen with the weights in the setup's dtype
+  bool recorded = false;                     ///< the program was seen running: nothing is lost, names included
+  bool in_eval = false;                      ///< seen in evaluation mode
+  bool in_dtype = false;                     ///< seen with the weights in the setup's dtype
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   bool checkpoints_seen =

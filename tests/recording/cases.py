@@ -2,6 +2,7 @@
 a Python that has PyTorch. Prints a row per run and, at the end, what differs."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
 import models
+import without_device
 
 BATCH, OTHER = 3, 5  # one that is recorded, and one that only lines through others tell
 SETUPS = [dict(), dict(precision="amp-bf16", optimizer="sgd", momentum=0.9), dict(mode="inference")]
@@ -51,6 +53,9 @@ def row_of(name, setup, batch, ours, theirs):
 def main():
     program, library, only = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
     os.environ.update(MEMPLAN_PROGRAM=program, MEMPLAN_EMULATED_GPU=library)
+    keep = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stored") if "--store" in only else ""
+    only = [n for n in only if n != "--store"]
+    routes = os.path.join(os.path.dirname(program), "tests", "both_routes")
     import torch
 
     import memplan
@@ -70,6 +75,13 @@ def main():
             except memplan.Error as error:
                 failures.append(f"{name} is not recorded: {error}")
                 continue
+            if keep:
+                shutil.copy(path, os.path.join(keep, name + ".memplan"))
+                continue
+            for row in without_device.routes(routes, path):
+                text = without_device.agrees(row)
+                passed += text is None
+                failures += [text] if text else []
             print(f"{name}: {time.monotonic() - started:.0f} s, {os.path.getsize(path) >> 10} KiB", file=sys.stderr)
             for setup in SETUPS:
                 for batch in (BATCH, OTHER):

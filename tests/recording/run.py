@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--all | --only MODEL …]
 
-Records the modules of models.py with memplan.record and holds `memplan FILE` against what PyTorch counts on the emulated
+Holds both routes of stored recordings against each other and damages them (without_device.py). Records the modules of models.py with memplan.record and holds `memplan FILE` against what PyTorch counts on the emulated
 GPU (cases.py): three of them, every one with --all. Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
 torchvision or timm, nothing runs but the check that memplan says what is missing. The last line is "N passed, N failed".
 """
@@ -14,11 +14,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 sys.path.insert(0, os.path.dirname(HERE))
 import build_tree
+import without_device
 
 SAMPLE = ["own", "bloom", "gpt_bigcode"]
 
 
-def without_device(build):
+def says_what_is_missing(build):
     """memplan.record says what it lacks and how to get it."""
     script = "import memplan\ntry:\n    memplan.record(None)\nexcept memplan.Error as e:\n    print(e)"
     environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), MEMPLAN_PROGRAM=os.path.join(build, "memplan"), MEMPLAN_EMULATED_GPU="/nowhere/lib.so")
@@ -36,7 +37,10 @@ def main():
     parser.add_argument("--all", action="store_const", const=[], dest="only")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
-    passed, failed = without_device(build)
+    passed, failed = says_what_is_missing(build)
+    for good, wrong in (without_device.same_by_both_routes(os.path.join(build, "tests", "both_routes")), without_device.damaged_calls(os.path.join(build, "memplan"))):
+        print("".join(f"FAILED {text}\n" for text in wrong), end="")
+        passed, failed = passed + good, failed + len(wrong)
     found = build_tree.emulated(build)
     if found and subprocess.run([found[0], "-c", "import transformers, torchvision, timm"], capture_output=True).returncode == 0:
         python, library = found

@@ -1,6 +1,7 @@
-// Both routes of a recording, beside each other: both_routes FILE… prints one JSON object per run and recorded batch, with the
-// peaks [requested, allocated, reserved] of each step by the steps that were written down and by the calls run on paper.
-// With --events RUN BATCH: the allocations and frees of both in order, [phase, op, scope, label, size].
+// Both routes of a recording, beside each other: both_routes FILE… prints one JSON object per run and recorded batch,
+// with the peaks [requested, allocated, reserved] of each step by the steps that were written down and by the calls run
+// on paper. With --events RUN BATCH: the allocations and frees of both in order, [phase, op, scope, label, size,
+// allocation].
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -25,7 +26,9 @@ json peaks(const Estimate& e) {
 json events(const Schedule& s, const Tape& tape) {
   json out = json::array();
   std::size_t op = 0;
-  const auto text = [&](std::int32_t name) { return name < 0 ? std::string() : s.names[static_cast<std::size_t>(name)]; };
+  const auto text = [&](std::int32_t name) {
+    return name < 0 ? std::string() : s.names[static_cast<std::size_t>(name)];
+  };
   for (std::size_t i = 0; i < s.events.size(); ++i) {
     while (op + 1 < s.ops.size() && static_cast<std::size_t>(s.ops[op + 1].first_event) <= i) ++op;
     const Event& e = s.events[i];
@@ -34,7 +37,7 @@ json events(const Schedule& s, const Tape& tape) {
     const std::int32_t scope = s.ops[op].scope;
     out.push_back({s.ops[op].step, name_of(s.ops[op].phase), text(s.ops[op].name),
                    scope < 0 ? "" : tape.scopes[static_cast<std::size_t>(scope)].path, text(a.label),
-                   (e.kind == Event::Kind::alloc ? 1 : -1) * a.size.count});
+                   (e.kind == Event::Kind::alloc ? 1 : -1) * a.size.count, e.allocation});
   }
   return out;
 }
@@ -63,7 +66,8 @@ void show(const Model& model, const std::string& path) {
         row["steps"] = peaks(both->steps);
         row["calls"] = peaks(both->calls);
         for (const Fact& f : both->calls.facts)
-          if (f.evidence > Evidence::chosen && f.about != About::context && f.about != About::device && f.about != About::communication)
+          if (f.evidence > Evidence::chosen && f.about != About::context && f.about != About::device &&
+              f.about != About::communication)
             row["facts"].push_back(f.op + " " + f.text);
       } catch (const Failure& f) {
         row["error"] = f.error().what + " | " + f.error().where;
@@ -80,7 +84,9 @@ int main(int argc, char** argv) {
     if (path == "--events") break;
     const auto model = load_model(path);
     if (!model || !model->recorded) {
-      std::cout << json{{"file", path}, {"error", model ? "no recording" : model.error().what + " | " + model.error().where}} << "\n";
+      std::cout << json{{"file", path},
+                        {"error", model ? "no recording" : model.error().what + " | " + model.error().where}}
+                << "\n";
       continue;
     }
     if (i + 3 < argc && std::string(argv[i + 1]) == "--events") {

@@ -36,7 +36,8 @@ class CallsReader {
     if (!j.is_object()) return {r_.number(j, -largest_integer, largest_integer, what), 0};
     const json& line = j.at("b");
     r_.check(line.is_array() && line.size() == 2, "a number that depends on the batch is no line");
-    return {r_.number(line[0], -largest_size, largest_size, what), r_.number(line[1], -largest_size, largest_size, what)};
+    return {r_.number(line[0], -largest_size, largest_size, what),
+            r_.number(line[1], -largest_size, largest_size, what)};
   }
 
   Shape shape(const json& j) const {
@@ -66,7 +67,8 @@ class CallsReader {
     if (v.role == Role::constant) r_.check(role == "constant", "a value has a role that there is not");
     v.name = row.at(3).get<std::string>();
     if (v.role == Role::input) {
-      const bool digits = !v.name.empty() && v.name.size() < 9 && v.name.find_first_not_of("0123456789") == std::string::npos;
+      const bool digits =
+          !v.name.empty() && v.name.size() < 9 && v.name.find_first_not_of("0123456789") == std::string::npos;
       r_.check(digits && std::stoll(v.name) < inputs_, "a value is an input that the module does not take");
     }
     v.on_host = r_.number(row.at(4), 0, 1, "on the host") == 1;
@@ -114,7 +116,8 @@ class CallsReader {
 
   /// Integers of more than 53 bits are written as text.
   static StoredArg text(const std::string& s) {
-    const bool integer = s.size() > 15 && s.size() < 20 && s.find_first_not_of("0123456789", s[0] == '-' ? 1 : 0) == std::string::npos;
+    const bool integer =
+        s.size() > 15 && s.size() < 20 && s.find_first_not_of("0123456789", s[0] == '-' ? 1 : 0) == std::string::npos;
     if (!integer) return {s};
     errno = 0;
     const long long n = std::strtoll(s.c_str(), nullptr, 10);
@@ -142,7 +145,8 @@ class CallsReader {
       for (const auto& [name, a] : words->items()) c.kwargs.emplace_back(name, argument(a));
     c.outputs = numbers(row.at("outputs"), -1, "a result");
     for (const std::int32_t n : c.outputs)
-      r_.check(n < 0 || out_.values[static_cast<std::size_t>(n)].role == Role::made, "a result is no value that a call makes");
+      r_.check(n < 0 || out_.values[static_cast<std::size_t>(n)].role == Role::made,
+               "a result is no value that a call makes");
     if (const auto gone = row.find("del"); gone != row.end()) c.released = numbers(*gone, 0, "a released value");
     if (const auto k = row.find("kept"); k != row.end())
       for (const json& x : *k) c.kept.push_back(kept(x));

@@ -49,7 +49,8 @@ std::string op_name(std::string_view op) {
 
 /// A conversion to nothing but another place, and aliases: what they return is their argument.
 bool is_nothing(const StoredCall& c) {
-  static const std::set<std::string_view> aliases{"aten.lift_fresh.default", "aten.alias.default", "aten.detach_.default"};
+  static const std::set<std::string_view> aliases{"aten.lift_fresh.default", "aten.alias.default",
+                                                  "aten.detach_.default"};
   return aliases.count(c.op) > 0;
 }
 
@@ -87,7 +88,9 @@ class Lowering {
       fail_input(fmt::format("the recording is damaged: value {} is made twice", number), {},
                  "record the module again with memplan.record");
     TapeValue v;
-    v.name = s.role == Role::parameter || s.role == Role::buffer ? s.name : fmt::format("{}_{}", op.empty() ? "tensor" : op, number);
+    v.name = s.role == Role::parameter || s.role == Role::buffer
+                 ? s.name
+                 : fmt::format("{}_{}", op.empty() ? "tensor" : op, number);
     v.kind = kind;
     v.dtype = s.dtype;
     v.sizes = at_batch(s.sizes, batch_);
@@ -165,7 +168,8 @@ class Lowering {
   void arguments(const StoredCall& c, Call& out) const {
     if (is_conversion(c.op)) {
       out.op = "aten::to.dtype";
-      if (c.args.empty()) fail_input("the recording is damaged: a conversion of nothing", {}, "record the module again");
+      if (c.args.empty())
+        fail_input("the recording is damaged: a conversion of nothing", {}, "record the module again");
       out.args = {argument(c.args[0]), Arg{*dtype_in(c)}};
       return;
     }
@@ -188,7 +192,8 @@ class Lowering {
   void release(std::int32_t n, Call& call) {
     if (aliases_.count(n) || !knows(n)) return;
     const ValueId value = ids_.at(n);
-    if (tape_.values[static_cast<std::size_t>(value.index)].kind == ValueKind::computed && released_.insert(value.index).second)
+    if (tape_.values[static_cast<std::size_t>(value.index)].kind == ValueKind::computed &&
+        released_.insert(value.index).second)
       call.releases.push_back(value);
   }
 
@@ -209,7 +214,8 @@ class Lowering {
     auto out = std::make_shared<OwnFunction>();
     out->name = f.name;
     if (f.inputs.size() != call.args.size())
-      fail_input("the recording is damaged: a function has other arguments than its call", {}, "record the module again");
+      fail_input("the recording is damaged: a function has other arguments than its call", {},
+                 "record the module again");
     Lowering forward(calls_, batch_, autocast_, out->forward.tape);
     for (const std::int32_t n : f.inputs) out->forward.tape.inputs.push_back(forward.input(n));
     forward.run(f.forward, Of::forward);
@@ -258,8 +264,8 @@ void bind_roles(const Recording& recording, const Calls& calls, Tape& tape, Lowe
     } else if (v.role != Role::made) {
       const auto found = named.find(v.name);
       if (found == named.end())
-        fail_input(fmt::format("the recording is damaged: the module has no tensor '{}'", v.name), recording.module_class,
-                   "record the module again with memplan.record");
+        fail_input(fmt::format("the recording is damaged: the module has no tensor '{}'", v.name),
+                   recording.module_class, "record the module again with memplan.record");
       lowering.bind(number, found->second);
     }
   }
@@ -280,11 +286,13 @@ Tape tape_of_calls(const Recording& recording, const Run& run, std::int64_t batc
   Tape tape;
   tape.scopes = calls.scopes;
   add_module(recording, batch, tape);
-  Lowering lowering(calls, batch, run.setup.precision == Precision::amp_bf16 || run.setup.precision == Precision::amp_fp16, tape);
+  Lowering lowering(calls, batch,
+                    run.setup.precision == Precision::amp_bf16 || run.setup.precision == Precision::amp_fp16, tape);
   bind_roles(recording, calls, tape, lowering);
   lowering.run(calls.calls, Lowering::Of::program);
   for (const std::int32_t n : calls.outputs)
-    if (const ValueId id = lowering.id(n); std::find(tape.outputs.begin(), tape.outputs.end(), id) == tape.outputs.end())
+    if (const ValueId id = lowering.id(n);
+        std::find(tape.outputs.begin(), tape.outputs.end(), id) == tape.outputs.end())
       tape.outputs.push_back(id);
   if (tape.outputs.empty())
     fail_input("the recorded calls return no tensor, so there is nothing to train", recording.module_class,

@@ -63,6 +63,7 @@ struct Recording {
   std::vector<StoredValue> parameters, buffers, inputs;
   std::vector<std::int64_t> batches;
   std::vector<Run> runs;
+  bool by_calls = false;  ///< setups that ran are worked out from the calls as well, so that all compare alike
 };
 
 }  // namespace memplan::recording

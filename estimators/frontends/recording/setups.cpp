@@ -130,7 +130,7 @@ std::string name_of_run(const Run& run) {
 }
 
 std::optional<std::size_t> exact_run(const Recording& recording, const TrainingSetup& setup) {
-  if (!beyond_recording(setup).empty()) return std::nullopt;
+  if (recording.by_calls || !beyond_recording(setup).empty()) return std::nullopt;
   for (std::size_t i = 0; i < recording.runs.size(); ++i)
     if (differences(recording.runs[i].setup, setup).empty()) return i;
   return std::nullopt;
@@ -143,8 +143,7 @@ std::optional<std::size_t> nearest_run(const Recording& recording, const Trainin
     const Run& run = recording.runs[i];
     if (!run.calls || (setup.mode == Mode::training && run.setup.mode == Mode::inference)) continue;
     const std::size_t far = (run.setup.mode != setup.mode ? 10'000U : 0U) +
-                            (run.setup.precision != setup.precision ? 100U : 0U) +
-                            differences(run.setup, setup).size();
+                            (run.setup.precision != setup.precision ? 100U : 0U) + differences(run.setup, setup).size();
     if (best && far >= least) continue;
     best = i;
     least = far;

@@ -214,13 +214,14 @@ Tape tape_of_nearest(const Recording& recording, std::int64_t batch, const Train
                                     name_of_run(run), recording.torch),
                         Evidence::proven_by_file, About::program});
   if (run.setup.precision != setup.precision)
-    tape.notes.push_back({"MP063 other-precision",
-                          fmt::format("the calls ran in {}: code that asks for the precision may take another way in {}",
-                                      name_of(run.setup.precision), name_of(setup.precision)),
-                          Evidence::assumed, About::cast});
+    tape.notes.push_back(
+        {"MP063 other-precision",
+         fmt::format("the calls ran in {}: code that asks for the precision may take another way in {}",
+                     name_of(run.setup.precision), name_of(setup.precision)),
+         Evidence::assumed, About::cast});
   if (run.setup.mode != setup.mode)
-    tape.notes.push_back({"MP064 other-mode", "the calls ran in training; evaluation may take other ways", Evidence::assumed,
-                          About::mode});
+    tape.notes.push_back({"MP064 other-mode", "the calls ran in training; evaluation may take other ways",
+                          Evidence::assumed, About::mode});
   return tape;
 }
 

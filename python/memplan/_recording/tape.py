@@ -144,7 +144,7 @@ class Program:
         if fresh:
             self._objects[key] = [(number, None)]
         else:  # the caller's name for it, until that function has returned
-            frame = sys._getframe(4)
+            frame = _caller()
             self._objects[key].append((number, (id(frame), frame.f_code)))
             self._aliases.add(number)
         self._home[number] = home
@@ -441,7 +441,7 @@ class Program:
         def rows(calls: _List) -> List[Dict[str, Any]]:
             out = []
             for c in calls.calls:
-                row = {k: v for k, v in c.items() if k != "frames" and (v or k in ("op", "args", "outputs", "scope") or k == "own")}
+                row = {k: v for k, v in c.items() if k != "frames" and (v or k in ("op", "args", "outputs", "scope", "own", "checkpoint"))}
                 text = source(c["frames"]) if c["frames"] >= 0 else ""
                 if text:
                     row["at"] = text
@@ -524,6 +524,14 @@ class Watcher:
 
     def done(self) -> None:
         self.program.close()
+
+
+def _caller() -> Any:
+    """The frame that made the call which is being looked at."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(HERE) or frame.f_code.co_filename.endswith(("torch/_ops.py", "torch/utils/_python_dispatch.py"))):
+        frame = frame.f_back
+    return frame
 
 
 def _writes(func: Any) -> bool:

@@ -73,7 +73,8 @@ TensorList run_backward(Run& r, const OwnFunction& f, const Node& n, const Tenso
     // What nobody has sent a gradient to gets zeros (ctx.set_materialize_grads).
     at(values, tape.inputs[i]) = i < grads.size() && grads[i] ? grads[i] : r.empty(Dims(v.sizes), v.dtype);
   }
-  for (std::size_t k = 0; k < f.saved.size() && k < n.saved.size(); ++k) at(values, tape.inputs[outputs + k]) = n.saved[k];
+  for (std::size_t k = 0; k < f.saved.size() && k < n.saved.size(); ++k)
+    at(values, tape.inputs[outputs + k]) = n.saved[k];
   run_stretch(r, tape, values, autocast);
   TensorList out(n.next.size());
   for (std::size_t i = 0; i < std::min(out.size(), f.backward.results.size()); ++i)
@@ -91,12 +92,14 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args,
   Bytes bound;
   for (const auto& [dtype, sizes] : call.known_shapes) outputs.push_back(r.empty(Dims(sizes), dtype));
   if (call.known_shapes.empty() && !inputs.empty())
-    for (const ValueId id : call.outputs) outputs.push_back(id.valid() || !recorded ? r.empty_like(inputs[0]) : inputs[0]);
+    for (const ValueId id : call.outputs)
+      outputs.push_back(id.valid() || !recorded ? r.empty_like(inputs[0]) : inputs[0]);
   for (const Tensor& t : outputs) bound += t->bytes();
   for (const Tensor& t : inputs) bound += t->bytes();
   // What was written to is an argument that has its history already.
   const bool writes = recorded && call.known_shapes.empty();
-  Node* node = writes ? nullptr : r.record(inputs, outputs, [](Run& r, Node& n, TensorList&) { return fresh_gradients(r, n); });
+  Node* node =
+      writes ? nullptr : r.record(inputs, outputs, [](Run& r, Node& n, TensorList&) { return fresh_gradients(r, n); });
   if (call.kept) {
     keep_recorded(r, node, *call.kept, inputs, outputs);
   } else if (!recorded) {
@@ -115,7 +118,8 @@ ValueList run_unknown(Run& r, const Call& call, const std::vector<Value>& args,
 ValueList run_own_function(Run& r, const std::shared_ptr<const OwnFunction>& f, const std::vector<Value>& args) {
   std::vector<Value> values(f->forward.tape.values.size());
   TensorList inputs;
-  for (std::size_t i = 0; i < f->forward.tape.inputs.size() && i < args.size(); ++i) at(values, f->forward.tape.inputs[i]) = args[i];
+  for (std::size_t i = 0; i < f->forward.tape.inputs.size() && i < args.size(); ++i)
+    at(values, f->forward.tape.inputs[i]) = args[i];
   for (const Value& a : args) inputs.push_back(a.is_tensor() ? a.tensor() : Tensor());
   const bool autocast = r.autocast;
   {
@@ -126,7 +130,8 @@ ValueList run_own_function(Run& r, const std::shared_ptr<const OwnFunction>& f, 
   for (const ValueId id : f->forward.results) {
     Tensor t = tensor_in(values, id);
     // A function that returns an argument returns an alias of it.
-    if (t && std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x && x.get() == t.get(); })) t = r.detach(t);
+    if (t && std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x && x.get() == t.get(); }))
+      t = r.detach(t);
     outputs.push_back(std::move(t));
   }
   Node* node = r.record(inputs, outputs, [f, autocast](Run& run, Node& n, TensorList& grads) {

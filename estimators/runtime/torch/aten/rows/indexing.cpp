@@ -21,7 +21,7 @@ Tensor cat(Run& r, const TensorList& given, int dim) {
     all_last = all_last && is_channels_last(*parts[i]) && !is_contiguous(*parts[i]);
     all_host = all_host && parts[i]->on_host;
   }
-  const DType dtype = result_type(parts);
+  const DType dtype = result_type(given);  // of those that are skipped as well (cat, TensorShape.cpp)
   Tensor y = all_host   ? r.host(sizes, dtype)
              : all_last ? r.empty_strided(sizes, channels_last_strides(sizes), dtype)
                         : r.empty(sizes, dtype);

@@ -1,0 +1,90 @@
+"""What needs no GPU and no PyTorch: recordings that are stored here (models.py, batches 3, 6 and 10; made again by `cases.py PROGRAM LIBRARY --store`).
+
+Both routes of a recording say the same of a setup that ran, and damaged calls end in one clear error."""
+import copy
+import glob
+import json
+import os
+import random
+import subprocess
+import tempfile
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MUTATIONS = 300
+CALLS = "runs/0/calls.json"
+ODD = (None, -1, 0, 7, 10**6, 2**31, 2**53, -(2**62), 2**70, 1.5, True, "", "aten.relu.default", "9223372036854775807", [], [[]], {}, {"v": 3}, {"v": 10**9}, {"b": [1, 2]},
+       {"b": [2**49, 2**49]}, {"b": 3}, {"d": "float99"}, {"f": "x"}, {"v": -1, "d": 2}, [0] * 70)
+
+
+def routes(tool, *files):
+    """Rows of the tool both_routes."""
+    done = subprocess.run([tool, *files], capture_output=True, text=True, env=dict(os.environ, MEMPLAN_CHECK="1"))
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def agrees(row):
+    """None where both routes have the same peaks in every step and counter. Scratch memory that cuDNN chooses, and temporaries of an op without a row, are
+    named among the facts; then the range has to hold the difference, which is what it is made of."""
+    if "error" in row:
+        return row["error"]
+    if row["steps"] == row["calls"] or any("cuDNN" in f or "temporaries" in f for f in row.get("facts", ())):
+        return None
+    return f"{row['file']} {row['run']} batch {row['batch']}: the steps have {row['steps']}, the calls {row['calls']}"
+
+
+def same_by_both_routes(tool):
+    files = sorted(glob.glob(os.path.join(HERE, "stored", "*.memplan")))
+    rows = routes(tool, *files)
+    wrong = [text for row in rows if (text := agrees(row))]
+    if len(rows) < 3 * len(files) or not files:
+        wrong.append(f"{len(rows)} rows of {len(files)} stored recordings")
+    return len(rows) - len(wrong), wrong
+
+
+def _places(value, path=()):
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _places(inner, (*path, key))
+
+
+def _damaged(document, chance):
+    out = copy.deepcopy(document)
+    path = chance.choice(PLACES)
+    at = out
+    for key in path[:-1]:
+        at = at[key]
+    if not path:
+        return chance.choice(ODD)
+    if chance.random() < 0.2 and isinstance(at, (dict, list)):
+        del at[path[-1]]
+    elif chance.random() < 0.2 and isinstance(at, list) and at:
+        at.insert(path[-1], copy.deepcopy(chance.choice(at)))
+    else:
+        at[path[-1]] = chance.choice(ODD)
+    return out
+
+
+def damaged_calls(program):
+    """Every one of them is refused with one error, or estimated; nothing crashes, hangs or calls itself a bug."""
+    source = os.path.join(HERE, "stored", "own.memplan")
+    with zipfile.ZipFile(source) as z:
+        members = {n: z.read(n) for n in z.namelist()}
+    document, chance = json.loads(members[CALLS]), random.Random(15)
+    global PLACES
+    PLACES = list(_places(document))
+    passed, wrong = 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "damaged.memplan")
+        for i in range(MUTATIONS):
+            text = json.dumps(_damaged(document, chance))
+            with zipfile.ZipFile(path, "w") as z:
+                for name, data in members.items():
+                    z.writestr(name, text if name == CALLS else data)
+            done = subprocess.run([program, path, "--gpu", "h100-80gb", "--optimizer", "sgd", "--quiet"], capture_output=True, text=True, timeout=60,
+                                  env=dict(os.environ, MEMPLAN_CHECK="1"))
+            clean = done.returncode in (0, 1) or done.returncode in (2, 3) and done.stderr.startswith("error:")
+            passed += clean
+            if not clean:
+                wrong.append(f"damaged calls {i}: exit {done.returncode}: {done.stderr.strip()[:300]}")
+    return passed, wrong
