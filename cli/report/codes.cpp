@@ -61,6 +61,12 @@ constexpr std::array warnings{
          "Record the program again at the sizes and settings that are asked for."},
     Code{"MP061", "", "The size of a tensor depends on values that only a device computes.",
          "Its upper bound is counted."},
+    Code{"MP062", "", "This setup did not run: it is worked out from the calls of a recorded forward pass.",
+         "Record the program with this setup to have its own steps."},
+    Code{"MP063", "", "The recorded calls ran in another precision than is asked for.",
+         "Record the program in this precision: code that asks for it may take another way."},
+    Code{"MP064", "", "The recorded calls ran in training, and inference is asked for.",
+         "Record the program with mode=\"inference\"."},
 };
 
 }  // namespace

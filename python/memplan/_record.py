@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import Error, InputError, UsageError
@@ -132,6 +133,15 @@ def _sizes(size: int, batches: Optional[Sequence[int]], axes: List[Any]) -> List
     return list(three) if size > 1 else [1, 2, 4, 7]
 
 
+def _add_calls(tapes: Dict[int, Dict[str, Any]], batch: int, worker: "_Worker", setup: Dict[str, Any], target: Any) -> None:
+    """What is told of setups that did not run rests on a third look at the module; where it cannot be had, those that ran are recorded all the same."""
+    try:
+        tapes[batch] = worker.run(kind="tape", setup=setup, batch=batch or None, target=target)["tape"]
+    except InputError as error:
+        warnings.warn(f"the calls of {setup['mode']} {setup['precision']} are not part of the recording, which then answers what ran and nothing else: {error}",
+                      RuntimeWarning, stacklevel=3)
+
+
 def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
            batch: Union[int, None, Mapping[str, int]] = 0, batches: Optional[Sequence[int]] = None, setups: Optional[Sequence[Dict[str, Any]]] = None,
            gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600) -> str:
@@ -176,11 +186,12 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
                 target = worker.run(kind="target", setup=setup, batch=b, target=None)["target"] if setup["mode"] == "training" else None
                 if calls:
                     watched[b or 0] = worker.run(kind="calls", setup=setup, batch=b, target=target)
-                    tapes[b or 0] = worker.run(kind="tape", setup=setup, batch=b, target=target)["tape"]
+                    _add_calls(tapes, b or 0, worker, setup, target)
                 records[b or 0] = worker.run(kind="events", setup=setup, batch=b, target=target)
                 inputs[b] = records[b or 0]["inputs"]
                 first = first or records[b or 0]
             member, complete = archive.run_member(records, watched)
+            tapes = tapes if len(tapes) == len(sizes) else {}
             runs.append((member, lift.lifted(tapes) if tapes else None))
             unknown = {what: count for r in records.values() for what, count in r["unknown"]}
             rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if tapes else None, causes=complete,
