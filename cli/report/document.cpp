@@ -10,8 +10,10 @@
 #include "cli/report/certainty.h"
 #include "cli/report/report.h"
 #include "cli/report/timeline.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
@@ -31,6 +33,10 @@ Json setup(const Answer& a) {
   for (const BoundDim& d : a.dims)
     dims.push_back({{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : "given"}});
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
+  if (runs_nodes(s.runtime)) {
+    j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
+    for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;
+  }
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);
     j["optimizer"] = {{"kind", name_of(s.optimizer.kind)},

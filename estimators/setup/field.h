@@ -44,6 +44,8 @@ enum class Field : std::uint8_t {
   empty_cache,
   frozen,
   steps,
+  runtime,
+  runtime_option,
   gpus,
   data_parallel,
   sharding,  ///< a way of data parallelism that has no field of its own: its name is the value
@@ -108,6 +110,8 @@ inline constexpr std::array field_names{
     FieldName{Field::empty_cache, "empty_cache"},
     FieldName{Field::frozen, "frozen"},
     FieldName{Field::steps, "steps"},
+    FieldName{Field::runtime, "runtime"},
+    FieldName{Field::runtime_option, "runtime_option"},
     FieldName{Field::gpus, "gpus"},
     FieldName{Field::data_parallel, "data_parallel"},
     FieldName{Field::sharding, "sharding"},

@@ -9,6 +9,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/base/dtype.h"
+#include "estimators/setup/onnxruntime.h"
 #include "estimators/setup/parallel.h"
 
 namespace memplan {
@@ -82,6 +83,7 @@ struct RuntimeSetup {
 
 struct TrainingSetup {
   RuntimeSetup runtime;
+  OrtSetup ort;  ///< for runtime "ort"
   Mode mode = Mode::training;
   std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
   std::optional<std::int64_t> batch;

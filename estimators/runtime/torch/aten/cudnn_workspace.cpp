@@ -11,6 +11,7 @@ namespace memplan {
 
 namespace embedded {
 std::string_view cudnn_workspaces_txt();
+std::string_view cudnn_onnxruntime_txt();
 }
 
 namespace {
@@ -60,6 +61,7 @@ const Architectures& parsed() {
 /// Tables by their names in data/, one for every cuDNN that a profile of PyTorch names.
 const Architectures& architectures(std::string_view table) {
   if (table == "cudnn/workspaces.txt") return parsed<embedded::cudnn_workspaces_txt>();
+  if (table == "cudnn/onnxruntime.txt") return parsed<embedded::cudnn_onnxruntime_txt>();
   fail(ErrorKind::internal, "no table of cuDNN's workspaces: " + std::string(table));
 }
 
