@@ -49,6 +49,10 @@ void finish_runtime(const Parsed& parsed, Options& o) {
          "leave it out, or leave out " + setting(Field::runtime, "ort"));
   o.setup.mode = Mode::inference;
   o.mode_given = true;
+  if (o.command->id & (in_suggest | in_validate))
+    fail(ErrorKind::usage, fmt::format("memplan {} knows PyTorch's programs only", o.command->name),
+         setting(Field::runtime, "ort"),
+         "memplan estimate lists the options of ONNX Runtime that make a session smaller");
   for (const Flag& flag : flags()) {
     const bool of_torch = flag.group == "Training" || flag.group == "Parallel";
     if (of_torch && parsed.has(flag.name) && flag.name != "mode" && flag.name != "steps")

@@ -224,7 +224,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   const Certainty sure = certainty_of(e);
   summary["certainty"] = sure.word;
   summary["certainty_why"] = clean(sure.why);
-  summary["surer"] = sure.surer.empty() ? Json(nullptr) : Json(sure.surer);
+  summary["surer"] = sure.surer.empty() || runs_nodes(a.setup.runtime) ? Json(nullptr) : Json(sure.surer);
   j["summary"] = summary;
   j["ranges"] = ranges(e);
   j["counters"] = counters(e.peak);

@@ -81,9 +81,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   }
   // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
   if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
-    for (std::uint32_t order = 1; order <= 48; ++order)
+    for (std::uint32_t order = 1; order <= 16; ++order)
       add(About::allocator,
-          "the order in which a session loads its weights, another one in every process (48 were tried)",
+          "the order in which a session loads its weights, another one in every process (16 were tried)",
           [&](Reading& r) { r.order = order; });
   return trials;
 }

@@ -4,7 +4,8 @@
 //   g++ -O2 -std=c++20 -I$CUDNN/include query.cpp $CUDNN/lib/libcudnn.so.9 -Wl,-rpath,$CUDNN/lib -o query
 //   query points < LINES        one answer a line: "pass sm dtype nhwc N C H W K R S ph pw sh sw dh dw groups"
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
-//   query onnxruntime < LINES   the same for the forward pass in float32 and NCHW, as ONNX Runtime asks (cuDNN's frontend:
+//   query onnxruntime < LINES   the same for the forward pass in float32 and NCHW, as ONNX Runtime asks (cuDNN's
+//   frontend:
 //                               heuristic mode B, alignment 16)
 //   query version
 //
@@ -200,7 +201,8 @@ std::int64_t workspace_of(const Problem& p) try {
   Descriptor graph = pool.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
   finalize(graph);
-  const std::int64_t instant = first_workspace(pool, graph, dev, p.onnxruntime ? CUDNN_HEUR_MODE_B : CUDNN_HEUR_MODE_INSTANT);
+  const std::int64_t instant =
+      first_workspace(pool, graph, dev, p.onnxruntime ? CUDNN_HEUR_MODE_B : CUDNN_HEUR_MODE_INSTANT);
   return instant >= 0 ? instant : first_workspace(pool, graph, dev, CUDNN_HEUR_MODE_FALLBACK);
 } catch (const std::runtime_error&) {
   return -1;

@@ -12,7 +12,7 @@ namespace memplan {
 namespace embedded {
 std::string_view cudnn_workspaces_txt();
 std::string_view cudnn_onnxruntime_txt();
-}
+}  // namespace embedded
 
 namespace {
 
