@@ -9,7 +9,7 @@ namespace memplan::cli {
 
 namespace {
 
-using Options = std::vector<std::pair<std::string, std::string>>;
+using OrtOptions = std::vector<std::pair<std::string, std::string>>;
 
 /// Where ONNX Runtime takes an option: SessionOptions has members and entries, a run has entries, the arena has a
 /// configuration, and the rest belongs to the provider.
@@ -22,7 +22,7 @@ Place place_of(std::string_view name) {
   return name.find("chunk") == name.npos ? Place::provider : Place::arena;
 }
 
-std::string python_of(const Options& all) {
+std::string python_of(const OrtOptions& all) {
   std::string options, entries, provider, arena;
   for (const auto& [name, value] : all) switch (place_of(name)) {
       case Place::member:
@@ -46,7 +46,7 @@ std::string python_of(const Options& all) {
       options, arena, provider, entries);
 }
 
-std::string cpp_of(const Options& all) {
+std::string cpp_of(const OrtOptions& all) {
   std::string out =
       "# C++ (api is Ort::GetApi()):\n#   OrtCUDAProviderOptionsV2* cuda = nullptr;\n#   "
       "api.CreateCUDAProviderOptions(&cuda);\n";
@@ -71,7 +71,7 @@ std::string cpp_of(const Options& all) {
 }
 
 /// The options that Triton's backend of ONNX Runtime takes.
-std::string triton_of(const Options& all) {
+std::string triton_of(const OrtOptions& all) {
   std::string parameters, provider;
   for (const auto& [name, value] : all) {
     if (place_of(name) == Place::provider)
@@ -90,7 +90,7 @@ std::string triton_of(const Options& all) {
 }  // namespace
 
 std::string session_program(const std::string& model, const OrtSetup& setup) {
-  const Options options = ort_options(setup);
+  const OrtOptions options = ort_options(setup);
   std::string text =
       "# The session whose memory `memplan --runtime ort` estimates. It needs onnxruntime-gpu and a GPU.\n"
       "import onnxruntime as ort\n\n";

@@ -8,7 +8,7 @@ namespace memplan::ort {
 
 namespace {
 
-using Dims = std::vector<Dim>;
+using DimList = std::vector<Dim>;
 using Numbers = std::vector<std::int64_t>;
 using Outputs = std::vector<KnownShape>;
 
@@ -23,12 +23,12 @@ void elementwise(const RuleInput& in, Outputs& out) {
   out[0] = broadcast(shapes);
 }
 
-void matmul_of(Dims a, Dims b, KnownShape& out) {
+void matmul_of(DimList a, DimList b, KnownShape& out) {
   const bool row = a.size() == 1, column = b.size() == 1;
   if (a.empty() || b.empty()) return;
   if (row) a.insert(a.begin(), Dim{1, {}});
   if (column) b.push_back({1, {}});
-  const KnownShape batch = broadcast({Dims(a.begin(), a.end() - 2), Dims(b.begin(), b.end() - 2)});
+  const KnownShape batch = broadcast({DimList(a.begin(), a.end() - 2), DimList(b.begin(), b.end() - 2)});
   out = batch;
   if (!row) out->push_back(a[a.size() - 2]);
   if (!column) out->push_back(b.back());
@@ -40,7 +40,7 @@ void matmul(const RuleInput& in, Outputs& out) {
 
 void fused_matmul(const RuleInput& in, Outputs& out) {
   if (!in.in(0) || !in.in(1) || in.in(0)->size() < 2 || in.in(1)->size() < 2) return;
-  Dims a = *in.in(0), b = *in.in(1);
+  DimList a = *in.in(0), b = *in.in(1);
   if (in.integer("transA", 0)) std::swap(a[a.size() - 1], a[a.size() - 2]);
   if (in.integer("transB", 0)) std::swap(b[b.size() - 1], b[b.size() - 2]);
   matmul_of(a, b, out[0]);
@@ -48,12 +48,12 @@ void fused_matmul(const RuleInput& in, Outputs& out) {
 
 void gemm(const RuleInput& in, Outputs& out) {
   if (!in.in(0) || !in.in(1) || in.in(0)->size() != 2 || in.in(1)->size() != 2) return;
-  out[0] = Dims{(*in.in(0))[in.integer("transA", 0) ? 1 : 0], (*in.in(1))[in.integer("transB", 0) ? 0 : 1]};
+  out[0] = DimList{(*in.in(0))[in.integer("transA", 0) ? 1 : 0], (*in.in(1))[in.integer("transB", 0) ? 0 : 1]};
 }
 
 /// convPoolShapeInference (onnx/defs/nn/defs.cc): windows of known sizes only.
-void windows(const RuleInput& in, Outputs& out, Dims head, const Numbers& kernel) {
-  const Dims& x = *in.in(0);
+void windows(const RuleInput& in, Outputs& out, DimList head, const Numbers& kernel) {
+  const DimList& x = *in.in(0);
   const std::size_t n = x.size() - 2;
   if (kernel.size() != n) return;
   const Numbers strides = in.list("strides").value_or(Numbers(n, 1)),
@@ -103,7 +103,7 @@ void conv_transpose(const RuleInput& in, Outputs& out) {
                 dilations = in.list("dilations").value_or(Numbers(n, 1));
   const Numbers pads = in.list("pads").value_or(Numbers(2 * n, 0)),
                 extra = in.list("output_padding").value_or(Numbers(n, 0));
-  Dims sizes{(*in.in(0))[0], Dim{(*in.in(1))[1].size * in.integer("group", 1), {}}};
+  DimList sizes{(*in.in(0))[0], Dim{(*in.in(1))[1].size * in.integer("group", 1), {}}};
   for (std::size_t i = 0; i < n; ++i) {
     const Dim& x = (*in.in(0))[i + 2];
     const Dim& k = (*in.in(1))[i + 2];
@@ -223,7 +223,7 @@ KnownShape broadcast(const std::vector<KnownShape>& shapes) {
     if (!s) return std::nullopt;
     rank = std::max(rank, s->size());
   }
-  Dims out(rank);
+  DimList out(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     std::int64_t size = 1;
     int names = 0;

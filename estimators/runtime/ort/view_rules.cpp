@@ -8,7 +8,7 @@ namespace memplan::ort {
 
 namespace {
 
-using Dims = std::vector<Dim>;
+using DimList = std::vector<Dim>;
 using Numbers = std::vector<std::int64_t>;
 using Outputs = std::vector<KnownShape>;
 
@@ -16,7 +16,7 @@ void transpose(const RuleInput& in, Outputs& out) {
   if (!in.in(0)) return;
   const std::size_t rank = in.in(0)->size();
   const auto perm = in.list("perm");
-  Dims dims(rank);
+  DimList dims(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     const auto from = perm && i < perm->size() ? axis_in((*perm)[i], rank) : std::optional(rank - 1 - i);
     if (!from) return;
@@ -28,7 +28,7 @@ void transpose(const RuleInput& in, Outputs& out) {
 void reshape(const RuleInput& in, Outputs& out) {
   const auto asked = in.list("shape", 1);
   if (!asked) return;
-  Dims dims;
+  DimList dims;
   std::int64_t inputs = 1, outputs = 1;
   std::optional<std::size_t> open;
   std::vector<bool> copied(in.in(0) ? in.in(0)->size() : 0, false);
@@ -78,13 +78,13 @@ void flatten(const RuleInput& in, Outputs& out) {
     }
     return all;
   };
-  out[0] = Dims{product(0, axis), product(axis, rank)};
+  out[0] = DimList{product(0, axis), product(axis, rank)};
 }
 
 void squeeze(const RuleInput& in, Outputs& out) {
   const auto axes = in.list("axes", 1);
   if (!in.in(0) || !axes) return;
-  Dims dims;
+  DimList dims;
   std::vector<bool> drop(in.in(0)->size(), false);
   for (const std::int64_t a : *axes)
     if (const auto i = axis_in(a, drop.size())) drop[*i] = true;
@@ -100,7 +100,7 @@ void unsqueeze(const RuleInput& in, Outputs& out) {
   std::vector<bool> added(rank, false);
   for (const std::int64_t a : *axes)
     if (const auto i = axis_in(a, rank)) added[*i] = true;
-  Dims dims;
+  DimList dims;
   std::size_t from = 0;
   for (std::size_t i = 0; i < rank; ++i) {
     if (!added[i] && from >= in.in(0)->size()) return;
@@ -111,7 +111,7 @@ void unsqueeze(const RuleInput& in, Outputs& out) {
 
 void concat(const RuleInput& in, Outputs& out) {
   if (!in.in(0)) return;
-  Dims dims = *in.in(0);
+  DimList dims = *in.in(0);
   const auto axis = axis_in(in.integer("axis", 0), dims.size());
   if (!axis) return;
   std::int64_t total = 0;
@@ -140,7 +140,7 @@ void split(const RuleInput& in, Outputs& out) {
   const Dim whole = (*in.in(0))[*axis];
   const auto n = static_cast<std::int64_t>(out.size());
   for (std::size_t k = 0; k < out.size(); ++k) {
-    Dims dims = *in.in(0);
+    DimList dims = *in.in(0);
     dims[*axis] = {};
     if (parts && k < parts->size())
       dims[*axis].size = (*parts)[k];
@@ -156,11 +156,11 @@ void slice(const RuleInput& in, Outputs& out) {
   if (!in.in(0)) return;
   const auto starts = in.list("starts", 1), ends = in.list("ends", 2);
   if (!starts || !ends) {
-    out[0] = Dims(in.in(0)->size());
+    out[0] = DimList(in.in(0)->size());
     return;
   }
   const auto axes = in.list("axes", 3), steps = in.stored(4);
-  Dims dims = *in.in(0);
+  DimList dims = *in.in(0);
   for (std::size_t k = 0; k < starts->size() && k < ends->size(); ++k) {
     const auto axis = axis_in(axes && k < axes->size() ? (*axes)[k] : static_cast<std::int64_t>(k), dims.size());
     if (!axis) return;
@@ -184,7 +184,7 @@ void gather(const RuleInput& in, Outputs& out) {
   if (!in.in(0) || !in.in(1)) return;
   const auto axis = axis_in(in.integer("axis", 0), in.in(0)->size());
   if (!axis) return;
-  Dims dims(in.in(0)->begin(), in.in(0)->begin() + static_cast<std::ptrdiff_t>(*axis));
+  DimList dims(in.in(0)->begin(), in.in(0)->begin() + static_cast<std::ptrdiff_t>(*axis));
   dims.insert(dims.end(), in.in(1)->begin(), in.in(1)->end());
   dims.insert(dims.end(), in.in(0)->begin() + static_cast<std::ptrdiff_t>(*axis) + 1, in.in(0)->end());
   out[0] = dims;
@@ -197,7 +197,7 @@ void reduce(const RuleInput& in, Outputs& out) {
   std::vector<bool> gone(in.in(0)->size(), !axes || axes->empty());
   for (const std::int64_t a : axes.value_or(Numbers{}))
     if (const auto i = axis_in(a, gone.size())) gone[*i] = true;
-  Dims dims;
+  DimList dims;
   for (std::size_t i = 0; i < gone.size(); ++i) {
     if (!gone[i])
       dims.push_back((*in.in(0))[i]);
@@ -210,14 +210,14 @@ void reduce(const RuleInput& in, Outputs& out) {
 void expand(const RuleInput& in, Outputs& out) {
   const auto asked = in.stored(1);
   if (!asked) return;
-  Dims dims;
+  DimList dims;
   for (const std::int64_t n : *asked) dims.push_back({n, {}});
   out[0] = broadcast({in.in(0), dims});
 }
 
 void of_shape(const RuleInput& in, Outputs& out) {
   if (const auto asked = in.stored(0)) {
-    Dims dims;
+    DimList dims;
     for (const std::int64_t n : *asked) dims.push_back({n, {}});
     out[0] = dims;
   }
@@ -230,13 +230,13 @@ void shape_of(const RuleInput& in, Outputs& out) {
     const std::int64_t v = in.integer(name, fallback);
     return std::clamp<std::int64_t>(v < 0 ? v + rank : v, 0, rank);
   };
-  out[0] = Dims{{std::max<std::int64_t>(bound("end", rank) - bound("start", 0), 0), {}}};
+  out[0] = DimList{{std::max<std::int64_t>(bound("end", rank) - bound("start", 0), 0), {}}};
 }
 
 void pad(const RuleInput& in, Outputs& out) {
   const auto pads = in.list("pads", 1);
   if (!in.in(0) || !pads || in.has(3)) return;
-  Dims dims = *in.in(0);
+  DimList dims = *in.in(0);
   for (std::size_t i = 0; i < dims.size() && i + dims.size() < pads->size(); ++i) {
     const std::int64_t added = (*pads)[i] + (*pads)[i + dims.size()];
     if (!dims[i].open())
@@ -247,7 +247,7 @@ void pad(const RuleInput& in, Outputs& out) {
   out[0] = dims;
 }
 
-constexpr std::array rules{
+constexpr std::array moving{
     ShapeRule{"Transpose", transpose},
     ShapeRule{"Reshape", reshape},
     ShapeRule{"Flatten", flatten},
@@ -271,6 +271,6 @@ constexpr std::array rules{
 
 }  // namespace
 
-std::span<const ShapeRule> view_rules() { return rules; }
+std::span<const ShapeRule> view_rules() { return moving; }
 
 }  // namespace memplan::ort
