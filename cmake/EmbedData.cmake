@@ -14,7 +14,7 @@ function(memplan_embed sources folder)
 endfunction()
 
 set(MEMPLAN_EMBEDDED_SOURCES "")
-memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
+memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt cudnn/onnxruntime.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
 
 # What memplan observe puts before a script.
 set(MEMPLAN_OBSERVER_SOURCES "")

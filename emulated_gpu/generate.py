@@ -83,6 +83,12 @@ def wanted_symbols(packages, includes):
     for library in IMPORTING:
         for *_, name in nm(os.path.join(packages, "torch", "lib", f"lib{library}.so"), "-D", "--undefined-only"):
             names.add(name.split("@")[0])
+    also = os.environ.get("EMULATED_GPU_ALSO")  # ONNX Runtime's CUDA provider
+    if also:
+        names |= {name.split("@")[0] for *_, name in nm(also, "-D", "--undefined-only")}
+        # cuDNN's and cuFFT's functions it looks up by name: they are strings in it.
+        with open(also, "rb") as f:
+            names |= {n.decode() for n in re.findall(rb"(?<=\0)cu(?:dnn|fft)[A-Z]\w+(?=\0)", f.read())}
     # Extension modules may use all of the runtime and of NCCL, and cuDNN's run-time compiler looks up the whole driver API.
     for pattern in ("cu*/lib/libcudart.so.*", "nccl/lib/libnccl.so.*"):
         for library in glob.glob(os.path.join(packages, "nvidia", pattern)):

@@ -15,6 +15,13 @@ Dlopen real_dlopen() {
   return real;
 }
 
+/// ONNX Runtime opens cuDNN and cuFFT by name and takes their functions from the handle.
+bool opened_by_onnxruntime(const char* name, const void* caller) {
+  if (std::strncmp(name, "libcudnn.so", 11) != 0 && std::strncmp(name, "libcufft.so", 11) != 0) return false;
+  Dl_info from;
+  return dladdr(caller, &from) && from.dli_fname && std::strstr(from.dli_fname, "/libonnxruntime");
+}
+
 /// The name to open instead of `file`. This library answers to the soname libcuda.so.1.
 __attribute__((noinline)) const char* redirected(const char* file, const void* caller) {
   real_dlopen();
@@ -22,6 +29,11 @@ __attribute__((noinline)) const char* redirected(const char* file, const void* c
   const char* slash = std::strrchr(file, '/');
   const char* name = slash ? slash + 1 : file;
   if (!std::strncmp(name, "libnvidia-ml.so", 15)) return "libcuda.so.1";
+  if (opened_by_onnxruntime(name, caller)) {
+    // cuDNN itself is loaded beside: cudnn_graph.cpp asks it for workspaces.
+    if (!std::strncmp(name, "libcudnn", 8)) real_dlopen()(file, RTLD_LAZY | RTLD_LOCAL);
+    return "libcuda.so.1";
+  }
   const bool compiler = !std::strncmp(name, "libnvrtc.so", 11), driver = !std::strncmp(name, "libcuda.so", 10);
   if (!compiler && !driver) return file;
   Dl_info from;

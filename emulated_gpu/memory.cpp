@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "emulated.h"
+#include "requests.h"
 
 namespace emulated {
 
@@ -185,6 +186,7 @@ EMULATED cudaError_t cudaMalloc(void** p, std::size_t size) {
   const std::uint64_t at = take(s, whole);
   s.allocated[at] = whole;
   *p = reinterpret_cast<void*>(at);
+  log_request("malloc", size, at);
   return cudaSuccess;
 }
 
@@ -195,12 +197,16 @@ EMULATED cudaError_t cudaFree(void* p) {
   const auto i = s.allocated.find(reinterpret_cast<std::uint64_t>(p));
   if (i == s.allocated.end()) return failed(cudaErrorInvalidValue);
   s.used -= i->second;
+  log_request("free", 0, i->first);
   give_back(s, i->first, i->second);
   s.allocated.erase(i);
   return cudaSuccess;
 }
 
 EMULATED cudaError_t cudaMallocAsync(void** p, std::size_t size, cudaStream_t) { return cudaMalloc(p, size); }
+EMULATED cudaError_t cudaMallocFromPoolAsync(void** p, std::size_t size, cudaMemPool_t, cudaStream_t) {
+  return cudaMalloc(p, size);
+}
 EMULATED cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return cudaFree(p); }
 EMULATED cudaError_t cudaMallocManaged(void** p, std::size_t size, unsigned) { return cudaMalloc(p, size); }
 

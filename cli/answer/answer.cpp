@@ -4,11 +4,15 @@
 
 #include <algorithm>
 
+#include "cli/flags/spelling.h"
 #include "cli/terminal/progress.h"
+#include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/runtimes.h"
 #include "planner/checkpointing/plan.h"
+#include "planner/onnxruntime.h"
 
 namespace memplan::cli {
 
@@ -43,6 +47,8 @@ std::string hash_of(const Tape& tape) {
     add(call.op);
     if (call.scope >= 0) add(tape.scopes[static_cast<std::size_t>(call.scope)].path);
   }
+  if (tape.graph)
+    for (const GraphNode& node : tape.graph->graph.nodes) add(node.op_type), add(node.name);
   return fmt::format("{:016x}", h);
 }
 
@@ -117,9 +123,13 @@ Answer compute(const Options& given, bool with_run) {
     const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
     progress.show("looking for cards that fit");
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
+    if (runs_nodes(a.setup.runtime)) {
+      a.changes = smaller_sessions(tape, a.setup, a.choice.device, a.margin, a.estimate);
+      for (Alternative& c : a.changes) c.flags = as_flags(c.flags);
+    }
     const bool over = options.gate.limit && a.estimate.high.process > *options.gate.limit;
     progress.show("trying smaller changes");
-    if ((a.device_given && tight) || over)
+    if (!runs_nodes(a.setup.runtime) && ((a.device_given && tight) || over))
       a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.gate.limit);
   }
   if (a.device_given && !options.gate.exit_zero &&

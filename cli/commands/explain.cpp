@@ -8,11 +8,13 @@
 
 #include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
+#include "cli/program/session.h"
 #include "cli/report/codes.h"
 #include "cli/report/document.h"
 #include "cli/report/evidence.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
+#include "estimators/setup/runtimes.h"
 #include "planner/checkpointing/plan.h"
 
 namespace memplan::cli {
@@ -202,7 +204,9 @@ int run_explain(const Options& options) {
     return 0;
   }
   if (options.explain.program) {
-    write_out(reference_program(options), options.output);
+    write_out(runs_nodes(options.setup.runtime) ? session_program(options.argument, options.setup.ort)
+                                                : reference_program(options),
+              options.output);
     return 0;
   }
   const Study s = study(options);

@@ -10,6 +10,7 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/style.h"
+#include "estimators/setup/runtimes.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
 #include "planner/kv_room.h"
@@ -53,11 +54,12 @@ SizeAnswer compute_size(const Options& given) {
     progress.show("the largest sequence");
     a.sequence = largest_sequence(model, options.setup, a.choice.device, margin);
   }
-  if (a.device_given && options.setup.mode == Mode::inference) {
+  const bool of_torch = !runs_nodes(options.setup.runtime);
+  if (a.device_given && of_torch && options.setup.mode == Mode::inference) {
     progress.show("the largest cache of keys and values");
     a.cache = largest_kv_cache(model, options.setup, a.choice.device, margin);
   }
-  if (a.device_given && a.judgement.verdict != Verdict::fits) {
+  if (a.device_given && of_torch && a.judgement.verdict != Verdict::fits) {
     progress.show("the fewest GPUs");
     a.gpus = fewest_gpus(model, options.setup, a.choice.device, margin);
   }

@@ -7,6 +7,7 @@
 
 #include "estimators/base/shell.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
@@ -33,6 +34,32 @@ void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
   if (parsed.has("ddp") && p.data < 2)
     fail(ErrorKind::usage, "DDP on one data-parallel rank replicates nothing", setting(Field::ddp),
          "give " + setting(Field::gpus, "N") + " or " + setting(Field::data_parallel, "N") + " with N of at least 2");
+}
+
+/// ONNX Runtime runs a model, it does not train it.
+void finish_runtime(const Parsed& parsed, Options& o) {
+  if (!runs_nodes(o.setup.runtime)) {
+    if (parsed.has("ort"))
+      fail(ErrorKind::usage, "options of ONNX Runtime say nothing about PyTorch", setting(Field::runtime_option),
+           "add " + setting(Field::runtime, "ort"));
+    return;
+  }
+  if (parsed.has("mode") && o.setup.mode == Mode::training)
+    fail(ErrorKind::usage, "ONNX Runtime runs inference only", setting(Field::mode, "training"),
+         "leave it out, or leave out " + setting(Field::runtime, "ort"));
+  o.setup.mode = Mode::inference;
+  o.mode_given = true;
+  if (o.command->id & (in_suggest | in_validate))
+    fail(ErrorKind::usage, fmt::format("memplan {} knows PyTorch's programs only", o.command->name),
+         setting(Field::runtime, "ort"),
+         "memplan estimate lists the options of ONNX Runtime that make a session smaller");
+  for (const Flag& flag : flags()) {
+    const bool of_torch = flag.group == "Training" || flag.group == "Parallel";
+    if (of_torch && parsed.has(flag.name) && flag.name != "mode" && flag.name != "steps")
+      fail(ErrorKind::usage,
+           fmt::format("--{} is a choice of PyTorch's program, which ONNX Runtime does not run", flag.name),
+           fmt::format("--{}", flag.name), "leave it out, or leave out " + setting(Field::runtime, "ort"));
+  }
 }
 
 const char* example_of(CommandSet command) {
@@ -97,6 +124,7 @@ Options make_options(const Parsed& parsed) {
   }
   format_by_suffix(parsed, o);
   finish_parallel(parsed, o.setup.parallel);
+  finish_runtime(parsed, o);
   if (o.validate.measured.empty() && o.validate.on.empty()) o.validate.on = "emulated";
   o.observe.command = parsed.command_line;
   take_arguments(parsed, o);

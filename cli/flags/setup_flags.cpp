@@ -9,6 +9,7 @@
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/runtimes.h"
 
 namespace memplan::cli {
 
@@ -68,6 +69,25 @@ void parse_torch(const Given& g, Options& o) {
     check_version(version);
 }
 
+void parse_runtime(const Given& g, Options& o) {
+  const auto name = value_in(runtime_names, g.text());
+  if (!name)
+    fail(ErrorKind::usage, fmt::format("no runtime is called {}", g.text()), g.name(),
+         fmt::format("known runtimes: {}", choices<runtime_names>));
+  o.setup.runtime.name = *name;
+}
+
+void parse_ort_options(const Given& g, Options& o) {
+  for (const std::string& word : g.values) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+      fail(ErrorKind::usage, fmt::format("'{}' is not an option of ONNX Runtime", word), g.name(),
+           "write " + setting(Field::runtime_option, "OPTION=VALUE") + ", as in " +
+               setting(Field::runtime_option, "arena_extend_strategy=kSameAsRequested"));
+    set_ort_option(o.setup.ort, std::string_view(word).substr(0, equals), std::string_view(word).substr(equals + 1));
+  }
+}
+
 constexpr std::array
     setup_rows{
         Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)",
@@ -95,6 +115,13 @@ constexpr std::array
              true},
         Flag{"dim", "", "NAME=N", "", "Shapes", "any open dimension by name", in_setup | in_ops,
              [](const Given& g, Options& o) { parse_dimensions(g.words(), o.setup); }, true},
+        Flag{"runtime", "", "NAME", choices<runtime_names>, "Device",
+             "what runs the model: PyTorch's eager mode, or ONNX Runtime with its CUDA provider (inference of ONNX "
+             "files)",
+             in_setup, parse_runtime},
+        Flag{"ort", "", "OPTION=VALUE", "", "Device",
+             "ONNX Runtime: an option of the provider or session, as in arena_extend_strategy=kSameAsRequested",
+             in_setup, parse_ort_options, true},
         Flag{"mode", "", "MODE", choices<mode_names>, "Training",
              "a training step or a forward pass (train and infer do as well)", in_setup,
              [](const Given& g, Options& o) {

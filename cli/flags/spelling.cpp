@@ -30,6 +30,7 @@ constexpr std::array field_flags{
     FieldFlag{Field::lora_quantized, "qlora"},
     FieldFlag{Field::keep_loss_history, "loss-history"},
     FieldFlag{Field::frozen, "freeze"},
+    FieldFlag{Field::runtime_option, "ort"},
     FieldFlag{Field::data_parallel, "dp"},
     FieldFlag{Field::gradient_as_bucket_view, "bucket-view"},
     FieldFlag{Field::overlap_communication, "overlap-comm"},

@@ -61,6 +61,11 @@ constexpr std::array warnings{
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",
          "The text of the warning says which modules run twice, and what that costs."},
+    Code{"MP070", "", "ONNX Runtime's optimizers may change nodes of this plain file.",
+         "memplan folds constants, norms and identities and fuses x * sigmoid(x); other fusions move the figure within "
+         "the "
+         "range. Set optimized_model_filepath in a session on the target provider and give memplan the file that it "
+         "writes."},
     Code{"MP060", "", "A recording has something to say about itself.",
          "Record the program again at the sizes and settings that are asked for."},
     Code{"MP061", "", "The size of a tensor depends on values that only a device computes.",

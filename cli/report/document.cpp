@@ -10,8 +10,10 @@
 #include "cli/report/certainty.h"
 #include "cli/report/report.h"
 #include "cli/report/timeline.h"
+#include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
@@ -35,6 +37,10 @@ Json setup(const Answer& a) {
                                : d.of_file ? "file"
                                            : "given"}});
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
+  if (runs_nodes(s.runtime)) {
+    j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
+    for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;
+  }
   if (s.mode == Mode::training) {
     j["loss"] = name_of(s.loss);
     j["optimizer"] = {{"kind", name_of(s.optimizer.kind)},
@@ -226,7 +232,7 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   const Certainty sure = certainty_of(e);
   summary["certainty"] = sure.word;
   summary["certainty_why"] = clean(sure.why);
-  summary["surer"] = sure.surer.empty() ? Json(nullptr) : Json(sure.surer);
+  summary["surer"] = sure.surer.empty() || runs_nodes(a.setup.runtime) ? Json(nullptr) : Json(sure.surer);
   j["summary"] = summary;
   j["ranges"] = ranges(e);
   j["counters"] = counters(e.peak);

@@ -192,6 +192,11 @@ std::string alternatives(const Json& document, const Figures& f, const Style& st
   return out.empty() ? out : style.paint("Also estimated", Paint::bold) + "\n" + out;
 }
 
+std::string counters_title(const Json& document) {
+  return document.at("setup").contains("runtime") ? "ONNX Runtime's requests and arena, highest in the run"
+                                                  : "PyTorch's counters, highest in the step";
+}
+
 std::string quiet_line(const Json& document, const Figures& f) {
   std::string line = f.given ? fmt::format("{}  peak {}  limit {}", f.verdict, human(f.peak), human(f.limit))
                              : fmt::format("needs {}", human(f.peak));
@@ -222,8 +227,7 @@ std::string report_text(const Json& document, const View& view) {
   const std::int64_t rows = view.top.value_or(6);
   const Json& tensors = document.at("tensors_at_peak");
   out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
-  out +=
-      "\n" + style.paint("PyTorch's counters, highest in the step", Paint::bold) + "\n" + steps_lines(document, style);
+  out += "\n" + style.paint(counters_title(document), Paint::bold) + "\n" + steps_lines(document, style);
   out += ranks_lines(document, style);
   if (const std::string gate = report_gate_text(document, style); !gate.empty()) out += "\n" + gate;
   if (const std::string also = alternatives(document, f, style); !also.empty()) out += "\n" + also;

@@ -57,6 +57,11 @@ std::string setup_words(const Json& s) {
   std::string strategies;
   if (s.contains("strategies"))
     for (const Json& word : s.at("strategies")) strategies += "  " + word.get<std::string>();
+  if (const auto r = s.find("runtime"); r != s.end()) {
+    words += "  " + text_of(*r, "title");
+    for (const auto& [name, value] : r->at("options").items())
+      words += fmt::format("  {}={}", name, value.get<std::string>());
+  }
   if (text_of(s, "mode") == "inference") return words + strategies;
   const Json& o = s.at("optimizer");
   std::string optimizer = text_of(o, "kind");

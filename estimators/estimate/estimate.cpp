@@ -24,8 +24,8 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
   Estimate need = take(summarize(tape, schedule, unlimited, setup, device, nccl));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
-  const bool sees_limit =
-      need.peak.process > device.total || allocator.memory_fraction < 1.0 || allocator.garbage_collection_threshold > 0;
+  const bool sees_limit = need.peak.process > device.total || allocator.memory_fraction < 1.0 ||
+                          allocator.garbage_collection_threshold > 0 || setup.ort.memory_limit.has_value();
   if (!sees_limit) return need;
   const Timeline limited = take(replay(schedule, setup, left));
   Estimate real = take(summarize(tape, schedule, limited, setup, device, nccl));

@@ -4,6 +4,7 @@
 
 #include "estimators/runtime/runtime.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan {
@@ -17,10 +18,15 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
     facts.push_back({{}, std::move(text), Evidence::chosen, about});
   };
   const Runtime& runtime = runtime_of(setup);
-  choose(About::program,
-         fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
-                     is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
-                     setup.steps, setting(Field::reference_program)));
+  if (runs_nodes(setup.runtime))
+    choose(About::program,
+           fmt::format("{}, one session and {} runs with inputs of the same size (memplan explain MODEL {})",
+                       runtime.title(setup), setup.steps, setting(Field::reference_program)));
+  else
+    choose(About::program,
+           fmt::format("{} on {}, {} steps of the reference program (memplan explain MODEL {})", runtime.title(setup),
+                       is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
+                       setup.steps, setting(Field::reference_program)));
   for (const Fact& doubt : runtime.doubts(setup)) facts.push_back(doubt);
   assume(About::context, runtime.outside_assumption(setup, device));
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");

@@ -80,6 +80,12 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::most; });
   }
+  // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
+  if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
+    for (std::uint32_t order = 1; order <= 16; ++order)
+      add(About::allocator,
+          "the order in which a session loads its weights, another one in every process (16 were tried)",
+          [&](Reading& r) { r.order = order; });
   return trials;
 }
 
@@ -88,6 +94,7 @@ bool keeps_calls(const Reading& r) {
   Reading same;
   same.names = r.names;
   same.workspaces = r.workspaces;
+  same.order = r.order;
   return same == r;
 }
 
@@ -219,7 +226,7 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });
     // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
     if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
-    if (restored(e.facts)) sources.push_back(placement(e));
+    if (!tape.graph && restored(e.facts)) sources.push_back(placement(e));
     conclude_range(e, on_card(std::move(sources), device));
     return std::move(e);
   });

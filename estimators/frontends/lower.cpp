@@ -1,6 +1,8 @@
 // lower of pipeline.h: which frontend makes a tape of a file.
 #include "estimators/frontends/torch_export/lower.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <sstream>
 
@@ -13,8 +15,10 @@
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
+#include "estimators/graph/bound_graph.h"
 #include "estimators/pipeline.h"
 #include "estimators/setup/run_dtype.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/positions.h"
 #include "estimators/tape/uses.h"
@@ -83,6 +87,32 @@ void freeze_listed(Tape& tape, const std::vector<std::string>& names) {
   }
 }
 
+/// A tape of weights and inputs that carries the graph itself.
+void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
+  auto bound = std::make_shared<BoundGraph>();
+  auto flat = onnx_format::flatten(model, symbols, tape.notes);
+  bound->graph = flat ? std::move(*flat) : model.graphs.front();
+  bound->symbols = symbols;
+  bound->opset = model.opset;
+  bound->domains = model.domains;
+  const auto add = [&](const std::string& name, ValueKind kind, DType dtype, std::vector<std::int64_t> sizes) {
+    TapeValue v;
+    v.name = name;
+    v.kind = kind;
+    v.dtype = dtype;
+    v.sizes = std::move(sizes);
+    return tape.add_value(std::move(v));
+  };
+  for (const auto& [id, t] : bound->graph.initializers)
+    tape.parameters.push_back(add(t.name, ValueKind::parameter, t.dtype, t.sizes));
+  for (const GraphValueId id : bound->graph.inputs) {
+    const GraphValue& v = bound->graph.values[static_cast<std::size_t>(id)];
+    tape.inputs.push_back(add(v.name, ValueKind::user_input, v.dtype.value_or(DType::float32),
+                              evaluate(v, symbols).value_or(std::vector<std::int64_t>{})));
+  }
+  tape.graph = std::move(bound);
+}
+
 }  // namespace
 
 Result<DimBinding> bind(const Model& model, const TrainingSetup& setup) {
@@ -106,6 +136,9 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
                               checkpoints ? About::checkpointing : About::program});
       }
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
+    if (runs_nodes(setup.runtime) && (model.exported || model.recorded))
+      fail(ErrorKind::input, fmt::format("ONNX Runtime runs ONNX files, and this is {}", model.format), model.path,
+           "export the model with torch.onnx.export and give that file");
     if (model.recorded) {
       const auto batch = dims.sizes.find("batch");
       Tape recorded = recording::tape_of(model.recorded, batch == dims.sizes.end() ? 0 : batch->second, setup);
@@ -117,6 +150,10 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     // What the file fixes it fixes in its numbers, too: `resize` is the next arrow.
     Symbols sizes = dims.sizes;
     for (const auto& [name, size] : fixed_sizes(model.graphs.front())) sizes.insert_or_assign(name, size);
+    if (runs_nodes(setup.runtime)) {
+      bind_graph(model, sizes, tape);
+      return tape;
+    }
     if (model.exported)
       lower_program(model, sizes, setup, tape);
     else

@@ -78,6 +78,7 @@ struct Model {
   std::string producer;
   std::string torch;  ///< version of PyTorch that wrote the file, "2.11.0+cu130"; empty where the file does not say
   std::int64_t opset = 0;
+  std::vector<std::string> domains;  ///< of ops beside ONNX's own that the file says it may use
   std::int64_t file_bytes = 0;
   std::map<std::string, std::string> metadata;  ///< of the file as a whole
   std::vector<std::string> warnings;

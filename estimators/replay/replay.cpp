@@ -38,7 +38,9 @@ Result<Timeline> replay_unlimited(const Schedule& schedule, const TrainingSetup&
   return catching([&] {
     Device unlimited = device;
     unlimited.total = Bytes::gib(1LL << 30);
-    Timeline timeline = replay(schedule, *runtime_of(setup).allocator(schedule, setup, unlimited));
+    TrainingSetup free = setup;
+    free.ort.memory_limit.reset();
+    Timeline timeline = replay(schedule, *runtime_of(free).allocator(schedule, free, unlimited));
     if (timeline.out_of_memory_event) fail_input("the run needs more than 1 EiB", {}, "check the dimensions given");
     return timeline;
   });

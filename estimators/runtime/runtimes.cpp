@@ -5,6 +5,7 @@ namespace memplan {
 
 // Each in a folder of its own.
 const Runtime& torch_eager();
+const Runtime& onnx_runtime();
 
 RankPrograms Runtime::rank_programs(const Tape&, const TrainingSetup& setup, const Ranks&, const Device&) const {
   fail(ErrorKind::usage, "no pipelines are known for " + title(setup));
@@ -13,6 +14,7 @@ RankPrograms Runtime::rank_programs(const Tape&, const TrainingSetup& setup, con
 const std::vector<RuntimeRow>& runtimes() {
   static const std::vector<RuntimeRow> rows{
       {"torch", torch_eager()},
+      {"ort", onnx_runtime()},
   };
   return rows;
 }

@@ -45,6 +45,8 @@ enum class Field : std::uint8_t {
   frozen,
   steps,
   torch,  ///< the version of PyTorch
+  runtime,
+  runtime_option,
   gpus,
   data_parallel,
   sharding,  ///< a way of data parallelism that has no field of its own: its name is the value
@@ -110,6 +112,8 @@ inline constexpr std::array field_names{
     FieldName{Field::frozen, "frozen"},
     FieldName{Field::steps, "steps"},
     FieldName{Field::torch, "torch"},
+    FieldName{Field::runtime, "runtime"},
+    FieldName{Field::runtime_option, "runtime_option"},
     FieldName{Field::gpus, "gpus"},
     FieldName{Field::data_parallel, "data_parallel"},
     FieldName{Field::sharding, "sharding"},

@@ -10,6 +10,7 @@
 #include "estimators/base/bytes.h"
 #include "estimators/base/dtype.h"
 #include "estimators/base/evidence.h"
+#include "estimators/setup/onnxruntime.h"
 #include "estimators/setup/parallel.h"
 
 namespace memplan {
@@ -88,6 +89,7 @@ struct RuntimeSetup {
 
 struct TrainingSetup {
   RuntimeSetup runtime;
+  OrtSetup ort;  ///< for runtime "ort"
   Mode mode = Mode::training;
   std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
   std::optional<std::int64_t> batch;

@@ -40,6 +40,7 @@ struct Reading {
   MaskReading masks = MaskReading::restored;
   bool casts = true;             ///< casts of known classes are put back
   bool in_place = true;          ///< in-place ops are put back
+  std::uint32_t order = 0;       ///< of the weights, where the runtime loads them in another one in every process
   bool own_checkpoints = false;  ///< stretches that the model checkpoints by itself run again in the backward pass
   friend bool operator==(const Reading&, const Reading&) = default;
 };

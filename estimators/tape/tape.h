@@ -23,6 +23,7 @@ namespace memplan {
 namespace recording {
 struct Steps;
 }
+struct BoundGraph;
 
 struct OwnFunction;  // tape/own_function.h
 struct Kept;
@@ -166,6 +167,8 @@ struct Tape {
   Reading reading;  ///< of what the file leaves open
   /// Of a recorded program: its steps are not worked out from calls (there are none) but were written down.
   std::shared_ptr<const recording::Steps> recorded;
+  /// For a runtime that runs the file's own nodes instead of ATen calls (there are none then): graph/bound_graph.h.
+  std::shared_ptr<const BoundGraph> graph;
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

@@ -69,6 +69,12 @@ def curve(text):
     return palette + ":" + "".join(names[line] + (str(length) if length > 1 else "") for line, length in steps[:-1]) + names[steps[-1][0]]
 
 
+ONNXRUNTIME = """\
+# Workspaces of cuDNN convolutions in bytes as ONNX Runtime's CUDA provider asks for them (cuDNN's frontend, heuristic mode B):
+# the forward pass in float32 and NCHW, other curves are not known. Made by tools/cudnn_workspaces from cuDNN {version} for
+# the models of tests/ort (tests/ort/convolutions.py). The format is that of workspaces.txt.
+"""
+
 HEADER = """\
 # Workspaces of cuDNN convolutions in bytes: what the engine wants that the heuristics rank first.
 # Made by tools/cudnn_workspaces (query.cpp, pack.py) from cuDNN {version}. The compute capability stands first: 90 was
@@ -167,7 +173,7 @@ def main():
         rows[key], left_out = packed(curves)
         unpacked += left_out
     with open(out, "w") as f:
-        f.write(HEADER.format(version=version))
+        f.write((ONNXRUNTIME if out.endswith("onnxruntime.txt") else HEADER).format(version=version))
         f.writelines(f"{' '.join(map(str, key))}|{curves}\n" for key, curves in sorted(rows.items()))
     print(f"{len(rows)} lines, {unpacked} curves with too many lines left out", file=sys.stderr)
 

@@ -5,6 +5,9 @@
 //   query points < LINES        one answer a line: "pass sm dtype nhwc N C H W K R S ph pw sh sw dh dw groups"
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
 //   query samples < LINES       the same at a few batch sizes only, a tenth of the time: for tables of differences
+//   query onnxruntime < LINES   the same for the forward pass in float32 and NCHW, as ONNX Runtime asks (cuDNN's
+//   frontend:
+//                               heuristic mode B, alignment 16)
 //   query version
 //
 // Run it under the emulated GPU (emulated_gpu), one architecture at a time: without any driver cuDNN leaves out the
@@ -107,14 +110,15 @@ Descriptor device(int sm) {
 
 struct Problem {
   int pass = 0, sm = 90, dtype = 0, nhwc = 0;
+  bool onnxruntime = false;  ///< who asks
   std::int64_t n = 1;
   std::array<std::int64_t, 13> shape{};  ///< C H W K R S ph pw sh sw dh dw groups
 };
 
-Descriptor tensor(Pool& pool, std::int64_t uid, const std::array<std::int64_t, 4>& dims, int dtype, bool nhwc) {
+Descriptor tensor(Pool& pool, std::int64_t uid, const std::array<std::int64_t, 4>& dims, int dtype, bool nhwc,
+                  std::int64_t alignment) {
   Descriptor d = pool.make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const auto type = static_cast<cudnnDataType_t>(dtype);
-  const std::int64_t alignment = 64;  // PyTorch's blocks are aligned to 512; it tells cuDNN at most 64
   std::array<std::int64_t, 4> strides{};
   if (nhwc)
     strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
@@ -168,11 +172,12 @@ std::int64_t first_workspace(Pool& pool, Descriptor graph, Descriptor dev, cudnn
 std::int64_t workspace_of(const Problem& p) try {
   const auto& [C, H, W, K, R, S, ph, pw, sh, sw, dh, dw, groups] = p.shape;
   const std::int64_t P = (H + 2 * ph - dh * (R - 1) - 1) / sh + 1, Q = (W + 2 * pw - dw * (S - 1) - 1) / sw + 1;
+  const std::int64_t alignment = p.onnxruntime ? 16 : 64;  // PyTorch's blocks are aligned to 512; it tells at most 64
   Pool pool;
   Descriptor dev = device(p.sm);
-  Descriptor x = tensor(pool, 'x', {p.n, C, H, W}, p.dtype, p.nhwc),
-             y = tensor(pool, 'y', {p.n, K, P, Q}, p.dtype, p.nhwc),
-             w = tensor(pool, 'w', {K, C / groups, R, S}, p.dtype, p.nhwc);
+  Descriptor x = tensor(pool, 'x', {p.n, C, H, W}, p.dtype, p.nhwc, alignment),
+             y = tensor(pool, 'y', {p.n, K, P, Q}, p.dtype, p.nhwc, alignment),
+             w = tensor(pool, 'w', {K, C / groups, R, S}, p.dtype, p.nhwc, alignment);
   Descriptor conv = pool.make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   const std::int64_t two = 2, padding[2] = {ph, pw}, stride[2] = {sh, sw}, dilation[2] = {dh, dw};
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -198,7 +203,8 @@ std::int64_t workspace_of(const Problem& p) try {
   Descriptor graph = pool.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
   finalize(graph);
-  const std::int64_t instant = first_workspace(pool, graph, dev, CUDNN_HEUR_MODE_INSTANT);
+  const std::int64_t instant =
+      first_workspace(pool, graph, dev, p.onnxruntime ? CUDNN_HEUR_MODE_B : CUDNN_HEUR_MODE_INSTANT);
   return instant >= 0 ? instant : first_workspace(pool, graph, dev, CUDNN_HEUR_MODE_FALLBACK);
 } catch (const std::runtime_error&) {
   return -1;
@@ -244,8 +250,9 @@ int main(int argc, char** argv) {
     std::printf("%zu\n", cudnnGetVersion());
     return 0;
   }
-  if (mode != "points" && mode != "curves" && mode != "samples") {
-    std::fprintf(stderr, "usage: query points|curves|samples|version [sm...] < lines\n");
+  const bool onnxruntime = mode == "onnxruntime";
+  if (mode != "points" && mode != "curves" && mode != "samples" && !onnxruntime) {
+    std::fprintf(stderr, "usage: query points|curves|samples|onnxruntime|version [sm...] < lines\n");
     return 2;
   }
   std::vector<int> sms;
@@ -269,6 +276,8 @@ int main(int argc, char** argv) {
       for (const int dtype : {0, 2, 9})
         for (const int nhwc : {0, 1})
           for (const int pass : {0, 1, 2}) {
+            if (onnxruntime && (dtype || nhwc || pass)) continue;
+            p.onnxruntime = onnxruntime;
             p.sm = sm, p.dtype = dtype, p.nhwc = nhwc, p.pass = pass;
             const auto ns = mode == "samples" ? sampled : batches();
             std::vector<std::int64_t> ws;

@@ -56,7 +56,10 @@ class Reader {
 
   Model read() {
     for (const auto& opset : proto_.opset_import())
-      if (opset.domain().empty() || opset.domain() == "ai.onnx") model_.opset = opset.version();
+      if (opset.domain().empty() || opset.domain() == "ai.onnx")
+        model_.opset = opset.version();
+      else
+        model_.domains.push_back(opset.domain());
     model_.producer = proto_.producer_name();
     if (model_.producer == "pytorch") model_.torch = proto_.producer_version();
     model_.format =

@@ -165,8 +165,27 @@ bool lower_einsum(const At& at, Emit& e) {
   return true;
 }
 
+/// com.microsoft::FusedMatMul: a MatMul whose operands may be transposed, scaled by alpha.
+void infer_fused_matmul(const At& at, std::vector<Fact>& out) {
+  out[0].dtype = at.in(0).dtype;
+  if (!at.sizes(0) || !at.sizes(1) || at.sizes(0)->size() < 2 || at.sizes(1)->size() < 2) return;
+  Sizes a = *at.sizes(0), b = *at.sizes(1);
+  if (at.integer("transA", 0) != 0) std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (at.integer("transB", 0) != 0) std::swap(b[b.size() - 1], b[b.size() - 2]);
+  if (a.back() != b[b.size() - 2])
+    fail_input("a FusedMatMul of matrices that do not fit: node '" + at.node.name + "'", at.node.name,
+               "the dimensions given do not fit this model, or the file is damaged");
+  const std::int64_t m = a[a.size() - 2], n = b.back();
+  a.resize(a.size() - 2), b.resize(b.size() - 2);
+  Sizes sizes = broadcast(a, b, at.node);
+  sizes.push_back(m);
+  sizes.push_back(n);
+  out[0].sizes = std::move(sizes);
+}
+
 constexpr OpRow rows[] = {
     {"MatMul", infer_matmul, lower_matmul},
+    {"com.microsoft::FusedMatMul", infer_fused_matmul},
     {"Gemm", infer_gemm, lower_gemm},
     {"Einsum", infer_einsum, lower_einsum},
 };

@@ -206,6 +206,9 @@ constexpr OpRow rows[] = {
     {"com.microsoft::FastGelu", infer_same, lower_gelu},
     {"com.microsoft::BiasGelu", infer_same, lower_gelu},
     {"Clip", infer_same, lower_clip, bits({1, 2})},
+    // ONNX Runtime's copies between host and device.
+    {"MemcpyFromHost", infer_same},
+    {"MemcpyToHost", infer_same},
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ std::string_view cudnn_differences_9_10_txt();
 std::string_view cudnn_differences_9_20_txt();
 std::string_view cudnn_differences_9_24_txt();
 std::string_view cudnn_differences_9_26_txt();
+std::string_view cudnn_onnxruntime_txt();
 }  // namespace embedded
 
 namespace {
@@ -77,6 +78,7 @@ constexpr std::array<std::int64_t, 13> sampled{1, 2, 4, 8, 12, 16, 24, 32, 48, 6
 Tables tables_of(std::string_view cudnn) {
   const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
   if (cudnn == base_cudnn) return {base};
+  if (cudnn == "onnxruntime") return {parsed<embedded::cudnn_onnxruntime_txt>()};
   if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
   if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
   if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};

@@ -244,6 +244,7 @@ std::int64_t micro_batches_run(const TrainingSetup& setup) {
 
 void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
                    const std::function<void(const Run&, const Environment&)>& look) {
+  if (tape.graph) fail(ErrorKind::internal, "PyTorch was asked about a tape of another runtime");
   Run run(run_options(setup), device);
   Program(run, tape, setup, resolve(setup.parallel)).probe(look);
 }

@@ -1,0 +1,227 @@
+#include "estimators/runtime/ort/optimize.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "estimators/frontends/onnx/facts.h"
+#include "estimators/runtime/ort/placement.h"
+#include "estimators/runtime/ort/shapes.h"
+
+namespace memplan::ort {
+
+namespace {
+
+using onnx_format::Facts;
+
+/// Nodes in an order in which every value is made before it is read, and where each one came from.
+std::pair<Graph, std::vector<std::int32_t>> in_run_order(const Graph& graph) {
+  std::vector<std::int32_t> order = run_order(graph);
+  Graph out = graph;
+  out.nodes.clear();
+  for (const std::int32_t n : order) out.nodes.push_back(graph.nodes[static_cast<std::size_t>(n)]);
+  return {std::move(out), std::move(order)};
+}
+
+void remove_nodes(Graph& graph, const std::vector<bool>& gone) {
+  std::vector<GraphNode> kept;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (n >= gone.size() || !gone[n]) kept.push_back(std::move(graph.nodes[n]));
+  graph.nodes = std::move(kept);
+}
+
+std::vector<std::vector<std::int32_t>> readers(const Graph& graph) {
+  std::vector<std::vector<std::int32_t>> out(graph.values.size());
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const GraphValueId id : graph.nodes[n].inputs)
+      if (id >= 0) out[static_cast<std::size_t>(id)].push_back(static_cast<std::int32_t>(n));
+  return out;
+}
+
+bool is_output(const Graph& graph, GraphValueId id) {
+  return std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+}
+
+void read_instead(Graph& graph, GraphValueId old, GraphValueId now) {
+  for (GraphNode& node : graph.nodes) std::replace(node.inputs.begin(), node.inputs.end(), old, now);
+}
+
+StoredTensor tensor_of(const GraphNode& node) {
+  StoredTensor t;
+  for (const auto& [name, value] : node.attributes) {
+    if (const auto* tensor = std::get_if<StoredTensor>(&value)) return *tensor;
+    if (const auto* i = std::get_if<std::int64_t>(&value)) t = {{}, DType::int64, {}, {*i}, {}, false, {}};
+    if (const auto* f = std::get_if<double>(&value)) t = {{}, DType::float32, {}, {}, {*f}, false, {}};
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
+      t = {{}, DType::int64, {static_cast<std::int64_t>(list->size())}, *list, {}, false, {}};
+    if (const auto* list = std::get_if<std::vector<double>>(&value))
+      t = {{}, DType::float32, {static_cast<std::int64_t>(list->size())}, {}, *list, false, {}};
+  }
+  return t;
+}
+
+/// Constants are weights as soon as the file is read (Graph::Graph).
+void constants_to_weights(Graph& graph) {
+  std::vector<bool> gone(graph.nodes.size(), false);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const GraphNode& node = graph.nodes[n];
+    if (node.op_type != "Constant" || node.outputs.size() != 1) continue;
+    StoredTensor t = tensor_of(node);
+    t.name = graph.values[static_cast<std::size_t>(node.outputs[0])].name;
+    graph.initializers.emplace(node.outputs[0], std::move(t));
+    gone[n] = true;
+  }
+  remove_nodes(graph, gone);
+}
+
+constexpr std::array<std::string_view, 9> never_folded{
+    "RandomNormal", "RandomUniform",  "RandomNormalLike", "RandomUniformLike",
+    "Multinomial",  "QuantizeLinear", "DequantizeLinear", "If",
+    "Loop"};
+
+bool foldable(const Graph& graph, const GraphNode& node, const std::vector<KnownShape>& shapes) {
+  if (std::find(never_folded.begin(), never_folded.end(), node.op_type) != never_folded.end()) return false;
+  if (node.op_type == "Shape") {
+    const KnownShape& s = shapes[static_cast<std::size_t>(node.inputs.at(0))];
+    return s && std::none_of(s->begin(), s->end(), [](const Dim& d) { return d.open(); });
+  }
+  bool any = false;
+  for (const GraphValueId id : node.inputs) {
+    if (id < 0) continue;
+    any = true;
+    if (!graph.initializers.count(id)) return false;
+  }
+  return any &&
+         std::none_of(node.outputs.begin(), node.outputs.end(), [&](GraphValueId id) { return is_output(graph, id); });
+}
+
+/// ConstantFolding: what depends on weights alone is computed when the session is made and is a weight of its own.
+bool fold_constants(Graph& graph, const BoundGraph& bound) {
+  const auto [sorted, order] = in_run_order(graph);
+  const Facts facts(sorted, bound.symbols, bound.opset);
+  const std::vector<KnownShape> shapes = known_shapes(sorted, bound.opset);
+  std::vector<bool> gone(graph.nodes.size(), false);
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    const GraphNode& node = sorted.nodes[k];
+    if (!foldable(graph, node, shapes)) continue;
+    const bool told = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                  [&](GraphValueId id) { return id < 0 || facts[id].sizes.has_value(); });
+    if (!told) continue;
+    for (const GraphValueId id : node.outputs) {
+      if (id < 0) continue;
+      StoredTensor t;
+      t.name = graph.values[static_cast<std::size_t>(id)].name;
+      t.dtype = facts[id].dtype.value_or(DType::float32);
+      t.sizes = *facts[id].sizes;
+      if (facts[id].contents) {
+        t.integers = facts[id].contents->integers;
+        t.floats = facts[id].contents->floats;
+      }
+      graph.initializers.insert_or_assign(id, std::move(t));
+    }
+    gone[static_cast<std::size_t>(order[k])] = true;
+  }
+  const bool any = std::find(gone.begin(), gone.end(), true) != gone.end();
+  remove_nodes(graph, gone);
+  return any;
+}
+
+/// EliminateIdentity, EliminateDropout: the reader reads what came in.
+void pass_through(Graph& graph) {
+  std::vector<bool> gone(graph.nodes.size(), false);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const GraphNode& node = graph.nodes[n];
+    if ((node.op_type != "Identity" && node.op_type != "Dropout") || node.outputs.empty() || node.inputs.empty())
+      continue;
+    const GraphValueId from = node.inputs[0], to = node.outputs[0];
+    if (is_output(graph, to)) continue;
+    gone[n] = true;
+    read_instead(graph, to, from);
+  }
+  remove_nodes(graph, gone);
+}
+
+/// ConvBNFusion: the norm's factors go into the convolution, which has a bias from then on.
+void fold_norms(Graph& graph) {
+  const auto by = readers(graph);
+  std::vector<bool> gone(graph.nodes.size(), false);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    GraphNode& conv = graph.nodes[n];
+    if (conv.op_type != "Conv" || conv.inputs.size() < 2 || !graph.initializers.count(conv.inputs[1])) continue;
+    const GraphValueId made = conv.outputs.at(0);
+    const auto& read = by[static_cast<std::size_t>(made)];
+    if (read.size() != 1 || is_output(graph, made)) continue;
+    const GraphNode& norm = graph.nodes[static_cast<std::size_t>(read[0])];
+    if (norm.op_type != "BatchNormalization" || norm.inputs.at(0) != made || norm.outputs.size() != 1) continue;
+    const auto mode = norm.attributes.find("training_mode");
+    const auto* training = mode == norm.attributes.end() ? nullptr : std::get_if<std::int64_t>(&mode->second);
+    if (training && *training != 0) continue;
+    conv.inputs.resize(3, -1);
+    conv.inputs[2] = norm.inputs.at(1);  // the new bias has the size of the norm's scale
+    conv.outputs[0] = norm.outputs[0];
+    gone[static_cast<std::size_t>(read[0])] = true;
+  }
+  remove_nodes(graph, gone);
+}
+
+/// QuickGeluFusion: x * sigmoid(x) is one op.
+void fuse_quick_gelu(Graph& graph) {
+  const auto by = readers(graph);
+  std::vector<bool> gone(graph.nodes.size(), false);
+  const std::size_t count = graph.nodes.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    const GraphNode sigmoid = graph.nodes[n];
+    if (sigmoid.op_type != "Sigmoid") continue;
+    const auto& read = by[static_cast<std::size_t>(sigmoid.outputs.at(0))];
+    if (read.size() != 1 || is_output(graph, sigmoid.outputs[0])) continue;
+    const auto m = static_cast<std::size_t>(read[0]);
+    const GraphNode mul = graph.nodes[m];
+    const GraphValueId x = sigmoid.inputs.at(0);
+    if (mul.op_type != "Mul" || mul.inputs.size() != 2) continue;
+    if ((mul.inputs[0] == sigmoid.outputs[0] ? mul.inputs[1] : mul.inputs[0]) != x) continue;
+    GraphNode fused;
+    fused.op_type = "QuickGelu";
+    fused.domain = "com.microsoft";
+    fused.name = mul.name;
+    fused.inputs = {x};
+    fused.outputs = mul.outputs;
+    gone[n] = gone[m] = true;
+    graph.nodes.push_back(std::move(fused));
+  }
+  remove_nodes(graph, gone);
+}
+
+/// Ops that no optimizer touches but those above: a graph of nothing else runs as it stands.
+constexpr std::array<std::string_view, 34> settled{
+    "Conv",          "Relu",         "MaxPool",      "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
+    "Add",           "Mul",          "Sigmoid",      "HardSigmoid", "HardSwish",         "Clip",
+    "Concat",        "Gemm",         "Flatten",      "Softmax",     "LeakyRelu",         "Tanh",
+    "ConvTranspose", "ReduceMean",   "QuickGelu",    "Resize",      "LogSoftmax",        "BatchNormalization",
+    "Elu",           "PRelu",        "Upsample",     "Shape",       "Constant",          "LRN",
+    "Sub",           "DepthToSpace", "SpaceToDepth", "Selu"};
+
+}  // namespace
+
+bool saved_by_onnxruntime(const BoundGraph& bound) {
+  // It writes every domain that it has, whether the file uses it or not (Graph::ToGraphProto).
+  return std::find(bound.domains.begin(), bound.domains.end(), "com.microsoft.nchwc") != bound.domains.end();
+}
+
+Optimized optimized(const BoundGraph& bound) {
+  Optimized out{bound.graph, {}};
+  constants_to_weights(out.graph);
+  if (saved_by_onnxruntime(bound)) return out;
+  pass_through(out.graph);
+  fold_norms(out.graph);
+  while (fold_constants(out.graph, bound)) {
+  }
+  fuse_quick_gelu(out.graph);
+  std::set<std::string> left;
+  for (const GraphNode& node : out.graph.nodes)
+    if (std::find(settled.begin(), settled.end(), node.op_type) == settled.end()) left.insert(node.op_type);
+  out.may_change.assign(left.begin(), left.end());
+  return out;
+}
+
+}  // namespace memplan::ort

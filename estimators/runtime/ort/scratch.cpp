@@ -1,0 +1,127 @@
+#include "estimators/runtime/ort/scratch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "estimators/runtime/torch/aten/cudnn_workspace.h"
+
+namespace memplan::ort {
+
+namespace {
+
+using onnx_format::At;
+using onnx_format::Sizes;
+
+/// ONNX Runtime asks cuDNN's frontend: another heuristic mode and another alignment than PyTorch's, so another table.
+/// A bias is added by a kernel of its own.
+constexpr std::string_view cudnn_table = "onnxruntime";
+
+Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}} : Scratch{}; }
+
+std::optional<ConvProblem> problem_of(const At& at) {
+  const auto &x = at.sizes(0), &w = at.sizes(1);
+  const auto& y = at.facts[at.node.outputs[0]].sizes;
+  if (!x || !w || !y || x->size() < 3 || x->size() > 4) return std::nullopt;
+  const std::size_t n = x->size() - 2;
+  ConvProblem p;
+  const auto image = [&](Sizes sizes, std::ptrdiff_t at, std::int64_t one) {  // one of height 1 where n is 1
+    if (n == 1) sizes.insert(sizes.begin() + at, one);
+    return Dims(sizes);
+  };
+  const Sizes pads = at.list("pads").value_or(Sizes(2 * n, 0));
+  p.input = image(*x, 2, 1);
+  p.weight = image(*w, 2, 1);
+  p.output = image(*y, 2, 1);
+  p.stride = image(at.list("strides").value_or(Sizes(n, 1)), 0, 1);
+  p.dilation = image(at.list("dilations").value_or(Sizes(n, 1)), 0, 1);
+  p.padding = image(Sizes(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(n)), 0, 0);
+  p.groups = at.integer("group", 1);
+  p.dtype = at.in(0).dtype.value_or(DType::float32);
+  return p;
+}
+
+Scratch conv(const At& at, const ScratchContext& c) {
+  const auto p = problem_of(at);
+  if (!p)
+    return {{},
+            Note{{},
+                 "three-dimensional convolutions are taken to need no workspace",
+                 Evidence::assumed,
+                 About::workspace,
+                 at.node.op_type}};
+  // DEFAULT asks the fallback heuristics: one int for each element of the window (recorded).
+  if (c.setup.conv_search == ConvSearch::fallback) {
+    std::int64_t bytes = 4;
+    for (int i = 1; i < p->weight.size(); ++i) bytes = checked_mul(bytes, p->weight[i]);
+    return one(bytes);
+  }
+  const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, c.device.sm(), cudnn_table, c.reading);
+  Scratch out = one(found.bytes.count);
+  if (found.evidence > Evidence::proven_by_file)
+    out.note = Note{{}, std::string(found.why), found.evidence, About::workspace, at.node.op_type};
+  return out;
+}
+
+/// compute_reduce_matrix_columns_intermediate_buffer_size (cuda/reduction/reduction_functions.cu): a partial result and
+/// a counter for every row and block of columns, where all reduced axes are the last ones.
+Scratch reduce(const At& at, const ScratchContext&) {
+  if (!at.sizes(0) || at.sizes(0)->empty()) return {};
+  const Sizes& x = *at.sizes(0);
+  const auto axes = at.list("axes", 1);
+  std::vector<bool> gone(x.size(), !axes || axes->empty());
+  if (axes)
+    for (const std::int64_t a : *axes) gone[onnx_format::axis_of(a, x.size(), at.node)] = true;
+  std::int64_t rows = 1, columns = 1;
+  bool trailing = true, seen = false;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    (gone[i] ? columns : rows) = checked_mul(gone[i] ? columns : rows, x[i]);
+    if (seen && !gone[i] && x[i] != 1) trailing = false;
+    seen = seen || (gone[i] && x[i] != 1);
+  }
+  if (!trailing || !seen) return {};
+  constexpr std::int64_t warp = 32, per_thread = 4, warps = 8, blocks = 256, alignment = 16;
+  const std::int64_t height = std::clamp<std::int64_t>(columns / (per_thread * warp), 1, warps);
+  const std::int64_t grid = std::clamp<std::int64_t>(columns / (per_thread * warp * height), 1, blocks);
+  return one(checked_add(checked_mul(rows, checked_add(checked_mul(grid, 4), 4)), alignment - 1));
+}
+
+/// Pieces of unequal size: their sizes, where each begins, the outputs' addresses, and for every place on the axis its
+/// piece (cuda/tensor/split.cc).
+Scratch split(const At& at, const ScratchContext&) {
+  if (!at.sizes(0) || at.sizes(0)->empty()) return {};
+  const std::size_t axis = onnx_format::axis_of(at.integer("axis", 0), at.sizes(0)->size(), at.node);
+  std::vector<std::int64_t> sizes;
+  for (const GraphValueId id : at.node.outputs)
+    if (id >= 0 && at.facts[id].sizes && at.facts[id].sizes->size() > axis)
+      sizes.push_back((*at.facts[id].sizes)[axis]);
+  if (sizes.empty() || std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) return {};
+  const auto each = static_cast<std::int64_t>(8 * sizes.size());
+  return {{each, each, each, checked_mul(8, (*at.sizes(0))[axis])}, {}};
+}
+
+/// Where each slice begins (cuda/tensor/gather_nd.cc).
+Scratch gather_nd(const At& at, const ScratchContext&) {
+  if (!at.sizes(1) || at.sizes(1)->empty() || at.sizes(1)->back() == 0) return {};
+  return one(checked_mul(8, onnx_format::count_of(*at.sizes(1)) / at.sizes(1)->back()));
+}
+
+struct Row {
+  std::string_view op;
+  Scratch (*scratch)(const At&, const ScratchContext&);
+};
+
+constexpr std::array rows{
+    Row{"Conv", conv},        Row{"FusedConv", conv}, Row{"ReduceMean", reduce},
+    Row{"ReduceSum", reduce}, Row{"Split", split},    Row{"GatherND", gather_nd},
+};
+
+}  // namespace
+
+Scratch scratch_of(const At& at, const ScratchContext& context) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.op == at.node.op_type; });
+  return row == rows.end() ? Scratch{} : row->scratch(at, context);
+}
+
+}  // namespace memplan::ort

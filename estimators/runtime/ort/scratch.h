@@ -1,0 +1,29 @@
+// Device memory that a kernel takes for as long as it runs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "estimators/base/evidence.h"
+#include "estimators/facts/device.h"
+#include "estimators/frontends/onnx/facts.h"
+#include "estimators/setup/onnxruntime.h"
+#include "estimators/tape/reading.h"
+
+namespace memplan::ort {
+
+struct Scratch {
+  std::vector<std::int64_t> bytes;  ///< requests in order, all given back when the kernel ends
+  std::optional<Note> note;         ///< where it comes from, where no source states it
+};
+
+struct ScratchContext {
+  const OrtSetup& setup;
+  const Device& device;
+  WorkspaceReading reading;
+};
+
+Scratch scratch_of(const onnx_format::At& at, const ScratchContext& context);
+
+}  // namespace memplan::ort

@@ -1,0 +1,235 @@
+#include "estimators/runtime/ort/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "estimators/frontends/onnx/facts.h"
+#include "estimators/runtime/ort/kernels.h"
+#include "estimators/runtime/ort/optimize.h"
+#include "estimators/runtime/ort/pattern.h"
+#include "estimators/runtime/ort/plan.h"
+#include "estimators/runtime/ort/scratch.h"
+
+namespace memplan::ort {
+
+namespace {
+
+class Session {
+ public:
+  Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
+      : setup_(setup),
+        context_{setup.ort, device, reading.workspaces},
+        optimized_(optimized(bound)),
+        placed_(in_order(place(std::move(optimized_.graph)))),
+        facts_(placed_.graph, bound.symbols, bound.opset),
+        order_seed_(reading.order) {
+    for (std::size_t i = 0; i < placed_.graph.values.size(); ++i)
+      types_.push_back(facts_[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
+    plan_ = plan_buffers(placed_, known_shapes(placed_.graph, bound.opset), types_, setup.ort.memory_reuse);
+    find_scratch();
+    bytes_of_values();
+    note_nodes();
+    note_optimizers();
+  }
+
+  Schedule run() {
+    load_weights();
+    for (std::int64_t step = 1; step <= setup_.steps; ++step) {
+      s_.step_begins.push_back(static_cast<std::int32_t>(s_.events.size()));
+      one_run(step);
+    }
+    return std::move(s_);
+  }
+
+ private:
+  const Graph& graph() const { return placed_.graph; }
+
+  void bytes_of_values() {
+    std::int64_t unknown = 0;
+    std::string first;
+    bytes_.resize(graph().values.size());
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
+      if (plan_.own[i] == Own::nothing) continue;
+      const onnx_format::Fact& f = facts_[static_cast<GraphValueId>(i)];
+      if (f.sizes)
+        bytes_[i] = bytes_of(types_[i], onnx_format::count_of(*f.sizes)).count;
+      else if (unknown++ == 0)
+        first = graph().values[i].name;
+    }
+    if (unknown > 0)
+      fail_input(fmt::format("the sizes of {} values of the graph are not known, the first is '{}'", unknown, first),
+                 first, "give the file shapes: onnx.shape_inference.infer_shapes, or save it from ONNX Runtime");
+  }
+
+  void find_scratch() {
+    scratch_.resize(graph().nodes.size());
+    for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
+      if (placed_.node_on_cpu[k]) continue;
+      Scratch found = scratch_of(onnx_format::At{graph().nodes[k], facts_, facts_.opset()}, context_);
+      if (found.note) note(s_.notes, *found.note);
+      scratch_[k] = std::move(found.bytes);
+    }
+  }
+
+  /// Nodes that no kernel is known for are taken to run on the CPU, and that is said.
+  void note_nodes() {
+    std::map<std::string, std::int64_t> unknown;
+    for (const GraphNode& node : graph().nodes)
+      if (!kernel_of(node)) ++unknown[node.op_type];
+    for (const auto& [op, count] : unknown) {
+      Note n{"", "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
+             Evidence::assumed, About::op, op};
+      n.count = count;
+      s_.notes.push_back(std::move(n));
+    }
+  }
+
+  /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
+  /// saves, weights that are stored in another form beside the first.
+  void note_optimizers() {
+    if (optimized_.may_change.empty()) return;
+    Bytes buffers, weights;
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
+      if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
+      if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
+    }
+    buffers = buffers * 4;
+    std::string ops;
+    for (const std::string& op : optimized_.may_change) ops += (ops.empty() ? "" : ", ") + op;
+    s_.notes.push_back(
+        {"MP070 not-optimized",
+         fmt::format("ONNX Runtime's optimizers fuse and move nodes of a plain file, of which memplan follows "
+                     "a part; they may change these: {}. The file that a session saves with "
+                     "optimized_model_filepath is taken as it is",
+                     ops),
+         Evidence::assumed, About::op, "graph optimizers", "", -1, 1, Effect{buffers, buffers + weights}});
+  }
+
+  std::int32_t name(const std::string& text) {
+    const auto [it, fresh] = names_.emplace(text, static_cast<std::int32_t>(s_.names.size()));
+    if (fresh) s_.names.push_back(text);
+    return it->second;
+  }
+
+  void begin_op(const std::string& op, Phase phase, std::int64_t step) {
+    OpRecord r;
+    r.name = name(op);
+    r.phase = phase;
+    r.step = static_cast<std::int32_t>(step);
+    r.first_event = static_cast<std::int32_t>(s_.events.size());
+    s_.ops.push_back(r);
+  }
+
+  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t step, const std::string& label,
+                        GraphValueId value = -1) {
+    if (bytes == 0) return -1;
+    Allocation a;
+    a.size = Bytes(bytes);
+    a.born = static_cast<std::int32_t>(s_.events.size());
+    a.op = static_cast<std::int32_t>(s_.ops.size()) - 1;
+    a.stream = static_cast<std::int32_t>(step);  // every run has a stream of its own
+    a.category = category;
+    a.label = name(label);
+    if (value >= 0) a.shape_at = shape_of(value);
+    s_.events.push_back({Event::Kind::alloc, static_cast<std::int32_t>(s_.allocations.size())});
+    s_.allocations.push_back(a);
+    return static_cast<std::int32_t>(s_.allocations.size()) - 1;
+  }
+
+  void release(std::int32_t allocation) {
+    if (allocation < 0) return;
+    s_.allocations[static_cast<std::size_t>(allocation)].died = static_cast<std::int32_t>(s_.events.size());
+    s_.events.push_back({Event::Kind::free, allocation});
+  }
+
+  std::int32_t shape_of(GraphValueId value) {
+    const auto [it, fresh] = shapes_.emplace(value, static_cast<std::int32_t>(s_.shapes.size()));
+    if (fresh)
+      s_.shapes.push_back({static_cast<std::uint8_t>(types_[static_cast<std::size_t>(value)]), *facts_[value].sizes});
+    return it->second;
+  }
+
+  const std::string& name_of_value(GraphValueId id) const { return graph().values[static_cast<std::size_t>(id)].name; }
+
+  std::int32_t allocate_value(GraphValueId id, Category category, std::int64_t step) {
+    return allocate(bytes_[static_cast<std::size_t>(id)], category, step, name_of_value(id), id);
+  }
+
+  void load_weights() {
+    begin_op("session", Phase::setup, 0);
+    std::vector<GraphValueId> weights;
+    for (const auto& [id, tensor] : graph().initializers)
+      if (plan_.own[static_cast<std::size_t>(id)] == Own::weight) weights.push_back(id);
+    if (order_seed_ != 0) std::shuffle(weights.begin(), weights.end(), std::mt19937(order_seed_));
+    for (const GraphValueId id : weights) allocate_value(id, Category::parameter, 0);
+  }
+
+  void one_run(std::int64_t step) {
+    std::vector<std::int32_t> inputs, outputs;
+    begin_op("inputs", Phase::data, step);
+    for (const GraphValueId id : graph().inputs)
+      if (plan_.own[static_cast<std::size_t>(id)] == Own::input)
+        inputs.push_back(allocate_value(id, Category::input, step));
+    const bool pattern = setup_.ort.memory_pattern && step > 1;
+    std::int32_t block = -1;
+    if (pattern) {
+      begin_op("memory pattern", Phase::forward, step);
+      block = allocate(pattern_.bytes(), Category::activation, step, "memory pattern: all buffers of a run");
+    }
+    for (std::size_t k = 0; k < graph().nodes.size(); ++k) run_node(k, step, pattern, outputs);
+    begin_op("end of run", Phase::forward, step);
+    release(block);
+    for (const auto* list : {&outputs, &inputs})
+      for (const std::int32_t a : *list) release(a);
+    if (setup_.ort.shrink) s_.events.push_back({Event::Kind::empty_cache, -1});
+  }
+
+  void run_node(std::size_t k, std::int64_t step, bool pattern, std::vector<std::int32_t>& outputs) {
+    const GraphNode& node = graph().nodes[k];
+    begin_op(node.op_type, Phase::forward, step);
+    for (const GraphValueId id : node.outputs) {
+      if (id < 0) continue;
+      const Own own = plan_.own[static_cast<std::size_t>(id)];
+      if (own == Own::output) outputs.push_back(allocate_value(id, Category::output, step));
+      if (own != Own::planned) continue;
+      if (step == 1) pattern_.allocate(id, bytes_[static_cast<std::size_t>(id)]);
+      if (!pattern) held_[id] = allocate_value(id, Category::activation, step);
+    }
+    std::vector<std::int32_t> scratch;
+    for (const std::int64_t bytes : scratch_[k])
+      scratch.push_back(allocate(bytes, Category::workspace, step, node.name));
+    for (const std::int32_t a : scratch) release(a);
+    for (const GraphValueId id : plan_.released[k]) {
+      if (step == 1) pattern_.free(id);
+      if (!pattern) release(held_[id]);
+    }
+  }
+
+  const TrainingSetup& setup_;
+  ScratchContext context_;
+  Optimized optimized_;
+  Placed placed_;
+  onnx_format::Facts facts_;
+  std::uint32_t order_seed_;
+  std::vector<DType> types_;
+  BufferPlan plan_;
+  std::vector<std::int64_t> bytes_;                 ///< by value
+  std::vector<std::vector<std::int64_t>> scratch_;  ///< by node
+  MemoryPattern pattern_;
+  std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
+  std::map<std::string, std::int32_t> names_;
+  std::map<GraphValueId, std::int32_t> shapes_;
+  Schedule s_;
+};
+
+}  // namespace
+
+Schedule schedule_of(const BoundGraph& bound, const TrainingSetup& setup, const Device& device,
+                     const Reading& reading) {
+  return Session(bound, setup, device, reading).run();
+}
+
+}  // namespace memplan::ort

@@ -1,0 +1,179 @@
+"""memplan --runtime ort against ONNX Runtime's own requests and arena (data/measured/ort, made by record.py).
+
+    python run.py --build build/release [--details] [--model NAME] [--write]
+
+Compared are, row by row: what the weights take, the live peaks of the first, second and third run,
+and what the arena took from the driver by the end of the session's making and of each run. With kNextPowerOfTwo that
+depends on the order of a hash table, so the recorded bytes have to lie inside the range.
+A row passes where memplan is exact, or where the truth lies inside the range that the report states; the models of
+EXACT have to be exact. --write puts the summary into docs/onnxruntime.md. The last line is "N passed, N failed".
+"""
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+TRUTH = os.path.join(ROOT, "data", "measured", "ort", "ort-1.31.jsonl")
+MODELS = os.path.join(ROOT, "data", "models", "ort")
+PAGE = os.path.join(ROOT, "docs", "onnxruntime.md")
+BEGIN, END = "<!-- made by tests/ort/run.py --write -->", "<!-- end of figures -->"
+# Requests of these are exact in all recorded runs and have to stay so.
+EXACT = {("mlp", "plain"), ("mlp", "saved")}
+# Files whose shapes depend on what memplan does not follow.
+REFUSED = set()
+PHASES = ("session", "run 1", "run 2", "run 3")
+OPTIONS = {
+    "default": [],
+    "no pattern": ["enable_mem_pattern=0"],
+    "conv default": ["cudnn_conv_algo_search=DEFAULT"],
+    "same": ["arena_extend_strategy=kSameAsRequested"],
+    "same, no pattern": ["arena_extend_strategy=kSameAsRequested", "enable_mem_pattern=0"],
+    "same, shrink": ["arena_extend_strategy=kSameAsRequested", "memory.enable_memory_arena_shrinkage=gpu:0"],
+}
+
+
+def live_peaks(row):
+    """Most bytes that were asked for and not given back, phase by phase."""
+    sizes, live, peaks = [], 0, []
+    for phase in PHASES:
+        peak = live
+        for word in row[phase].split():
+            if word[0] == "+":
+                sizes.append(int(word[1:]))
+                live += sizes[-1]
+                peak = max(peak, live)
+            else:
+                live -= sizes[int(word[1:])]
+        peaks.append(peak)
+    return peaks
+
+
+def predict(memplan, row):
+    command = [memplan, "estimate", os.path.join(MODELS, f"{row['model']}.{row['source']}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
+               "--batch", str(row["batch"]), "--no-search", "--format", "json"]
+    if row["seq"]:
+        command += ["--seq", str(row["seq"])]
+    for option in OPTIONS[row["setting"]]:
+        command += ["--ort", option]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode > 1:
+        return None, run.stderr.strip().splitlines()[0] if run.stderr.strip() else f"exit {run.returncode}"
+    return json.loads(run.stdout), None
+
+
+def compare(memplan, row):
+    """(phase, predicted, true, low, high) of one row; or an error."""
+    report, error = predict(memplan, row)
+    if error:
+        return error
+    steps = [s["peak"] for s in report["steps"]]
+    counter = "requested_bytes" if row["kind"] == "requests" else "reserved_bytes"
+    bounds = report["ranges"][counter]
+    peak = report["counters"][counter]
+    below, above = peak - bounds["low_bytes"], bounds["high_bytes"] - peak
+    true = live_peaks(row) if row["kind"] == "requests" else [row[phase][1] for phase in PHASES]
+    out, most = [], 0
+    for phase, step, t in zip(PHASES, steps, true):
+        most = step[counter] if row["kind"] == "requests" else max(most, step[counter])
+        out.append((phase, most, t, most - below, most + above))
+    # The range is of the whole run where the order of weights decides.
+    return out[-1:] if row["setting"] == "default" and row["kind"] == "arena" else out
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+class Tally:
+    """Errors of one kind of figure."""
+
+    def __init__(self):
+        self.errors, self.outside = [], 0
+
+    def add(self, have, true, low, high):
+        self.errors.append(abs(have - true) / true)
+        self.outside += not low <= true <= high
+
+    def cells(self):
+        n = len(self.errors)
+        exact = sum(e == 0 for e in self.errors)
+        return (f"{exact} of {n} | {exact / n:.0%} | {percentile(self.errors, 0.5):.2%} | {percentile(self.errors, 0.95):.2%} | "
+                f"{max(self.errors):.2%} | {self.outside}") if n else "0 of 0 | | | | | "
+
+
+def figure(row, phase):
+    if row["kind"] == "requests":
+        return f"live peak, {phase}" if phase != "session" else "weights"
+    return "arena, kNextPowerOfTwo" if row["setting"] == "default" else "arena, kSameAsRequested"
+
+
+def summary(results):
+    tallies = collections.defaultdict(Tally)
+    for row, result in results:
+        if isinstance(result, str):
+            continue
+        for phase, have, true, low, high in result:
+            tallies[row["source"], figure(row, phase)].add(have, true, low, high)
+    lines = ["| file | figure | exact | share | median | p95 | largest | outside the range |", "|---|---|---|---|---|---|---|---|"]
+    names = {"saved": "saved by ONNX Runtime", "plain": "plain export"}
+    lines += [f"| {names[source]} | {what} | {tally.cells()} |" for (source, what), tally in sorted(tallies.items(), reverse=True)]
+    rows = len(results)
+    models = len({row["model"] for row, _ in results})
+    refused = sum(isinstance(result, str) for _, result in results)
+    return f"{rows} recorded sessions of {models} models, three runs each; {refused} of them memplan refuses.\n\n" + "\n".join(lines) + "\n"
+
+
+def write(text):
+    with open(PAGE) as f:
+        page = f.read()
+    before, rest = page.split(BEGIN)
+    with open(PAGE, "w") as f:
+        f.write(before + BEGIN + "\n" + text + END + rest.split(END)[1])
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--build", required=True)
+    p.add_argument("--model")
+    p.add_argument("--source")
+    p.add_argument("--details", action="store_true")
+    p.add_argument("--write", action="store_true")
+    p.add_argument("--jobs", type=int, default=2)
+    o = p.parse_args()
+    memplan = os.path.join(o.build, "memplan")
+    with open(TRUTH) as f:
+        rows = [json.loads(line) for line in f]
+    rows = [r for r in rows if (not o.model or r["model"] == o.model) and (not o.source or r["source"] == o.source)]
+    with ThreadPoolExecutor(o.jobs) as pool:
+        results = list(zip(rows, pool.map(lambda r: compare(memplan, r), rows)))
+    passed = failed = 0
+    for row, result in results:
+        name = f"{row['model']} {row['source']} batch {row['batch']} {row['kind']} {row['setting']}"
+        if isinstance(result, str):
+            expected = (row["model"], row["source"]) in REFUSED
+            passed, failed = passed + expected, failed + (not expected)
+            if not expected or o.details:
+                print(name, result)
+            continue
+        must = (row["model"], row["source"]) in EXACT and row["kind"] == "requests"
+        bad = [(phase, have, true) for phase, have, true, low, high in result if (have != true if must else not low <= true <= high)]
+        if bad:
+            print("FAILED", name, *[f"{phase}: {have} instead of {true} ({(have - true) / true:+.2%})" for phase, have, true in bad])
+        passed, failed = passed + (not bad), failed + bool(bad)
+        if o.details and not bad:
+            print(name, *[f"{phase} {have - true:+d}" for phase, have, true, *_ in result if have != true])
+    print(summary(results))
+    if o.write:
+        write(summary(results))
+    print(f"{passed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
