@@ -52,7 +52,7 @@ Certainty certainty_of(const Estimate& e) {
   const bool apart = e.low.requested != e.high.requested;
   if (recorded && !apart) return {"recorded", "the eager program was recorded", {}};
   if (e.requested_basis == Basis::exact && !apart)
-    return {"exact", "the file allows no other reading of what the allocator is asked for", {}};
+    return {"exact", "the file allows no other reading of what PyTorch is asked for", {}};
   const std::vector<std::string> sources = largest_sources(e);
   std::string why = sources.empty() ? "what the file does not say was put back (" + told_kinds(e) + ")"
                                     : fmt::format("{}", fmt::join(sources, "; "));

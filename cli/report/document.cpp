@@ -229,10 +229,14 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   summary["headroom_bytes"] = a.device_given ? Json(a.judgement.headroom.count) : Json(nullptr);
   summary["why"] = a.device_given ? Json(clean(a.judgement.why)) : Json(nullptr);
   summary["out_of_memory_at"] = e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr);
-  const Certainty sure = certainty_of(e);
+  Certainty sure = certainty_of(e);
+  if (runs_nodes(a.setup.runtime)) {  // it asks other things, and there is nothing to record
+    if (sure.word == "exact") sure.why = "the file allows no other reading of what a session asks for";
+    sure.surer.clear();
+  }
   summary["certainty"] = sure.word;
   summary["certainty_why"] = clean(sure.why);
-  summary["surer"] = sure.surer.empty() || runs_nodes(a.setup.runtime) ? Json(nullptr) : Json(sure.surer);
+  summary["surer"] = sure.surer.empty() ? Json(nullptr) : Json(sure.surer);
   j["summary"] = summary;
   j["ranges"] = ranges(e);
   j["counters"] = counters(e.peak);

@@ -129,6 +129,6 @@ TEST_CASE("a setup that names no runtime of the table is refused") {
   setup.runtime.name = "unknown";
   const auto made = run_steps(three_inputs(), setup, ten_kilobytes());
   REQUIRE_FALSE(made.ok());
-  CHECK(made.error().hint == "known runtimes: torch");
+  CHECK(made.error().hint == "known runtimes: torch, ort");
   CHECK_THROWS_AS(BumpRuntime().rank_programs(three_inputs(), setup, resolve({}), ten_kilobytes()), Failure);
 }

@@ -66,12 +66,19 @@ class Session {
 
   void find_scratch() {
     scratch_.resize(graph().nodes.size());
+    std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
       Scratch found = scratch_of(onnx_format::At{graph().nodes[k], facts_, facts_.opset()}, context_);
-      if (found.note) note(s_.notes, *found.note);
+      if (found.note && found.note->off) {
+        const auto [it, fresh] = bounded.emplace(found.note->op, *found.note);
+        if (!fresh) it->second.off->above += found.note->off->above, ++it->second.count;
+      } else if (found.note) {
+        note(s_.notes, *found.note);
+      }
       scratch_[k] = std::move(found.bytes);
     }
+    for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
   }
 
   /// Nodes that no kernel is known for are taken to run on the CPU, and that is said.
