@@ -65,6 +65,12 @@ Bytes margin_on(const Options& options, const Device& device) {
 }
 
 void choose_torch(Options& options, const Model& model) {
+  if (runs_nodes(options.setup.runtime)) {
+    if (!options.torch.empty())
+      fail(ErrorKind::usage, "ONNX Runtime runs the file itself, without PyTorch", setting(Field::torch, options.torch),
+           "leave the version of PyTorch out, or the runtime");
+    return;
+  }
   options.setup.runtime = choose_version(options.torch, model.torch);
   if (!model.recorded) return;
   const RuntimeSetup own = choose_version({}, model.torch);

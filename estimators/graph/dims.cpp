@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "estimators/graph/expression.h"
 #include "estimators/graph/position_table.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
@@ -16,13 +17,6 @@
 namespace memplan {
 
 namespace {
-
-std::string lower_case(std::string_view s) {
-  std::string out(s);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 bool is_identifier(std::string_view s) {
   return !s.empty() && !std::isdigit(static_cast<unsigned char>(s[0])) &&
@@ -38,100 +32,6 @@ bool names_sequence(std::string_view name) {
   const std::string n = lower_case(name);
   return n.find("seq") != std::string::npos || n == "s" || n == "t" || n == "length" || n == "tokens";
 }
-
-/// A recursive-descent evaluator over doubles; sizes are far below 2^53.
-class Expression {
- public:
-  Expression(std::string_view text, const Symbols& symbols) : text_(text), symbols_(symbols) {}
-
-  std::optional<double> value() {
-    const auto v = sum(0);
-    spaces();
-    return v && at_ == text_.size() ? v : std::nullopt;
-  }
-
- private:
-  void spaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-  }
-  bool take(std::string_view s) {
-    spaces();
-    if (text_.substr(at_, s.size()) != s) return false;
-    at_ += s.size();
-    return true;
-  }
-  std::optional<double> sum(int depth) {
-    auto a = product(depth);
-    while (a) {
-      const bool plus = take("+");
-      if (!plus && !take("-")) break;
-      const auto b = product(depth);
-      if (!b) return b;
-      *a += plus ? *b : -*b;
-    }
-    return a;
-  }
-  std::optional<double> product(int depth) {
-    auto a = factor(depth);
-    while (a) {
-      const bool power = take("**"), floor = !power && take("//"), times = !power && !floor && take("*");
-      const bool divide = !power && !floor && !times && take("/"),
-                 modulo = !power && !floor && !times && !divide && take("%");
-      if (!power && !floor && !times && !divide && !modulo) break;
-      const auto b = factor(depth);
-      if (!b || ((floor || divide || modulo) && *b == 0)) return std::nullopt;
-      if (power) *a = std::pow(*a, *b);
-      if (times) *a *= *b;
-      if (divide) *a /= *b;
-      if (floor) *a = std::floor(*a / *b);
-      if (modulo) *a -= *b * std::floor(*a / *b);
-    }
-    return a;
-  }
-  std::optional<double> factor(int depth) {
-    if (depth > 50) return std::nullopt;
-    if (take("-")) {
-      auto v = factor(depth + 1);
-      if (v) *v = -*v;
-      return v;
-    }
-    if (take("(")) {
-      auto v = sum(depth + 1);
-      return v && take(")") ? v : std::nullopt;
-    }
-    spaces();
-    const std::size_t begin = at_;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.'))
-      ++at_;
-    const std::string_view word = text_.substr(begin, at_ - begin);
-    if (word.empty()) return std::nullopt;
-    if (std::isdigit(static_cast<unsigned char>(word[0]))) return std::stod(std::string(word));
-    if (take("(")) return function(lower_case(word), depth);
-    if (auto it = symbols_.find(word); it != symbols_.end()) return static_cast<double>(it->second);
-    return std::nullopt;
-  }
-  std::optional<double> function(const std::string& name, int depth) {
-    std::vector<double> args;
-    do {
-      const auto v = sum(depth + 1);
-      if (!v) return std::nullopt;
-      args.push_back(*v);
-    } while (take(","));
-    if (!take(")")) return std::nullopt;
-    if (name == "floor" || name == "trunc") return std::floor(args[0]);
-    if (name == "ceil" || name == "ceiling") return std::ceil(args[0]);
-    if (name == "floordiv" && args.size() == 2 && args[1] != 0) return std::floor(args[0] / args[1]);
-    if (name == "mod" && args.size() == 2 && args[1] != 0) return args[0] - args[1] * std::floor(args[0] / args[1]);
-    if (name == "max") return *std::max_element(args.begin(), args.end());
-    if (name == "min") return *std::min_element(args.begin(), args.end());
-    return std::nullopt;
-  }
-
-  std::string_view text_;
-  const Symbols& symbols_;
-  std::size_t at_ = 0;
-};
 
 /// The free names of an expression.
 std::vector<std::string> names_in(std::string_view text) {
@@ -382,7 +282,7 @@ std::optional<std::int64_t> evaluate(const Dim& dim, const Symbols& symbols) {
   if (!dim.open()) return dim.size;
   if (dim.symbol.empty()) return std::nullopt;
   if (auto it = symbols.find(dim.symbol); it != symbols.end()) return it->second;
-  const auto v = Expression(dim.symbol, symbols).value();
+  const auto v = value_of_expression(dim.symbol, symbols);
   if (!v || *v != std::floor(*v) || *v < 0 || *v > 9e15) return std::nullopt;
   return static_cast<std::int64_t>(*v);
 }

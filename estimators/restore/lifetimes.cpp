@@ -10,24 +10,13 @@
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/frames.h"
+#include "estimators/restore/hidden_names.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
 
 namespace {
-
-/// "self.attn" of "x = self.attn(y)" and "rotate" of "rotate(q)": what a line of Python calls.
-std::vector<std::string_view> called_in(std::string_view text) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
-  std::vector<std::string_view> out;
-  for (auto open = text.find('('); open != std::string_view::npos; open = text.find('(', open + 1)) {
-    std::size_t first = open;
-    while (first > 0 && in_name(text[first - 1])) --first;
-    if (first < open && text[first] != '.') out.push_back(text.substr(first, open - first));
-  }
-  return out;
-}
 
 /// "outputs" of "torch.stack(outputs, dim=1)" or "torch.cat(outputs[::-1])": a name of the frame that holds a list.
 /// Empty for lists that are written there, and for what is no plain name.
@@ -47,132 +36,6 @@ std::string_view joined_list(const Call& call) {
   return {};
 }
 
-/// Names that a line reads: "residual" and "x" of "out = self.norm(x) + residual".
-std::vector<std::string_view> read_in(std::string_view value) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  std::vector<std::string_view> out;
-  for (std::size_t at = 0; at < value.size();) {
-    std::size_t end = at;
-    while (end < value.size() && in_name(value[end])) ++end;
-    if (end == at) {
-      ++at;
-      continue;
-    }
-    const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
-    const std::string_view name = value.substr(at, end - at);
-    if (before != '.' && after != '.' && after != '(' && after != '=' && name != "self" &&
-        std::isdigit(static_cast<unsigned char>(name.front())) == 0)
-      out.push_back(name);
-    at = end;
-  }
-  return out;
-}
-
-/// What names that the file does not show could hold: NameReading::held. Exporters record the lines of functions called
-/// `forward` only. A line that calls a helper may hold each different kind of result inside of it until it has made the
-/// next one of that kind; a list that `cat` joins may hold its members until the frame returns; and attention that
-/// returns its weights holds them until its caller's frame returns.
-class HiddenNames {
- public:
-  HiddenNames(const Tape& tape, const Frames& frames) : tape_(tape), frames_(frames), texts_(tape.bindings.size()) {
-    const auto tell = [&](std::int32_t binding, const std::string& source) {
-      if (binding >= 0 && texts_[static_cast<std::size_t>(binding)].empty())
-        texts_[static_cast<std::size_t>(binding)] = parse_statement(source).value;
-    };
-    for (const Call& c : tape.calls) tell(c.binding, c.source);
-    for (const Scope& s : tape.scopes) tell(s.binding, s.source);
-    for (std::size_t i = 0; i < tape.calls.size(); ++i)
-      if (tape.calls[i].function >= 0) function_ends_[tape.calls[i].function] = static_cast<std::int32_t>(i);
-  }
-
-  /// Values have to come in falling order.
-  std::int32_t hold(std::int32_t top, std::size_t line, std::int32_t born, std::int32_t born_scope) {
-    std::int32_t child = -1;
-    for (std::int32_t s = born_scope; s != top && s >= 0; s = frames_.parent(s)) child = s;
-    const Call& call = tape_.calls[static_cast<std::size_t>(born)];
-    std::int32_t until = -1;
-    if (opaque(top, line)) {
-      const std::string_view kind = child < 0
-                                        ? std::string_view(call.op)
-                                        : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class);
-      const auto [at, last] = next_.try_emplace({top, line, kind}, frames_.line(top, line).last);
-      until = at->second;
-      at->second = frames_.settled(top, born_scope, born);
-    }
-    if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
-      until = std::max(until, held_by_caller(frames_.parent(top), born));
-    // The forward of an autograd.Function is a frame of its own.
-    if (call.function >= 0) until = std::max(until, function_ends_.at(call.function));
-    return until;
-  }
-
-  /// A tuple with the weights in it, which the caller may return once more.
-  std::int32_t held_by_caller(std::int32_t frame, std::int32_t born) const {
-    std::int32_t until = frames_.end(frame);
-    if (frame < 0) return until;
-    const std::int32_t above = frames_.parent(frame);
-    return std::max(until, frames_.rebound(above, frames_.line_of(above, born), 0));
-  }
-
-  /// Joins a list that a name holds, as in `torch.stack(outputs)`, and not one that is written there.
-  static bool joins_named_list(const Call& call) {
-    if (call.op != "aten::cat" && call.op != "aten::stack") return false;
-    for (const std::string_view f : {"cat(", "stack(", "concat("})
-      if (const auto open = call.source.find(f); open != std::string::npos) {
-        const auto next = call.source.find_first_not_of(' ', open + f.size());
-        return next != std::string::npos && call.source[next] != '[' && call.source[next] != '(';
-      }
-    return true;
-  }
-
- private:
-  bool opaque(std::int32_t scope, std::size_t line) {
-    const auto [at, fresh] = opaque_.try_emplace({scope, line}, false);
-    if (fresh) at->second = calls_helper(scope, frames_.line(scope, line));
-    return at->second;
-  }
-
-  bool calls_helper(std::int32_t scope, const Line& line) const {
-    if (line.binding < 0) return false;
-    std::set<std::string_view> children;
-    std::int64_t own = 0;
-    for (std::int32_t i = line.first; i <= line.last; ++i) {
-      std::int32_t child = -1;
-      for (std::int32_t s = tape_.calls[static_cast<std::size_t>(i)].scope; s != scope && s >= 0; s = frames_.parent(s))
-        child = s;
-      if (child < 0)
-        ++own;
-      else
-        children.insert(tape_.scopes[static_cast<std::size_t>(child)].path);
-    }
-    for (const std::string_view callee : called_in(texts_[static_cast<std::size_t>(line.binding)])) {
-      const auto dot = callee.rfind('.');
-      const std::string_view last = dot == std::string_view::npos ? callee : callee.substr(dot + 1);
-      if (dot == std::string_view::npos) {
-        static const std::set<std::string_view> plain{
-            "len", "range", "int", "float", "bool",      "getattr",  "isinstance", "list", "tuple", "zip",
-            "max", "min",   "sum", "super", "enumerate", "reversed", "str",        "abs",  "slice"};
-        if (!plain.contains(callee) &&
-            (own > 0 ? own + static_cast<std::int64_t>(children.size()) > 1 : children.size() > 1))
-          return true;
-      } else if (callee.starts_with("self.")) {
-        const bool module = std::any_of(children.begin(), children.end(), [&](std::string_view path) {
-          return path == last || path.ends_with("." + std::string(last));
-        });
-        if (!module && own + static_cast<std::int64_t>(children.size()) > 1) return true;
-      }
-    }
-    return false;
-  }
-
-  const Tape& tape_;
-  const Frames& frames_;
-  std::vector<std::string_view> texts_;                 ///< of statements, by binding: what stands right of the `=`
-  std::map<std::int32_t, std::int32_t> function_ends_;  ///< the last call of each application
-  std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
-  std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::int32_t> next_;
-};
-
 bool is_recurrent(std::string_view op) {
   return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" ||
          op == "aten::rnn_relu.input";
@@ -182,80 +45,6 @@ bool is_recurrent(std::string_view op) {
 bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child) {
   return fact_of_child("returned_by_owner", tape.scopes[static_cast<std::size_t>(owner)].module_class,
                        tape.scopes[static_cast<std::size_t>(child)].path) != nullptr;
-}
-
-struct Life {
-  std::int32_t born = -1, last = -1;
-  std::int32_t top = -1;  ///< frame that sees the definition and all uses
-  bool kept = false;
-  bool released = false;  ///< by Call::releases
-};
-
-/// A name that a line reads and that no line of its frame binds got its value where nothing was computed, as in
-/// "residual = x": the frame holds what the line reads until it returns.
-void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives,
-                             std::vector<std::int32_t>& until) {
-  std::map<std::int32_t, std::set<std::string_view>> bound;  // by scope
-  const auto binds = [&](std::int32_t scope, std::int32_t binding) {
-    if (binding < 0) return;
-    for (const auto& names : tape.bindings[static_cast<std::size_t>(binding)].targets)
-      bound[scope].insert(names.begin(), names.end());
-  };
-  for (const Call& call : tape.calls) binds(call.scope, call.binding);
-  for (const Scope& scope : tape.scopes) binds(scope.parent, scope.binding);
-  const auto name_of = [&](std::int32_t scope, std::int32_t at) -> std::string_view {
-    const auto& targets = frames.binding(frames.line(scope, frames.line_of(scope, at))).targets;
-    return targets.size() == 1 && targets[0].size() == 1 ? std::string_view(targets[0][0]) : std::string_view();
-  };
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    const Statement statement = parse_statement(call.source);
-    std::vector<std::string_view> names = read_in(statement.value);
-    const auto& seen = bound[call.scope];
-    if (std::ranges::all_of(names, [&](std::string_view n) { return seen.contains(n); })) continue;
-    if (statement.augmented && !statement.targets.empty())
-      names.insert(names.end(), statement.targets[0].begin(), statement.targets[0].end());
-    // The line's own temporaries need no name, and of values that were called alike the name has the last.
-    const std::size_t line = frames.line_of(call.scope, static_cast<std::int32_t>(i));
-    std::map<std::string_view, std::int32_t> named;
-    const auto local = [&](ValueId id) {
-      const Life& l = lives[static_cast<std::size_t>(id.index)];
-      return l.born >= 0 && l.top == call.scope && frames.line_of(call.scope, l.born) != line;
-    };
-    for_each_value(call, [&](ValueId id) {
-      if (!local(id)) return;
-      std::int32_t& last = named[name_of(call.scope, lives[static_cast<std::size_t>(id.index)].born)];
-      last = std::max(last, lives[static_cast<std::size_t>(id.index)].born);
-    });
-    for_each_value(call, [&](ValueId id) {
-      if (!local(id)) return;
-      const std::int32_t born = lives[static_cast<std::size_t>(id.index)].born;
-      const std::string_view name = name_of(call.scope, born);
-      if (named[name] == born && std::ranges::find(names, name) != names.end()) return;
-      auto& u = until[static_cast<std::size_t>(id.index)];
-      u = std::max(u, frames.end(call.scope));
-    });
-  }
-}
-
-/// By value: until where a name that the file does not show could hold it; -1: none could.
-std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
-  std::vector<std::int32_t> until(lives.size(), -1);
-  HiddenNames names(tape, frames);
-  for (std::size_t v = lives.size(); v-- > 0;) {
-    const Life& l = lives[v];
-    if (l.born < 0) continue;
-    until[v] =
-        names.hold(l.top, frames.line_of(l.top, l.born), l.born, tape.calls[static_cast<std::size_t>(l.born)].scope);
-  }
-  hold_under_unseen_names(tape, frames, lives, until);
-  for (const Call& call : tape.calls)
-    if (HiddenNames::joins_named_list(call))
-      for_each_value(call, [&](ValueId id) {
-        auto& u = until[static_cast<std::size_t>(id.index)];
-        if (lives[static_cast<std::size_t>(id.index)].born >= 0) u = std::max(u, frames.end(call.scope));
-      });
-  return until;
 }
 
 /// The line calls this module itself, "x, weights = self.attn(x)", and no helper that calls it.

@@ -231,7 +231,11 @@ def test_no_model():
 
 
 def test_batch_of_a_fixed_model():
-    failing((write("fixed.onnx", dense()), "--batch", "8"), 2, "--batch")
+    """x[4, 8] @ w[8, 8] at another batch: followed, and said so."""
+    answer = memplan(write("fixed.onnx", dense()), "--batch", "16", *GPU, "--format", "json", "--no-search")
+    equal(answer.code, 0, answer.out)
+    equal(answer.json()["input"]["inputs"][0]["shape"], [16, 8])
+    check("MP022" in answer.out, "nothing says that the file has another batch")
 
 
 def test_unknown_op_is_named_and_widens():

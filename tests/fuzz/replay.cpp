@@ -1,7 +1,7 @@
 // Runs every input of the corpora through its target, and mutations of each with fixed seeds:
 //   memplan_fuzz_replay CORPUS [ROUNDS]
-// CORPUS has a folder for every target. MEMPLAN_FUZZ_LAST names a file that each input is written to before it runs, for
-// those that end the program. The last line is "N passed, N failed", the exit status 1 where one failed.
+// CORPUS has a folder for every target. MEMPLAN_FUZZ_LAST names a file that each input is written to before it runs,
+// for those that end the program. The last line is "N passed, N failed", the exit status 1 where one failed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

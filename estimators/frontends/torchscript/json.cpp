@@ -54,6 +54,7 @@ class Parser {
     if (j.is_number_integer()) return {j.get<std::int64_t>()};
     if (j.is_number()) return {j.get<double>()};
     if (j.is_string()) return {j.get<std::string>()};
+    if (!j.is_object() || j.size() != 1) fail_input("a constant of the program is of no form that memplan knows");
     const std::string key = j.begin().key();
     const json& v = j.begin().value();
     if (key == "f") return {v == "nan" ? std::nan("") : v == "inf" ? INFINITY : -INFINITY};

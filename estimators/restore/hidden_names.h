@@ -1,0 +1,23 @@
+// What names that the file does not show could hold: NameReading::held.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "estimators/restore/frames.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Where a value is made and used: ids of calls, -1 where there is none.
+struct Life {
+  std::int32_t born = -1, last = -1;
+  std::int32_t top = -1;  ///< frame that sees the definition and all uses
+  bool kept = false;
+  bool released = false;  ///< by Call::releases
+};
+
+/// By value: until where a name that the file does not show could hold it; -1: none could.
+std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives);
+
+}  // namespace memplan
