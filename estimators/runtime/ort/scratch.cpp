@@ -75,6 +75,20 @@ Scratch conv(const At& at, const ScratchContext& c) {
   return out;
 }
 
+std::int64_t float_bytes(const At& at, GraphValueId id) {
+  return id >= 0 && at.facts[id].sizes ? checked_mul(4, onnx_format::count_of(*at.facts[id].sizes)) : 0;
+}
+
+/// A kernel whose scratch no rule here states: up to a copy of all that it reads and writes, counted in the range.
+Scratch bounded(const At& at, const char* text) {
+  std::int64_t bytes = 0;
+  for (const auto* ids : {&at.node.inputs, &at.node.outputs})
+    for (const GraphValueId id : *ids) bytes = checked_add(bytes, float_bytes(at, id));
+  Note note{{}, text, Evidence::assumed, About::op, at.node.op_type};
+  note.off = Effect{Bytes(), Bytes(bytes)};
+  return {{}, note};
+}
+
 /// compute_reduce_matrix_columns_intermediate_buffer_size (cuda/reduction/reduction_functions.cu): a partial result and
 /// a counter for every row and block of columns, where all reduced axes are the last ones.
 Scratch reduce(const At& at, const ScratchContext&) {
@@ -91,7 +105,8 @@ Scratch reduce(const At& at, const ScratchContext&) {
     if (seen && !gone[i] && x[i] != 1) trailing = false;
     seen = seen || (gone[i] && x[i] != 1);
   }
-  if (!trailing || !seen) return {};
+  if (!seen) return {};
+  if (!trailing) return bounded(at, "scratch of reductions over other axes than the last ones is bounded, not counted");
   constexpr std::int64_t warp = 32, per_thread = 4, warps = 8, blocks = 256, alignment = 16;
   const std::int64_t height = std::clamp<std::int64_t>(columns / (per_thread * warp), 1, warps);
   const std::int64_t grid = std::clamp<std::int64_t>(columns / (per_thread * warp * height), 1, blocks);
@@ -124,9 +139,7 @@ Scratch recurrent(const At& at, const ScratchContext& c) {
   std::int64_t weights = 0, out = 0;
   for (std::size_t i = 1; i < 4; ++i)
     if (at.has(i) && at.sizes(i)) weights = checked_add(weights, checked_mul(4, onnx_format::count_of(*at.sizes(i))));
-  for (const GraphValueId id : at.node.outputs)
-    if (id >= 0 && at.facts[id].sizes)
-      out = checked_add(out, checked_mul(4, onnx_format::count_of(*at.facts[id].sizes)));
+  for (const GraphValueId id : at.node.outputs) out = checked_add(out, float_bytes(at, id));
   const std::int64_t dropout = 16LL * 2048 * std::max(c.device.multiprocessors, 1);  // a generator for every thread
   Note note{{},
             "weights in cuDNN's form and the workspace of recurrent layers are bounded, not counted",
@@ -148,11 +161,20 @@ constexpr std::array rows{
     Row{"LSTM", recurrent},   Row{"GRU", recurrent},  Row{"RNN", recurrent},
 };
 
+/// Ops of ONNX Runtime's own that take no scratch in any recorded session.
+constexpr std::array<std::string_view, 4> without_scratch{"FusedMatMul", "SkipLayerNormalization", "QuickGelu",
+                                                          "BiasSoftmax"};
+
 }  // namespace
 
 Scratch scratch_of(const At& at, const ScratchContext& context) {
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.op == at.node.op_type; });
-  return row == rows.end() ? Scratch{} : row->scratch(at, context);
+  const std::string& op = at.node.op_type;
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.op == op; });
+  if (row != rows.end()) return row->scratch(at, context);
+  const bool own = !at.node.domain.empty() && at.node.domain != "ai.onnx";
+  if (own && std::find(without_scratch.begin(), without_scratch.end(), op) == without_scratch.end())
+    return bounded(at, "scratch of this op of ONNX Runtime's own is bounded, not counted");
+  return {};
 }
 
 }  // namespace memplan::ort
