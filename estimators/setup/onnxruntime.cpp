@@ -54,7 +54,9 @@ constexpr std::array options{
     Option{"enable_mem_pattern", [](OrtSetup& s, auto n, auto v) { s.memory_pattern = yes_or_no(n, v); }},
     Option{"enable_mem_reuse", [](OrtSetup& s, auto n, auto v) { s.memory_reuse = yes_or_no(n, v); }},
     Option{"session.use_device_allocator_for_initializers",
-           [](OrtSetup& s, auto n, auto v) { s.device_initializers = yes_or_no(n, v); }},
+           [](OrtSetup&, auto n, auto v) {
+             if (yes_or_no(n, v)) bad_value(n, v, "0; weights outside of the arena are not modelled");
+           }},
     Option{"memory.enable_memory_arena_shrinkage",
            [](OrtSetup& s, auto n, auto v) {
              if (!v.starts_with("gpu:")) bad_value(n, v, "gpu:0");
@@ -96,7 +98,6 @@ std::vector<std::pair<std::string, std::string>> ort_options(const OrtSetup& s) 
   bytes("max_dead_bytes_per_chunk", s.max_dead, usual.max_dead);
   if (!s.memory_pattern) out.emplace_back("enable_mem_pattern", "0");
   if (!s.memory_reuse) out.emplace_back("enable_mem_reuse", "0");
-  if (s.device_initializers) out.emplace_back("session.use_device_allocator_for_initializers", "1");
   if (s.shrink) out.emplace_back("memory.enable_memory_arena_shrinkage", "gpu:0");
   return out;
 }

@@ -38,7 +38,6 @@ struct OrtSetup {
   bool memory_pattern = true;           ///< from the second run on one block holds all activations
   bool memory_reuse = true;             ///< a buffer of the same shape is taken over
   bool shrink = false;                  ///< the arena gives back unused regions after every run
-  bool device_initializers = false;     ///< weights outside of the arena
   friend bool operator==(const OrtSetup&, const OrtSetup&) = default;
 };
 

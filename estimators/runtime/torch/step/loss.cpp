@@ -46,7 +46,9 @@ Loss loss_of(const Tape& tape, const TrainingSetup& setup) {
   if (setup.loss != Loss::automatic) return setup.loss;
   const auto root = std::find_if(tape.scopes.begin(), tape.scopes.end(),
                                  [](const Scope& s) { return s.parent < 0 && s.path.empty(); });
-  const bool stated = root != tape.scopes.end() && fact_of_class("causal_lm_loss", root->module_class);
+  // A recording ran the loss of the reference program, whatever the class would bring.
+  const bool stated =
+      root != tape.scopes.end() && !tape.exported.recorded && fact_of_class("causal_lm_loss", root->module_class);
   return stated && !in_megatron(setup.parallel) ? Loss::causal_lm : setup.loss;
 }
 
