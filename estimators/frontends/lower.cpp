@@ -91,7 +91,7 @@ void freeze_listed(Tape& tape, const std::vector<std::string>& names) {
 void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   auto bound = std::make_shared<BoundGraph>();
   auto flat = onnx_format::flatten(model, symbols, tape.notes);
-  bound->graph = flat ? std::move(*flat) : model.graphs.front();
+  bound->graph = flat ? *flat : model.graphs.front();
   bound->symbols = symbols;
   bound->opset = model.opset;
   bound->domains = model.domains;

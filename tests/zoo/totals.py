@@ -11,9 +11,9 @@ COUNTERS = ("requested", "allocated", "reserved", "process")
 APART = ("context", "rounding", "cached", "cache")
 
 
-def document(program, path, setup, batch, seconds=60):
+def document(program, path, setup, batch, flags=(), seconds=60):
     """The report of a run, or a document with an error."""
-    flags = ["--batch", str(batch)] if batch else []
+    flags = [*(["--batch", str(batch)] if batch else []), *flags]
     try:
         done = subprocess.run([program, path, "--gpu", naming.GPU, "--format", "json", "--no-search", "--exit-zero", *flags, *naming.SETUPS[setup][1]],
                               capture_output=True, text=True, errors="replace", timeout=seconds)
@@ -52,7 +52,9 @@ def row(program, name, route, setup, info, truth):
     """A run as a dictionary: loads, the differences of each counter in the first and the steady step, the claim, the ranges."""
     found = dict(name=name, route=route, setup=setup, loads=0)
     peaks = {c: max(truth[f"{s}_{c}"] for s in store.STEPS) for c in store.COUNTERS}
-    report = document(program, naming.path(name, route), setup, naming.batch(name) if info[route]["open"] else None)
+    # The truths of causal language models ran the reference program's loss, not transformers' own.
+    flags = ["--loss", "cross-entropy"] if name.startswith("hf/causal-lm/") and setup != "infer" else []
+    report = document(program, naming.path(name, route), setup, naming.batch(name) if info[route]["open"] else None, flags)
     if "error" in report:
         return dict(found, error=report["error"]["message"][:200], code=report["error"].get("code"))
     # On an emulated device the context is a setting. So the process is PyTorch's reserved bytes beside the context that the report names.
