@@ -6,6 +6,7 @@
 
 #include "cli/flags/spelling.h"
 #include "cli/terminal/progress.h"
+#include "estimators/base/hash.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -29,14 +30,11 @@ std::vector<Input> inputs_of(const Tape& tape) {
   return out;
 }
 
-/// Two files with the same hash hold the same calls in the same modules with the same parameters. FNV-1a: nobody has a
-/// reason to forge it, and it is only told, never trusted.
+/// Two files with the same hash hold the same calls in the same modules with the same parameters. Nobody has a
+/// reason to forge it.
 std::string hash_of(const Tape& tape) {
-  std::uint64_t h = 14695981039346656037ULL;
-  const auto add = [&](std::string_view text) {
-    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    h = (h ^ 0xFF) * 1099511628211ULL;
-  };
+  StableHash hash;
+  const auto add = [&](std::string_view text) { hash.add(text); };
   for (const auto* list : {&tape.parameters, &tape.buffers})
     for (const ValueId id : *list) {
       const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
@@ -49,7 +47,7 @@ std::string hash_of(const Tape& tape) {
   }
   if (tape.graph)
     for (const GraphNode& node : tape.graph->graph.nodes) add(node.op_type), add(node.name);
-  return fmt::format("{:016x}", h);
+  return fmt::format("{:016x}", hash.value());
 }
 
 }  // namespace
@@ -129,14 +127,14 @@ Answer compute(const Options& given, bool with_run) {
     const bool tight = a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit;
     progress.show("looking for cards that fit");
     if (!a.device_given || tight) a.cards = smallest_cards(tape, a.setup, margin, a.estimate, 3);
+    const bool over = options.gate.limit && a.estimate.high.process > *options.gate.limit;
+    progress.show("trying smaller changes");
     if (runs_nodes(a.setup.runtime)) {
       a.changes = smaller_sessions(tape, a.setup, a.choice.device, a.margin, a.estimate);
       for (Alternative& c : a.changes) c.flags = as_flags(c.flags);
-    }
-    const bool over = options.gate.limit && a.estimate.high.process > *options.gate.limit;
-    progress.show("trying smaller changes");
-    if (!runs_nodes(a.setup.runtime) && ((a.device_given && tight) || over))
+    } else if ((a.device_given && tight) || over) {
       a.changes = smaller_changes(model, tape, a.setup, a.choice.device, a.margin, a.estimate, options.gate.limit);
+    }
   }
   if (a.device_given && !options.gate.exit_zero &&
       std::find(options.gate.fail_on.begin(), options.gate.fail_on.end(), a.judgement.verdict) !=

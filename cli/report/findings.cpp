@@ -6,6 +6,7 @@
 
 #include "cli/report/state.h"
 #include "cli/report/words.h"
+#include "estimators/base/hash.h"
 
 namespace memplan::cli {
 
@@ -117,12 +118,9 @@ std::vector<Finding> findings_of(const Json& document) {
 }
 
 std::string fingerprint_of(const Finding& f) {
-  std::uint64_t h = 14695981039346656037ULL;
-  for (const std::string* part : {&f.code, &f.target, &f.module}) {
-    for (const char c : *part) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    h = (h ^ 0xFF) * 1099511628211ULL;
-  }
-  return fmt::format("{:016x}", h);
+  StableHash hash;
+  for (const std::string* part : {&f.code, &f.target, &f.module}) hash.add(*part);
+  return fmt::format("{:016x}", hash.value());
 }
 
 }  // namespace memplan::cli

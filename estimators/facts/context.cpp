@@ -37,20 +37,23 @@ std::vector<PublishedRun> read_runs() {
   return runs;
 }
 
+using Runs = std::vector<const PublishedRun*>;
+
 template <class Accept>
-std::vector<PublishedRun> those(const std::vector<PublishedRun>& runs, Accept accept) {
-  std::vector<PublishedRun> out;
-  std::copy_if(runs.begin(), runs.end(), std::back_inserter(out), accept);
+Runs those(const std::vector<PublishedRun>& runs, Accept accept) {
+  Runs out;
+  for (const PublishedRun& r : runs)
+    if (accept(r)) out.push_back(&r);
   return out;
 }
 
 /// As many of them as make a range.
-bool enough(const std::vector<PublishedRun>& runs) { return runs.size() >= 3; }
+bool enough(const Runs& runs) { return runs.size() >= 3; }
 
 /// What each run would have taken with so many threads, in ascending order.
-std::vector<Bytes> scaled(const std::vector<PublishedRun>& runs, std::int64_t threads) {
+std::vector<Bytes> scaled(const Runs& runs, std::int64_t threads) {
   std::vector<Bytes> out;
-  for (const PublishedRun& r : runs) out.emplace_back(r.outside.count * threads / r.threads);
+  for (const PublishedRun* r : runs) out.emplace_back(r->outside.count * threads / r->threads);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -63,19 +66,20 @@ Bytes median(const std::vector<Bytes>& sorted) {
 }  // namespace
 
 ContextFigure published_context(const Device& device) {
-  static const std::vector<PublishedRun> all = read_runs();
-  const auto own = those(all, [&](const PublishedRun& r) { return r.card == device.key; });
-  const auto alike = those(all, [&](const PublishedRun& r) { return r.sm == device.sm(); });
+  static const std::vector<PublishedRun> published = read_runs();
+  const Runs all = those(published, [](const PublishedRun&) { return true; });
+  const Runs own = those(published, [&](const PublishedRun& r) { return r.card == device.key; });
+  const Runs alike = those(published, [&](const PublishedRun& r) { return r.sm == device.sm(); });
   const std::int64_t threads = std::int64_t{device.multiprocessors} * device.threads_per_multiprocessor;
-  const auto& nearest = enough(own) ? own : enough(alike) ? alike : all;
+  const Runs& nearest = enough(own) ? own : enough(alike) ? alike : all;
   // Few runs of one kind vary less than the next one will: left out in turn, each of the 37 lies within what the rest
   // of its compute capability says in 27 cases, within what all the rest say in 33.
   const std::vector<Bytes> figures = scaled(all, threads);
   const std::size_t beyond = figures.size() / 20;  // of twenty, one at either end
   ContextFigure f{median(scaled(nearest, threads)), figures[beyond], figures[figures.size() - 1 - beyond], {}};
-  for (const PublishedRun& r : own) {
-    f.least = std::min(f.least, r.outside);
-    f.most = std::max(f.most, r.outside);
+  for (const PublishedRun* r : own) {
+    f.least = std::min(f.least, r->outside);
+    f.most = std::max(f.most, r->outside);
   }
   f.source = fmt::format(
       "{} to {} by {} published runs, scaled by resident threads; {}", to_human(f.least), to_human(f.most), all.size(),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "estimators/base/error.h"
+
 namespace memplan {
 
 namespace {
@@ -27,21 +29,23 @@ std::vector<std::string> cells_of(std::string_view line) {
 
 }  // namespace
 
+const std::string& CsvRow::at(std::string_view column) const {
+  const auto it = std::find(names_->begin(), names_->end(), column);
+  if (it == names_->end()) fail(ErrorKind::internal, "a table of data/ has no column " + std::string(column));
+  return cells_[static_cast<std::size_t>(it - names_->begin())];
+}
+
 std::vector<CsvRow> read_csv(std::string_view text) {
   std::vector<CsvRow> rows;
-  std::vector<std::string> names;
+  std::shared_ptr<const std::vector<std::string>> names;
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
-    const std::vector<std::string> cells = cells_of(text.substr(0, end));
+    std::vector<std::string> cells = cells_of(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (names.empty()) {
-      names = cells;
-      continue;
-    }
-    if (cells.size() != names.size()) continue;
-    CsvRow row;
-    for (std::size_t i = 0; i < cells.size(); ++i) row[names[i]] = cells[i];
-    rows.push_back(std::move(row));
+    if (!names)
+      names = std::make_shared<const std::vector<std::string>>(std::move(cells));
+    else if (cells.size() == names->size())
+      rows.emplace_back(names, std::move(cells));
   }
   return rows;
 }

@@ -1,9 +1,10 @@
 #include "estimators/facts/nccl.h"
 
-#include <charconv>
+#include <string>
 #include <string_view>
 
 #include "estimators/base/error.h"
+#include "estimators/facts/csv.h"
 
 namespace memplan {
 
@@ -13,19 +14,9 @@ std::string_view nccl_memory_csv();
 
 namespace {
 
-/// The row whose last column says yes: its second column.
 Bytes measured() {
-  std::string_view text = embedded::nccl_memory_csv();
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (!line.ends_with(",yes")) continue;
-    const std::size_t begin = line.find("\",") + 2;
-    std::int64_t bytes = 0;
-    std::from_chars(line.data() + begin, line.data() + line.size(), bytes);
-    return Bytes(bytes);
-  }
+  for (const CsvRow& row : read_csv(embedded::nccl_memory_csv()))
+    if (row.at("used") == "yes") return Bytes(std::stoll(row.at("bytes_per_gpu")));
   fail(ErrorKind::internal, "data/nccl/memory.csv marks no row");
 }
 

@@ -18,6 +18,13 @@ using onnx_format::Sizes;
 /// A bias is added by a kernel of its own.
 constexpr std::string_view cudnn_table = "onnxruntime";
 
+/// What counts in the range alone: up to so many bytes more.
+Note up_to(const At& at, const char* text, std::int64_t bytes) {
+  Note note{{}, text, Evidence::assumed, About::op, at.node.op_type};
+  note.off = Effect{Bytes(), Bytes(bytes)};
+  return note;
+}
+
 Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}} : Scratch{}; }
 
 std::optional<ConvProblem> problem_of(const At& at) {
@@ -56,16 +63,10 @@ Scratch conv(const At& at, const ScratchContext& c) {
     std::int64_t bytes = 4;
     for (int i = 1; i < p->weight.size(); ++i) bytes = checked_mul(bytes, p->weight[i]);
     Scratch out = one(bytes);
-    if (p->groups >
-        1) {  // recorded: up to 32 times as much where a group has few channels, by a rule that is not known
-      Note note{{},
-                "index tables of grouped convolutions under DEFAULT are bounded, not counted",
-                Evidence::assumed,
-                About::op,
-                at.node.op_type};
-      note.off = Effect{Bytes(), Bytes(checked_mul(32, bytes))};
-      out.note = std::move(note);
-    }
+    // Recorded: up to 32 times as much where a group has few channels, by a rule that is not known.
+    if (p->groups > 1)
+      out.note = up_to(at, "index tables of grouped convolutions under DEFAULT are bounded, not counted",
+                       checked_mul(32, bytes));
     return out;
   }
   const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, c.device.sm(), cudnn_table, c.reading);
@@ -84,9 +85,7 @@ Scratch bounded(const At& at, const char* text) {
   std::int64_t bytes = 0;
   for (const auto* ids : {&at.node.inputs, &at.node.outputs})
     for (const GraphValueId id : *ids) bytes = checked_add(bytes, float_bytes(at, id));
-  Note note{{}, text, Evidence::assumed, About::op, at.node.op_type};
-  note.off = Effect{Bytes(), Bytes(bytes)};
-  return {{}, note};
+  return {{}, up_to(at, text, bytes)};
 }
 
 /// compute_reduce_matrix_columns_intermediate_buffer_size (cuda/reduction/reduction_functions.cu): a partial result and
@@ -138,16 +137,12 @@ Scratch gather_nd(const At& at, const ScratchContext&) {
 Scratch recurrent(const At& at, const ScratchContext& c) {
   std::int64_t weights = 0, out = 0;
   for (std::size_t i = 1; i < 4; ++i)
-    if (at.has(i) && at.sizes(i)) weights = checked_add(weights, checked_mul(4, onnx_format::count_of(*at.sizes(i))));
+    if (at.has(i)) weights = checked_add(weights, float_bytes(at, at.node.inputs[i]));
   for (const GraphValueId id : at.node.outputs) out = checked_add(out, float_bytes(at, id));
   const std::int64_t dropout = 16LL * 2048 * std::max(c.device.multiprocessors, 1);  // a generator for every thread
-  Note note{{},
-            "weights in cuDNN's form and the workspace of recurrent layers are bounded, not counted",
-            Evidence::assumed,
-            About::op,
-            at.node.op_type};
-  note.off = Effect{Bytes(), Bytes(checked_add(checked_add(weights, dropout), checked_mul(16, out)))};
-  return {{}, note};
+  return {{},
+          up_to(at, "weights in cuDNN's form and the workspace of recurrent layers are bounded, not counted",
+                checked_add(checked_add(weights, dropout), checked_mul(16, out)))};
 }
 
 struct Row {

@@ -1,14 +1,12 @@
 // PyTorch 2.12: with CUDA 13.0 and cuDNN 9.20.
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
 TorchProfile torch_2_11();
 
 TorchProfile torch_2_12() {
-  TorchProfile p = torch_2_11();
-  p.version = "2.12";
-  p.compared = false;
+  TorchProfile p = based_on(torch_2_11(), "2.12");
 
   // aten/src/ATen/cuda/CublasHandlePool.cpp: TORCH_CUBLASLT_UNIFIED_WORKSPACE is on.
   p.workspaces.cublas_lt_shares_cublas = true;

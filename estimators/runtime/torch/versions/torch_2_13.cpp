@@ -1,15 +1,13 @@
 // PyTorch 2.13: with CUDA 13.0 and cuDNN 9.20.
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
 TorchProfile torch_2_12();
 
 TorchProfile torch_2_13() {
-  TorchProfile p = torch_2_12();
-  p.version = "2.13";
+  TorchProfile p = based_on(torch_2_12(), "2.13");
   p.compared = true;
-  p.changes = {};
   return p;
 }
 

@@ -1,6 +1,6 @@
 // PyTorch 2.14: with CUDA 13.0 and cuDNN 9.24.
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
@@ -31,8 +31,7 @@ void split_ties(OpTable& t) {
 }  // namespace
 
 TorchProfile torch_2_14() {
-  TorchProfile p = torch_2_13();
-  p.version = "2.14";
+  TorchProfile p = based_on(torch_2_13(), "2.14");
   p.compared = true;
   p.workspaces.cudnn = "9.24";
   // native/transformers/cuda/mem_eff_attention/kernel_forward.h

@@ -1,6 +1,6 @@
 // PyTorch 2.15: with CUDA 13.2 and cuDNN 9.26.
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
@@ -21,8 +21,7 @@ void follow_nan(OpTable& t) {
 }  // namespace
 
 TorchProfile torch_2_15() {
-  TorchProfile p = torch_2_14();
-  p.version = "2.15";
+  TorchProfile p = based_on(torch_2_14(), "2.15");
   p.compared = true;
   // CUDAContextLight.h: isCUDABlasWorkspaceCachingEnabled() is false unless TORCH_CUBLAS_WORKSPACE_CACHE is set.
   p.workspaces.cublas_life = WorkspaceLife::per_call;

@@ -1,16 +1,13 @@
 // PyTorch 2.6: with CUDA 12.4 and cuDNN 9.1.
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
 TorchProfile torch_2_7();
 
 TorchProfile torch_2_6() {
-  TorchProfile p = torch_2_7();
-  p.version = "2.6";
-  p.compared = false;
+  TorchProfile p = based_on(torch_2_7(), "2.6");
   p.workspaces.cudnn = "9.1";
-  p.changes = {};
   return p;
 }
 

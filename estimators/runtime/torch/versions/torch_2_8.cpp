@@ -1,19 +1,17 @@
 // PyTorch 2.8: with CUDA 12.8 and cuDNN 9.10.
-#include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/versions/based_on.h"
 
 namespace memplan {
 
 TorchProfile torch_2_9();
 
 TorchProfile torch_2_8() {
-  TorchProfile p = torch_2_9();
-  p.version = "2.8";
+  TorchProfile p = based_on(torch_2_9(), "2.8");
   p.compared = true;
   // native/cuda/Blas.cpp: a temporary of each call (pytorch/pytorch#156495 made it persistent).
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
   p.kernels.embedding_scan_bytes = 12;
   p.kernels.fused_rms_norm = false;
-  p.changes = {};
   return p;
 }
 
