@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "cli/answer/cudnn.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/spelling.h"
 #include "cli/report/report.h"
@@ -146,7 +147,9 @@ int main_of(const std::vector<std::string>& words) {
                   ? sweep_options(parsed)
                   : make_options(parsed);
     if (options.timeout > 0) limit_time(options);
-    return run(parsed, options, find_command(words.front()) == nullptr);
+    const int code = run(parsed, options, find_command(words.front()) == nullptr);
+    say_what_cudnn_lacked();
+    return code;
   });
   return result ? *result : report_failure(result.error(), options);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/answer/cudnn.h"
 #include "cli/flags/spelling.h"
 #include "cli/terminal/progress.h"
 #include "estimators/base/hash.h"
@@ -70,8 +71,10 @@ void choose_torch(Options& options, const Model& model) {
     return;
   }
   options.setup.runtime = choose_version(options.torch, model.torch);
+  options.setup.runtime.cudnn = cudnn_to_ask(options.cudnn);
   if (!model.recorded) return;
-  const RuntimeSetup own = choose_version({}, model.torch);
+  RuntimeSetup own = choose_version({}, model.torch);
+  own.cudnn = options.setup.runtime.cudnn;
   if (options.setup.runtime.version != own.version)
     fail(ErrorKind::usage, fmt::format("the recording holds what PyTorch {} asked for", model.torch),
          setting(Field::torch, options.torch), "record the module again with that version");

@@ -33,6 +33,7 @@ struct Export {
 struct JobOptions {
   TrainingSetup setup;
   std::string torch;               ///< the version of PyTorch that is asked for; empty: the file's
+  std::string cudnn = "auto";      ///< which cuDNN is asked about convolutions: "auto", "none", or where one lies
   std::vector<GivenInput> inputs;  ///< of files that do not describe them
   bool mode_given = false;
   std::optional<std::string> gpu;

@@ -102,6 +102,10 @@ constexpr std::array
         Flag{"torch", "", "X.Y", "", "Device",
              "version of PyTorch that runs the model (default: the one that wrote the file, else the newest known)",
              in_setup | in_ops, parse_torch, false, false},
+        Flag{"cudnn", "", "auto|none|PATH", "", "Device",
+             "cuDNN that is asked about convolutions that no table has (default: the one that python3's PyTorch "
+             "brought)",
+             in_setup, [](const Given& g, Options& o) { o.cudnn = g.text(); }},
         Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops,
              [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops,

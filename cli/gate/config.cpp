@@ -372,6 +372,8 @@ Options options_of(const Config& config, const Target& target) {
   parsed.positionals = {target.path};
   for (const auto& [name, setting] : target.setup)
     if (!setting.values.empty()) parsed.values[name] = setting.values;
+  // A target gives the same figure on every machine, whatever is installed there.
+  parsed.values.try_emplace("cudnn", std::vector<std::string>{"none"});
   const auto made = catching([&] { return make_options(parsed); });
   if (made) return *made;
   Error error = spelled_for_caller(made.error());

@@ -3,79 +3,19 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <string_view>
 
-extern char** environ;
+#include "estimators/companion/child.h"
 
 namespace memplan {
 
 namespace {
 
 constexpr std::size_t kept_errors = std::size_t{16} << 10;
-
-struct Pipe {
-  int read = -1, write = -1;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) == 0) read = ends[0], write = ends[1];
-  }
-  ~Pipe() {
-    shut(read);
-    shut(write);
-  }
-  static void shut(int& end) {
-    if (end >= 0) close(end);
-    end = -1;
-  }
-};
-
-/// A child that closes its input early must not end this process.
-struct IgnoreBrokenPipes {
-  struct sigaction old {};
-  IgnoreBrokenPipes() {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &ignore, &old);
-  }
-  ~IgnoreBrokenPipes() { sigaction(SIGPIPE, &old, nullptr); }
-};
-
-/// NAME=value of the child, made before the fork: afterwards nothing may allocate.
-std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
-  std::vector<std::string> out;
-  const auto overridden = [&](std::string_view entry) {
-    const auto name = entry.substr(0, entry.find('='));
-    return std::any_of(added.begin(), added.end(), [&](const auto& a) { return a.first == name; });
-  };
-  for (char** e = environ; *e; ++e)
-    if (!overridden(*e)) out.emplace_back(*e);
-  for (const auto& [name, value] : added) out.push_back(name + "=" + value);
-  return out;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  for (std::string& t : texts) out.push_back(t.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-[[noreturn]] void become(int in, int out, int err, pid_t parent, const char* path, char* const* arguments,
-                         char* const* environment) {
-  // The signal is sent when the parent is gone; it may be gone already.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(126);
-  if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(126);
-  signal(SIGPIPE, SIG_DFL);
-  execvpe(path, arguments, environment);
-  _exit(127);
-}
 
 }  // namespace
 
@@ -86,12 +26,8 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const std::
   const IgnoreBrokenPipes ignore;
   Pipe in, out, err;
   if (arguments.empty() || in.read < 0 || out.read < 0 || err.read < 0) return result;
-  std::vector<std::string> argument_texts = arguments, environment_texts = merged_environment(environment);
-  const std::vector<char*> argv = pointers(argument_texts), envp = pointers(environment_texts);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
+  const pid_t child = start_child(arguments, environment, in.read, out.write, err.write, ChildEnds::with_the_thread);
   if (child < 0) return result;
-  if (child == 0) become(in.read, out.write, err.write, parent, argv[0], argv.data(), envp.data());
   Pipe::shut(in.read);
   Pipe::shut(out.write);
   Pipe::shut(err.write);

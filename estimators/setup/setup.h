@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 
 namespace memplan {
 
+class CudnnLibrary;
 struct TorchProfile;
 
 enum class Mode : std::uint8_t { training, inference };
@@ -85,6 +87,8 @@ struct RuntimeSetup {
   Evidence evidence = Evidence::chosen;  ///< of that version: `assumed` where the one that runs has no figures
   /// A profile of the caller's own instead of that row; it must outlive every use of the setup.
   const TorchProfile* profile = nullptr;
+  /// An installed cuDNN that is asked about convolutions that no table has; null: none is.
+  std::shared_ptr<CudnnLibrary> cudnn;
 };
 
 struct TrainingSetup {

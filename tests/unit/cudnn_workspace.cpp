@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/unit/convolutions.h"
+
 using namespace memplan;
+using memplan::testing::on;
 
 namespace {
 
@@ -21,7 +24,7 @@ ConvProblem square(std::int64_t n, std::int64_t c, std::int64_t hw, std::int64_t
 }
 
 ConvWorkspace workspace(const ConvProblem& problem, ConvPass pass, int sm) {
-  return conv_workspace(problem, pass, sm, "9.19");
+  return conv_workspace(problem, pass, {on(sm), "9.19"});
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ TEST_CASE("three-dimensional convolutions and other types have no figure") {
 TEST_CASE("a convolution that no table has is bounded by the entries around it") {
   ConvProblem odd = square(16, 61, 57, 67, 3, 1);
   const auto read = [&](WorkspaceReading reading) {
-    return conv_workspace(odd, ConvPass::forward, 90, "9.19", reading).bytes;
+    return conv_workspace(odd, ConvPass::forward, {on(90), "9.19", reading}).bytes;
   };
   CHECK(read(WorkspaceReading::least) <= read(WorkspaceReading::nearest));
   CHECK(read(WorkspaceReading::nearest) <= read(WorkspaceReading::most));

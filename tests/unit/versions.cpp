@@ -5,9 +5,11 @@
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/aten/cudnn_workspace.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "tests/unit/convolutions.h"
 #include "tests/unit/tape_builder.h"
 
 using namespace memplan;
+using memplan::testing::on;
 
 namespace {
 
@@ -79,7 +81,7 @@ TEST_CASE("PyTorch 2.15 keeps no workspace of cuBLAS") {
 // H100: the program "conv2d 3x3 float32" of the op oracle.
 TEST_CASE("workspaces of convolutions by the version of cuDNN") {
   const auto bytes = [](std::string_view cudnn) {
-    return conv_workspace(block(32), ConvPass::data_gradient, 90, cudnn).bytes;
+    return conv_workspace(block(32), ConvPass::data_gradient, {on(90), cudnn}).bytes;
   };
   CHECK(bytes("9.19") == Bytes(51527696));
   CHECK(bytes("9.10") == Bytes(51527827));
@@ -87,13 +89,15 @@ TEST_CASE("workspaces of convolutions by the version of cuDNN") {
 }
 
 TEST_CASE("batch sizes and versions of cuDNN that nobody asked about are no recorded figures") {
-  CHECK(conv_workspace(block(32), ConvPass::forward, 90, "9.26").evidence == Evidence::recorded);
-  CHECK(conv_workspace(block(33), ConvPass::forward, 90, "9.26").evidence == Evidence::nearest_table_entry);
-  CHECK(conv_workspace(block(33), ConvPass::forward, 90, "9.19").evidence == Evidence::recorded);
-  CHECK(conv_workspace(block(32), ConvPass::forward, 90, "9.1").evidence == Evidence::nearest_table_entry);
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(90), "9.26"}).evidence == Evidence::recorded);
+  CHECK(conv_workspace(block(33), ConvPass::forward, {on(90), "9.26"}).evidence == Evidence::nearest_table_entry);
+  CHECK(conv_workspace(block(33), ConvPass::forward, {on(90), "9.19"}).evidence == Evidence::recorded);
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(90), "9.1"}).evidence == Evidence::nearest_table_entry);
   // 9.10 was asked about an H100 and an A100 only.
-  CHECK(conv_workspace(block(32), ConvPass::forward, 89, "9.10").evidence == Evidence::nearest_table_entry);
-  const auto at = [](std::int64_t n) { return conv_workspace(block(n), ConvPass::data_gradient, 90, "9.26").bytes; };
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(89), "9.10"}).evidence == Evidence::nearest_table_entry);
+  const auto at = [](std::int64_t n) {
+    return conv_workspace(block(n), ConvPass::data_gradient, {on(90), "9.26"}).bytes;
+  };
   CHECK(at(33) >= std::min(at(32), at(48)));
   CHECK(at(33) <= std::max(at(32), at(48)));
 }

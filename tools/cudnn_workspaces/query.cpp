@@ -25,11 +25,12 @@
 // pass: 0 forward, 1 data gradient, 2 weight gradient. dtype: 0 float, 2 half, 9 bfloat16 (cudnnDataType_t).
 // Since cuDNN 9.8 a device property descriptor filled from JSON takes the place of the handle.
 #include <cudnn.h>
+#include <dlfcn.h>
 
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -37,177 +38,27 @@
 
 namespace {
 
-using Descriptor = cudnnBackendDescriptor_t;
-
-/// The descriptors of one query, given back together.
-class Pool {
- public:
-  ~Pool() {
-    for (Descriptor d : all_) cudnnBackendDestroyDescriptor(d);
-  }
-  Descriptor make(cudnnBackendDescriptorType_t type) {
-    Descriptor d = nullptr;
-    if (cudnnBackendCreateDescriptor(type, &d) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("create");
-    all_.push_back(d);
-    return d;
-  }
-
- private:
-  std::vector<Descriptor> all_;
-};
-
-void set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
-         const void* value) {
-  if (cudnnBackendSetAttribute(d, name, type, count, value) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("set");
-}
-void finalize(Descriptor d) {
-  if (cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("finalize");
-}
-
-struct Spec {
-  int sm, multiprocessors, threads, blocks;
-  long shared_memory;
-  int l2;
-  unsigned long long total;
-  const char* name;
-};
-
-// What the cards report (cudaGetDeviceProperties). The heuristics look at multiprocessors, shared memory and cache.
-constexpr Spec specs[] = {
-    {90, 132, 2048, 32, 232448, 52428800, 85017755648ull, "NVIDIA H100 80GB HBM3"},
-    {80, 108, 2048, 32, 166912, 41943040, 85174583296ull, "NVIDIA A100-SXM4-80GB"},
-    {89, 58, 1536, 24, 101376, 50331648, 23678025728ull, "NVIDIA L4"},
-    {86, 82, 1536, 16, 101376, 6291456, 25425608704ull, "NVIDIA GeForce RTX 3090"},
-    {75, 40, 1024, 16, 65536, 4194304, 15828320256ull, "Tesla T4"},
-};
-
-Descriptor device(int sm) {
-  static std::map<int, Descriptor> known;
-  if (const auto it = known.find(sm); it != known.end()) return it->second;
-  for (const Spec& s : specs) {
-    if (s.sm != sm) continue;
-    char json[2048];
-    const int length = std::snprintf(
-        json, sizeof json,
-        "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"deviceVer\":%d,\"cudaDeviceId\":0,"
-        "\"driverVer\":13000,\"totalGlobalMem\":%llu,\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
-        "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%ld,\"reservedSharedMemoryPerBlock\":1024,"
-        "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,"
-        "\"pciDeviceId\":0,"
-        "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,"
-        "\"l2CacheSize\":%d,"
-        "\"deviceName\":\"%s\"}",
-        sm * 10, s.total, s.multiprocessors, s.shared_memory, s.blocks, s.threads, s.l2, s.name);
-    Descriptor d = nullptr;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d) != CUDNN_STATUS_SUCCESS)
-      throw std::runtime_error("device");
-    set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, length, json);
-    finalize(d);
-    return known[sm] = d;
-  }
-  throw std::runtime_error("no such device");
-}
-
 struct Problem {
-  int pass = 0, sm = 90, dtype = 0, nhwc = 0;
+  int pass = 0, dtype = 0, nhwc = 0;
   bool onnxruntime = false;  ///< who asks
   std::int64_t n = 1;
   std::array<std::int64_t, 13> shape{};  ///< C H W K R S ph pw sh sw dh dw groups
 };
 
-Descriptor tensor(Pool& pool, std::int64_t uid, const std::array<std::int64_t, 4>& dims, int dtype, bool nhwc,
-                  std::int64_t alignment) {
-  Descriptor d = pool.make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const auto type = static_cast<cudnnDataType_t>(dtype);
-  std::array<std::int64_t, 4> strides{};
-  if (nhwc)
-    strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
-  else
-    strides = {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
-  set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-  set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data());
-  set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
-  set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-  set(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-  finalize(d);
-  return d;
+using Workspace = std::int64_t(const std::int64_t*, std::int64_t);
+
+/// The emulated GPU's question to cuDNN (emulated_gpu/cudnn_convolutions.cpp).
+Workspace* emulated_workspace() {
+  static auto* const found = reinterpret_cast<Workspace*>(dlsym(RTLD_DEFAULT, "emulated_gpu_convolution_workspace"));
+  if (!found) throw std::runtime_error("run this with LD_PRELOAD=libemulated_gpu.so");
+  return found;
 }
 
-/// The convolution and its three passes name the same attributes differently.
-struct PassNames {
-  cudnnBackendDescriptorType_t operation;
-  cudnnBackendAttributeName_t alpha, beta, convolution, x, w, y;
-};
-constexpr PassNames passes[3] = {
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
-};
-
-/// Workspace of the first configuration that `mode` proposes; -1 where it proposes none.
-std::int64_t first_workspace(Pool& pool, Descriptor graph, Descriptor dev, cudnnBackendHeurMode_t mode) {
-  Descriptor h = pool.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  set(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
-  set(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  set(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &dev);
-  finalize(h);
-  std::int64_t count = 0, got = 0, workspace = -1;
-  cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr);
-  if (count == 0) return -1;
-  Descriptor config = pool.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-  cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &config);
-  cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got, &workspace);
-  return workspace;
-}
-
-std::int64_t workspace_of(const Problem& p) try {
-  const auto& [C, H, W, K, R, S, ph, pw, sh, sw, dh, dw, groups] = p.shape;
-  const std::int64_t P = (H + 2 * ph - dh * (R - 1) - 1) / sh + 1, Q = (W + 2 * pw - dw * (S - 1) - 1) / sw + 1;
-  const std::int64_t alignment = p.onnxruntime ? 16 : 64;  // PyTorch's blocks are aligned to 512; it tells at most 64
-  Pool pool;
-  Descriptor dev = device(p.sm);
-  Descriptor x = tensor(pool, 'x', {p.n, C, H, W}, p.dtype, p.nhwc, alignment),
-             y = tensor(pool, 'y', {p.n, K, P, Q}, p.dtype, p.nhwc, alignment),
-             w = tensor(pool, 'w', {K, C / groups, R, S}, p.dtype, p.nhwc, alignment);
-  Descriptor conv = pool.make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  const std::int64_t two = 2, padding[2] = {ph, pw}, stride[2] = {sh, sw}, dilation[2] = {dh, dw};
-  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-  const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  set(conv, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-  set(conv, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-  set(conv, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
-  set(conv, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, padding);
-  set(conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, padding);
-  set(conv, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
-  set(conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride);
-  finalize(conv);
-  const PassNames& names = passes[p.pass];
-  const float one = 1, zero = 0;
-  Descriptor operation = pool.make(names.operation);
-  set(operation, names.alpha, CUDNN_TYPE_FLOAT, 1, &one);
-  set(operation, names.beta, CUDNN_TYPE_FLOAT, 1, &zero);
-  set(operation, names.convolution, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv);
-  set(operation, names.x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x);
-  set(operation, names.w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w);
-  set(operation, names.y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y);
-  finalize(operation);
-  Descriptor graph = pool.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
-  finalize(graph);
-  const std::int64_t instant =
-      first_workspace(pool, graph, dev, p.onnxruntime ? CUDNN_HEUR_MODE_B : CUDNN_HEUR_MODE_INSTANT);
-  return instant >= 0 ? instant : first_workspace(pool, graph, dev, CUDNN_HEUR_MODE_FALLBACK);
-} catch (const std::runtime_error&) {
-  return -1;
+std::int64_t workspace_of(const Problem& p) {
+  constexpr std::int64_t dimensions = 2;
+  std::vector<std::int64_t> numbers{p.pass, p.dtype, p.nhwc, p.onnxruntime, dimensions, p.n};
+  numbers.insert(numbers.end(), p.shape.begin(), p.shape.end());
+  return emulated_workspace()(numbers.data(), static_cast<std::int64_t>(numbers.size()));
 }
 
 /// Batch sizes asked for, denser where they are used most. Between two of them the line of the lower one is taken.

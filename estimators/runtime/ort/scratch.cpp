@@ -69,7 +69,7 @@ Scratch conv(const At& at, const ScratchContext& c) {
                        checked_mul(32, bytes));
     return out;
   }
-  const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, c.device.sm(), cudnn_table, c.reading);
+  const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, {c.device, cudnn_table, c.reading});
   Scratch out = one(found.bytes.count);
   if (found.evidence > Evidence::proven_by_file)
     out.note = Note{{}, std::string(found.why), found.evidence, About::workspace, at.node.op_type};

@@ -191,14 +191,10 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
   return {kinds, octaves(a[C], b[C]) + octaves(a[K], b[K]) + octaves(a[H], b[H]) + octaves(a[W], b[W])};
 }
 
-/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones. Of 8.6
-/// only a part of the convolutions was asked for.
-const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm, const Shape& shape) {
-  constexpr int partial = 86;
+/// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones.
+const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm) {
   const auto after = all.upper_bound(sm);
-  if (after == all.begin()) return *after;
-  const auto own = std::prev(after);
-  return own->first == partial && own != all.begin() && !own->second.count(shape) ? *std::prev(own) : *own;
+  return after == all.begin() ? *after : *std::prev(after);
 }
 
 /// How many entries around a problem bound its workspace.
@@ -246,47 +242,79 @@ Bytes read_as(WorkspaceReading reading, const Around& around, const ConvProblem&
   return std::max(*most, other_kind);
 }
 
-}  // namespace
-
-ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, int sm, std::string_view cudnn,
-                             WorkspaceReading reading) {
-  if (p.input.size() != 4)
-    return {unknown_kind(p, reading), Evidence::assumed,
-            "cuDNN's workspace of three-dimensional convolutions is not known"};
-  int type = 0;
-  switch (p.dtype) {
+constexpr int curves_of_dtype(DType dtype) {
+  switch (dtype) {
     case DType::float32:
-      type = 0;
-      break;
+      return 0;
     case DType::float16:
-      type = 1;
-      break;
+      return 1;
     case DType::bfloat16:
-      type = 2;
-      break;
+      return 2;
     default:
-      return {unknown_kind(p, reading), Evidence::assumed, "cuDNN's workspace for this data type is not known"};
+      return -1;
   }
+}
+
+/// What the tables say of a convolution of images: its own line if there is one, and where the nearest lines are.
+struct Looked {
+  std::optional<ConvWorkspace> found;
+  const Tables& tables;
+  int table;  ///< the architecture whose lines are taken
+  const Lines& lines;
+  Shape shape;
+  int index;  ///< of the curve in a line
+};
+
+ConvWorkspace own_line(const Tables& tables, int table, int sm, Bytes bytes, std::int64_t batch) {
+  if (!tables.known || (tables.changes && !tables.changes->count(table)))
+    return {bytes, Evidence::nearest_table_entry,
+            "cuDNN's workspaces are not known for this version of it: those of another are taken"};
+  if (tables.changes && std::find(sampled.begin(), sampled.end(), batch) == sampled.end())
+    return {bytes, Evidence::nearest_table_entry,
+            "this version of cuDNN was asked about other batch sizes: drawn between them"};
+  return {bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
+          table == sm ? "cuDNN's workspace as its heuristics say"
+                      : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
+}
+
+Looked look(const Tables& tables, const ConvProblem& p, ConvPass pass, int type, int sm) {
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
-  const int index = (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass);
-  const Tables tables = tables_of(cudnn);
-  const auto& [table, lines] = lines_for(tables.base, sm, shape);
+  const auto& [table, lines] = lines_for(tables.base, sm);
+  Looked out{{}, tables, table, lines, shape, (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass)};
   if (const auto it = lines.find(shape); it != lines.end())
-    if (const auto bytes = figure(tables, table, shape, it->second, index, p.input[0])) {
-      if (!tables.known || (tables.changes && !tables.changes->count(table)))
-        return {*bytes, Evidence::nearest_table_entry,
-                "cuDNN's workspaces are not known for this version of it: those of another are taken"};
-      if (tables.changes && std::find(sampled.begin(), sampled.end(), p.input[0]) == sampled.end())
-        return {*bytes, Evidence::nearest_table_entry,
-                "this version of cuDNN was asked about other batch sizes: drawn between them"};
-      return {*bytes, table == sm ? Evidence::recorded : Evidence::nearest_table_entry,
-              table == sm ? "cuDNN's workspace as its heuristics say"
-                          : "cuDNN's workspaces are not known for this architecture: those of the nearest are taken"};
-    }
-  const std::size_t looked_at = reading == WorkspaceReading::nearest ? 1 : entries_around;
-  return {read_as(reading, of_the_nearest(tables, table, lines, shape, index, p.input[0], looked_at), p),
-          Evidence::nearest_table_entry,
+    if (const auto bytes = figure(tables, table, shape, it->second, out.index, p.input[0]))
+      out.found = own_line(tables, table, sm, *bytes, p.input[0]);
+  return out;
+}
+
+/// What an installed cuDNN says, where one can be asked.
+std::optional<ConvWorkspace> asked(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn) {
+  if (!cudnn.library) return std::nullopt;
+  const auto bytes = cudnn.library->workspace(p, pass, cudnn.device, cudnn.version);
+  if (!bytes) return std::nullopt;
+  return ConvWorkspace{*bytes, Evidence::recorded, "cuDNN's workspace as the installed library says"};
+}
+
+}  // namespace
+
+ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn) {
+  const int type = curves_of_dtype(p.dtype);
+  if (p.input.size() != 4 || type < 0) {
+    if (const auto said = asked(p, pass, cudnn)) return *said;
+    return {unknown_kind(p, cudnn.reading), Evidence::assumed,
+            type < 0 ? "cuDNN's workspace for this data type is not known"
+                     : "cuDNN's workspace of three-dimensional convolutions is not known"};
+  }
+  const Tables tables = tables_of(cudnn.version);
+  const Looked there = look(tables, p, pass, type, cudnn.device.sm());
+  if (there.found && there.found->evidence == Evidence::recorded) return *there.found;
+  if (const auto said = asked(p, pass, cudnn)) return *said;
+  if (there.found) return *there.found;
+  const std::size_t looked_at = cudnn.reading == WorkspaceReading::nearest ? 1 : entries_around;
+  const Around around =
+      of_the_nearest(tables, there.table, there.lines, there.shape, there.index, p.input[0], looked_at);
+  return {read_as(cudnn.reading, around, p), Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }
 

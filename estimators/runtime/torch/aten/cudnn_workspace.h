@@ -1,9 +1,11 @@
 // Workspace of cuDNN convolutions: what the engine that cuDNN's heuristics rank first asks for.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "estimators/base/evidence.h"
+#include "estimators/facts/device.h"
 #include "estimators/runtime/torch/aten/tensor.h"
 #include "estimators/tape/reading.h"
 
@@ -29,16 +31,33 @@ struct ConvWorkspace {
   std::string_view why;                    ///< where it comes from
 };
 
+/// A cuDNN that can be asked for what the tables lack (estimators/cudnn/installed.h). Searches ask from several
+/// threads.
+class CudnnLibrary {
+ public:
+  virtual ~CudnnLibrary() = default;
+  /// What the heuristics of `version`, "9.19", say on this card; none where that version cannot be asked.
+  virtual std::optional<Bytes> workspace(const ConvProblem& problem, ConvPass pass, const Device& device,
+                                         std::string_view version) = 0;
+};
+
+/// Whose workspace is asked for.
+struct CudnnOfRun {
+  const Device& device;
+  std::string_view version;  ///< of cuDNN, "9.19"; "onnxruntime" is 9.19 as that one asks it
+  WorkspaceReading reading = WorkspaceReading::nearest;  ///< of what no table has
+  CudnnLibrary* library = nullptr;                       ///< asked before anything is scaled
+};
+
 /// What the heuristics of a version of cuDNN say, "9.19" (LibraryWorkspaces::cudnn). data/cudnn/workspaces.txt has what
 /// 9.19 says, and files beside it what other versions say otherwise, of the convolutions of common models for the
 /// compute capabilities 8.0, 8.9 and 9.0, and of a part of them for 8.6. The figures depend on the architecture alone:
 /// H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090 agree. The heuristics follow no rule that could be written
 /// down. A problem that the table lacks gets the figure of the nearest one in it, scaled by the bytes of input, weight
 /// and output: most of a workspace are copies of those in another layout. Over 4,962 convolutions outside the table it
-/// was off by 13 % of those bytes on average. "onnxruntime" is 9.19 as ONNX Runtime asks it.
+/// was off by 13 % of those bytes on average.
 ///
-/// `reading`: `least` and `most` are the ends of what the entries around the problem say.
-ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, int sm, std::string_view cudnn,
-                             WorkspaceReading reading = WorkspaceReading::nearest);
+/// The readings `least` and `most` are the ends of what the entries around the problem say.
+ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, const CudnnOfRun& cudnn);
 
 }  // namespace memplan

@@ -16,6 +16,7 @@ RunOptions run_options(const TrainingSetup& setup, const Reading& reading) {
   options.attention = setup.attention;
   options.profile = &profile_of(setup);
   options.workspaces = reading.workspaces;
+  options.cudnn = setup.runtime.cudnn.get();
   return options;
 }
 

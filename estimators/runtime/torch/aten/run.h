@@ -17,6 +17,7 @@ namespace memplan {
 
 struct Row;
 struct TorchProfile;
+class CudnnLibrary;
 class Run;
 
 /// What ops ask of the setup. Everything else that a user chooses is the business of the program around the model.
@@ -25,6 +26,7 @@ struct RunOptions {
   AttentionBackend attention = AttentionBackend::automatic;
   const TorchProfile* profile = nullptr;                    ///< the version of PyTorch that runs; never null in a run
   WorkspaceReading workspaces = WorkspaceReading::nearest;  ///< of convolutions that no table has
+  CudnnLibrary* cudnn = nullptr;                            ///< asked about them first
 };
 RunOptions run_options(const TrainingSetup& setup, const Reading& reading = {});
 

@@ -54,7 +54,7 @@ bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool 
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
   const ConvWorkspace found =
-      conv_workspace(problem, pass, r.device.sm(), r.profile.workspaces.cudnn, r.options.workspaces);
+      conv_workspace(problem, pass, {r.device, r.profile.workspaces.cudnn, r.options.workspaces, r.options.cudnn});
   // In NCHW the engines copy input and output into a workspace of their layout: these bytes bound what is usually off.
   std::optional<Effect> off;
   if (found.evidence != Evidence::recorded)
