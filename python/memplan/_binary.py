@@ -43,7 +43,7 @@ def program() -> str:
 def call(words: Sequence[str], folder: Optional[str], timeout: Optional[float], said: Optional[List[str]] = None) -> tuple[int, str]:
     """Exit code and standard output; what it says beside goes to `said`. Raises Error when the program dies or `timeout` (seconds) has passed."""
     try:
-        done = subprocess.run([program(), *words], cwd=folder, env={**os.environ, **KEYWORDS}, stdin=subprocess.DEVNULL,
+        done = subprocess.run([program(), *words], cwd=folder, env={"MEMPLAN_PYTHON": sys.executable, **os.environ, **KEYWORDS}, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Error(f"memplan gave no answer within {timeout} s") from None

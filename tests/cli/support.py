@@ -32,7 +32,8 @@ class Answer:
 def memplan(*words, env=None, stdin=None, stdout=None, timeout=60, cwd=ROOT):
     """Runs memplan from the root of the repository (or `cwd`), in an environment without the variables that it reads."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "LANG")}
-    clean |= {"LC_ALL": "C.UTF-8"} | (env or {})
+    # Whatever PyTorch the machine has, figures are those of the tables.
+    clean |= {"LC_ALL": "C.UTF-8", "MEMPLAN_CUDNN": "none"} | (env or {})
     done = subprocess.run([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, env=clean, stdin=subprocess.DEVNULL,
                           stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
     return Answer(done.returncode, done.stdout.decode() if done.stdout else "", done.stderr.decode())

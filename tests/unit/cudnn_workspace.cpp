@@ -95,3 +95,44 @@ TEST_CASE("a convolution that no table has is bounded by the entries around it")
   odd = square(32, 64, 56, 64, 3, 1);
   for (const WorkspaceReading r : {WorkspaceReading::least, WorkspaceReading::most}) CHECK(read(r) == Bytes(25837584));
 }
+
+namespace {
+
+/// Says what it is told to, and remembers what it was asked.
+struct Library final : CudnnLibrary {
+  std::optional<Bytes> answer;
+  int asked = 0;
+  std::optional<Bytes> workspace(const ConvProblem&, ConvPass, const Device&, std::string_view) override {
+    ++asked;
+    return answer;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an installed cuDNN is asked about what the tables lack, and about nothing else") {
+  Library library;
+  library.answer = Bytes(4711);
+  const ConvProblem known = square(32, 64, 56, 64, 3, 1), odd = square(32, 64, 57, 64, 3, 1);
+  const auto of = [&](const ConvProblem& p) {
+    return conv_workspace(p, ConvPass::forward, {on(90), "9.19", WorkspaceReading::nearest, &library});
+  };
+  CHECK(of(known).bytes == workspace(known, ConvPass::forward, 90).bytes);
+  CHECK(library.asked == 0);
+  CHECK(of(odd).bytes == Bytes(4711));
+  CHECK(of(odd).evidence == Evidence::recorded);
+  CHECK(of(odd).asked);
+  library.answer.reset();
+  CHECK(of(odd).bytes == workspace(odd, ConvPass::forward, 90).bytes);
+  CHECK(of(odd).evidence == Evidence::nearest_table_entry);
+}
+
+TEST_CASE("three-dimensional convolutions and other types are known to an installed cuDNN alone") {
+  Library library;
+  library.answer = Bytes(4711);
+  ConvProblem p = square(4, 8, 16, 8, 3, 1);
+  p.dtype = DType::float64;
+  CHECK(conv_workspace(p, ConvPass::forward, {on(90), "9.19"}).evidence == Evidence::assumed);
+  CHECK(conv_workspace(p, ConvPass::forward, {on(90), "9.19", WorkspaceReading::nearest, &library}).bytes ==
+        Bytes(4711));
+}

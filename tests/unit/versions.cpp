@@ -93,8 +93,11 @@ TEST_CASE("batch sizes and versions of cuDNN that nobody asked about are no reco
   CHECK(conv_workspace(block(33), ConvPass::forward, {on(90), "9.26"}).evidence == Evidence::nearest_table_entry);
   CHECK(conv_workspace(block(33), ConvPass::forward, {on(90), "9.19"}).evidence == Evidence::recorded);
   CHECK(conv_workspace(block(32), ConvPass::forward, {on(90), "9.1"}).evidence == Evidence::nearest_table_entry);
-  // 9.10 was asked about an H100 and an A100 only.
-  CHECK(conv_workspace(block(32), ConvPass::forward, {on(89), "9.10"}).evidence == Evidence::nearest_table_entry);
+  // 9.20 was not asked about a T4.
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(75), "9.20"}).evidence == Evidence::nearest_table_entry);
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(89), "9.10"}).evidence == Evidence::recorded);
+  // Nothing differs on a B200, which was asked about.
+  CHECK(conv_workspace(block(32), ConvPass::forward, {on(100), "9.26"}).evidence == Evidence::recorded);
   const auto at = [](std::int64_t n) {
     return conv_workspace(block(n), ConvPass::data_gradient, {on(90), "9.26"}).bytes;
   };

@@ -77,8 +77,8 @@ ONNXRUNTIME = """\
 
 HEADER = """\
 # Workspaces of cuDNN convolutions in bytes: what the engine wants that the heuristics rank first.
-# Made by tools/cudnn_workspaces (query.cpp, pack.py) from cuDNN {version}. The compute capability stands first: 90 was
-# asked for an H100, 89 for an L4, 86 for an RTX 3060 (a part of the convolutions: others of 8.6 take those of 80), 80 for an A100.
+# Made by tools/cudnn_workspaces (query.cpp, pack.py) from cuDNN {version}. The compute capability stands first: 75 was
+# asked for a T4, 80 for an A100, 86 for an RTX 3060, 89 for an L4, 90 for an H100, 100 for a B200 and 120 for an RTX 5090.
 # A line: sm C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups|curves
 # 18 curves, divided by ';': float32, float16, bfloat16; each NCHW, NHWC; each forward, data gradient, weight gradient.
 # A curve is '=i' (the same as curve i of the line), '-' (not known) or lines:steps over the batch sizes
@@ -91,8 +91,8 @@ SAMPLED = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256]  # as in query.cpp
 DIFFERENCES = """\
 # Workspaces of cuDNN convolutions in bytes as cuDNN {version} has them, where it differs from workspaces.txt (see there for lines).
 # Made by tools/cudnn_workspaces. A curve is '~' (as in workspaces.txt), '=i' (as curve i of this line), '-' (not known) or
-# the figures for batch sizes 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128 and 256. Every line of workspaces.txt was asked for at
-# these sizes: what is not here is the same there.
+# the figures for batch sizes 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128 and 256. '@' stands before each compute capability of which every
+# line of workspaces.txt was asked for at these sizes: what is not here is the same there.
 """
 
 
@@ -123,6 +123,7 @@ def differences(version, out, table, files):
     written = 0
     with open(out, "w") as f:
         f.write(DIFFERENCES.format(version=version))
+        f.writelines(f"@{sm}\n" for sm in sorted({key[0] for key in rows}))
         for key, curves in sorted(rows.items()):
             known, texts = base[key].split(";"), []
             for index, of in enumerate(ORDER):

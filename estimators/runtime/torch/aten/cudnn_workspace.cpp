@@ -52,13 +52,17 @@ const Architectures& parsed() {
       std::string_view line = text.substr(0, end);
       text.remove_prefix(std::min(end + 1, text.size()));
       if (line.empty() || line[0] == '#') continue;
+      const bool all_the_same = line[0] == '@';
+      if (all_the_same) line.remove_prefix(1);
       const auto of = static_cast<int>(number(line));
+      Lines& lines = out[of];
+      if (all_the_same) continue;
       Shape shape;
       for (auto& v : shape) {
         line.remove_prefix(1);
         v = number(line);
       }
-      out[of].emplace(shape, line.substr(1));
+      lines.emplace_hint(lines.end(), shape, line.substr(1));
     }
     return out;
   }();
@@ -293,7 +297,7 @@ std::optional<ConvWorkspace> asked(const ConvProblem& p, ConvPass pass, const Cu
   if (!cudnn.library) return std::nullopt;
   const auto bytes = cudnn.library->workspace(p, pass, cudnn.device, cudnn.version);
   if (!bytes) return std::nullopt;
-  return ConvWorkspace{*bytes, Evidence::recorded, "cuDNN's workspace as the installed library says"};
+  return ConvWorkspace{*bytes, Evidence::recorded, "cuDNN's workspace as the installed library says", true};
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct ConvWorkspace {
   Bytes bytes;
   Evidence evidence = Evidence::recorded;  ///< of the figure
   std::string_view why;                    ///< where it comes from
+  bool asked = false;                      ///< of an installed library, not of a table
 };
 
 /// A cuDNN that can be asked for what the tables lack (estimators/cudnn/installed.h). Searches ask from several
@@ -49,13 +50,13 @@ struct CudnnOfRun {
   CudnnLibrary* library = nullptr;                       ///< asked before anything is scaled
 };
 
-/// What the heuristics of a version of cuDNN say, "9.19" (LibraryWorkspaces::cudnn). data/cudnn/workspaces.txt has what
-/// 9.19 says, and files beside it what other versions say otherwise, of the convolutions of common models for the
-/// compute capabilities 8.0, 8.9 and 9.0, and of a part of them for 8.6. The figures depend on the architecture alone:
-/// H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090 agree. The heuristics follow no rule that could be written
-/// down. A problem that the table lacks gets the figure of the nearest one in it, scaled by the bytes of input, weight
-/// and output: most of a workspace are copies of those in another layout. Over 4,962 convolutions outside the table it
-/// was off by 13 % of those bytes on average.
+/// What the heuristics of a version of cuDNN say. data/cudnn/workspaces.txt has what 9.19 says of the convolutions of
+/// common models for the compute capabilities 7.5 to 12.0, and files beside it what other versions say otherwise. Where
+/// it was tried the figures depend on the architecture alone (H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090, RTX
+/// 3060 and 3090, RTX 5070 Ti and 5090 agree; T4 and RTX 2080 Ti do not). The heuristics follow no rule that could be
+/// written down. What the tables lack is asked of an installed cuDNN where there is one. Else it gets the figure of the
+/// nearest problem, scaled by the bytes of input, weight and output: most of a workspace are copies of those in another
+/// layout. Over 4,962 convolutions outside the table it was off by 13 % of those bytes on average.
 ///
 /// The readings `least` and `most` are the ends of what the entries around the problem say.
 ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, const CudnnOfRun& cudnn);

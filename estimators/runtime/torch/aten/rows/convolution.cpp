@@ -1,4 +1,6 @@
 // Convolutions: aten/src/ATen/native/Convolution.cpp, native/cudnn/Conv_v8.cpp and native/cuda/DepthwiseConv2d.cu.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "estimators/runtime/torch/aten/cudnn_workspace.h"
@@ -60,6 +62,10 @@ void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_vi
   if (found.evidence != Evidence::recorded)
     off = {found.bytes, bytes_of(problem.dtype, checked_add(problem.input.product(), problem.output.product()))};
   r.note(op, About::workspace, found.evidence, found.why, off);
+  if (found.asked)
+    r.note({}, About::program, Evidence::chosen,
+           fmt::format("the cuDNN {} that is installed here was asked about convolutions that no table has",
+                       r.profile.workspaces.cudnn));
   Tensor w = r.scratch(found.bytes, Category::workspace);
 }
 
