@@ -5,11 +5,11 @@
 #include <map>
 #include <tuple>
 
-#include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/setup/strategies.h"
 #include "estimators/transforms/parallel.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 #include "planner/bounds.h"
 
 namespace memplan {
@@ -216,7 +216,7 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   std::vector<Tape> tapes;
   for (int i = 0; i < deep * large; ++i) tapes.push_back(tape_at(depths[i / large], batches[i % large]));
   Profile ran[4];
-  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = take(profile(tapes[i], setup, device)); });
+  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = unwrap(profile(tapes[i], setup, device)); });
   // Where there is one depth or one batch it stands for both.
   Profile p[2][2];
   for (int d = 0; d < 2; ++d)

@@ -9,7 +9,7 @@
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
-#include "estimators/frontends/onnx/restore.h"
+#include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/steps.h"

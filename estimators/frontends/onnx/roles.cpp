@@ -69,9 +69,9 @@ ValueKind kind_of(const StoredTensor& t, const Graph& g, const std::vector<Use>&
 
 }  // namespace
 
-void store_initializers(const Facts& facts, const std::vector<std::vector<GraphValueId>>& reads, Values& values,
-                        Tape& tape) {
-  const Graph& g = facts.graph();
+void store_initializers(const InferredValues& inferred, const std::vector<std::vector<GraphValueId>>& reads,
+                        Values& values, Tape& tape) {
+  const Graph& g = inferred.graph();
   std::unordered_map<GraphValueId, std::vector<Use>> uses;
   for (std::size_t i = 0; i < g.nodes.size(); ++i)
     for (GraphValueId id : reads[i]) {

@@ -133,9 +133,9 @@ ValueId Values::add_initializer(GraphValueId id, const StoredTensor& t, ValueKin
   return value;
 }
 
-const Facts& Values::facts() {
-  if (!facts_) facts_ = std::make_unique<Facts>(graph_, symbols_, opset_);
-  return *facts_;
+const InferredValues& Values::inferred() {
+  if (!inferred_) inferred_ = std::make_unique<InferredValues>(graph_, symbols_, opset_);
+  return *inferred_;
 }
 
 ValueId Values::store(GraphValueId id, ValueKind kind, std::string name, bool transposed) {

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
@@ -65,7 +65,7 @@ class Values {
     return it == folded_parameters_.end() ? std::string_view() : it->second;
   }
   /// What is known of the graph's values, worked out on first use.
-  const Facts& facts();
+  const InferredValues& inferred();
 
   const Signature& signature() const { return signature_; }
   const Graph& graph() const { return graph_; }
@@ -83,7 +83,7 @@ class Values {
   Tape& tape_;
   Signature signature_;
   std::int64_t opset_;
-  std::unique_ptr<Facts> facts_;
+  std::unique_ptr<InferredValues> inferred_;
   std::vector<ValueId> of_graph_;
   std::unordered_set<GraphValueId> transposed_, folded_results_;
   std::unordered_map<GraphValueId, std::string_view> folded_parameters_;

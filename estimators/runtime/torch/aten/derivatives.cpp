@@ -155,7 +155,7 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
       continue;
     }
     if (in_place && it == inputs.begin()) {
-      Restore<bool> no_grad(run.grad_mode, false);
+      ScopedValue<bool> no_grad(run.grad_mode, false);
       run.save(node, op::clone(run, it->second));
     } else {
       run.save(node, it->second);

@@ -25,7 +25,7 @@ class Muon : public Optimizer {
   void step(Run& r) override {
     r.phase = Phase::optimizer;
     r.scope = r.call = -1;
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     r.begin_op("Muon.step");
     for (const Tensor& p : parameters_) {
       if (!p->grad || momentum_.count(p.get())) continue;

@@ -34,7 +34,7 @@ struct Base : Optimizer {
   void step(Run& r) override {
     r.phase = Phase::optimizer;
     r.scope = r.call = -1;
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     r.begin_op("optimizer.step");
     std::vector<std::pair<DType, std::vector<std::size_t>>> groups;
     std::vector<std::size_t> all;

@@ -268,7 +268,7 @@ class Zero3 : public Zero {
   /// reduce_scatter_coalesced, then partition_grads.
   void reduce(Run& r) {
     if (waiting_.empty()) return;
-    Restore<std::int32_t> stream(r.stream, overlap_ ? reduce_stream : 0);
+    ScopedValue<std::int32_t> stream(r.stream, overlap_ ? reduce_stream : 0);
     std::sort(waiting_.begin(), waiting_.end());
     Tensor flat;
     if (waiting_.size() > 1 || weights_.params[waiting_[0]].numel % ranks_ != 0) {

@@ -104,7 +104,7 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
   Tensor y = r.dispatched("aten::convolution", [&] {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, x, format);
     Tensor y =
         channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);

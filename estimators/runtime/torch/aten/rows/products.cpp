@@ -178,7 +178,7 @@ ValueList run_cdist(Run& r, Args& a) {
   const Row& row = row_named(r, "aten::cdist");
   Tensor out;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     auto with_norms = [&](const Tensor& t) {
       Dims one = t->sizes, wide = t->sizes;
       one[one.size() - 1] = 1;

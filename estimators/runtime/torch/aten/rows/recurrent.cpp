@@ -69,7 +69,7 @@ TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& we
   const DType d = x->dtype;
   Tensor y, hy, cy, reserve;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor by_step = turned(r, n, x);
     Tensor dense = op::contiguous(r, by_step);
     y = turned(r, n, r.empty({by_step->sizes[0], by_step->sizes[1], hx->sizes[2] * n.directions}, d));
