@@ -60,6 +60,22 @@ class OpRoute {
     SameTypeCasts casts = same_type_casts(inferred_, needed_, reads_);
     emit_.same_type_casts = std::move(casts.of);
     mark_needed();
+    store_initializers(inferred_, reads_by_role(), values_, tape_);
+    part_merged();
+    tape_.calls.reserve(graph_.nodes.size());
+    tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (needed_[i]) lower(i, casts);
+    for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
+    for (const auto& [key, count] : emit_.counts)
+      tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
+    notes();
+  }
+
+ private:
+  /// By node: the tensors that it reads. Of a pattern each counts for the node in it that reads it, which tells its
+  /// role.
+  std::vector<std::vector<GraphValueId>> reads_by_role() const {
     std::vector<std::vector<GraphValueId>> reads(graph_.nodes.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (!needed_[i]) continue;
@@ -67,7 +83,6 @@ class OpRoute {
         reads[i] = reads_[i];
         continue;
       }
-      // Which node of the pattern reads a tensor tells its role.
       for (GraphValueId id : found_[i]->reads) {
         const auto& nodes = found_[i]->nodes;
         const auto reader = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t n) {
@@ -77,49 +92,42 @@ class OpRoute {
         reads[reader == nodes.end() ? i : static_cast<std::size_t>(*reader)].push_back(id);
       }
     }
-    store_initializers(inferred_, reads, values_, tape_);
-    part_merged();
-    tape_.calls.reserve(graph_.nodes.size());
-    tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!needed_[i]) continue;
-      const GraphNode& n = graph_.nodes[i];
-      std::string source;
-      const bool told = n.metadata.count("pkg.torch.onnx.name_scopes") > 0;
-      emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
-      by_metadata_ = by_metadata_ || told;
-      const std::size_t first = tape_.calls.size();
-      // Values that this node alone reads in another form.
-      std::vector<std::pair<GraphValueId, ValueId>> swapped;
-      auto swap = [&](GraphValueId id, ValueId instead) {
-        swapped.emplace_back(id, emit_.tensor(id));
-        emit_.bind(id, instead);
-      };
-      make_folded(found_[i] ? found_[i]->reads : reads_[i]);
-      const auto index = static_cast<std::int32_t>(i);
-      if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
-        swap(it->second.first, emit_.tensor(it->second.second));
-      if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
-        swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
-      if (found_[i]) {
-        found_[i]->emit(emit_);
-        if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
-      } else {
-        emit_.lower_node(n);
-      }
-      for (const auto& [id, value] : swapped) emit_.bind(id, value);
-      for (std::size_t c = first; c < tape_.calls.size(); ++c) {
-        if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
-        tape_.calls[c].function = told ? scopes_.function() : -1;
-      }
-    }
-    for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
-    for (const auto& [key, count] : emit_.counts)
-      tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
-    notes();
+    return reads;
   }
 
- private:
+  /// The calls of one node, or of the pattern that ends with it, in the scope that the file says.
+  void lower(std::size_t i, const SameTypeCasts& casts) {
+    const GraphNode& n = graph_.nodes[i];
+    std::string source;
+    const bool told = n.metadata.count("pkg.torch.onnx.name_scopes") > 0;
+    emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
+    by_metadata_ = by_metadata_ || told;
+    const std::size_t first = tape_.calls.size();
+    // Values that this node alone reads in another form.
+    std::vector<std::pair<GraphValueId, ValueId>> swapped;
+    auto swap = [&](GraphValueId id, ValueId instead) {
+      swapped.emplace_back(id, emit_.tensor(id));
+      emit_.bind(id, instead);
+    };
+    make_folded(found_[i] ? found_[i]->reads : reads_[i]);
+    const auto index = static_cast<std::int32_t>(i);
+    if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
+      swap(it->second.first, emit_.tensor(it->second.second));
+    if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
+      swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
+    if (found_[i]) {
+      found_[i]->emit(emit_);
+      if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
+    } else {
+      emit_.lower_node(n);
+    }
+    for (const auto& [id, value] : swapped) emit_.bind(id, value);
+    for (std::size_t c = first; c < tape_.calls.size(); ++c) {
+      if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
+      tape_.calls[c].function = told ? scopes_.function() : -1;
+    }
+  }
+
   void take(std::vector<std::optional<Found>> all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i] || !needed_[i]) continue;
