@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/setup/optimizers.h"
 
 namespace memplan {
@@ -36,7 +36,7 @@ Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::
         setup.batch = r.batch[i];
       else if (i == 1)
         p[1] = p[0];
-      if (i == 0 || small != large) p[i] = take(profile(take(tape_of(model, setup)), setup, device));
+      if (i == 0 || small != large) p[i] = unwrap(profile(unwrap(tape_of(model, setup)), setup, device));
       r.peak[i] = static_cast<double>(p[i].peak.count);
       r.forward_peak[i] = static_cast<double>(p[i].forward_peak.count);
     }

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/parallel_space.h"
@@ -66,7 +66,7 @@ class FewestSearch {
         const TrainingSetup s = with(step.setup, gpus, tensor);
         if (!promises(s)) continue;
         const Result<Estimate> e =
-            catching([&] { return take(estimate_planned_tape(tapes_.of_rank(s, 0), s, device_)); });
+            catching([&] { return unwrap(estimate_planned_tape(tapes_.of_rank(s, 0), s, device_)); });
         if (e && judge(*e, device_, margin_).verdict == Verdict::fits)
           return FewestGpus{gpus, flags_of(s.parallel) + step.flags, s, e->peak.process};
       }

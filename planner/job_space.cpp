@@ -7,7 +7,7 @@
 
 #include "estimators/setup/field.h"
 #include "estimators/setup/strategies.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 #include "planner/rank_forecast.h"
 
 namespace memplan {

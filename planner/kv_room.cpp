@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
-#include "estimators/runtime/torch/step/probe.h"
 #include "estimators/setup/field.h"
 #include "estimators/transforms/transforms.h"
 #include "planner/checkpointing/plan.h"
@@ -32,10 +32,10 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   if (given.mode != Mode::inference || is_parallel(resolve(given.parallel))) return std::nullopt;
   TrainingSetup setup = given;
   setup.kv_cache.reset();
-  const Tape tape = take(tape_of(model, setup));
+  const Tape tape = unwrap(tape_of(model, setup));
   std::vector<KvLayer> layers;
   try {
-    probe_forward(tape, setup, device, [&](const Run&, const Environment& env) { layers = kv_layers(tape, env); });
+    inspect_forward(tape, setup, device, [&](const Run&, const Environment& env) { layers = kv_layers(tape, env); });
   } catch (const Failure& failure) {
     if (failure.error().where == setting(Field::kv_cache)) return std::nullopt;
     throw;
@@ -46,7 +46,7 @@ std::optional<LargestKvCache> largest_kv_cache(const Model& model, const Trainin
   out.length = cache.length > 0 ? cache.length : layers.front().length;
   cache.block = cache.sequences = cache.length = 1;
   out.per_token = kv_cache_bytes(layers, cache);
-  const Estimate forward = take(estimate_planned_tape(tape, setup, device));
+  const Estimate forward = unwrap(estimate_planned_tape(tape, setup, device));
   out.peak = forward.peak.process;
   out.budget = kv_budget(forward, device.total, margin(device));
   cache.block = out.block;

@@ -7,7 +7,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/job_space.h"
 #include "planner/rank_bounds.h"
@@ -155,7 +155,7 @@ class ParallelSearch : public SetupSearch {
       c.cautions.push_back(o.setup.param_dtype
                                ? "products in bfloat16 (shards of weights stay fp32)"
                                : "products and gradients in bfloat16 (DeepSpeed keeps fp32 copies of the weights)");
-    const Estimate e = take(estimate_planned_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
+    const Estimate e = unwrap(estimate_planned_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
     judge_into(c, e);
     if (present) out_.estimate = e;
     // A rank's tape says its own share of the weights only.

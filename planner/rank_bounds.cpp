@@ -5,11 +5,11 @@
 #include <map>
 #include <tuple>
 
-#include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/setup/strategies.h"
 #include "estimators/transforms/parallel.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 #include "planner/bounds.h"
 
 namespace memplan {
@@ -216,7 +216,7 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   std::vector<Tape> tapes;
   for (int i = 0; i < deep * large; ++i) tapes.push_back(tape_at(depths[i / large], batches[i % large]));
   Profile ran[4];
-  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = take(profile(tapes[i], setup, device)); });
+  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = unwrap(profile(tapes[i], setup, device)); });
   // Where there is one depth or one batch it stands for both.
   Profile p[2][2];
   for (int d = 0; d < 2; ++d)
@@ -259,69 +259,87 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   return out;
 }
 
+namespace {
+
+/// What a rank's bytes are made of, whichever strategy divides them.
+struct RankTerms {
+  double tensor = 1;    ///< GPUs of tensor parallelism for each of those that the lines are for
+  double fixed = 0;     ///< context and NCCL
+  bool policy = false;  ///< shards are fp32, and the run's dtype is that of what is gathered
+  bool megatron = false;
+
+  Bytes process(double bytes) const { return Bytes(static_cast<std::int64_t>(bytes + fixed)); }
+};
+
+/// The first rank of a pipeline holds its blocks, and the activations of the micro-batches in flight; of the ranks
+/// between the ends the second one has most micro-batches in flight.
+Bytes least_of_stages(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches,
+                      const RankTerms& terms) {
+  const ParallelSetup& p = setup.parallel;
+  const DataStrategy& strategy = strategy_of(p);
+  const std::int64_t stages = p.pipeline * p.virtual_stages;
+  const double cut = 1 / (terms.tensor * static_cast<double>(p.expert)),
+               shard = 1 / static_cast<double>(shard_group(p));
+  const double weight_share = strategy.weights ? shard : 1, state_share = strategy.state ? shard : 1;
+  // FSDP adds up the micro-batches' gradients in the dtype that it reduces in.
+  const bool widened = p.reduce_dtype == DType::float32;
+  const double block_gradients = terms.megatron ? main_gradient(setup.precision) * r.block.elements
+                                 : widened      ? std::max(r.block.gradients, 4 * r.block.elements)
+                                                : r.block.gradients;
+  const double block_state =
+      terms.megatron ? megatron_needs(setup, r.block.elements).state
+                     : optimizer_needs(setup.optimizer, terms.policy ? 4 * r.block.elements : r.block.gradients,
+                                       static_cast<std::int64_t>(r.block.elements))
+                           .state;
+  const double block_weights = terms.policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters;
+  const auto with_blocks = [&](std::int64_t of_stage, std::int64_t flights, std::int64_t received) {
+    const double blocks = static_cast<double>(of_stage * p.virtual_stages) * cut;
+    const double kept = r.block.kept.at(batch) * static_cast<double>(of_stage * flights) /
+                        (terms.tensor * static_cast<double>(p.context));
+    // In the steady state gradients lie there as well, whole until the last micro-batch; Megatron's always do.
+    const double gradients =
+        terms.megatron || micro_batches * p.virtual_stages > flights ? block_gradients * blocks : 0;
+    const double gathered = p.reshard_after_forward ? 0 : r.block.parameters * blocks;
+    // Buffers for what every micro-batch brings from a neighbour.
+    const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * received);
+    return terms.process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept +
+                         buffers + gradients);
+  };
+  const std::int64_t flights = in_flight_on_first(p, micro_batches), longest = (r.blocks + stages - 1) / stages;
+  const Bytes first = with_blocks(longest, flights, 2 * p.virtual_stages - 1);
+  if (p.pipeline <= 2) return first;
+  const bool turns = p.schedule == PipelineSchedule::interleaved;
+  const std::int64_t fewer = p.schedule == PipelineSchedule::gpipe ? 0 : turns ? 2 : 1;
+  return std::max(first, with_blocks(r.blocks / stages, std::min(flights, std::max<std::int64_t>(1, flights - fewer)),
+                                     2 * p.virtual_stages));
+}
+
+}  // namespace
+
 Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_t batch, std::int64_t micro_batches,
                     const Device& device) {
   const ParallelSetup& p = setup.parallel;
-  const double tensor = static_cast<double>(p.tensor) / static_cast<double>(r.tensor);
-  const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches), tensor);
-  const double fixed = static_cast<double>((device.context + nccl_of(p)).count);
-  const auto process = [&](double bytes) { return Bytes(static_cast<std::int64_t>(bytes + fixed)); };
-  if (setup.mode == Mode::inference) return process(r.parameters * share.whole);
-  const double elements = static_cast<double>(r.work.trained_elements);
-  // Under a mixed-precision policy the shards are fp32, and the run's dtype is that of what is gathered.
-  const bool policy = p.param_dtype.has_value();
-  const double weights = policy ? std::max(r.parameters, 4 * elements) : r.parameters;
   const DataStrategy& strategy = strategy_of(p);
-  const bool megatron = strategy.own_gradients;
-  const double gradients = policy ? 4 * elements : megatron ? main_gradient(setup.precision) * elements : r.gradients;
+  const RankTerms terms{static_cast<double>(p.tensor) / static_cast<double>(r.tensor),
+                        static_cast<double>((device.context + nccl_of(p)).count), p.param_dtype.has_value(),
+                        strategy.own_gradients};
+  const RankShare share = share_of(p, std::max<std::int64_t>(1, micro_batches), terms.tensor);
+  if (setup.mode == Mode::inference) return terms.process(r.parameters * share.whole);
+  const double elements = static_cast<double>(r.work.trained_elements);
+  const double weights = terms.policy ? std::max(r.parameters, 4 * elements) : r.parameters;
+  const double gradients = terms.policy     ? 4 * elements
+                           : terms.megatron ? main_gradient(setup.precision) * elements
+                                            : r.gradients;
   OptimizerNeeds optimizer = optimizer_needs(setup.optimizer, gradients, r.work.trained_elements);
   if (p.tensor > 1) optimizer.temporary = 0;  // that optimizer runs with foreach=False
-  if (megatron) optimizer = megatron_needs(setup, elements);
+  if (terms.megatron) optimizer = megatron_needs(setup, elements);
   // fp32 weights and two moments; the gradients' fp32 copy where they are not fp32 themselves.
   if (in_deepspeed(p)) optimizer = {12 * elements, setup.precision == Precision::fp32 ? 0 : 4 * elements};
-  Bytes floor;
   // Which rank holds what is known of stages as even as they go, in order.
   const bool even = p.split.empty() && !splits_backward(p.schedule);
-  if (p.pipeline > 1 && r.block.parameters > 0 && even) {
-    // The first rank holds its blocks, and the activations of the micro-batches in flight; of the ranks between the
-    // ends the second one has most micro-batches in flight.
-    const std::int64_t stages = p.pipeline * p.virtual_stages;
-    const double cut = 1 / (tensor * static_cast<double>(p.expert)), shard = 1 / static_cast<double>(shard_group(p));
-    const double weight_share = strategy.weights ? shard : 1.0, state_share = strategy.state ? shard : 1.0;
-    // FSDP adds up the micro-batches' gradients in the dtype that it reduces in.
-    const bool widened = p.reduce_dtype == DType::float32;
-    const double block_gradients = megatron  ? main_gradient(setup.precision) * r.block.elements
-                                   : widened ? std::max(r.block.gradients, 4 * r.block.elements)
-                                             : r.block.gradients;
-    const double block_state = megatron
-                                   ? megatron_needs(setup, r.block.elements).state
-                                   : optimizer_needs(setup.optimizer, policy ? 4 * r.block.elements : r.block.gradients,
-                                                     static_cast<std::int64_t>(r.block.elements))
-                                         .state;
-    const double block_weights = policy ? std::max(r.block.parameters, 4 * r.block.elements) : r.block.parameters;
-    const auto with_blocks = [&](std::int64_t of_stage, std::int64_t flights, std::int64_t received) {
-      const double blocks = static_cast<double>(of_stage * p.virtual_stages) * cut;
-      const double kept =
-          r.block.kept.at(batch) * static_cast<double>(of_stage * flights) / (tensor * static_cast<double>(p.context));
-      // In the steady state gradients lie there as well, whole until the last micro-batch; Megatron's always do.
-      const double gradients = megatron || micro_batches * p.virtual_stages > flights ? block_gradients * blocks : 0;
-      const double gathered = p.reshard_after_forward ? 0 : r.block.parameters * blocks;
-      // Buffers for what every micro-batch brings from a neighbour.
-      const double buffers = crossing_bytes(r, p, batch) * static_cast<double>(micro_batches * received);
-      return process((block_weights * weight_share + block_state * state_share) * blocks + gathered + kept + buffers +
-                     gradients);
-    };
-    const std::int64_t flights = in_flight_on_first(p, micro_batches), longest = (r.blocks + stages - 1) / stages;
-    floor = with_blocks(longest, flights, 2 * p.virtual_stages - 1);
-    if (p.pipeline > 2) {
-      const std::int64_t fewer = p.schedule == PipelineSchedule::gpipe         ? 0
-                                 : p.schedule == PipelineSchedule::interleaved ? 2
-                                                                               : 1;
-      floor =
-          std::max(floor, with_blocks(r.blocks / stages, std::min(flights, std::max<std::int64_t>(1, flights - fewer)),
-                                      2 * p.virtual_stages));
-    }
-  }
+  const Bytes floor = p.pipeline > 1 && r.block.parameters > 0 && even
+                          ? least_of_stages(r, setup, batch, micro_batches, terms)
+                          : Bytes();
   const double activations = (p.pipeline > 1 ? r.kept.at(batch) : r.others_at(batch)) * share.activations;
   double held = weights * (strategy.weights ? share.sharded : share.whole);
   // Without resharding every block's gathered weights wait for its backward pass.
@@ -330,11 +348,11 @@ Bytes least_of_rank(const DepthLines& r, const TrainingSetup& setup, std::int64_
                state = optimizer.state * share.sharded;
   held += state;
   // Gradients of earlier micro-batches stay; FSDP reduces after each of them.
-  const double waiting = megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
+  const double waiting = terms.megatron || (micro_batches > 1 && p.pipeline < 2) ? kept_gradients : 0;
   // ZeRO-1 lets go of what other ranks update before its step.
   const double stepping = strategy.stage == 1 ? gradients * share.sharded : kept_gradients;
-  return std::max(floor, process(std::max({held + gathered + activations + waiting, held + kept_gradients,
-                                           held + stepping + optimizer.temporary * share.sharded})));
+  return std::max(floor, terms.process(std::max({held + gathered + activations + waiting, held + kept_gradients,
+                                                 held + stepping + optimizer.temporary * share.sharded})));
 }
 
 double crossing_bytes(const DepthLines& r, const ParallelSetup& p, std::int64_t batch) {

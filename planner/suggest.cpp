@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
@@ -94,8 +94,8 @@ class DeviceSearch : public SetupSearch {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = take(point == home_ ? answer_for(model_, take(tape_of(model_, few)), few, device_)
-                                           : estimate_to_judge(model_, few, device_, margin_));
+    const Estimate e = unwrap(point == home_ ? answer_for(model_, unwrap(tape_of(model_, few)), few, device_)
+                                             : estimate_to_judge(model_, few, device_, margin_));
     judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);

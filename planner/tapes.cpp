@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/transforms/transforms.h"
 
 namespace memplan {
@@ -23,7 +23,7 @@ std::string key_of(const TrainingSetup& s) {
 
 const Tape& Tapes::whole(const TrainingSetup& setup) {
   auto& place = whole_[key_of(setup)];
-  if (!place) place = std::make_unique<const Tape>(take(tape_of_model(model_, setup)));
+  if (!place) place = std::make_unique<const Tape>(unwrap(tape_of_model(model_, setup)));
   return *place;
 }
 
@@ -45,7 +45,7 @@ const Tape& Tapes::shortened(const TrainingSetup& setup, std::int64_t blocks) {
 }
 
 Tape Tapes::of_rank(const TrainingSetup& setup, std::int64_t blocks) {
-  return take(tape_of_rank(blocks > 0 ? shortened(setup, blocks) : whole(setup), setup));
+  return unwrap(tape_of_rank(blocks > 0 ? shortened(setup, blocks) : whole(setup), setup));
 }
 
 }  // namespace memplan

@@ -84,7 +84,7 @@ void choose_torch(Options& options, const Model& model) {
 }
 
 Job load_job(const Options& options) {
-  Job job{take(load_model(options.argument, options.inputs)), options};
+  Job job{unwrap(load_model(options.argument, options.inputs)), options};
   choose_torch(job.options, job.model);
   return job;
 }
@@ -103,12 +103,12 @@ Answer compute(const Options& given, bool with_run) {
   a.path = options.argument;
   a.format = model.format;
   a.file_bytes = model.file_bytes;
-  const Tape tape = take(tape_of(model, a.setup));
+  const Tape tape = unwrap(tape_of(model, a.setup));
   a.graph_hash = hash_of(tape);
   a.dims = tape.dims;
   a.inputs = inputs_of(tape);
   progress.show("replaying the steps");
-  a.estimate = take(answer_for(model, tape, a.setup, a.choice.device));
+  a.estimate = unwrap(answer_for(model, tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };

@@ -7,7 +7,7 @@
 
 #include "cli/answer/run.h"
 #include "cli/flags/options.h"
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "planner/search.h"
 

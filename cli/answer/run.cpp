@@ -11,21 +11,21 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
   RunRecord run;
   run.scopes = tape.scopes;
   run.context = runtime_of(setup).outside(setup, device);
-  run.schedule = take(run_steps(tape, setup, device));
+  run.schedule = unwrap(run_steps(tape, setup, device));
   // Retries are what a limit leaves in an estimate that is not out of memory.
   run.limited = !estimate.out_of_memory && (estimate.retries > 0 || setup.allocator.memory_fraction < 1.0 ||
                                             setup.allocator.garbage_collection_threshold > 0);
   Device replayed_on = device;
   // Large enough for anything, and small enough that addresses stay exact numbers in the languages of viewers.
   if (!run.limited) replayed_on.total = std::max(Bytes::gib(4096), Bytes(estimate.peak.process.count * 2));
-  run.timeline = take(replay(run.schedule, setup, replayed_on));
+  run.timeline = unwrap(replay(run.schedule, setup, replayed_on));
   std::int64_t most = -1;
   for (std::size_t i = 0; i < run.timeline.samples.size(); ++i)
     if (run.timeline.samples[i].allocated > most) {
       most = run.timeline.samples[i].allocated;
       run.peak_event = static_cast<std::int32_t>(i);
     }
-  run.map = take(map_memory(run.schedule, setup, replayed_on, run.peak_event));
+  run.map = unwrap(map_memory(run.schedule, setup, replayed_on, run.peak_event));
   return run;
 }
 

@@ -122,7 +122,7 @@ Json upgrade(const Options& options, const std::string& from, const std::string&
   };
   const std::size_t first = place_of(version_in(base)), last = place_of(version_in(head));
   const Job job = load_job(options);
-  const Tape tape = take(tape_of(job.model, job.options.setup));
+  const Tape tape = unwrap(tape_of(job.model, job.options.setup));
   Json document = diff_of(base, head), steps = Json::array(), before = base;
   for (std::size_t i = first; i != last;) {
     const bool back = last < first;

@@ -34,14 +34,14 @@ Study study(const Options& given) {
   const Job job = load_job(given);
   const Options& options = job.options;
   const Model& model = job.model;
-  s.tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, s.device));
-  s.schedule = take(run_steps(s.tape, options.setup, s.device));
-  const Timeline timeline = take(replay_unlimited(s.schedule, options.setup, s.device));
-  s.estimate = take(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
+  s.tape = unwrap(with_planned_checkpoints(unwrap(tape_of(model, options.setup)), options.setup, s.device));
+  s.schedule = unwrap(run_steps(s.tape, options.setup, s.device));
+  const Timeline timeline = unwrap(replay_unlimited(s.schedule, options.setup, s.device));
+  s.estimate = unwrap(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
   if (options.explain.evidence) {
     TrainingSetup planned = options.setup;
     planned.checkpoint_optimal = false;
-    s.estimate = take(with_range(model, s.tape, planned, s.device, std::move(s.estimate)));
+    s.estimate = unwrap(with_range(model, s.tape, planned, s.device, std::move(s.estimate)));
   }
   return s;
 }

@@ -36,7 +36,7 @@ std::vector<OpUse> whole_table(const OpTable& table) {
 std::vector<OpUse> of_model(const Options& given) {
   const Job job = load_job(given);
   const OpTable& table = *profile_of(job.options.setup).ops;
-  const Tape tape = take(tape_of(job.model, job.options.setup));
+  const Tape tape = unwrap(tape_of(job.model, job.options.setup));
   std::map<std::string, OpUse> by_name;
   for (const Call& call : tape.calls) {
     OpUse& use = by_name[call.op];

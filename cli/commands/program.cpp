@@ -10,9 +10,9 @@
 #include "cli/program/placement.h"
 #include "cli/report/report.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/loss.h"
-#include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/names.h"
 #include "estimators/setup/strategies.h"
@@ -42,7 +42,7 @@ Shapes shapes_of(const Job& job) {
   const Options& options = job.options;
   const Model& model = job.model;
   const Device device = device_of(options).device;
-  const Tape tape = take(with_planned_checkpoints(take(tape_of(model, options.setup)), options.setup, device));
+  const Tape tape = unwrap(with_planned_checkpoints(unwrap(tape_of(model, options.setup)), options.setup, device));
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
   s.loss = loss_of(tape, options.setup);
@@ -51,12 +51,12 @@ Shapes shapes_of(const Job& job) {
     s.inputs.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
   }
   if (options.setup.kv_cache)
-    probe_forward(tape, options.setup, device,
-                  [&](const Run&, const Environment& env) { s.kv = kv_layers(tape, env); });
+    inspect_forward(tape, options.setup, device,
+                    [&](const Run&, const Environment& env) { s.kv = kv_layers(tape, env); });
   if (options.setup.mode == Mode::inference && !options.setup.keep_loss_history) return s;
   TrainingSetup one = options.setup;
   one.steps = 1;
-  const Schedule schedule = take(run_steps(tape, one, device));
+  const Schedule schedule = unwrap(run_steps(tape, one, device));
   for (const Allocation& a : schedule.allocations) {
     if (a.label < 0 || a.shape_at < 0 || schedule.names[static_cast<std::size_t>(a.label)] != "target") continue;
     const TensorShape& shape = schedule.shapes[static_cast<std::size_t>(a.shape_at)];

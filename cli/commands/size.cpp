@@ -44,9 +44,9 @@ SizeAnswer compute_size(const Options& given) {
   const Options& options = job.options;
   const Model& model = job.model;
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  const Tape tape = take(tape_of(model, options.setup));
+  const Tape tape = unwrap(tape_of(model, options.setup));
   a.dims = tape.dims;
-  a.estimate = take(answer_for(model, tape, options.setup, a.choice.device));
+  a.estimate = unwrap(answer_for(model, tape, options.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, margin(a.choice.device));
   if (a.device_given) {
     progress.show("the largest batch");

@@ -81,7 +81,7 @@ Parsed at(const Parsed& parsed, const std::vector<SweepAxis>& axes, const std::v
 void estimate_row(const Model& model, const Options& options, Row& row) {
   const DeviceChoice choice = device_of(options);
   const Result<Estimate> e = catching(
-      [&] { return take(answer_for(model, take(tape_of(model, options.setup)), options.setup, choice.device)); });
+      [&] { return unwrap(answer_for(model, unwrap(tape_of(model, options.setup)), options.setup, choice.device)); });
   if (!e) {
     row.error = e.error().what;
     return;
@@ -94,7 +94,7 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
   Grid grid;
   grid.axes = axes_of(parsed);
   grid.device_given = first.gpu.has_value();
-  const Model model = take(load_model(first.argument));
+  const Model model = unwrap(load_model(first.argument));
   std::size_t total = 1;
   for (const SweepAxis& a : grid.axes) total *= a.values.size();
   Progress progress;

@@ -77,9 +77,9 @@ struct Prediction {
 Prediction predict(Tape tape, const TrainingSetup& setup, const Device& device) {
   Prediction p;
   p.tape = std::move(tape);
-  p.schedule = take(run_steps(p.tape, setup, device));
-  p.timeline = take(replay(p.schedule, setup, device));
-  p.estimate = take(summarize(p.tape, p.schedule, p.timeline, setup, device));
+  p.schedule = unwrap(run_steps(p.tape, setup, device));
+  p.timeline = unwrap(replay(p.schedule, setup, device));
+  p.estimate = unwrap(summarize(p.tape, p.schedule, p.timeline, setup, device));
   return p;
 }
 
@@ -117,7 +117,7 @@ Validation on_device(const Options& given) {
          "compare it with a run of yours: --measured snapshot.pickle");
   const Place place = place_of(job.options);
   const Options& options = place.options;
-  Tape tape = take(tape_of(model, options.setup));
+  Tape tape = unwrap(tape_of(model, options.setup));
   Validation v;
   v.device = place.run.card;
   // The request needs the shape of the target, which depends on no device.
@@ -152,7 +152,7 @@ Validation of_measurement(const Options& given) {
   Validation v;
   v.measured = measured_of(options);
   v.device = device_of(options).device;
-  const Prediction p = predict(take(tape_of(job.model, options.setup)), options.setup, v.device);
+  const Prediction p = predict(unwrap(tape_of(job.model, options.setup)), options.setup, v.device);
   v.comparison = compare(p.tape, p.schedule, p.timeline, p.estimate, v.measured);
   v.estimate = p.estimate;
   if (p.timeline.out_of_memory_event)

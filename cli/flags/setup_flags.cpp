@@ -198,7 +198,7 @@ constexpr std::array
              in_setup, nullptr},
         Flag{"bucket-view", "", "", "", "Parallel", "DDP: gradient_as_bucket_view=True", in_setup,
              [](const Given&, Options& o) { o.setup.parallel.gradient_as_bucket_view = true; }},
-        Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (default 25)", in_setup,
+        Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (PyTorch's default: 25)", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.bucket_cap_mib = g.count(); }},
         Flag{"zero", "", "STAGE", choices<zero_stage_names>, "Parallel", "DeepSpeed ZeRO", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.sharding = parse_zero_stage(g.text()); }},

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/setup/setup.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/lora.h"
@@ -17,7 +17,7 @@ std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model,
                                                              const TrainingSetup& setup) {
   TrainingSetup alone = setup;
   alone.parallel = {};
-  const Tape whole = take(tape_of(model, alone));
+  const Tape whole = unwrap(tape_of(model, alone));
   std::vector<std::pair<std::string, std::string>> plan;
   for (ValueId id : whole.parameters) {
     const TapeValue& a = whole.values[static_cast<std::size_t>(id.index)];
@@ -75,7 +75,7 @@ ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& s
 }
 
 ModelParts parts_of(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return parts_of(model, take(with_planned_checkpoints(take(tape_of(model, setup)), setup, device)), setup);
+  return parts_of(model, unwrap(with_planned_checkpoints(unwrap(tape_of(model, setup)), setup, device)), setup);
 }
 
 }  // namespace memplan::cli

@@ -3,7 +3,6 @@
 
 #include "cli/program/pieces.h"
 #include "cli/program/settings.h"
-#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
@@ -40,7 +39,7 @@ std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   if (!is_parallel(p) || p.data * p.context == 1) return {};
   if (strategy_of(p).buckets)
-    return fmt::format("    ddp_bucket_cap_mb={},\n", p.bucket_cap_mib.value_or(profile_of(s).ddp.default_bucket_mib));
+    return p.bucket_cap_mib ? fmt::format("    ddp_bucket_cap_mb={},\n", *p.bucket_cap_mib) : std::string();
   if (!strategy_of(p).units) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
   return fmt::format(
       "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "

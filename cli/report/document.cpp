@@ -27,66 +27,76 @@ Json counters(const Counters& c) {
           {"process_bytes", c.process.count}};
 }
 
+/// An array of what `one` makes of each.
+template <class T, class F>
+Json list_of(const std::vector<T>& all, F one) {
+  Json list = Json::array();
+  for (const T& x : all) list.push_back(one(x));
+  return list;
+}
+
+Json clean_list(const std::vector<std::string>& texts) {
+  return list_of(texts, [](const std::string& s) { return Json(clean(s)); });
+}
+
+Json dim(const BoundDim& d) {
+  return {{"name", clean(d.name)}, {"size", d.size}, {"origin", d.assumed ? "assumed" : d.of_file ? "file" : "given"}};
+}
+
+void add_training(Json& j, const TrainingSetup& s) {
+  j["loss"] = name_of(s.loss);
+  j["optimizer"] = {{"kind", name_of(s.optimizer.kind)},
+                    {"implementation", name_of(s.optimizer.impl)},
+                    {"momentum", s.optimizer.momentum},
+                    {"amsgrad", s.optimizer.amsgrad},
+                    {"weight_decay", s.optimizer.weight_decay}};
+  j["accumulate"] = s.accumulate;
+  j["clip_grad_norm"] = s.clip_grad_norm;
+  j["checkpoint"] = clean_list(s.checkpoint);
+  if (s.checkpoint_optimal)
+    j["checkpoint"].push_back(s.checkpoint_budget ? fmt::format("optimal:{}", s.checkpoint_budget->count) : "optimal");
+  j["zero_grad"] = name_of(s.zero_grad);
+  j["frozen"] = clean_list(s.frozen);
+}
+
+Json parallel(const TrainingSetup& s) {
+  const ParallelSetup& p = s.parallel;
+  Json j{{"gpus", p.gpus},
+         {"data", p.data},
+         {"sharding", name_of(p.sharding)},
+         {"tensor", p.tensor},
+         {"sequence_parallel", p.sequence_parallel},
+         {"pipeline", p.pipeline},
+         {"context", p.context},
+         {"expert", p.expert},
+         {"description", describe(p)}};
+  if (strategy_of(p).buckets)
+    j["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib.value_or(profile_of(s).ddp.default_bucket_mib)},
+                {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
+  if (strategy_of(p).units) {
+    const auto dtype = [](const std::optional<DType>& d) { return d ? Json(std::string(name_of(*d))) : Json(nullptr); };
+    j["fsdp"] = {{"shard_ranks", shard_group(p)},
+                 {"reshard_after_forward", p.reshard_after_forward},
+                 {"param_dtype", dtype(p.param_dtype)},
+                 {"reduce_dtype", dtype(p.reduce_dtype)}};
+  }
+  if (p.pipeline > 1) {
+    j["schedule"] = {
+        {"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
+    if (!p.split.empty()) j["schedule"]["blocks_per_stage"] = p.split;
+  }
+  return j;
+}
+
 Json setup(const Answer& a) {
   const TrainingSetup& s = a.setup;
-  Json dims = Json::array();
-  for (const BoundDim& d : a.dims)
-    dims.push_back({{"name", clean(d.name)},
-                    {"size", d.size},
-                    {"origin", d.assumed   ? "assumed"
-                               : d.of_file ? "file"
-                                           : "given"}});
-  Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", dims}};
+  Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", list_of(a.dims, dim)}};
   if (runs_nodes(s.runtime)) {
     j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
     for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;
   }
-  if (s.mode == Mode::training) {
-    j["loss"] = name_of(s.loss);
-    j["optimizer"] = {{"kind", name_of(s.optimizer.kind)},
-                      {"implementation", name_of(s.optimizer.impl)},
-                      {"momentum", s.optimizer.momentum},
-                      {"amsgrad", s.optimizer.amsgrad},
-                      {"weight_decay", s.optimizer.weight_decay}};
-    j["accumulate"] = s.accumulate;
-    j["clip_grad_norm"] = s.clip_grad_norm;
-    j["checkpoint"] = Json::array();
-    for (const std::string& glob : s.checkpoint) j["checkpoint"].push_back(clean(glob));
-    if (s.checkpoint_optimal)
-      j["checkpoint"].push_back(s.checkpoint_budget ? fmt::format("optimal:{}", s.checkpoint_budget->count)
-                                                    : "optimal");
-    j["zero_grad"] = name_of(s.zero_grad);
-    j["frozen"] = Json::array();
-    for (const std::string& glob : s.frozen) j["frozen"].push_back(clean(glob));
-  }
-  if (const ParallelSetup& p = s.parallel; is_parallel(p) || in_megatron(p)) {
-    j["parallel"] = {{"gpus", p.gpus},
-                     {"data", p.data},
-                     {"sharding", name_of(p.sharding)},
-                     {"tensor", p.tensor},
-                     {"sequence_parallel", p.sequence_parallel},
-                     {"pipeline", p.pipeline},
-                     {"context", p.context},
-                     {"expert", p.expert},
-                     {"description", describe(p)}};
-    if (strategy_of(p).buckets)
-      j["parallel"]["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib.value_or(profile_of(s).ddp.default_bucket_mib)},
-                              {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
-    if (strategy_of(p).units) {
-      const auto dtype = [](const std::optional<DType>& d) {
-        return d ? Json(std::string(name_of(*d))) : Json(nullptr);
-      };
-      j["parallel"]["fsdp"] = {{"shard_ranks", shard_group(p)},
-                               {"reshard_after_forward", p.reshard_after_forward},
-                               {"param_dtype", dtype(p.param_dtype)},
-                               {"reduce_dtype", dtype(p.reduce_dtype)}};
-    }
-    if (p.pipeline > 1) {
-      j["parallel"]["schedule"] = {
-          {"name", name_of(p.schedule)}, {"chunks_per_rank", p.virtual_stages}, {"micro_batches", p.micro_batches}};
-      if (!p.split.empty()) j["parallel"]["schedule"]["blocks_per_stage"] = p.split;
-    }
-  }
+  if (s.mode == Mode::training) add_training(j, s);
+  if (is_parallel(s.parallel) || in_megatron(s.parallel)) j["parallel"] = parallel(s);
   j["torch"] = {{"version", profile_of(s).version},
                 {"why", clean(s.runtime.why)},
                 {"exact", s.runtime.evidence == Evidence::recorded ||
@@ -119,11 +129,96 @@ Json tensor(const LiveTensor& t, const std::string& id) {
   return j;
 }
 
+Json input(const Answer& a) {
+  return {{"path", clean(a.path)},
+          {"format", clean(a.format)},
+          {"graph_hash", a.graph_hash},
+          {"file_bytes", a.file_bytes},
+          {"parameters", a.estimate.parameter_count},
+          {"trainable_parameters", a.estimate.trainable_count},
+          {"inputs", list_of(a.inputs, [](const Input& i) {
+             return Json{{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}};
+           })}};
+}
+
+Json device(const Answer& a) {
+  const Device& d = a.choice.device;
+  return {{"key", d.key},
+          {"name", d.name},
+          {"given", a.device_given},
+          {"usable_bytes", a.judgement.usable.count},
+          {"context_bytes", d.context.count},
+          {"explanation", clean(a.choice.explanation)},
+          {"source", clean(d.source)}};
+}
+
+Json summary(const Answer& a) {
+  const Estimate& e = a.estimate;
+  Certainty sure = certainty_of(e);
+  if (runs_nodes(a.setup.runtime)) {  // it asks other things, and there is nothing to record
+    if (sure.word == "exact") sure.why = "the file allows no other reading of what a session asks for";
+    sure.surer.clear();
+  }
+  const auto of_device = [&](Json value) { return a.device_given ? std::move(value) : Json(nullptr); };
+  return {{"verdict", of_device(name_of(a.judgement.verdict))},
+          {"peak_bytes", e.peak.process.count},
+          {"low_bytes", e.low.process.count},
+          {"high_bytes", e.high.process.count},
+          {"limit_bytes", of_device(a.judgement.usable.count)},
+          {"margin_bytes", of_device(a.margin.count)},
+          {"headroom_bytes", of_device(a.judgement.headroom.count)},
+          {"why", of_device(clean(a.judgement.why))},
+          {"out_of_memory_at", e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr)},
+          {"certainty", sure.word},
+          {"certainty_why", clean(sure.why)},
+          {"surer", sure.surer.empty() ? Json(nullptr) : Json(sure.surer)}};
+}
+
+Json step(const StepSummary& s) {
+  return {{"step", s.step},
+          {"peak", counters(s.peak)},
+          {"allocated_after_bytes", s.allocated_after.count},
+          {"requested_after_bytes", s.requested_after.count}};
+}
+
+Json phase(const PhasePeak& p) {
+  return {{"phase", name_of(p.phase)},
+          {"requested_bytes", p.requested.count},
+          {"allocated_bytes", p.allocated.count},
+          {"reserved_bytes", p.reserved.count}};
+}
+
+Json part(const CategoryPart& p) {
+  return {{"category", name_of(p.part)}, {"bytes", p.bytes.count}, {"basis", name_of(p.basis)}};
+}
+
+Json rank_class(const RankClass& c) {
+  return {{"name", c.name},           {"gpus", c.gpus},           {"blocks", c.blocks},
+          {"in_flight", c.in_flight}, {"peak", counters(c.peak)}, {"breakdown", list_of(c.parts, part)}};
+}
+
 Json alternative(const Alternative& a) {
   return {{"flags", clean(a.flags)},
           {"peak_bytes", a.peak.count},
           {"verdict", name_of(a.verdict)},
           {"headroom_bytes", a.headroom.count}};
+}
+
+Json card(const Card& c) {
+  return {{"key", c.device.key},
+          {"usable_bytes", c.device.total.count},
+          {"peak_bytes", c.peak.count},
+          {"verdict", name_of(c.verdict)}};
+}
+
+Json other_setups(const Answer& a) {
+  return {{"inference", a.inference ? alternative(*a.inference) : Json(nullptr)},
+          {"largest_batch", a.largest ? Json{{"batch", a.largest->batch},
+                                             {"peak_bytes", a.largest->peak.count},
+                                             {"at_least", a.largest->at_least}}
+                                      : Json(nullptr)},
+          {"changes", list_of(a.changes, alternative)},
+          {"cards", list_of(a.cards, card)}};
 }
 
 struct Sum {
@@ -194,122 +289,45 @@ Json ranges(const Estimate& e) {
 
 Json document_of(const Answer& a, const Options& options, Detail detail) {
   const Estimate& e = a.estimate;
-  const Device& d = a.choice.device;
   Json j;
   j["schema_version"] = report_schema_version;
   j["kind"] = "report";
   j["tool"] = {{"name", "memplan"}, {"version", MEMPLAN_VERSION}};
-  Json flags = Json::array();
-  for (const std::string& word : options.setup_flags) flags.push_back(clean(word));
-  j["command"] = {{"model", clean(a.path)}, {"flags", flags}};
-  Json inputs = Json::array();
-  for (const Input& i : a.inputs) inputs.push_back({{"name", clean(i.name)}, {"dtype", i.dtype}, {"shape", i.sizes}});
-  j["input"] = {{"path", clean(a.path)},
-                {"format", clean(a.format)},
-                {"graph_hash", a.graph_hash},
-                {"file_bytes", a.file_bytes},
-                {"parameters", e.parameter_count},
-                {"trainable_parameters", e.trainable_count},
-                {"inputs", inputs}};
+  j["command"] = {{"model", clean(a.path)}, {"flags", clean_list(options.setup_flags)}};
+  j["input"] = input(a);
   j["setup"] = setup(a);
-  j["device"] = {{"key", d.key},
-                 {"name", d.name},
-                 {"given", a.device_given},
-                 {"usable_bytes", a.judgement.usable.count},
-                 {"context_bytes", d.context.count},
-                 {"explanation", clean(a.choice.explanation)},
-                 {"source", clean(d.source)}};
-  Json summary;
-  summary["verdict"] = a.device_given ? Json(name_of(a.judgement.verdict)) : Json(nullptr);
-  summary["peak_bytes"] = e.peak.process.count;
-  summary["low_bytes"] = e.low.process.count;
-  summary["high_bytes"] = e.high.process.count;
-  summary["limit_bytes"] = a.device_given ? Json(a.judgement.usable.count) : Json(nullptr);
-  summary["margin_bytes"] = a.device_given ? Json(a.margin.count) : Json(nullptr);
-  summary["headroom_bytes"] = a.device_given ? Json(a.judgement.headroom.count) : Json(nullptr);
-  summary["why"] = a.device_given ? Json(clean(a.judgement.why)) : Json(nullptr);
-  summary["out_of_memory_at"] = e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr);
-  Certainty sure = certainty_of(e);
-  if (runs_nodes(a.setup.runtime)) {  // it asks other things, and there is nothing to record
-    if (sure.word == "exact") sure.why = "the file allows no other reading of what a session asks for";
-    sure.surer.clear();
-  }
-  summary["certainty"] = sure.word;
-  summary["certainty_why"] = clean(sure.why);
-  summary["surer"] = sure.surer.empty() ? Json(nullptr) : Json(sure.surer);
-  j["summary"] = summary;
+  j["device"] = device(a);
+  j["summary"] = summary(a);
   j["ranges"] = ranges(e);
   j["counters"] = counters(e.peak);
-  j["steps"] = Json::array();
-  for (const StepSummary& s : e.steps)
-    j["steps"].push_back({{"step", s.step},
-                          {"peak", counters(s.peak)},
-                          {"allocated_after_bytes", s.allocated_after.count},
-                          {"requested_after_bytes", s.requested_after.count}});
-  j["phases"] = Json::array();
-  for (const PhasePeak& p : e.phases)
-    j["phases"].push_back({{"phase", name_of(p.phase)},
-                           {"requested_bytes", p.requested.count},
-                           {"allocated_bytes", p.allocated.count},
-                           {"reserved_bytes", p.reserved.count}});
-  j["breakdown"] = Json::array();
-  for (const CategoryPart& p : e.parts)
-    j["breakdown"].push_back({{"category", name_of(p.part)}, {"bytes", p.bytes.count}, {"basis", name_of(p.basis)}});
+  j["steps"] = list_of(e.steps, step);
+  j["phases"] = list_of(e.phases, phase);
+  j["breakdown"] = list_of(e.parts, part);
   j["peak"] = {{"step", e.peak_step},
                {"phase", name_of(e.peak_phase)},
                {"op", clean(e.peak_op)},
                {"module", clean(e.peak_module)}};
-  if (!e.ranks.empty()) {
-    j["ranks"] = Json::array();
-    for (const RankClass& c : e.ranks) {
-      Json parts = Json::array();
-      for (const CategoryPart& p : c.parts)
-        parts.push_back({{"category", name_of(p.part)}, {"bytes", p.bytes.count}, {"basis", name_of(p.basis)}});
-      j["ranks"].push_back({{"name", c.name},
-                            {"gpus", c.gpus},
-                            {"blocks", c.blocks},
-                            {"in_flight", c.in_flight},
-                            {"peak", counters(c.peak)},
-                            {"breakdown", parts}});
-    }
-  }
+  if (!e.ranks.empty()) j["ranks"] = list_of(e.ranks, rank_class);
   Json& tensors = j["tensors_at_peak"] = Json::array();
   if (detail != Detail::none)
     for (std::size_t i = 0; i < e.live_at_peak.size(); ++i)
       tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
   if (detail == Detail::sums) add_sums(j);
   j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
-  Json also;
-  also["inference"] = a.inference ? alternative(*a.inference) : Json(nullptr);
-  also["largest_batch"] =
-      a.largest
-          ? Json{{"batch", a.largest->batch}, {"peak_bytes", a.largest->peak.count}, {"at_least", a.largest->at_least}}
-          : Json(nullptr);
-  also["changes"] = Json::array();
-  for (const Alternative& c : a.changes) also["changes"].push_back(alternative(c));
-  also["cards"] = Json::array();
-  for (const Card& c : a.cards)
-    also["cards"].push_back({{"key", c.device.key},
-                             {"usable_bytes", c.device.total.count},
-                             {"peak_bytes", c.peak.count},
-                             {"verdict", name_of(c.verdict)}});
-  j["alternatives"] = also;
-  j["assumptions"] = Json::array();
-  for (const std::string& s : e.assumptions) j["assumptions"].push_back(clean(s));
-  j["unmodelled"] = Json::array();
-  for (const Unmodelled& u : e.unmodelled)
-    j["unmodelled"].push_back({{"op", clean(u.op)},
-                               {"count", u.count},
-                               {"handling", clean(u.handling)},
-                               {"widened_by_bytes", u.widened_by.count}});
-  j["recovered"] = Json::array();
-  for (const Recovery& r : e.recovered)
-    j["recovered"].push_back({{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}});
-  j["warnings"] = Json::array();
-  for (const Fact& n : e.notes) j["warnings"].push_back({{"code", n.code}, {"message", clean(n.text)}});
-  Json fail_on = Json::array();
-  for (Verdict v : options.gate.fail_on) fail_on.push_back(name_of(v));
-  j["gate"] = {{"fail_on", fail_on}, {"exit_code", a.exit_code}};
+  j["alternatives"] = other_setups(a);
+  j["assumptions"] = clean_list(e.assumptions);
+  j["unmodelled"] = list_of(e.unmodelled, [](const Unmodelled& u) {
+    return Json{{"op", clean(u.op)},
+                {"count", u.count},
+                {"handling", clean(u.handling)},
+                {"widened_by_bytes", u.widened_by.count}};
+  });
+  j["recovered"] = list_of(e.recovered, [](const Recovery& r) {
+    return Json{{"op", clean(r.op)}, {"from", clean(r.from)}, {"count", r.count}};
+  });
+  j["warnings"] = list_of(e.notes, [](const Fact& n) { return Json{{"code", n.code}, {"message", clean(n.text)}}; });
+  const auto verdict = [](Verdict v) { return Json(name_of(v)); };
+  j["gate"] = {{"fail_on", list_of(options.gate.fail_on, verdict)}, {"exit_code", a.exit_code}};
   if (a.run) add_run(j, *a.run);
   return j;
 }

@@ -132,15 +132,12 @@ std::string enough_text(const FewestGpus& enough, const Device& device) {
                      to_human(enough.peak));
 }
 
-std::string suggest_text(const SuggestAnswer& a, const Options& options, const Style& style) {
+namespace {
+
+/// The setups that fit, or that none does.
+std::string fitting_lines(const SuggestAnswer& a, const Style& style) {
   const Suggestion& s = a.suggestion;
-  std::string out =
-      wrap(fmt::format("{}  {} parameters  {} sample{} per optimizer step", clean(a.path), short_count(a.parameters),
-                       grouped(s.present.samples), s.present.samples == 1 ? "" : "s"),
-           style.width, 2) +
-      "\n";
-  out += wrap(fmt::format("{}  margin {}", clean(a.choice.explanation), to_human(a.margin)), style.width, 2) + "\n\n";
-  out += verdict_line(a, style);
+  std::string out;
   if (s.smallest) {
     out += "\n" + style.paint("Smallest change that fits", Paint::bold) + "\n" +
            candidate_lines({*s.smallest}, s.present, false, style);
@@ -152,37 +149,34 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
         "\n" + style.paint("Fastest that fit", Paint::bold) + "\n" + candidate_lines(s.fitting, s.present, true, style);
     for (const std::string& caution : s.fitting.front().cautions)
       out += "  " + wrap("1 changes the training: " + caution, style.width, 4, 2) + "\n";
-  } else {
-    out += "\n" +
-           style.paint(s.count.left > 0
-                           ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left))
-                           : "Nothing fits",
-                       Paint::red) +
-           wrap(
-               " with the knobs that may be turned; --allow all offers those that change the training, memplan size "
-               "the cards that are large enough",
-               style.width, 2, 12) +
-           "\n";
-    if (a.enough) out += wrap("Enough: " + enough_text(*a.enough, a.choice.device), style.width, 2) + "\n";
+    return out;
   }
-  if (s.front.size() > 1)
-    out += "\n" + style.paint("Memory against time", Paint::bold) +
-           " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
-  out += rejections(s, style);
-  if (!s.fitting.empty()) {
-    out += "\n" +
-           style.paint(fmt::format("Settings of the first one, for {}", options.suggest.framework), Paint::bold) +
-           "\n" + indented(clean_lines(a.settings));
-  }
-  out += advice_lines(a.advice, style);
-  const SearchCount& n = s.count;
   out += "\n" +
-         wrap(fmt::format(
-                  "Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; {}.",
-                  grouped(n.setups), grouped(n.bounded), grouped(n.replayed),
-                  n.left > 0 ? grouped(n.left) + " were not looked at" : "the rest is slower or follows from those"),
-              style.width, 2) +
+         style.paint(s.count.left > 0
+                         ? fmt::format("Nothing found that fits, {} setups not looked at", grouped(s.count.left))
+                         : "Nothing fits",
+                     Paint::red) +
+         wrap(
+             " with the knobs that may be turned; --allow all offers those that change the training, memplan size "
+             "the cards that are large enough",
+             style.width, 2, 12) +
          "\n";
+  if (a.enough) out += wrap("Enough: " + enough_text(*a.enough, a.choice.device), style.width, 2) + "\n";
+  return out;
+}
+
+/// How the search went, what it took for granted, and what to do next.
+std::string closing_lines(const SuggestAnswer& a, const Options& options, const Style& style) {
+  const Suggestion& s = a.suggestion;
+  const SearchCount& n = s.count;
+  std::string out =
+      "\n" +
+      wrap(fmt::format(
+               "Searched {} setups: {} need too much by a bound from below, {} were estimated by replay; {}.",
+               grouped(n.setups), grouped(n.bounded), grouped(n.replayed),
+               n.left > 0 ? grouped(n.left) + " were not looked at" : "the rest is slower or follows from those"),
+           style.width, 2) +
+      "\n";
   std::string assumed;
   for (const std::string& sentence : sentences(a.time)) assumed += (assumed.empty() ? "" : "; ") + sentence;
   out += style.paint("Assumed", Paint::bold) + ": " + wrap(assumed, style.width, 2, 9) + "\n";
@@ -195,6 +189,28 @@ std::string suggest_text(const SuggestAnswer& a, const Options& options, const S
                 style.width, 2, 10) +
            "\n";
   return out;
+}
+
+}  // namespace
+
+std::string suggest_text(const SuggestAnswer& a, const Options& options, const Style& style) {
+  const Suggestion& s = a.suggestion;
+  std::string out =
+      wrap(fmt::format("{}  {} parameters  {} sample{} per optimizer step", clean(a.path), short_count(a.parameters),
+                       grouped(s.present.samples), s.present.samples == 1 ? "" : "s"),
+           style.width, 2) +
+      "\n";
+  out += wrap(fmt::format("{}  margin {}", clean(a.choice.explanation), to_human(a.margin)), style.width, 2) + "\n\n";
+  out += verdict_line(a, style) + fitting_lines(a, style);
+  if (s.front.size() > 1)
+    out += "\n" + style.paint("Memory against time", Paint::bold) +
+           " (nothing estimated is both smaller and faster)\n" + candidate_lines(s.front, s.present, false, style);
+  out += rejections(s, style);
+  if (!s.fitting.empty())
+    out += "\n" +
+           style.paint(fmt::format("Settings of the first one, for {}", options.suggest.framework), Paint::bold) +
+           "\n" + indented(clean_lines(a.settings));
+  return out + advice_lines(a.advice, style) + closing_lines(a, options, style);
 }
 
 }  // namespace memplan::cli

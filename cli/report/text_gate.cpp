@@ -232,6 +232,57 @@ std::string report_gate_text(const Json& document, const Style& style) {
                              document, fix != gate.end() && state_of(gate) != GateState::passed, style);
 }
 
+namespace {
+
+std::string side_line(const Json& document, const char* name, const Style& style) {
+  const Json& d = document.at(name);
+  std::string text = fmt::format("{}  {}", name, file_name(text_of(d, "model")));
+  for (const Json& f : d.at("flags")) text += " " + f.get<std::string>();
+  if (!d.at("verdict").is_null())
+    text += fmt::format("  ({} of {})", text_of(d, "verdict"), human(d.at("limit_bytes")));
+  return wrap(text, style.width, 6) + "\n";
+}
+
+/// What one list of a comparison holds, the largest changes first; nothing where nothing moved.
+std::string change_table(const Json& document, const char* title, const char* list, const char* member,
+                         const View& view) {
+  const Style& style = view.style;
+  const std::size_t limit = view.top ? (*view.top == 0 ? std::string::npos : static_cast<std::size_t>(*view.top)) : 10;
+  Table t;
+  t.head = {"CHANGE", "BASE", "HEAD", "", title};
+  t.right = {true, true, true, false, false};
+  t.flexible = {4};
+  std::size_t left = 0;
+  const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, DiffState state, std::string name) {
+    if (t.rows.size() >= limit)
+      ++left;
+    else
+      t.rows.push_back({human_change(delta), human(base), human(head), one_sided(state), std::move(name)});
+  };
+  if (std::string_view(member) == "name")
+    for (const Json& r : document.at(list)) {
+      const std::string name = text_of(r, "name"), module = text_of(r, "module");
+      add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), diff_state_of(r),
+          (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " +
+              text_of(r, "category"));
+    }
+  else
+    for (const NamedRow& r : merged_rows(document.at(list), member))
+      if (r.delta != 0 || r.state != DiffState::same)
+        add(r.delta, r.base, r.head, r.state,
+            (std::string_view(member) == "category" ? part_name(r.name)
+             : r.name.empty()                       ? "(outside modules)"
+                                                    : r.name) +
+                (r.count > 1 ? fmt::format(" {}{}", style.times(), r.count) : ""));
+  if (t.rows.empty()) return {};
+  std::string out = "\n" + t.print(style);
+  if (left)
+    out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
+  return out;
+}
+
+}  // namespace
+
 std::string diff_text(const Json& document, const View& view) {
   const Style& style = view.style;
   const Json& s = document.at("summary");
@@ -242,56 +293,15 @@ std::string diff_text(const Json& document, const View& view) {
   else if (!s.at("change_percent").is_null() && s.at("delta_bytes") != 0)
     line += fmt::format(" ({:+.2f} %)", s.at("change_percent").get<double>());
   if (view.quiet) return line + "\n";
-  const auto side = [&](const char* name) {
-    const Json& d = document.at(name);
-    std::string text = fmt::format("{}  {}", name, file_name(text_of(d, "model")));
-    for (const Json& f : d.at("flags")) text += " " + f.get<std::string>();
-    if (!d.at("verdict").is_null())
-      text += fmt::format("  ({} of {})", text_of(d, "verdict"), human(d.at("limit_bytes")));
-    return wrap(text, style.width, 6) + "\n";
-  };
-  std::string out = side("base") + side("head");
+  std::string out = side_line(document, "base", style) + side_line(document, "head", style);
   if (text_of(s, "model") == "another graph") out += "The models differ in their calls or parameters.\n";
   if (const std::string setup = setup_line(document.at("setup")); !setup.empty())
     out += wrap("setup: " + setup, style.width, 7) + "\n";
   out += "\n" + style.paint(line, Paint::bold) + "\n";
-  const std::size_t limit = view.top ? (*view.top == 0 ? std::string::npos : static_cast<std::size_t>(*view.top)) : 10;
-  const auto table = [&](const char* title, const char* list, const char* member) {
-    Table t;
-    t.head = {"CHANGE", "BASE", "HEAD", "", title};
-    t.right = {true, true, true, false, false};
-    t.flexible = {4};
-    std::size_t left = 0;
-    const auto add = [&](std::int64_t delta, std::int64_t base, std::int64_t head, DiffState state, std::string name) {
-      if (t.rows.size() >= limit)
-        ++left;
-      else
-        t.rows.push_back({human_change(delta), human(base), human(head), one_sided(state), std::move(name)});
-    };
-    if (std::string_view(member) == "name")
-      for (const Json& r : document.at(list)) {
-        const std::string name = text_of(r, "name"), module = text_of(r, "module");
-        add(r.at("delta_bytes"), r.at("base_bytes"), r.at("head_bytes"), diff_state_of(r),
-            (module.empty() || name.find(module) != std::string::npos ? "" : module + " ") + name + "  " +
-                text_of(r, "category"));
-      }
-    else
-      for (const NamedRow& r : merged_rows(document.at(list), member))
-        if (r.delta != 0 || r.state != DiffState::same)
-          add(r.delta, r.base, r.head, r.state,
-              (std::string_view(member) == "category" ? part_name(r.name)
-               : r.name.empty()                       ? "(outside modules)"
-                                                      : r.name) +
-                  (r.count > 1 ? fmt::format(" {}{}", style.times(), r.count) : ""));
-    if (t.rows.empty()) return;
-    out += "\n" + t.print(style);
-    if (left)
-      out += style.paint(fmt::format("  {} {} more (--top 0 shows all)", style.ellipsis(), left), Paint::dim) + "\n";
-  };
-  table("PART", "parts", "category");
+  out += change_table(document, "PART", "parts", "category", view);
   if (document.contains("versions")) out += versions_text(document.at("versions"), style);
-  table("MODULE", "modules", "module");
-  table("TENSOR", "tensors", "name");
+  out += change_table(document, "MODULE", "modules", "module", view);
+  out += change_table(document, "TENSOR", "tensors", "name", view);
   if (s.at("delta_bytes") == 0 && document.at("tensors").empty())
     out += "\nNothing moved.\n";
   else

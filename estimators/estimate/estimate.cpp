@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/estimate/summarize.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
 #include "estimators/transforms/parallel.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 
 namespace memplan {
 
@@ -20,15 +20,15 @@ Estimate estimate_schedule(const Tape& tape, const Schedule& schedule, const Tra
                            Bytes nccl) {
   Device left = device;  // as the allocator sees it
   left.context = device.context + nccl;
-  const Timeline unlimited = take(replay_unlimited(schedule, setup, left));
-  Estimate need = take(summarize(tape, schedule, unlimited, setup, device, nccl));
+  const Timeline unlimited = unwrap(replay_unlimited(schedule, setup, left));
+  Estimate need = unwrap(summarize(tape, schedule, unlimited, setup, device, nccl));
   const AllocatorSetup& allocator = setup.allocator;
   // Only a device that is too small, or settings that look at the device's size, change the replay.
   const bool sees_limit = need.peak.process > device.total || allocator.memory_fraction < 1.0 ||
                           allocator.garbage_collection_threshold > 0 || setup.ort.memory_limit.has_value();
   if (!sees_limit) return need;
-  const Timeline limited = take(replay(schedule, setup, left));
-  Estimate real = take(summarize(tape, schedule, limited, setup, device, nccl));
+  const Timeline limited = unwrap(replay(schedule, setup, left));
+  Estimate real = unwrap(summarize(tape, schedule, limited, setup, device, nccl));
   if (real.out_of_memory) {
     // The replay stopped half-way; the figures that help are those of a device that is large enough.
     need.out_of_memory = true;
@@ -96,7 +96,7 @@ Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, con
 }
 
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return take(estimate_tape(take(tape_of(model, setup)), setup, device)); });
+  return catching([&] { return unwrap(estimate_tape(unwrap(tape_of(model, setup)), setup, device)); });
 }
 
 }  // namespace memplan

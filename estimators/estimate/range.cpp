@@ -4,8 +4,8 @@
 #include <optional>
 #include <string_view>
 
-#include "estimators/base/take.h"
 #include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
@@ -109,7 +109,7 @@ bool same_calls(const Tape& a, const Tape& b) {
 std::optional<Tape> read_again(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                const Reading& reading) {
   if (!keeps_calls(reading)) {
-    Tape other = take(tape_of(model, setup, reading));
+    Tape other = unwrap(tape_of(model, setup, reading));
     const bool same = reading.functions != FunctionReading::all && same_calls(tape, other);
     return same ? std::nullopt : std::optional(std::move(other));
   }
@@ -211,7 +211,7 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       try {
         const auto other = read_again(model, tape, setup, trials[i].reading);
         std::optional<Estimate> again;
-        if (other) again = take(estimate_tape(*other, setup, device));
+        if (other) again = unwrap(estimate_tape(*other, setup, device));
         priced[i] = price(trials[i], e, again);
       } catch (const Failure&) {
       }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
@@ -39,9 +39,9 @@ std::optional<BothRoutes> both_routes(const Model& model, std::size_t run, std::
   out.setup.allocator = setup.allocator;
   out.setup.runtime = setup.runtime;
   const Device device = choose_device(recording.gpu).device;
-  out.steps = take(estimate_tape(recording::tape_of_steps(model.recorded, *common, out.setup), out.setup, device));
-  Tape calls = take(restore(recording::tape_of_nearest(recording, *common, out.setup), out.setup));
-  out.calls = take(estimate_tape(take(transform(std::move(calls), out.setup)), out.setup, device));
+  out.steps = unwrap(estimate_tape(recording::tape_of_steps(model.recorded, *common, out.setup), out.setup, device));
+  Tape calls = unwrap(restore(recording::tape_of_nearest(recording, *common, out.setup), out.setup));
+  out.calls = unwrap(estimate_tape(unwrap(transform(std::move(calls), out.setup)), out.setup, device));
   return out;
 }
 

@@ -9,7 +9,7 @@
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
-#include "estimators/frontends/onnx/restore.h"
+#include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/steps.h"
@@ -39,7 +39,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
   const std::optional<Graph> prepared =
-      has_text ? onnx_format::restore_folded(file) : onnx_format::flatten(model, symbols, tape.notes);
+      has_text ? onnx_format::undo_folding(file) : onnx_format::flatten(model, symbols, tape.notes);
   const Graph& graph = prepared ? *prepared : file;
   const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(graph) : onnx_format::FxProgram{};
   const bool by_text = has_text && onnx_format::is_complete_fx(graph, program);

@@ -173,107 +173,128 @@ Symbols fixed_sizes(const Graph& graph) {
   return out;
 }
 
-DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
-  const Graph& g = model.graphs.front();
-  const std::vector<OpenDim> dims = open_dims(g);
+namespace {
+
+/// Every dimension that the setup names is one of the model's, and its size can be one.
+void check_names(const TrainingSetup& setup, const std::vector<OpenDim>& dims) {
   for (const auto& [name, size] : setup.dims) {
-    const bool exists =
-        std::any_of(dims.begin(), dims.end(), [&name = name](const OpenDim& d) { return d.name == name; });
-    if (!exists)
+    if (std::none_of(dims.begin(), dims.end(), [&name = name](const OpenDim& d) { return d.name == name; }))
       fail(ErrorKind::usage, fmt::format("the model has no open dimension '{}'", name), setting(Field::dims, name),
            dims.empty() ? "all its dimensions are fixed in the file" : "its open dimensions are " + join_names(dims));
     if (size < 1)
       fail(ErrorKind::usage, fmt::format("dimension '{}' cannot be {}", name, size), setting(Field::dims, name),
            "give a positive number");
   }
-  DimBinding all;
-  Symbols &out = all.sizes, fixed = fixed_sizes(g);
-  std::vector<OpenDim> unbound;
-  bool batch_used = false, sequence_used = false;
-  for (const OpenDim& d : dims) {
-    batch_used = batch_used || d.batch;
-    sequence_used = sequence_used || d.sequence;
-    if (auto it = setup.dims.find(d.name); it != setup.dims.end()) {
-      out[d.name] = it->second;
-    } else if (const auto leader = out.find(d.like); leader != out.end()) {
-      out[d.name] = leader->second;
-    } else if (d.batch && setup.batch) {
-      out[d.name] = *setup.batch;
-    } else if (d.sequence && setup.sequence) {
-      out[d.name] = *setup.sequence;
-    } else if (const auto of_file = fixed.find(d.name); of_file != fixed.end()) {
-      out[d.name] = of_file->second;
-    } else if (const auto exported = told_size(g, "memplan.size." + d.name)) {
-      out[d.name] = *exported;
-      note(all.notes, {{},
-                       "open dimensions that nothing sets have the sizes of the arguments of memplan.export",
-                       Evidence::proven_by_file,
-                       About::shape});
-    } else if (const auto recorded = d.batch ? recorded_batch(g) : std::nullopt) {
-      out[d.name] = *recorded;
-      all.notes.push_back(
-          {"MP002",
-           fmt::format("the batch dimension '{}' is open and taken as {}, as it was recorded; set it with {}", d.name,
-                       *recorded, setting(Field::batch)),
-           Evidence::assumed, About::shape});
-    } else if (d.batch) {
-      out[d.name] = 1;
-      all.notes.push_back({"MP002",
-                           fmt::format("the batch dimension '{}' is open and taken as 1; set it with {}", d.name,
-                                       setting(Field::batch)),
-                           Evidence::assumed, About::shape});
-    } else if (d.like.empty()) {
-      unbound.push_back(d);
-    }
+}
+
+/// The size of one dimension, from the first of these that says it: its own name, the one that it is like, batch or
+/// sequence, the file; a batch that nobody says is 1.
+std::optional<std::int64_t> size_of(const OpenDim& d, const Graph& g, const TrainingSetup& setup, const Symbols& fixed,
+                                    DimBinding& all) {
+  if (const auto it = setup.dims.find(d.name); it != setup.dims.end()) return it->second;
+  if (const auto leader = all.sizes.find(d.like); leader != all.sizes.end()) return leader->second;
+  if (d.batch && setup.batch) return setup.batch;
+  if (d.sequence && setup.sequence) return setup.sequence;
+  if (const auto of_file = fixed.find(d.name); of_file != fixed.end()) return of_file->second;
+  if (const auto exported = told_size(g, "memplan.size." + d.name)) {
+    note(all.notes, {{},
+                     "open dimensions that nothing sets have the sizes of the arguments of memplan.export",
+                     Evidence::proven_by_file,
+                     About::shape});
+    return exported;
   }
-  if (unbound.size() == 1 && unbound[0].sequence)
-    if (const auto table = find_position_table(g)) {
-      out[unbound[0].name] = table->length;
-      all.notes.push_back({"MP003",
-                           fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
-                                       "model's position table {}; set it with {}",
-                                       unbound[0].name, table->length, table->name, setting(Field::sequence)),
-                           Evidence::assumed, About::shape});
-      unbound.clear();
-    }
-  for (const OpenDim& d : dims)
-    if (const auto leader = out.find(d.like); leader != out.end()) out.emplace(d.name, leader->second);
-  if (!unbound.empty()) {
-    std::string command = "memplan " + model.path;
-    // One --seq says all sequences at once, where it can.
-    if (std::any_of(unbound.begin(), unbound.end(), [](const OpenDim& d) { return d.sequence; }))
-      command += " " + setting(Field::sequence, 512);
-    for (const OpenDim& d : unbound)
-      if (!d.sequence) command += " " + setting(Field::dims, fmt::format("{}=64", d.name));
-    fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
-               "give their sizes, for example: " + command);
-  }
-  auto contradicts = [&](Field field, const char* kind, std::int64_t size) {
-    const auto why = g.metadata.find(fmt::format("memplan.unfollowed.{}", kind));
-    if (why != g.metadata.end())
-      fail(ErrorKind::usage,
-           fmt::format("the file fixes the {}, and it cannot be followed through {}", kind, why->second),
-           setting(field, size), "export the model with a dynamic dimension, or leave the flag out");
+  if (!d.batch) return std::nullopt;
+  const auto recorded = recorded_batch(g);
+  const std::int64_t size = recorded.value_or(1);
+  all.notes.push_back({"MP002",
+                       fmt::format("the batch dimension '{}' is open and taken as {}{}; set it with {}", d.name, size,
+                                   recorded ? ", as it was recorded" : "", setting(Field::batch)),
+                       Evidence::assumed, About::shape});
+  return size;
+}
+
+/// A sequence that is all that stays open has the length of the model's position table.
+void bind_sequence(const Graph& g, std::vector<OpenDim>& unbound, DimBinding& all) {
+  if (unbound.size() != 1 || !unbound[0].sequence) return;
+  const auto table = find_position_table(g);
+  if (!table) return;
+  all.sizes[unbound[0].name] = table->length;
+  all.notes.push_back({"MP003",
+                       fmt::format("the sequence dimension '{}' is open and taken as {}, the length of the "
+                                   "model's position table {}; set it with {}",
+                                   unbound[0].name, table->length, table->name, setting(Field::sequence)),
+                       Evidence::assumed, About::shape});
+  unbound.clear();
+}
+
+[[noreturn]] void refuse_open(const Model& model, const std::vector<OpenDim>& unbound) {
+  std::string command = "memplan " + model.path;
+  // One --seq says all sequences at once, where it can.
+  if (std::any_of(unbound.begin(), unbound.end(), [](const OpenDim& d) { return d.sequence; }))
+    command += " " + setting(Field::sequence, 512);
+  for (const OpenDim& d : unbound)
+    if (!d.sequence) command += " " + setting(Field::dims, fmt::format("{}=64", d.name));
+  fail_input(fmt::format("the model has open dimensions that nothing fixes: {}", join_names(unbound)), model.path,
+             "give their sizes, for example: " + command);
+}
+
+[[noreturn]] void refuse_size(const Model& model, Field field, const char* kind, std::int64_t size) {
+  const Graph& g = model.graphs.front();
+  const auto why = g.metadata.find(fmt::format("memplan.unfollowed.{}", kind));
+  if (why != g.metadata.end())
     fail(ErrorKind::usage,
-         fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)),
-         setting(field),
-         model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
-                        : "export the model with a dynamic dimension, or leave the flag out");
+         fmt::format("the file fixes the {}, and it cannot be followed through {}", kind, why->second),
+         setting(field, size), "export the model with a dynamic dimension, or leave the flag out");
+  fail(ErrorKind::usage,
+       fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)), setting(field),
+       model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
+                      : "export the model with a dynamic dimension, or leave the flag out");
+}
+
+bool has_input_of(const Graph& g, std::int64_t size) {
+  return std::any_of(g.inputs.begin(), g.inputs.end(), [&](GraphValueId id) {
+    const auto& shape = g.values[static_cast<std::size_t>(id)].shape;
+    return shape && std::any_of(shape->begin(), shape->end(), [&](const Dim& d) { return d.size == size; });
+  });
+}
+
+/// A batch and a sequence that are given have a dimension to go to, or are what the file has anyway.
+void check_applied(const Model& model, const TrainingSetup& setup, const std::vector<OpenDim>& dims) {
+  const Graph& g = model.graphs.front();
+  const auto open = [&](bool OpenDim::*kind) {
+    return std::any_of(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.*kind; });
   };
-  if (setup.batch && !batch_used && fixed_batch(g) != setup.batch) contradicts(Field::batch, "batch", *setup.batch);
-  if (setup.sequence && !sequence_used) {
-    bool same = false;
-    for (GraphValueId id : g.inputs) {
-      const GraphValue& v = g.values[static_cast<std::size_t>(id)];
-      if (v.shape)
-        for (const Dim& d : *v.shape) same = same || d.size == *setup.sequence;
-    }
-    if (!same) contradicts(Field::sequence, "sequence", *setup.sequence);
+  if (setup.batch && !open(&OpenDim::batch) && fixed_batch(g) != setup.batch)
+    refuse_size(model, Field::batch, "batch", *setup.batch);
+  if (setup.sequence && !open(&OpenDim::sequence) && !has_input_of(g, *setup.sequence))
+    refuse_size(model, Field::sequence, "sequence", *setup.sequence);
+}
+
+}  // namespace
+
+DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
+  const Graph& g = model.graphs.front();
+  const std::vector<OpenDim> dims = open_dims(g);
+  check_names(setup, dims);
+  DimBinding all;
+  const Symbols fixed = fixed_sizes(g);
+  std::vector<OpenDim> unbound;
+  for (const OpenDim& d : dims) {
+    if (const auto size = size_of(d, g, setup, fixed, all))
+      all.sizes[d.name] = *size;
+    else if (d.like.empty())
+      unbound.push_back(d);
   }
+  bind_sequence(g, unbound, all);
+  for (const OpenDim& d : dims)
+    if (const auto leader = all.sizes.find(d.like); leader != all.sizes.end())
+      all.sizes.emplace(d.name, leader->second);
+  if (!unbound.empty()) refuse_open(model, unbound);
+  check_applied(model, setup, dims);
   for (const OpenDim& d : dims) {
     const bool given = setup.dims.contains(d.name) || (d.batch && setup.batch) || (d.sequence && setup.sequence);
     const bool of_file = !given && fixed.contains(d.name);
-    all.bound.push_back({d.name, out.find(d.name)->second, !given && !of_file, of_file});
+    all.bound.push_back({d.name, all.sizes.find(d.name)->second, !given && !of_file, of_file});
   }
   return all;
 }

@@ -5,7 +5,7 @@
 #include <array>
 #include <map>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
 #include "estimators/resize/follow.h"

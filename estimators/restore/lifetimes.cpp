@@ -75,6 +75,93 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life
   return -1;
 }
 
+std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
+const Call& maker(const Tape& tape, const Life& l) { return tape.calls[static_cast<std::size_t>(l.born)]; }
+
+/// By value: the call with which it goes; -1: not known, or no value of a call.
+using Until = std::vector<std::int32_t>;
+
+std::vector<Life> lives_of(const Tape& tape, const Frames& frames) {
+  std::vector<Life> lives(tape.values.size());
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    for_each_value(call, [&](ValueId id) {
+      Life& l = lives[index(id)];
+      if (l.born < 0) return;
+      l.top = frames.common(l.top, call.scope);
+      l.last = static_cast<std::int32_t>(i);
+    });
+    // What an nn.LSTM returns besides its output is often not used, but the caller's names hold it.
+    const bool recurrent = call.scope >= 0 && is_recurrent(call.op);
+    for (ValueId id : call.outputs)
+      if (id.valid())
+        lives[index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
+                            recurrent ? frames.parent(call.scope) : call.scope, false, false};
+  }
+  for (const Call& call : tape.calls)
+    for (ValueId id : call.releases) lives[index(id)].released = true;
+  for (ValueId id : tape.outputs)
+    if (id.valid()) lives[index(id)].kept = true;
+  return lives;
+}
+
+/// Some modules return a result of a module inside of them that nothing of the graph reads any more: it lives in their
+/// caller's frame. How many values that moves.
+std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<Life>& lives) {
+  std::int64_t moved = 0;
+  for (Life& l : lives) {
+    if (l.born < 0 || l.top < 0) continue;
+    const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
+    if (owner.parent < 0) continue;
+    std::int32_t child = maker(tape, l).scope;
+    while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
+    if (child != l.top && returned_by_owner(tape, l.top, child)) {
+      l.top = owner.parent;
+      ++moved;
+    }
+  }
+  return moved;
+}
+
+/// Where the last use of each value settles, without names.
+Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
+  Until until(lives.size(), -1);
+  for (std::size_t v = 0; v < lives.size(); ++v)
+    if (lives[v].born >= 0) until[v] = frames.settled(lives[v].top, maker(tape, lives[v]).scope, lives[v].born);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    const auto at = static_cast<std::int32_t>(i);
+    for_each_value(call, [&](ValueId id) {
+      const Life& l = lives[index(id)];
+      if (l.born < 0 || l.born == at) return;
+      until[index(id)] = std::max(until[index(id)], frames.settled(l.top, call.scope, at));
+    });
+  }
+  return until;
+}
+
+/// A list that a name holds has its members until the name is bound again.
+Until held_in_lists(const Tape& tape, const Frames& frames) {
+  Until until(tape.values.size(), -1);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty())
+      for_each_value(tape.calls[i], [&](ValueId id) {
+        std::int32_t& held = until[index(id)];
+        held = std::max(held, frames.bound_next(tape.calls[i].scope, static_cast<std::int32_t>(i), name));
+      });
+  return until;
+}
+
+/// The first result of such an op in its line, which a name inside of the function that the line calls holds.
+bool held_by_function(const Tape& tape, const Frames& frames, const Life& l, const Line& line) {
+  const std::string& op = maker(tape, l).op;
+  const auto& held = frames.binding(line).held;
+  if (std::find(held.begin(), held.end(), op) == held.end()) return false;
+  for (std::int32_t i = line.first; i < l.born; ++i)
+    if (tape.calls[static_cast<std::size_t>(i)].op == op) return false;
+  return true;
+}
+
 }  // namespace
 
 void settle_releases(Tape& tape) {
@@ -103,93 +190,30 @@ void settle_releases(Tape& tape) {
 void mark_last_uses(Tape& tape) {
   settle_releases(tape);
   for (Call& call : tape.calls) call.last_uses.clear();
-  Frames frames(tape);
-  std::vector<Life> lives(tape.values.size());
-  const auto at_index = [](ValueId id) { return static_cast<std::size_t>(id.index); };
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    auto use = [&](ValueId id) {
-      Life& l = lives[at_index(id)];
-      if (l.born < 0) return;
-      l.top = frames.common(l.top, call.scope);
-      l.last = static_cast<std::int32_t>(i);
-    };
-    for_each_value(call, use);
-    // What an nn.LSTM returns besides its output is often not used, but the caller's names hold it.
-    const bool recurrent = call.scope >= 0 && is_recurrent(call.op);
-    for (ValueId id : call.outputs)
-      if (id.valid())
-        lives[at_index(id)] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
-                               recurrent ? frames.parent(call.scope) : call.scope, false, false};
-  }
-  for (const Call& call : tape.calls)
-    for (ValueId id : call.releases) lives[at_index(id)].released = true;
-  for (ValueId id : tape.outputs)
-    if (id.valid()) lives[at_index(id)].kept = true;
-  // Some modules return a result of a module inside of them that nothing of the graph reads any more.
-  std::int64_t by_class = 0, by_function = 0, by_line = 0;
-  for (Life& l : lives) {
-    if (l.born < 0 || l.top < 0) continue;
-    const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
-    if (owner.parent < 0) continue;
-    std::int32_t child = tape.calls[static_cast<std::size_t>(l.born)].scope;
-    while (child != l.top && frames.parent(child) != l.top) child = frames.parent(child);
-    if (child != l.top && returned_by_owner(tape, l.top, child)) {
-      l.top = owner.parent;
-      ++by_class;
-    }
-  }
-  // Where each use settles depends on the final `top`, so a second walk.
-  std::vector<std::int32_t> release(tape.values.size(), -1);
-  for (std::size_t v = 0; v < lives.size(); ++v)
-    if (lives[v].born >= 0)
-      release[v] =
-          frames.settled(lives[v].top, tape.calls[static_cast<std::size_t>(lives[v].born)].scope, lives[v].born);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    auto use = [&](ValueId id) {
-      const Life& l = lives[at_index(id)];
-      if (l.born < 0 || l.born == static_cast<std::int32_t>(i)) return;
-      release[at_index(id)] =
-          std::max(release[at_index(id)], frames.settled(l.top, call.scope, static_cast<std::int32_t>(i)));
-    };
-    for_each_value(call, use);
-  }
-  // A list that a name holds has its members until the name is bound again.
-  std::vector<std::int32_t> listed(lives.size(), -1);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty())
-      for_each_value(tape.calls[i], [&](ValueId id) {
-        std::int32_t& until = listed[at_index(id)];
-        until = std::max(until, frames.bound_next(tape.calls[i].scope, static_cast<std::int32_t>(i), name));
-      });
-  const std::vector<std::int32_t> hidden =
-      tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : std::vector<std::int32_t>();
+  const Frames frames(tape);
+  std::vector<Life> lives = lives_of(tape, frames);
+  const std::int64_t by_class = follow_returns(tape, frames, lives);
+  const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
+  const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
+  std::int64_t by_function = 0, by_line = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const Life& l = lives[v];
     if (l.born < 0) continue;
-    std::int32_t until = release[v];
-    const std::size_t line = frames.line_of(l.top, l.born);
+    std::int32_t until = settled[v];
+    const std::size_t at = frames.line_of(l.top, l.born);
+    const Line& line = frames.line(l.top, at);
     // A value that its line made and used up was a temporary; the others got the line's names.
-    const bool outlives = l.kept || until > frames.line(l.top, line).last;
-    const bool result = outlives || frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) ==
-                                        frames.line(l.top, line).last;
-    const std::string& op = tape.calls[static_cast<std::size_t>(l.born)].op;
-    const auto& held = frames.binding(frames.line(l.top, line)).held;
-    if (std::find(held.begin(), held.end(), op) != held.end()) {
-      bool first = true;
-      for (std::int32_t i = frames.line(l.top, line).first; i < l.born; ++i)
-        first = first && tape.calls[static_cast<std::size_t>(i)].op != op;
-      if (first) until = std::max(until, frames.line(l.top, line).last), ++by_function;
-    }
+    const bool outlives = l.kept || until > line.last;
+    const bool result = outlives || frames.settled(l.top, maker(tape, l).scope, l.born) == line.last;
+    if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), listed[v]});
-    if (result) until = std::max(until, frames.rebound(l.top, line, results[{l.top, line}]++));
+    if (result) until = std::max(until, frames.rebound(l.top, at, results[{l.top, at}]++));
     by_line += until > without_names;
-    if (tape.reading.names == NameReading::freed) until = release[v];
+    if (tape.reading.names == NameReading::freed) until = settled[v];
     if (!hidden.empty()) until = std::max(until, hidden[v]);
     if (!l.kept && !l.released)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});

@@ -41,7 +41,7 @@ void check_degrees(const ParallelSetup& p) {
     refuse(fmt::format("a step of a pipeline has at most {} micro-batches here", most_micro_batches),
            setting(Field::micro_batches), "give fewer; from a few per rank on memory stays the same");
   if (p.bucket_cap_mib && *p.bucket_cap_mib < 1)
-    refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's 25");
+    refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's own");
 }
 
 void fill(ParallelSetup& p) {

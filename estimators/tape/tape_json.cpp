@@ -80,46 +80,52 @@ std::vector<ValueId> ids_from_json(const json& j, std::size_t values, std::int32
   return ids;
 }
 
+json to_json(const TapeValue& v) {
+  json j{{"name", v.name}, {"kind", kind_names[static_cast<int>(v.kind)]}};
+  if (v.kind != ValueKind::computed) {
+    j["dtype"] = name_of(v.dtype);
+    j["sizes"] = v.sizes;
+  }
+  if (v.requires_grad) j["requires_grad"] = true;
+  if (v.same_storage_as.valid()) j["same_storage_as"] = v.same_storage_as.index;
+  if (v.number) j["number"] = *v.number;
+  if (v.on_host) j["on_host"] = true;
+  if (v.keeps_dtype) j["keeps_dtype"] = true;
+  return j;
+}
+
+json to_json(const Call& c) {
+  json args = json::array(), kwargs = json::array();
+  for (const Arg& a : c.args) args.push_back(arg_to_json(a));
+  for (const auto& [name, a] : c.kwargs) kwargs.push_back({name, arg_to_json(a)});
+  json j{{"op", c.op}, {"args", args}, {"outputs", ids_to_json(c.outputs)}};
+  if (!kwargs.empty()) j["kwargs"] = kwargs;
+  if (c.scope >= 0) j["scope"] = c.scope;
+  if (!c.source.empty()) j["source"] = c.source;
+  if (c.unknown) j["unknown"] = true;
+  if (c.no_autocast) j["no_autocast"] = true;
+  if (!c.known_shapes.empty()) {
+    json shapes = json::array();
+    for (const auto& [dtype, sizes] : c.known_shapes) shapes.push_back({name_of(dtype), sizes});
+    j["known_shapes"] = shapes;
+  }
+  if (!c.last_uses.empty()) j["last_uses"] = ids_to_json(c.last_uses);
+  return j;
+}
+
+json to_json(const Scope& s) {
+  json j{{"path", s.path}, {"class", s.module_class}, {"parent", s.parent}, {"call", s.call}};
+  if (!s.source.empty()) j["source"] = s.source;
+  return j;
+}
+
 }  // namespace
 
 json to_json(const Tape& tape) {
   json values = json::array(), calls = json::array(), scopes = json::array();
-  for (const TapeValue& v : tape.values) {
-    json j{{"name", v.name}, {"kind", kind_names[static_cast<int>(v.kind)]}};
-    if (v.kind != ValueKind::computed) {
-      j["dtype"] = name_of(v.dtype);
-      j["sizes"] = v.sizes;
-    }
-    if (v.requires_grad) j["requires_grad"] = true;
-    if (v.same_storage_as.valid()) j["same_storage_as"] = v.same_storage_as.index;
-    if (v.number) j["number"] = *v.number;
-    if (v.on_host) j["on_host"] = true;
-    if (v.keeps_dtype) j["keeps_dtype"] = true;
-    values.push_back(std::move(j));
-  }
-  for (const Call& c : tape.calls) {
-    json args = json::array(), kwargs = json::array();
-    for (const Arg& a : c.args) args.push_back(arg_to_json(a));
-    for (const auto& [name, a] : c.kwargs) kwargs.push_back({name, arg_to_json(a)});
-    json j{{"op", c.op}, {"args", args}, {"outputs", ids_to_json(c.outputs)}};
-    if (!kwargs.empty()) j["kwargs"] = kwargs;
-    if (c.scope >= 0) j["scope"] = c.scope;
-    if (!c.source.empty()) j["source"] = c.source;
-    if (c.unknown) j["unknown"] = true;
-    if (c.no_autocast) j["no_autocast"] = true;
-    if (!c.known_shapes.empty()) {
-      json shapes = json::array();
-      for (const auto& [dtype, sizes] : c.known_shapes) shapes.push_back({name_of(dtype), sizes});
-      j["known_shapes"] = shapes;
-    }
-    if (!c.last_uses.empty()) j["last_uses"] = ids_to_json(c.last_uses);
-    calls.push_back(std::move(j));
-  }
-  for (const Scope& s : tape.scopes) {
-    json j{{"path", s.path}, {"class", s.module_class}, {"parent", s.parent}, {"call", s.call}};
-    if (!s.source.empty()) j["source"] = s.source;
-    scopes.push_back(std::move(j));
-  }
+  for (const TapeValue& v : tape.values) values.push_back(to_json(v));
+  for (const Call& c : tape.calls) calls.push_back(to_json(c));
+  for (const Scope& s : tape.scopes) scopes.push_back(to_json(s));
   json recovered = json::array(), notes = json::array();
   for (const Recovery& r : tape.recovered)
     recovered.push_back({{"op", r.op},
@@ -158,61 +164,67 @@ auto read_name(const Table& table, const json& object, const char* member) {
   return *value;
 }
 
+TapeValue value_from_json(const json& j, std::size_t count) {
+  TapeValue v;
+  v.name = j.at("name").get<std::string>();
+  const auto kind = j.at("kind").get<std::string>();
+  std::size_t k = 0;
+  while (k < std::size(kind_names) && kind != kind_names[k]) ++k;
+  if (k == std::size(kind_names)) fail_input(fmt::format("unknown kind of value '{}' in a tape", kind));
+  v.kind = static_cast<ValueKind>(k);
+  if (j.contains("dtype")) v.dtype = read_dtype(j["dtype"]);
+  if (j.contains("sizes")) v.sizes = j["sizes"].get<std::vector<std::int64_t>>();
+  v.requires_grad = j.value("requires_grad", false);
+  v.same_storage_as.index = j.value("same_storage_as", -1);
+  if (v.same_storage_as.index >= static_cast<std::int64_t>(count))
+    fail_input("a tape ties a value to one that it does not have");
+  if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
+  v.on_host = j.value("on_host", false);
+  v.keeps_dtype = j.value("keeps_dtype", false);
+  return v;
+}
+
+Call call_from_json(const json& j, std::size_t values, std::size_t scopes) {
+  Call c;
+  c.op = j.at("op").get<std::string>();
+  for (const json& a : j.at("args")) c.args.push_back(arg_from_json(a, values));
+  for (const json& a : j.value("kwargs", json::array()))
+    c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), values));
+  c.outputs = ids_from_json(j.at("outputs"), values, -1);
+  c.scope = j.value("scope", -1);
+  if (c.scope >= static_cast<std::int64_t>(scopes)) fail_input("a call of a tape is in a scope that it does not have");
+  c.source = j.value("source", "");
+  c.unknown = j.value("unknown", false);
+  c.no_autocast = j.value("no_autocast", false);
+  for (const json& s : j.value("known_shapes", json::array()))
+    c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
+  c.last_uses = ids_from_json(j.value("last_uses", json::array()), values);
+  return c;
+}
+
+CheckpointRegion checkpoint_from_json(const json& j, std::size_t calls) {
+  const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>(), {}};
+  if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(calls))
+    fail_input("a tape checkpoints calls that it does not have");
+  return r;
+}
+
 }  // namespace
 
 Tape tape_from_json(const json& root) try {
   Tape tape;
   const std::size_t n = root.at("values").size();
-  for (const json& j : root.at("values")) {
-    TapeValue v;
-    v.name = j.at("name").get<std::string>();
-    const auto kind = j.at("kind").get<std::string>();
-    std::size_t k = 0;
-    while (k < std::size(kind_names) && kind != kind_names[k]) ++k;
-    if (k == std::size(kind_names)) fail_input(fmt::format("unknown kind of value '{}' in a tape", kind));
-    v.kind = static_cast<ValueKind>(k);
-    if (j.contains("dtype")) v.dtype = read_dtype(j["dtype"]);
-    if (j.contains("sizes")) v.sizes = j["sizes"].get<std::vector<std::int64_t>>();
-    v.requires_grad = j.value("requires_grad", false);
-    v.same_storage_as.index = j.value("same_storage_as", -1);
-    if (v.same_storage_as.index >= static_cast<std::int64_t>(n))
-      fail_input("a tape ties a value to one that it does not have");
-    if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
-    v.on_host = j.value("on_host", false);
-    v.keeps_dtype = j.value("keeps_dtype", false);
-    tape.values.push_back(std::move(v));
-  }
+  for (const json& j : root.at("values")) tape.values.push_back(value_from_json(j, n));
   for (const json& j : root.value("scopes", json::array()))
     tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), j.value("parent", -1),
                            j.value("call", 0), j.value("source", "")});
-  for (const json& j : root.at("calls")) {
-    Call c;
-    c.op = j.at("op").get<std::string>();
-    for (const json& a : j.at("args")) c.args.push_back(arg_from_json(a, n));
-    for (const json& a : j.value("kwargs", json::array()))
-      c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), n));
-    c.outputs = ids_from_json(j.at("outputs"), n, -1);
-    c.scope = j.value("scope", -1);
-    if (c.scope >= static_cast<std::int64_t>(tape.scopes.size()))
-      fail_input("a call of a tape is in a scope that it does not have");
-    c.source = j.value("source", "");
-    c.unknown = j.value("unknown", false);
-    c.no_autocast = j.value("no_autocast", false);
-    for (const json& s : j.value("known_shapes", json::array()))
-      c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
-    c.last_uses = ids_from_json(j.value("last_uses", json::array()), n);
-    tape.calls.push_back(std::move(c));
-  }
+  for (const json& j : root.at("calls")) tape.calls.push_back(call_from_json(j, n, tape.scopes.size()));
   tape.inputs = ids_from_json(root.at("inputs"), n);
   tape.parameters = ids_from_json(root.at("parameters"), n);
   tape.buffers = ids_from_json(root.at("buffers"), n);
   tape.outputs = ids_from_json(root.at("outputs"), n);
-  for (const json& j : root.value("checkpoints", json::array())) {
-    const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>(), {}};
-    if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(tape.calls.size()))
-      fail_input("a tape checkpoints calls that it does not have");
-    tape.checkpoints.push_back(r);
-  }
+  for (const json& j : root.value("checkpoints", json::array()))
+    tape.checkpoints.push_back(checkpoint_from_json(j, tape.calls.size()));
   for (const json& j : root.value("recovered", json::array()))
     tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(),
                               j.at("count").get<std::int64_t>(), read_name(evidence_names, j, "evidence"),

@@ -11,7 +11,7 @@
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
 #include "estimators/setup/strategies.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 
 namespace memplan {
 

@@ -1,10 +1,11 @@
 #include "estimators/transforms/transforms.h"
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/open_places.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/check.h"
+#include "estimators/transforms/check_strategies.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/context_parallel.h"
 #include "estimators/transforms/expert_parallel.h"
@@ -13,7 +14,6 @@
 #include "estimators/transforms/lora.h"
 #include "estimators/transforms/offload.h"
 #include "estimators/transforms/recorded_checkpoints.h"
-#include "estimators/transforms/support.h"
 #include "estimators/transforms/tensor_parallel.h"
 
 namespace memplan {
@@ -71,11 +71,11 @@ namespace {
 
 Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
   check_strategies(setup);
-  DimBinding dims = take(bind(model, setup));
+  DimBinding dims = unwrap(bind(model, setup));
   if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
-  Tape tape = take(resize(take(lower(model, dims, setup)), model, dims));
+  Tape tape = unwrap(resize(unwrap(lower(model, dims, setup)), model, dims));
   tape.reading = reading;
-  return transformed(take(restore(std::move(tape), setup)), setup, TransformOf::model);
+  return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
 
 Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading) {
   return catching([&] {
-    Tape tape = take(tape_of_rank(tape_read_as(reading, model, setup), setup));
+    Tape tape = unwrap(tape_of_rank(tape_read_as(reading, model, setup), setup));
     checkpoint_open_places(tape);
     return tape;
   });

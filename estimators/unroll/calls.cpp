@@ -244,17 +244,7 @@ V Calls::named(const Value& result, const std::string& op, torch_export::Node& o
   return {};
 }
 
-std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
-  const std::size_t colon = node.op.find("::"), dot = node.op.find('.');
-  const std::string space = node.op.substr(0, colon),
-                    base = node.op.substr(colon + 2, dot == std::string::npos ? dot : dot - colon - 2);
-  torch_export::Node out;
-  out.target =
-      fmt::format("torch.ops.{}.{}.{}", space, base, dot == std::string::npos ? "default" : node.op.substr(dot + 1));
-  if (node.stack >= 0) {
-    const Stack& s = script_.stacks[static_cast<std::size_t>(node.stack)];
-    out.paths = s.paths, out.classes = s.classes, out.lines = s.lines;
-  }
+void Calls::put_arguments(const Node& node, const std::vector<V>& args, torch_export::Node& out) {
   const auto schema = script_.schemas.find(node.op);
   const auto* named_args = schema == script_.schemas.end() ? nullptr : &schema->second;
   const auto argument_at = [&](std::size_t i) {
@@ -278,9 +268,11 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
     out.inputs.push_back({a ? a->name : fmt::format("arg{}", i), argument(args[i], a, node),
                           keyword ? torch_export::ArgumentKind::keyword : torch_export::ArgumentKind::positional});
   }
-  ValueList results;
+}
+
+ValueList Calls::run_named(const Node& node, const torch_export::Node& out, const std::vector<V>& args) {
   try {
-    results = run(out, args);
+    return run(out, args);
   } catch (const Failure& failure) {
     Error e = failure.error();
     e.where = fmt::format("{}{}{}", node.op, out.paths.empty() || out.paths.back().empty() ? "" : " in ",
@@ -288,6 +280,10 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
     if (e.hint.empty()) e.hint = "the sizes given with " + setting(Field::inputs) + " may not be the model's";
     throw Failure(std::move(e));
   }
+}
+
+std::vector<V> Calls::results_of(const Node& node, const std::string& base, ValueList results,
+                                 const std::vector<V>& args, torch_export::Node& out) {
   std::vector<V> values;
   if (results.empty() && !node.outputs.empty()) {
     // An op without a row: as large as its first tensor, and the estimate names it.
@@ -304,6 +300,22 @@ std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
   } else {
     for (const Value& r : results) values.push_back(named(r, base, out));
   }
+  return values;
+}
+
+std::vector<V> Calls::call(const Node& node, const std::vector<V>& args) {
+  const std::size_t colon = node.op.find("::"), dot = node.op.find('.');
+  const std::string space = node.op.substr(0, colon),
+                    base = node.op.substr(colon + 2, dot == std::string::npos ? dot : dot - colon - 2);
+  torch_export::Node out;
+  out.target =
+      fmt::format("torch.ops.{}.{}.{}", space, base, dot == std::string::npos ? "default" : node.op.substr(dot + 1));
+  if (node.stack >= 0) {
+    const Stack& s = script_.stacks[static_cast<std::size_t>(node.stack)];
+    out.paths = s.paths, out.classes = s.classes, out.lines = s.lines;
+  }
+  put_arguments(node, args, out);
+  std::vector<V> values = results_of(node, base, run_named(node, out, args), args, out);
   auto& nodes = program_.graphs.front().nodes;
   if (nodes.size() >= most_calls)
     fail_input("the TorchScript program makes more calls in more steps than memplan follows", {},

@@ -37,6 +37,12 @@ class Calls {
   Value on_paper(const Arg& arg) const;
   V named(const Value& result, const std::string& op, torch_export::Node& out);
   ValueList run(const torch_export::Node& node, const std::vector<V>& args);
+  /// As torch.export writes them down.
+  void put_arguments(const Node& node, const std::vector<V>& args, torch_export::Node& out);
+  /// Its failures name the op and the module.
+  ValueList run_named(const Node& node, const torch_export::Node& out, const std::vector<V>& args);
+  std::vector<V> results_of(const Node& node, const std::string& base, ValueList results, const std::vector<V>& args,
+                            torch_export::Node& out);
   torch_export::NameId add_name(std::string text, DType dtype, const std::vector<std::int64_t>& sizes,
                                 bool requires_grad);
 

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <set>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/runtime/runtime.h"
-#include "estimators/runtime/torch/step/probe.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
@@ -42,7 +42,7 @@ class CheckpointPlanner {
   CheckpointPlan run() {
     CheckpointPlan plan = unplanned();
     plan.forward = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
-    const Schedule plain = take(run_steps(tape_, setup_, device_));
+    const Schedule plain = unwrap(run_steps(tape_, setup_, device_));
     if (Bytes peak = peak_of(plain); peak <= plan.budget) {
       plan.peak = peak;
       return plan;
@@ -54,7 +54,7 @@ class CheckpointPlanner {
 
   SmallestStep smallest() {
     CheckpointPlan plan = unplanned();
-    const Schedule plain = take(run_steps(tape_, setup_, device_));
+    const Schedule plain = unwrap(run_steps(tape_, setup_, device_));
     SmallestStep step{false, peak_of(plain)};
     step.fits = step.peak <= plan.budget;
     build(profile_of_step(tape_, plain));
@@ -74,13 +74,13 @@ class CheckpointPlanner {
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
     plan.budget = setup_.checkpoint_budget.value_or(device_.total - default_margin(device_));
-    seconds_ = take(call_seconds(tape_, setup_, device_));
+    seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;
   }
 
   /// What the budget bounds.
   Bytes peak_of(const Schedule& schedule) const {
-    const Timeline t = take(replay_unlimited(schedule, setup_, device_));
+    const Timeline t = unwrap(replay_unlimited(schedule, setup_, device_));
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
     return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_);
@@ -88,8 +88,8 @@ class CheckpointPlanner {
 
   /// Of the steps with these checkpoints; the tape itself has none.
   Bytes peak_under(const std::vector<CheckpointRegion>& regions) {
-    const Restore<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
-    return peak_of(take(run_steps(tape_, setup_, device_)));
+    const ScopedValue<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
+    return peak_of(unwrap(run_steps(tape_, setup_, device_)));
   }
 
   Bytes peak_with(const std::vector<std::int32_t>& options) {
@@ -150,7 +150,7 @@ class CheckpointPlanner {
 
   /// What each candidate hands on or holds on to: values that cross its border, by the storages of a forward pass.
   void measure_crossings(const StepProfile& p) {
-    probe_forward(tape_, setup_, device_, [&](const Run& run, const Environment& env) {
+    inspect_forward(tape_, setup_, device_, [&](const Run& run, const Environment& env) {
       const auto storage_of = [&](ValueId id) -> const Storage* {
         if (!id.valid() || tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed) return nullptr;
         const Value& v = env.values[static_cast<std::size_t>(id.index)];

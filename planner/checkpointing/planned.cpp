@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/parallel.h"
 #include "planner/checkpointing/plan.h"
@@ -13,7 +13,7 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
   return catching([&] {
     Tape planned = tape;
     if (!setup.checkpoint_optimal || setup.mode != Mode::training) return planned;
-    const CheckpointPlan plan = take(plan_checkpoints(tape, setup, device));
+    const CheckpointPlan plan = unwrap(plan_checkpoints(tape, setup, device));
     planned.checkpoints = plan.regions;
     const std::string modules = fmt::format("{}", fmt::join(checkpoint_words(planned), ","));
     planned.notes.push_back(
@@ -38,7 +38,7 @@ Estimate once_planned(const Tape& tape, const TrainingSetup& given, const Device
   const Ranks ranks = resolve(given.parallel);
   setup.parallel = ranks;
   check_parallel(tape, setup, ranks);
-  const Tape planned = take(with_planned_checkpoints(tape, setup, device));
+  const Tape planned = unwrap(with_planned_checkpoints(tape, setup, device));
   setup.checkpoint_optimal = false;
   return run(planned, setup);
 }
@@ -48,8 +48,8 @@ template <class Wanted>
 Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
                    const Wanted& wants_range) {
   return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
-    Estimate e = take(estimate_tape(t, setup, device));
-    return wants_range(e) ? take(with_range(model, t, setup, device, std::move(e))) : e;
+    Estimate e = unwrap(estimate_tape(t, setup, device));
+    return wants_range(e) ? unwrap(with_range(model, t, setup, device, std::move(e))) : e;
   });
 }
 
@@ -58,7 +58,7 @@ Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& gi
 Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
   return catching([&] {
     return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
-      return take(estimate_tape(t, setup, device));
+      return unwrap(estimate_tape(t, setup, device));
     });
   });
 }
@@ -69,13 +69,13 @@ Result<Estimate> answer_for(const Model& model, const Tape& tape, const Training
 
 Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin) {
   return catching([&] {
-    return estimated(model, take(tape_of(model, setup)), setup, device,
+    return estimated(model, unwrap(tape_of(model, setup)), setup, device,
                      [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
   });
 }
 
 Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return take(estimate_planned_tape(take(tape_of(model, setup)), setup, device)); });
+  return catching([&] { return unwrap(estimate_planned_tape(unwrap(tape_of(model, setup)), setup, device)); });
 }
 
 }  // namespace memplan

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "estimators/runtime/torch/aten/cost.h"
-#include "estimators/runtime/torch/step/probe.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/tape/uses.h"
 #include "planner/checkpointing/plan.h"
 
@@ -28,7 +28,7 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
                                          const CallRates& rates) {
   return catching([&] {
     std::vector<double> seconds(tape.calls.size(), 0);
-    probe_forward(tape, setup, device, [&](const Run&, const Environment& env) {
+    inspect_forward(tape, setup, device, [&](const Run&, const Environment& env) {
       for (std::size_t i = 0; i < tape.calls.size(); ++i) {
         const Call& call = tape.calls[i];
         TensorList inputs, outputs;

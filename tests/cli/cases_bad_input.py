@@ -181,6 +181,8 @@ USAGE = [
     (("--amp", "bf16", "--precision", "fp16"), "contradict"),
     (("--optimizer", "adamm"), "--optimizer"),
     (("--optimizer", "adafactor", "--optimizer-impl", "fused"), "fused"),
+    (("--optimizer", "adagrad", "--optimizer-impl", "fused", "--torch", "2.11"), "PyTorch 2.11 has no fused"),
+    (("--optimizer", "muon", "--torch", "2.8"), "no torch.optim.Muon"),
     (("--momentum", "0.9"), "momentum"),
     (("--margin", "200%"), "margin"),
     (("--margin", "lots"), "--margin"),

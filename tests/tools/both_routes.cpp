@@ -5,7 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/frontends/recording/steps.h"
@@ -47,9 +47,9 @@ void show_events(const Model& model, std::size_t run, std::int64_t batch) {
   const TrainingSetup s = r.runs.at(run).setup;
   const Device device = choose_device(r.gpu).device;
   const Tape steps = recording::tape_of_steps(model.recorded, batch, s);
-  const Tape calls = take(transform(take(restore(recording::tape_of_nearest(r, batch, s), s)), s));
-  std::cout << json{{"steps", events(take(run_steps(steps, s, device)), steps)},
-                    {"calls", events(take(run_steps(calls, s, device)), calls)}}
+  const Tape calls = unwrap(transform(unwrap(restore(recording::tape_of_nearest(r, batch, s), s)), s));
+  std::cout << json{{"steps", events(unwrap(run_steps(steps, s, device)), steps)},
+                    {"calls", events(unwrap(run_steps(calls, s, device)), calls)}}
             << "\n";
 }
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/transforms/checkpointing.h"
@@ -204,7 +204,7 @@ json peaks_of(const Estimate& e) {
 /// What runs twice: the modules, and their share of the forward pass.
 json recomputed(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   const json modules = checkpoint_words(tape);
-  const std::vector<double> seconds = take(call_seconds(tape, setup, device));
+  const std::vector<double> seconds = unwrap(call_seconds(tape, setup, device));
   double forward = 0;
   for (double s : seconds) forward += s;
   return {{"modules", modules},
@@ -239,12 +239,12 @@ int main() {
     try {
       const json run = json::parse(line);
       std::shared_ptr<const Model>& model = models[run.at("path").get<std::string>()];
-      if (!model) model = std::make_shared<const Model>(take(load_model(run["path"].get<std::string>())));
+      if (!model) model = std::make_shared<const Model>(unwrap(load_model(run["path"].get<std::string>())));
       const TrainingSetup setup = setup_of(run);
       const Device device = device_named(run.value("gpu", "h100"));
       if (setup.parallel.pipeline > 1) {
         // One rank, not the heaviest.
-        const Tape tape = take(tape_of(*model, setup));
+        const Tape tape = unwrap(tape_of(*model, setup));
         const Ranks ranks = resolve(setup.parallel);
         const Schedule schedule = run_pipeline_steps(tape, setup, ranks, device, run.value("rank", 0),
                                                      pipeline_shapes(tape, setup, ranks, device));
@@ -252,15 +252,15 @@ int main() {
           answer["events"] = events_of(schedule, tape);
         else
           answer["steps"] =
-              peaks_of(take(summarize(tape, schedule, take(replay(schedule, setup, device)), setup, device)));
+              peaks_of(unwrap(summarize(tape, schedule, unwrap(replay(schedule, setup, device)), setup, device)));
       } else if (run.value("events", false)) {
-        const Tape tape = take(tape_of(*model, setup));
-        answer["events"] = events_of(take(run_steps(tape, setup, device)), tape);
+        const Tape tape = unwrap(tape_of(*model, setup));
+        answer["events"] = events_of(unwrap(run_steps(tape, setup, device)), tape);
       } else {
-        Tape tape = take(with_planned_checkpoints(take(tape_of(*model, setup)), setup, device));
+        Tape tape = unwrap(with_planned_checkpoints(unwrap(tape_of(*model, setup)), setup, device));
         TrainingSetup planned = setup;
         planned.checkpoint_optimal = false;
-        const Estimate e = take(estimate_tape(tape, planned, device));
+        const Estimate e = unwrap(estimate_tape(tape, planned, device));
         if (run.value("recompute", false)) answer["recompute"] = recomputed(tape, setup, device);
         answer["steps"] = peaks_of(e);
         answer["parameters"] = e.parameter_count;

@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "planner/cost/profile.h"
 
 using namespace memplan;
@@ -21,9 +21,9 @@ json cost_of(const json& run) {
                     : precision == "bf16"   ? Precision::bf16
                                             : Precision::fp32;
   if (run.value("checkpoint", "") != "") setup.checkpoint = {run["checkpoint"].get<std::string>()};
-  const Tape tape = take(tape_of(take(load_model(run.at("path").get<std::string>())), setup));
+  const Tape tape = unwrap(tape_of(unwrap(load_model(run.at("path").get<std::string>())), setup));
   const Device device = choose_device("h100-80gb").device;
-  const Profile p = take(profile(tape, setup, device));
+  const Profile p = unwrap(profile(tape, setup, device));
   json answer{
       {"forward", p.forward_flops}, {"backward", p.backward_flops}, {"again", p.again_flops}, {"peak", p.peak.count}};
   for (const CallWork& w : p.calls) {

@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
       if (p.value("warm", true)) {
         run.use_cudnn_dropout();
         run.use_cublas_lt();
-        Restore<bool> thread(run.on_engine_thread, true);
+        ScopedValue<bool> thread(run.on_engine_thread, true);
         run.use_cublas_lt();
       }
       for (const json& v : p["values"]) {

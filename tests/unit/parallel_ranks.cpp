@@ -6,7 +6,7 @@
 #include "estimators/base/threads.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
 #include "tape_builder.h"
@@ -24,7 +24,7 @@ ParallelSetup spread(std::int64_t data, Sharding sharding) {
 }
 
 std::int64_t requested(const Tape& tape, const TrainingSetup& setup) {
-  return take(estimate_tape(tape, setup, Device{})).peak.requested.count;
+  return unwrap(estimate_tape(tape, setup, Device{})).peak.requested.count;
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ TEST_CASE(
   setup.precision = Precision::fp16;
   for (const auto& [ranks, bytes] : {std::pair{1, 20.0}, std::pair{8, 6.0}}) {
     setup.parallel = spread(ranks, Sharding::megatron_dist);
-    const Bytes peak = requested_peak(take(run_steps(tape, setup, Device{})), Phase::optimizer);
+    const Bytes peak = requested_peak(unwrap(run_steps(tape, setup, Device{})), Phase::optimizer);
     CHECK(static_cast<double>(peak.count) / parameters == doctest::Approx(bytes).epsilon(1e-3));
   }
 }
@@ -71,7 +71,7 @@ TEST_CASE(
   setup.parallel = spread(64, Sharding::megatron_dist);
   const double parameters = 32.0 * 2048 * 2048, matrix = 2.0 * 2048 * 2048;
   const auto peak = [&](Phase phase) {
-    return static_cast<double>(requested_peak(take(run_steps(tape, setup, Device{})), phase).count);
+    return static_cast<double>(requested_peak(unwrap(run_steps(tape, setup, Device{})), phase).count);
   };
   const double states = (6 + 12.0 / 64) * parameters, once = peak(Phase::backward);
   CHECK(once > states + matrix);
@@ -126,7 +126,7 @@ TEST_CASE("DDP's first bucket is a small one only where the program leaves the c
   setup.loss = Loss::sum;
   setup.parallel = spread(8, Sharding::none);
   const auto has_second_bucket = [&] {
-    const Schedule s = take(run_steps(tape, setup, Device{}));
+    const Schedule s = unwrap(run_steps(tape, setup, Device{}));
     return std::any_of(s.allocations.begin(), s.allocations.end(), [&](const Allocation& a) {
       return a.label >= 0 && s.names[static_cast<std::size_t>(a.label)] == "DDP bucket 1";
     });
@@ -252,7 +252,7 @@ TEST_CASE("a pipeline's estimate is that of its heaviest rank") {
   const std::int64_t one = requested(tape, setup);
   setup.parallel.pipeline = 4;
   setup.parallel = resolve(setup.parallel);
-  const Estimate e = take(estimate_tape(tape, setup, Device{}));
+  const Estimate e = unwrap(estimate_tape(tape, setup, Device{}));
   REQUIRE(e.ranks.size() == 3);
   std::int64_t gpus = 0;
   for (const RankClass& c : e.ranks) {
@@ -301,7 +301,7 @@ TEST_CASE("estimates at the same time are those made one after another") {
     alone[i] = requested(tape, setups[i]);
   }
   in_parallel(
-      8, [&](std::size_t i) { together[i] = take(estimate_tape(tape, setups[i], Device{})).peak.requested.count; });
+      8, [&](std::size_t i) { together[i] = unwrap(estimate_tape(tape, setups[i], Device{})).peak.requested.count; });
   for (int i = 0; i < 8; ++i) CHECK(together[i] == alone[i]);
 }
 

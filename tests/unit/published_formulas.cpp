@@ -4,7 +4,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/transforms/depth.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 #include "estimators/transforms/transforms.h"
 #include "planner/cost/profile.h"
 #include "rank_states.h"
@@ -189,8 +189,8 @@ TrainingSetup half() {
 double kept_per_block(const Shape& shape, const TrainingSetup& setup) {
   double kept[2];
   for (int i = 0; i < 2; ++i) {
-    const Tape rank = take(tape_of_rank(Gpt(shape, 2 + i).tape, setup));
-    kept[i] = take(profile(rank, setup, Device{})).turn.front();
+    const Tape rank = unwrap(tape_of_rank(Gpt(shape, 2 + i).tape, setup));
+    kept[i] = unwrap(profile(rank, setup, Device{})).turn.front();
   }
   return kept[1] - kept[0];
 }
@@ -282,7 +282,8 @@ TEST_CASE(
     setup.parallel.sharding = Sharding::megatron;
     setup.steps = 2;
     double held[2];
-    for (int i = 0; i < 2; ++i) held[i] = testing::states(take(tape_of_rank(Gpt(row.shape, 2 + i).tape, setup)), setup);
+    for (int i = 0; i < 2; ++i)
+      held[i] = testing::states(unwrap(tape_of_rank(Gpt(row.shape, 2 + i).tape, setup)), setup);
     const double per_rank = static_cast<double>(row.shape.layers / row.shape.pipeline);
     CHECK((held[1] - held[0]) * per_rank / 0x1p30 == doctest::Approx(row.states).epsilon(1e-3));
   }
@@ -300,7 +301,7 @@ TEST_CASE(
     setup.parallel.sharding = way;
     Gpt model(shape, 2);
     model.head();
-    const Schedule s = take(run_steps(take(tape_of_rank(model.tape, setup)), setup, Device{}));
+    const Schedule s = unwrap(run_steps(unwrap(tape_of_rank(model.tape, setup)), setup, Device{}));
     std::int64_t n = 0;
     for (const Allocation& a : s.allocations)
       n += a.size.count == bytes && a.op >= 0 && s.ops[static_cast<std::size_t>(a.op)].step == 2;
@@ -323,8 +324,8 @@ TEST_CASE(
     "167,936 + 128") {
   TrainingSetup setup = half();
   setup.attention = AttentionBackend::flash;
-  const double kept = take(profile(Llama(3).tape, setup, Device{})).turn.front() -
-                      take(profile(Llama(2).tape, setup, Device{})).turn.front();
+  const double kept = unwrap(profile(Llama(3).tape, setup, Device{})).turn.front() -
+                      unwrap(profile(Llama(2).tape, setup, Device{})).turn.front();
   // Not in the formula: the reciprocal deviation of two norms, fp32 per token, and what
   // _scaled_dot_product_flash_attention returns besides: the state of the random numbers (two integers of 8 bytes) and
   // an unused one.
@@ -340,8 +341,8 @@ TEST_CASE("a model with fewer blocks is the model that was built with fewer bloc
   for (int count : {2, 5}) {
     const auto fewer = with_blocks(eight, count);
     REQUIRE(fewer);
-    const Counters a = take(estimate_tape(*fewer, half(), Device{})).peak,
-                   b = take(estimate_tape(Gpt(shape, count).tape, half(), Device{})).peak;
+    const Counters a = unwrap(estimate_tape(*fewer, half(), Device{})).peak,
+                   b = unwrap(estimate_tape(Gpt(shape, count).tape, half(), Device{})).peak;
     CHECK(a.requested == b.requested);
     CHECK(a.allocated == b.allocated);
     CHECK(a.reserved == b.reserved);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
@@ -42,7 +42,7 @@ TrainingSetup inference() {
 
 Estimate ranged(const Tape& tape, const TrainingSetup& setup) {
   const Device device = choose_device("h100-80gb").device;
-  return memplan::take(with_range(Model{}, tape, setup, device, memplan::take(estimate_tape(tape, setup, device))));
+  return memplan::unwrap(with_range(Model{}, tape, setup, device, memplan::unwrap(estimate_tape(tape, setup, device))));
 }
 
 bool in_order(const Estimate& e) {
@@ -172,7 +172,7 @@ return %d
     Tape other = tape;
     other.reading.functions = functions;
     checkpoint_open_places(other);
-    return memplan::take(estimate_tape(other, {}, device)).peak.requested;
+    return memplan::unwrap(estimate_tape(other, {}, device)).peak.requested;
   };
   // b and c as well.
   CHECK(requested(FunctionReading::all) >= requested(FunctionReading::pieces) + Bytes(4 << 20));

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 
 namespace memplan::testing {
@@ -27,7 +27,7 @@ double live(const Schedule& s, std::int32_t at, Predicate counts) {
 
 /// Parameters, gradients and optimizer state that live when the second step's backward pass has ended.
 inline double states(const Tape& tape, const TrainingSetup& setup) {
-  const Schedule s = memplan::take(run_steps(tape, setup, Device{}));
+  const Schedule s = memplan::unwrap(run_steps(tape, setup, Device{}));
   std::int32_t at = -1;
   for (const OpRecord& op : s.ops)
     if (op.step == 2 && op.phase == Phase::backward) at = op.first_event;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
 #include "estimators/pipeline.h"
 #include "estimators/resize/follow.h"
@@ -88,7 +88,7 @@ Tape as_fixed(Tape tape) {
 Tape fixed_tape(const Model& model, std::int64_t batch) {
   TrainingSetup setup;
   for (const OpenDim& dim : open_dims(model.graphs.front())) setup.dims[dim.name] = dim.batch ? batch : 48;
-  return as_fixed(take(lower(model, take(bind(model, setup)), setup)));
+  return as_fixed(unwrap(lower(model, unwrap(bind(model, setup)), setup)));
 }
 
 /// The text without what says where sizes come from.
@@ -206,7 +206,7 @@ TEST_CASE("every model of data/models as a fixed export is, at another batch, th
   for (const char* folder : {"", "/pt2", "/more"})
     for (const std::string& path : files_below(folder)) {
       CAPTURE(path);
-      const Model model = take(load_model(path));
+      const Model model = unwrap(load_model(path));
       const Tape wanted = fixed_tape(model, 5);
       for (const std::int64_t file : {std::int64_t{1}, std::int64_t{2}}) {
         CAPTURE(file);

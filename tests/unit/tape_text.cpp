@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/tape/tape_json.h"
 
@@ -49,27 +49,27 @@ TEST_CASE("tapes of the zoo come back from their text") {
   for (const char* name : {"mlp.onnx", "resnet18.onnx", "gpt2.onnx", "llama-tiny.onnx", "moe_lm.onnx", "lstm_lm.onnx",
                            "legacy/gpt2.onnx", "pt2/llama-tiny.pt2", "pt2/unet.pt2", "pt2/t5-small.pt2"}) {
     CAPTURE(name);
-    const Model model = take(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/" + name));
+    const Model model = unwrap(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/" + name));
     TrainingSetup setup = setup_for(model);
-    same_again(take(tape_of(model, setup)));
+    same_again(unwrap(tape_of(model, setup)));
     setup.precision = Precision::bf16;
     setup.mode = Mode::inference;
-    same_again(take(tape_of(model, setup)));
+    same_again(unwrap(tape_of(model, setup)));
   }
 }
 
 TEST_CASE("what transforms do comes back from the text") {
-  const Model model = take(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/gpt2.onnx"));
+  const Model model = unwrap(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/gpt2.onnx"));
   TrainingSetup setup = setup_for(model);
   setup.checkpoint = {"groups:4/blocks"};
-  same_again(take(tape_of(model, setup)));
+  same_again(unwrap(tape_of(model, setup)));
   setup.checkpoint.clear();
   setup.lora.emplace();
   setup.lora->quantized = true;
-  same_again(take(tape_of(model, setup)));
+  same_again(unwrap(tape_of(model, setup)));
   setup.lora.reset();
   setup.parallel.tensor = 2;
-  same_again(take(tape_of(model, setup)));
+  same_again(unwrap(tape_of(model, setup)));
 }
 
 TEST_CASE("every form of argument comes back") {

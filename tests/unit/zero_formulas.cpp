@@ -23,7 +23,7 @@ TrainingSetup zero(std::int64_t ranks, Sharding stage) {
   return setup;
 }
 
-Schedule schedule(const Tape& tape, const TrainingSetup& setup) { return take(run_steps(tape, setup, Device{})); }
+Schedule schedule(const Tape& tape, const TrainingSetup& setup) { return unwrap(run_steps(tape, setup, Device{})); }
 
 using testing::is_state;
 using testing::live;

@@ -1,6 +1,6 @@
 #include "estimators/frontends/onnx/emit.h"
 
-#include "estimators/frontends/onnx/foreign.h"
+#include "estimators/frontends/onnx/single_node.h"
 #include "estimators/frontends/onnx/table.h"
 #include "estimators/setup/setup.h"
 
@@ -29,27 +29,27 @@ Arg list_of(const Sizes& numbers) {
   return {std::move(list)};
 }
 
-bool is_python_number(const Facts& facts, GraphValueId id) {
+bool is_python_number(const InferredValues& inferred, GraphValueId id) {
   if (id < 0) return false;
-  const Fact& f = facts[id];
+  const Inferred& f = inferred[id];
   // A tensor of one element and several dimensions may give its rank to the result.
   if (!f.is_one_number() || f.rank() > 1) return false;
-  const auto it = facts.graph().initializers.find(id);
-  return it == facts.graph().initializers.end() || !is_floating(it->second.dtype) ||
+  const auto it = inferred.graph().initializers.find(id);
+  return it == inferred.graph().initializers.end() || !is_floating(it->second.dtype) ||
          !is_parameter_name(it->second.name);
 }
 
 bool Emit::training() const { return setup.mode == Mode::training; }
 
 std::string Emit::name_of(GraphValueId id) const {
-  return id < 0 ? std::string() : facts.graph().values[static_cast<std::size_t>(id)].name;
+  return id < 0 ? std::string() : inferred.graph().values[static_cast<std::size_t>(id)].name;
 }
 
 ValueId Emit::tensor(GraphValueId id) {
   const ValueId known = values.of(id, true);
   if (known.valid() || id < 0) return known;
   // Arithmetic that was folded, or a Constant node: torch.tensor(...) in a forward pass.
-  const Fact& f = facts[id];
+  const Inferred& f = inferred[id];
   TapeValue v;
   v.name = name_of(id);
   v.kind = ValueKind::constant;
@@ -69,10 +69,10 @@ Arg Emit::optional(const At& at, std::size_t input) {
 }
 
 Arg Emit::operand(GraphValueId id) {
-  if (!is_python_number(facts, id)) return {tensor(id)};
-  const Contents& c = *facts[id].contents;
+  if (!is_python_number(inferred, id)) return {tensor(id)};
+  const Contents& c = *inferred[id].contents;
   if (c.floating) return {c.floats[0]};
-  if (facts[id].dtype == DType::boolean) return {c.integers[0] != 0};
+  if (inferred[id].dtype == DType::boolean) return {c.integers[0] != 0};
   return {c.integers[0]};
 }
 
@@ -106,7 +106,8 @@ void Emit::call_for(const At& at, std::string op, std::vector<Arg> args, Kwargs 
     v.name = name_of(id);
     c.outputs.push_back(tape.add_value(std::move(v)));
     bind(id, c.outputs.back());
-    if (const Fact& f = facts[id]; outputs == 1 && f.dtype && f.sizes) c.known_shapes.emplace_back(*f.dtype, *f.sizes);
+    if (const Inferred& f = inferred[id]; outputs == 1 && f.dtype && f.sizes)
+      c.known_shapes.emplace_back(*f.dtype, *f.sizes);
   }
   tape.calls.push_back(std::move(c));
 }
@@ -114,9 +115,9 @@ void Emit::call_for(const At& at, std::string op, std::vector<Arg> args, Kwargs 
 void Emit::lower_node(const GraphNode& node) {
   const OpRow* row = find_op(node);
   const std::size_t before = tape.calls.size();
-  if (row && row->lower && !node.outputs.empty() && row->lower(At{node, facts, facts.opset()}, *this)) return;
+  if (row && row->lower && !node.outputs.empty() && row->lower(At{node, inferred, inferred.opset()}, *this)) return;
   tape.calls.resize(before);
-  Call unknown = unknown_call(node, values, tape, &facts);
+  Call unknown = unknown_call(node, values, tape, &inferred);
   unknown.scope = scope;
   tape.calls.push_back(std::move(unknown));
 }

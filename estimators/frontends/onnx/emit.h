@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "estimators/frontends/onnx/facts.h"
-#include "estimators/frontends/onnx/own_casts.h"
+#include "estimators/frontends/onnx/inferred.h"
+#include "estimators/frontends/onnx/same_type_casts.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/tape/tape.h"
 
@@ -24,8 +24,8 @@ Arg list_of(const Sizes& numbers);
 
 class Emit {
  public:
-  Emit(const Facts& facts, const TrainingSetup& setup, Values& values, Tape& tape)
-      : facts(facts), setup(setup), values(values), tape(tape) {}
+  Emit(const InferredValues& inferred, const TrainingSetup& setup, Values& values, Tape& tape)
+      : inferred(inferred), setup(setup), values(values), tape(tape) {}
 
   bool training() const;
 
@@ -49,17 +49,17 @@ class Emit {
   /// Counts what was rebuilt, for Tape::recovered.
   void recovered(const std::string& op, const std::string& from) { ++counts[{op, from}]; }
 
-  const Facts& facts;
+  const InferredValues& inferred;
   const TrainingSetup& setup;
   Values& values;
   Tape& tape;
   std::int32_t scope = -1;                                             ///< of the calls made next
-  std::vector<OwnCast> own_casts;                                      ///< by value; empty where nobody looked
+  std::vector<SameTypeCast> same_type_casts;                           ///< by value; empty where nobody looked
   std::map<std::pair<std::string, std::string>, std::int64_t> counts;  ///< (op, from) -> how often
 };
 
 /// Whether a value is one number that stands for a Python number: a constant of the graph or folded arithmetic, no
 /// stored parameter.
-bool is_python_number(const Facts& facts, GraphValueId id);
+bool is_python_number(const InferredValues& inferred, GraphValueId id);
 
 }  // namespace memplan::onnx_format

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 
 namespace memplan::onnx_format {
 
@@ -31,7 +31,7 @@ class Flattener {
     Graph current = main;
     for (int round = 0; round < max_rounds; ++round) {
       changed_ = false;
-      const Facts facts(current, symbols_, model_.opset);
+      const InferredValues inferred(current, symbols_, model_.opset);
       Graph next = current;
       next.nodes.clear();
       g_ = &next;
@@ -39,7 +39,7 @@ class Flattener {
       for (std::size_t v = 0; v < next.values.size(); ++v)
         names_.emplace(next.values[v].name, static_cast<GraphValueId>(v));
       for (const GraphNode& n : current.nodes)
-        if (!has_subgraph(n) || !expand(n, facts)) next.nodes.push_back(n);
+        if (!has_subgraph(n) || !expand(n, inferred)) next.nodes.push_back(n);
       current = std::move(next);
       if (!changed_) break;
     }
@@ -53,10 +53,10 @@ class Flattener {
     return id ? &model_.graphs[static_cast<std::size_t>(*id)] : nullptr;
   }
 
-  bool expand(const GraphNode& n, const Facts& facts) {
-    if (n.op_type == "If") return expand_if(n, facts);
-    if (n.op_type == "Loop") return expand_loop(n, facts);
-    if (n.op_type == "Scan") return expand_scan(n, facts);
+  bool expand(const GraphNode& n, const InferredValues& inferred) {
+    if (n.op_type == "If") return expand_if(n, inferred);
+    if (n.op_type == "Loop") return expand_loop(n, inferred);
+    if (n.op_type == "Scan") return expand_scan(n, inferred);
     return false;
   }
 
@@ -136,10 +136,10 @@ class Flattener {
     return outputs;
   }
 
-  bool expand_if(const GraphNode& n, const Facts& facts) {
+  bool expand_if(const GraphNode& n, const InferredValues& inferred) {
     const Graph *yes = sub(n, "then_branch"), *no = sub(n, "else_branch");
     if (!yes || !no || n.inputs.empty()) return false;
-    const Fact& condition = facts[n.inputs[0]];
+    const Inferred& condition = inferred[n.inputs[0]];
     const bool known = condition.is_one_number();
     const Graph* taken =
         known ? (condition.contents->number(0) != 0 ? yes : no) : (yes->nodes.size() >= no->nodes.size() ? yes : no);
@@ -160,15 +160,15 @@ class Flattener {
            std::none_of(body.nodes.begin(), body.nodes.end(), has_subgraph);
   }
 
-  bool expand_loop(const GraphNode& n, const Facts& facts) {
+  bool expand_loop(const GraphNode& n, const InferredValues& inferred) {
     const Graph* body = sub(n, "body");
     if (!body || n.inputs.size() < 2 || body->inputs.size() < 2 || n.inputs[0] < 0) return false;
-    const Fact& count = facts[n.inputs[0]];
+    const Inferred& count = inferred[n.inputs[0]];
     if (!count.is_one_number() || !can_repeat(*body, count.contents->number(0))) return false;
     const auto times = static_cast<std::int64_t>(count.contents->number(0));
     const std::size_t carried = n.inputs.size() - 2;
     if (body->outputs.size() < 1 + carried) return false;
-    if (n.inputs[1] >= 0 && !facts[n.inputs[1]].is_one_number())
+    if (n.inputs[1] >= 0 && !inferred[n.inputs[1]].is_one_number())
       notes_.push_back(
           {"MP009",
            fmt::format("node '{}' (Loop) may stop early, depending on data; all {} turns are counted", n.name, times),
@@ -190,16 +190,16 @@ class Flattener {
     return true;
   }
 
-  bool expand_scan(const GraphNode& n, const Facts& facts) {
+  bool expand_scan(const GraphNode& n, const InferredValues& inferred) {
     const Graph* body = sub(n, "body");
-    const At at{n, facts, model_.opset};
+    const At at{n, inferred, model_.opset};
     const std::int64_t scans = at.integer("num_scan_inputs", 0);
     if (!body || scans < 1 || static_cast<std::size_t>(scans) > n.inputs.size() || at.attribute("scan_input_axes") ||
         at.attribute("scan_output_axes") || at.attribute("scan_input_directions") ||
         at.attribute("scan_output_directions"))
       return false;
     const std::size_t carried = n.inputs.size() - static_cast<std::size_t>(scans);
-    const auto& first = facts[n.inputs[carried]].sizes;
+    const auto& first = inferred[n.inputs[carried]].sizes;
     if (!first || first->empty() || !can_repeat(*body, static_cast<double>(first->front())) ||
         body->outputs.size() < carried)
       return false;

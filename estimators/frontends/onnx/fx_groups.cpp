@@ -149,7 +149,7 @@ class GroupMatcher {
       if (std::find(unknown.begin(), unknown.end(), text) == unknown.end()) unknown.push_back(text);
       return;
     }
-    const Fact& f = v_.facts[it->second];
+    const Inferred& f = v_.inferred[it->second];
     const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
     if (!given && !tensors && f.dtype != DType::boolean && f.is_one_number() && !f.contents->floating &&
         f.rank() <= 1) {
@@ -167,7 +167,7 @@ class GroupMatcher {
     std::vector<GraphValueId> open;
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
-        if (id < 0 || (v_.facts[id].contents && !is_made(id)) || is_inner(id, index)) continue;
+        if (id < 0 || (v_.inferred[id].contents && !is_made(id)) || is_inner(id, index)) continue;
         const auto has = [&](const std::vector<GraphValueId>& list) {
           return std::find(list.begin(), list.end(), id) != list.end();
         };
@@ -214,7 +214,7 @@ class GroupMatcher {
   /// A tensor of the program whose contents happen to be known, as those of "torch.arange(n)" are.
   bool is_made(GraphValueId id) const {
     const std::int32_t by = v_.producer(id);
-    return by >= 0 && group_of_[at(by)] >= 0 && v_.facts[id].rank() > 0;
+    return by >= 0 && group_of_[at(by)] >= 0 && v_.inferred[id].rank() > 0;
   }
 
   /// Made within a group of nodes, and not its result.
@@ -343,7 +343,8 @@ class GroupMatcher {
         if (!by_group[i]) continue;
         const auto& nodes = program_.groups[i].nodes;
         const auto needed_outside = [&](GraphValueId id) {
-          return id >= 0 && !v_.facts[id].contents && std::ranges::any_of(v_.readers_of(id), [&](std::int32_t reader) {
+          return id >= 0 && !v_.inferred[id].contents &&
+                 std::ranges::any_of(v_.readers_of(id), [&](std::int32_t reader) {
                    if (reader < 0) return true;
                    const std::int32_t group = group_of_[at(reader)];
                    return group < 0 || !by_group[at(group)];

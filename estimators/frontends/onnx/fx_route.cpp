@@ -7,10 +7,10 @@
 #include <string>
 #include <unordered_set>
 
-#include "estimators/frontends/onnx/foreign.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/scopes.h"
+#include "estimators/frontends/onnx/single_node.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -81,7 +81,7 @@ class FxRoute {
       const GraphNode& node = graph_.nodes[static_cast<std::size_t>(n)];
       if (node.op_type == "Constant") continue;
       const std::size_t first = tape_.calls.size();
-      lower_foreign(node, setup_, values_, tape_);
+      lower_single_node(node, setup_, values_, tape_);
       for (std::size_t i = first; i < tape_.calls.size(); ++i) tape_.calls[i].scope = scope;
       for (GraphValueId id : node.outputs)
         if (id >= 0)

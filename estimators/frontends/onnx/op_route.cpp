@@ -20,17 +20,17 @@ namespace memplan::onnx_format {
 namespace {
 
 /// The inputs that a node reads as tensors, the rest being sizes and numbers.
-std::vector<GraphValueId> tensor_inputs(const GraphNode& n, const Facts& facts) {
+std::vector<GraphValueId> tensor_inputs(const GraphNode& n, const InferredValues& inferred) {
   const OpRow* row = find_op(n);
   std::vector<GraphValueId> out;
   for (std::size_t i = 0; i < n.inputs.size(); ++i) {
     const GraphValueId id = n.inputs[i];
     if (id < 0) continue;
     const std::uint32_t bit = i < 32 ? 1u << i : 0;
-    const Fact& f = facts[id];
+    const Inferred& f = inferred[id];
     if (row && (row->sizes_only & bit) && f.sizes) continue;
     if (row && (row->numbers & bit) && f.contents) continue;
-    if (row && (row->operands & bit) && is_python_number(facts, id)) continue;
+    if (row && (row->operands & bit) && is_python_number(inferred, id)) continue;
     out.push_back(id);
   }
   return out;
@@ -40,26 +40,42 @@ class OpRoute {
  public:
   OpRoute(const Graph& graph, const TrainingSetup& setup, Values& values, Tape& tape)
       : graph_(graph),
-        facts_(values.facts()),
+        inferred_(values.inferred()),
         values_(values),
         tape_(tape),
-        emit_(facts_, setup, values, tape),
+        emit_(inferred_, setup, values, tape),
         scopes_(tape),
         names_(tape) {
     reads_.reserve(graph.nodes.size());
-    for (const GraphNode& n : graph.nodes) reads_.push_back(tensor_inputs(n, facts_));
+    for (const GraphNode& n : graph.nodes) reads_.push_back(tensor_inputs(n, inferred_));
   }
 
   void run() {
     found_.resize(graph_.nodes.size());
     covered_.assign(graph_.nodes.size(), false);
     mark_needed();  // without the nodes that only compute sizes
-    const View view(facts_, needed_, reads_);
+    const View view(inferred_, needed_, reads_);
     if (has_fx_text(graph_)) take(match_fx_groups(view, graph_));
     find_patterns(view);
-    OwnCasts casts = own_casts(facts_, needed_, reads_);
-    emit_.own_casts = std::move(casts.of);
+    SameTypeCasts casts = same_type_casts(inferred_, needed_, reads_);
+    emit_.same_type_casts = std::move(casts.of);
     mark_needed();
+    store_initializers(inferred_, reads_by_role(), values_, tape_);
+    part_merged();
+    tape_.calls.reserve(graph_.nodes.size());
+    tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (needed_[i]) lower(i, casts);
+    for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
+    for (const auto& [key, count] : emit_.counts)
+      tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
+    notes();
+  }
+
+ private:
+  /// By node: the tensors that it reads. Of a pattern each counts for the node in it that reads it, which tells its
+  /// role.
+  std::vector<std::vector<GraphValueId>> reads_by_role() const {
     std::vector<std::vector<GraphValueId>> reads(graph_.nodes.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (!needed_[i]) continue;
@@ -67,7 +83,6 @@ class OpRoute {
         reads[i] = reads_[i];
         continue;
       }
-      // Which node of the pattern reads a tensor tells its role.
       for (GraphValueId id : found_[i]->reads) {
         const auto& nodes = found_[i]->nodes;
         const auto reader = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t n) {
@@ -77,49 +92,42 @@ class OpRoute {
         reads[reader == nodes.end() ? i : static_cast<std::size_t>(*reader)].push_back(id);
       }
     }
-    store_initializers(facts_, reads, values_, tape_);
-    part_merged();
-    tape_.calls.reserve(graph_.nodes.size());
-    tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!needed_[i]) continue;
-      const GraphNode& n = graph_.nodes[i];
-      std::string source;
-      const bool told = n.metadata.count("pkg.torch.onnx.name_scopes") > 0;
-      emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
-      by_metadata_ = by_metadata_ || told;
-      const std::size_t first = tape_.calls.size();
-      // Values that this node alone reads in another form.
-      std::vector<std::pair<GraphValueId, ValueId>> swapped;
-      auto swap = [&](GraphValueId id, ValueId instead) {
-        swapped.emplace_back(id, emit_.tensor(id));
-        emit_.bind(id, instead);
-      };
-      make_folded(found_[i] ? found_[i]->reads : reads_[i]);
-      const auto index = static_cast<std::int32_t>(i);
-      if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
-        swap(it->second.first, emit_.tensor(it->second.second));
-      if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
-        swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
-      if (found_[i]) {
-        found_[i]->emit(emit_);
-        if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
-      } else {
-        emit_.lower_node(n);
-      }
-      for (const auto& [id, value] : swapped) emit_.bind(id, value);
-      for (std::size_t c = first; c < tape_.calls.size(); ++c) {
-        if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
-        tape_.calls[c].function = told ? scopes_.function() : -1;
-      }
-    }
-    for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
-    for (const auto& [key, count] : emit_.counts)
-      tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
-    notes();
+    return reads;
   }
 
- private:
+  /// The calls of one node, or of the pattern that ends with it, in the scope that the file says.
+  void lower(std::size_t i, const SameTypeCasts& casts) {
+    const GraphNode& n = graph_.nodes[i];
+    std::string source;
+    const bool told = n.metadata.count("pkg.torch.onnx.name_scopes") > 0;
+    emit_.scope = told || by_metadata_ ? scopes_.enter(n, source) : names_.enter(n.name);
+    by_metadata_ = by_metadata_ || told;
+    const std::size_t first = tape_.calls.size();
+    // Values that this node alone reads in another form.
+    std::vector<std::pair<GraphValueId, ValueId>> swapped;
+    auto swap = [&](GraphValueId id, ValueId instead) {
+      swapped.emplace_back(id, emit_.tensor(id));
+      emit_.bind(id, instead);
+    };
+    make_folded(found_[i] ? found_[i]->reads : reads_[i]);
+    const auto index = static_cast<std::int32_t>(i);
+    if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
+      swap(it->second.first, emit_.tensor(it->second.second));
+    if (auto it = casts.narrowed.find(index); it != casts.narrowed.end() && !found_[i])
+      swap(it->second, emit_.call("memplan::to_default_dtype", {{emit_.tensor(it->second)}}));
+    if (found_[i]) {
+      found_[i]->emit(emit_);
+      if (!found_[i]->op.empty()) emit_.recovered(found_[i]->op, found_[i]->from);
+    } else {
+      emit_.lower_node(n);
+    }
+    for (const auto& [id, value] : swapped) emit_.bind(id, value);
+    for (std::size_t c = first; c < tape_.calls.size(); ++c) {
+      if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
+      tape_.calls[c].function = told ? scopes_.function() : -1;
+    }
+  }
+
   void take(std::vector<std::optional<Found>> all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i] || !needed_[i]) continue;
@@ -166,7 +174,7 @@ class OpRoute {
   void make_folded(const std::vector<GraphValueId>& reads) {
     for (const GraphValueId id : reads) {
       if (id < 0 || values_.has(id)) continue;
-      const Fact& f = facts_[id];
+      const Inferred& f = inferred_[id];
       if (!f.dtype || !f.sizes) continue;
       if (values_.is_folded_result(id)) {
         if (is_of_frequencies(id)) hold_positions((*f.sizes)[1]);
@@ -184,7 +192,7 @@ class OpRoute {
   /// The angles of transformers' rotary embeddings, [1, positions, features].
   bool is_of_frequencies(GraphValueId id) const {
     const auto from = folded_from(graph_, id);
-    return facts_[id].sizes->size() == 3 &&
+    return inferred_[id].sizes->size() == 3 &&
            std::ranges::any_of(from, [](std::string_view name) { return name.ends_with("inv_freq"); });
   }
 
@@ -221,7 +229,7 @@ class OpRoute {
       if (n.op_type == "Dropout") ++dropouts;
       if (n.op_type != "BatchNormalization") continue;
       ++batch_norms;
-      if (At{n, facts_, facts_.opset()}.integer("training_mode", 0) == 0) ++evaluation;
+      if (At{n, inferred_, inferred_.opset()}.integer("training_mode", 0) == 0) ++evaluation;
     }
     for (const auto& [key, count] : emit_.counts)
       if (key.first == "aten::batch_norm") folded += count;
@@ -244,7 +252,7 @@ class OpRoute {
   }
 
   const Graph& graph_;
-  const Facts& facts_;
+  const InferredValues& inferred_;
   Values& values_;
   Tape& tape_;
   Emit emit_;

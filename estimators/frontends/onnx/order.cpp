@@ -38,11 +38,10 @@ void add_captures(const Model& model, const GraphNode& node, std::vector<std::st
   }
 }
 
-}  // namespace
+constexpr std::int32_t nobody = -1, given = -2;
 
-void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, const Model& model,
-                  std::vector<std::string>& warnings) {
-  constexpr std::int32_t nobody = -1, given = -2;
+/// By value: the node that makes it.
+std::vector<std::int32_t> producers_of(const Graph& g, const std::unordered_set<GraphValueId>& captured) {
   std::vector<std::int32_t> producer(g.values.size(), nobody);
   for (GraphValueId v : g.inputs) producer[static_cast<std::size_t>(v)] = given;
   for (const auto& [v, tensor] : g.initializers) producer[static_cast<std::size_t>(v)] = given;
@@ -57,7 +56,16 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
                    g.nodes[i].name, "ONNX graphs are in single-assignment form; export the model again");
       p = static_cast<std::int32_t>(i);
     }
+  return producer;
+}
 
+struct Readers {
+  std::vector<std::vector<std::int32_t>> of;  ///< by node: those that read what it makes
+  std::vector<std::int32_t> waiting;          ///< by node: how many values that others make it reads
+  bool in_order = true;
+};
+
+Readers readers_of(const Graph& g, const std::vector<std::int32_t>& producer, const Model& model) {
   bool any_subgraph = false;
   for (const GraphNode& n : g.nodes)
     for (const auto& [key, a] : n.attributes) any_subgraph = any_subgraph || std::holds_alternative<GraphId>(a);
@@ -65,9 +73,9 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
   if (any_subgraph)
     for (std::size_t v = 0; v < g.values.size(); ++v) by_name.emplace(g.values[v].name, static_cast<GraphValueId>(v));
 
-  std::vector<std::vector<std::int32_t>> users(g.nodes.size());
-  std::vector<std::int32_t> waiting(g.nodes.size(), 0);
-  bool in_order = true;
+  Readers out;
+  out.of.resize(g.nodes.size());
+  out.waiting.assign(g.nodes.size(), 0);
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {
     auto reads = [&](GraphValueId v) {
       if (v < 0) return;
@@ -77,9 +85,9 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
                                g.values[static_cast<std::size_t>(v)].name),
                    g.nodes[i].name, "the file is incomplete; export the model again");
       if (p == given) return;
-      in_order = in_order && p < static_cast<std::int32_t>(i);
-      users[static_cast<std::size_t>(p)].push_back(static_cast<std::int32_t>(i));
-      ++waiting[i];
+      out.in_order = out.in_order && p < static_cast<std::int32_t>(i);
+      out.of[static_cast<std::size_t>(p)].push_back(static_cast<std::int32_t>(i));
+      ++out.waiting[i];
     };
     for (GraphValueId v : g.nodes[i].inputs) reads(v);
     if (!any_subgraph) continue;
@@ -88,33 +96,46 @@ void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, co
     for (const std::string& name : names)
       if (auto it = by_name.find(name); it != by_name.end()) reads(it->second);
   }
-  for (GraphValueId v : g.outputs)
-    if (producer[static_cast<std::size_t>(v)] == nobody)
-      fail_input(fmt::format("the graph's output '{}' is not produced by any node",
-                             g.values[static_cast<std::size_t>(v)].name),
-                 g.name, "the file is incomplete; export the model again");
-  if (in_order) return;
+  return out;
+}
 
+/// Of the nodes that wait for nothing, the first one of the file comes next.
+std::vector<GraphNode> sorted_nodes(const Graph& g, Readers readers) {
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;
   for (std::size_t i = 0; i < g.nodes.size(); ++i)
-    if (waiting[i] == 0) ready.push(static_cast<std::int32_t>(i));
+    if (readers.waiting[i] == 0) ready.push(static_cast<std::int32_t>(i));
   std::vector<GraphNode> sorted;
   sorted.reserve(g.nodes.size());
   while (!ready.empty()) {
     const std::int32_t i = ready.top();
     ready.pop();
-    for (std::int32_t user : users[static_cast<std::size_t>(i)])
-      if (--waiting[static_cast<std::size_t>(user)] == 0) ready.push(user);
-    waiting[static_cast<std::size_t>(i)] = -1;
+    for (std::int32_t user : readers.of[static_cast<std::size_t>(i)])
+      if (--readers.waiting[static_cast<std::size_t>(user)] == 0) ready.push(user);
+    readers.waiting[static_cast<std::size_t>(i)] = -1;
     sorted.push_back(g.nodes[static_cast<std::size_t>(i)]);
   }
   if (sorted.size() != g.nodes.size()) {
     std::size_t first = 0;
-    while (waiting[first] <= 0) ++first;
+    while (readers.waiting[first] <= 0) ++first;
     fail_input(fmt::format("the graph has a cycle through {}", describe(g, first)), g.nodes[first].name,
                "ONNX graphs have no cycles; export the model again");
   }
-  g.nodes = std::move(sorted);
+  return sorted;
+}
+
+}  // namespace
+
+void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, const Model& model,
+                  std::vector<std::string>& warnings) {
+  const std::vector<std::int32_t> producer = producers_of(g, captured);
+  Readers readers = readers_of(g, producer, model);
+  for (GraphValueId v : g.outputs)
+    if (producer[static_cast<std::size_t>(v)] == nobody)
+      fail_input(fmt::format("the graph's output '{}' is not produced by any node",
+                             g.values[static_cast<std::size_t>(v)].name),
+                 g.name, "the file is incomplete; export the model again");
+  if (readers.in_order) return;
+  g.nodes = sorted_nodes(g, std::move(readers));
   warnings.push_back("the nodes of the file are not in topological order; memplan sorted them");
 }
 

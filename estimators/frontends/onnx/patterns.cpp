@@ -5,8 +5,12 @@
 
 namespace memplan::onnx_format {
 
-View::View(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads)
-    : facts(facts), graph(facts.graph()), producer_(graph.values.size(), -1), first_(graph.values.size() + 1, 0) {
+View::View(const InferredValues& inferred, const std::vector<bool>& needed,
+           const std::vector<std::vector<GraphValueId>>& reads)
+    : inferred(inferred),
+      graph(inferred.graph()),
+      producer_(graph.values.size(), -1),
+      first_(graph.values.size() + 1, 0) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (GraphValueId id : graph.nodes[i].outputs)
       if (id >= 0) producer_[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(i);
@@ -33,7 +37,7 @@ std::int32_t View::only_made_by(GraphValueId id, std::string_view op) const {
 }
 
 std::optional<double> View::number(GraphValueId id) const {
-  const Fact& f = facts[id];
+  const Inferred& f = inferred[id];
   return f.is_one_number() ? std::optional(f.contents->number(0)) : std::nullopt;
 }
 
@@ -51,7 +55,7 @@ GraphValueId View::through_casts(GraphValueId id) const {
   for (int steps = 0; steps < 4; ++steps) {
     std::int32_t cast = made_by(id, "Cast");
     if (cast < 0) cast = made_by(id, "Identity");
-    if (cast < 0 || facts[input(cast, 0)].dtype != facts[id].dtype) return id;
+    if (cast < 0 || inferred[input(cast, 0)].dtype != inferred[id].dtype) return id;
     id = input(cast, 0);
   }
   return id;

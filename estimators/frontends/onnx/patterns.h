@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/emit.h"
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 
 namespace memplan::onnx_format {
 
@@ -19,7 +19,8 @@ namespace memplan::onnx_format {
 class View {
  public:
   /// `needed`: nodes that make a tensor which something reads; `reads[i]`: what node i reads as tensors.
-  View(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads);
+  View(const InferredValues& inferred, const std::vector<bool>& needed,
+       const std::vector<std::vector<GraphValueId>>& reads);
 
   const GraphNode& node(std::int32_t i) const { return graph.nodes[static_cast<std::size_t>(i)]; }
   /// The node that makes a value when it is of this op type; else -1.
@@ -36,16 +37,16 @@ class View {
   bool stored(GraphValueId id) const { return id >= 0 && graph.initializers.count(id) > 0; }
   std::optional<double> number(GraphValueId id) const;
   bool is_number(GraphValueId id, double value) const;
-  const std::optional<Sizes>& sizes(GraphValueId id) const { return facts[id].sizes; }
+  const std::optional<Sizes>& sizes(GraphValueId id) const { return inferred[id].sizes; }
   GraphValueId input(std::int32_t node, std::size_t i) const;
   GraphValueId output(std::int32_t node) const {
     return this->node(node).outputs.empty() ? -1 : this->node(node).outputs[0];
   }
-  At at(std::int32_t node) const { return At{this->node(node), facts, facts.opset()}; }
+  At at(std::int32_t node) const { return At{this->node(node), inferred, inferred.opset()}; }
   /// Skips casts that change nothing.
   GraphValueId through_casts(GraphValueId id) const;
 
-  const Facts& facts;
+  const InferredValues& inferred;
   const Graph& graph;
 
  private:

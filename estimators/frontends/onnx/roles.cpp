@@ -67,12 +67,10 @@ ValueKind kind_of(const StoredTensor& t, const Graph& g, const std::vector<Use>&
   return guess_kind(t);
 }
 
-}  // namespace
+using Uses = std::unordered_map<GraphValueId, std::vector<Use>>;
 
-void store_initializers(const Facts& facts, const std::vector<std::vector<GraphValueId>>& reads, Values& values,
-                        Tape& tape) {
-  const Graph& g = facts.graph();
-  std::unordered_map<GraphValueId, std::vector<Use>> uses;
+Uses uses_of(const Graph& g, const std::vector<std::vector<GraphValueId>>& reads) {
+  Uses uses;
   for (std::size_t i = 0; i < g.nodes.size(); ++i)
     for (GraphValueId id : reads[i]) {
       if (id < 0 || !g.initializers.count(id)) continue;
@@ -81,10 +79,17 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
       uses[id].push_back(
           {static_cast<std::int32_t>(i), at == inputs.end() ? 99 : static_cast<std::size_t>(at - inputs.begin())});
     }
+  return uses;
+}
 
-  std::vector<Entry> entries;
-  std::map<std::string, double, std::less<>> place_of_module;  // first tensor of each module, by the file
-  std::vector<std::size_t> renamed;
+struct Entries {
+  std::vector<Entry> all;
+  std::vector<std::size_t> renamed;                            ///< weights whose own name an exporter made up
+  std::map<std::string, double, std::less<>> place_of_module;  ///< first tensor of each module, by the file
+};
+
+Entries entries_of(const Graph& g, const Uses& uses, const Values& values) {
+  Entries out;
   double place = 0;
   for (const auto& [id, t] : g.initializers) {
     place += 1;
@@ -108,47 +113,59 @@ void store_initializers(const Facts& facts, const std::vector<std::vector<GraphV
       e.transposed = t.sizes.size() == 2 && std::all_of(used->second.begin(), used->second.end(), [&](const Use& k) {
                        return g.nodes[static_cast<std::size_t>(k.node)].op_type == "MatMul" && k.input == 1;
                      });
-      renamed.push_back(entries.size());
+      out.renamed.push_back(out.all.size());
     } else if (const std::size_t dot = e.name.rfind('.'); dot != std::string::npos) {
-      place_of_module.emplace(e.name.substr(0, dot), place);
+      out.place_of_module.emplace(e.name.substr(0, dot), place);
     }
-    entries.push_back(std::move(e));
+    out.all.push_back(std::move(e));
   }
-  // A renamed weight stands before its module's other tensors; without any, after what the nodes before it use.
+  return out;
+}
+
+/// A renamed weight stands before its module's other tensors; without any, after what the nodes before it use.
+void place_renamed(const Graph& g, const Uses& uses, Entries& e) {
   std::vector<std::pair<std::int32_t, std::size_t>> by_node;
-  for (std::size_t i : renamed) by_node.emplace_back(uses.at(entries[i].id).front().node, i);
+  for (std::size_t i : e.renamed) by_node.emplace_back(uses.at(e.all[i].id).front().node, i);
   std::sort(by_node.begin(), by_node.end());
-  if (!by_node.empty()) {
-    std::vector<std::pair<std::int32_t, double>> last_place;  // after node n, the largest place used so far
-    double largest = 0;
-    for (const Entry& e : entries)
-      if (auto it = uses.find(e.id); it != uses.end() && !is_made_up(g.initializers.at(e.id).name))
-        last_place.emplace_back(it->second.front().node, e.place);
-    std::sort(last_place.begin(), last_place.end());
-    std::size_t next = 0;
-    double step = 0;
-    for (const auto& [node, i] : by_node) {
-      while (next < last_place.size() && last_place[next].first <= node)
-        largest = std::max(largest, last_place[next++].second);
-      const std::size_t dot = entries[i].name.rfind('.');
-      const auto module =
-          dot == std::string::npos ? place_of_module.end() : place_of_module.find(entries[i].name.substr(0, dot));
-      step += 1e-7;
-      entries[i].place = module != place_of_module.end() ? module->second - 0.5 + step : largest + 0.25 + step;
-    }
+  if (by_node.empty()) return;
+  std::vector<std::pair<std::int32_t, double>> last_place;  // after node n, the largest place used so far
+  double largest = 0;
+  for (const Entry& entry : e.all)
+    if (auto it = uses.find(entry.id); it != uses.end() && !is_made_up(g.initializers.at(entry.id).name))
+      last_place.emplace_back(it->second.front().node, entry.place);
+  std::sort(last_place.begin(), last_place.end());
+  std::size_t next = 0;
+  double step = 0;
+  for (const auto& [node, i] : by_node) {
+    while (next < last_place.size() && last_place[next].first <= node)
+      largest = std::max(largest, last_place[next++].second);
+    const std::size_t dot = e.all[i].name.rfind('.');
+    const auto module =
+        dot == std::string::npos ? e.place_of_module.end() : e.place_of_module.find(e.all[i].name.substr(0, dot));
+    step += 1e-7;
+    e.all[i].place = module != e.place_of_module.end() ? module->second - 0.5 + step : largest + 0.25 + step;
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.place < b.place; });
+}
+
+}  // namespace
+
+void store_initializers(const InferredValues& inferred, const std::vector<std::vector<GraphValueId>>& reads,
+                        Values& values, Tape& tape) {
+  const Graph& g = inferred.graph();
+  const Uses uses = uses_of(g, reads);
+  Entries entries = entries_of(g, uses, values);
+  place_renamed(g, uses, entries);
+  std::stable_sort(entries.all.begin(), entries.all.end(),
+                   [](const Entry& a, const Entry& b) { return a.place < b.place; });
   std::int64_t unused = 0;
-  for (const Entry& e : entries) {
-    const ValueId v = values.store(e.id, e.kind, e.name, e.transposed);
+  for (const Entry& e : entries.all) {
+    values.store(e.id, e.kind, e.name, e.transposed);
     if (e.kind == ValueKind::parameter && !uses.count(e.id)) ++unused;
     // BatchNorm's step counter: training reads and writes it, but no ONNX node does.
     constexpr std::string_view tail = ".running_var";
-    if (e.kind == ValueKind::buffer && e.name.size() > tail.size() &&
-        e.name.substr(e.name.size() - tail.size()) == tail && !has(e.name, "/"))
+    if (e.kind == ValueKind::buffer && e.name.size() > tail.size() && e.name.ends_with(tail) && !has(e.name, "/"))
       values.make(ValueKind::buffer, e.name.substr(0, e.name.size() - tail.size()) + ".num_batches_tracked",
                   DType::int64, {});
-    (void)v;
   }
   if (unused > 0)
     tape.notes.push_back(

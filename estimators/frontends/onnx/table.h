@@ -6,12 +6,12 @@
 #include <string_view>
 
 #include "estimators/frontends/onnx/emit.h"
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 
 namespace memplan::onnx_format {
 
-/// Sets facts of the outputs; what it leaves out stays unknown.
-using Infer = void (*)(const At&, std::vector<Fact>& outputs);
+/// Sets what is known of the outputs; what it leaves out stays unknown.
+using Infer = void (*)(const At&, std::vector<Inferred>& outputs);
 /// Appends calls and binds the outputs. False: the op stays unknown here.
 using Lower = bool (*)(const At&, Emit&);
 

@@ -31,46 +31,55 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
     : graph_(graph), symbols_(symbols), tape_(tape), opset_(opset) {
   of_graph_.resize(graph.values.size());
   signature_ = parse_signature(note_at(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
-  std::unordered_map<std::string_view, std::size_t> by_target;
   std::vector<std::string_view> user_inputs;
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
     const SignatureLine& line = signature_.inputs[i];
     line_of_.emplace(line.name, i);
-    if (!line.target.empty()) by_target.emplace(line.target, i);
+    if (!line.target.empty()) line_of_target_.emplace(line.target, i);
     if (line.kind == "USER_INPUT") user_inputs.push_back(line.name);
   }
+  add_inputs(user_inputs);
+  const std::unordered_set<std::size_t> present = add_described_initializers();
+  find_folded(present);
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
+    if (kind_of(signature_.inputs[i].kind) && !present.count(i))
+      missing_targets_.emplace(signature_.inputs[i].target, i);
+}
 
+void Values::add_inputs(const std::vector<std::string_view>& user_inputs) {
   // The user may have renamed inputs at export; the signature keeps the order.
-  const bool same_count = user_inputs.size() == graph.inputs.size();
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    const GraphValueId id = graph.inputs[i];
-    const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
+  const bool same_count = user_inputs.size() == graph_.inputs.size();
+  for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+    const GraphValueId id = graph_.inputs[i];
+    const GraphValue& v = graph_.values[static_cast<std::size_t>(id)];
     std::vector<std::int64_t> sizes;
     if (v.shape)
       for (std::size_t axis = 0; axis < v.shape->size(); ++axis) {
         Dim d = (*v.shape)[axis];
         if (d.open()) d.symbol = dim_name(v, axis);
-        const auto size = evaluate(d, symbols);
+        const auto size = evaluate(d, symbols_);
         if (!size)
           fail_input(fmt::format("dimension {} of input '{}' cannot be computed from '{}'", axis, v.name, d.symbol),
                      v.name);
         sizes.push_back(*size);
       }
     else
-      tape.notes.push_back({"MP007",
-                            fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name),
-                            Evidence::assumed, About::shape});
+      tape_.notes.push_back({"MP007",
+                             fmt::format("the file gives no shape for input '{}'; it is taken as a scalar", v.name),
+                             Evidence::assumed, About::shape});
     const ValueId t = add(ValueKind::user_input, v.name, v.dtype.value_or(DType::float32), std::move(sizes));
-    tape.inputs.push_back(t);
+    tape_.inputs.push_back(t);
     set(id, t);
     set_name(v.name, t);
     if (same_count) set_name(user_inputs[i], t);
     if (auto n = note_at(v.metadata, "pkg.torch.onnx.original_node_name"); !n.empty()) set_name(n, t);
   }
+}
 
-  std::unordered_map<std::size_t, bool> present;
-  for (const auto& [id, tensor] : graph.initializers) {
-    const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
+std::unordered_set<std::size_t> Values::add_described_initializers() {
+  std::unordered_set<std::size_t> present;
+  for (const auto& [id, tensor] : graph_.initializers) {
+    const GraphValue& v = graph_.values[static_cast<std::size_t>(id)];
     const auto& metadata =
         tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
     auto kind = kind_of(note_at(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
@@ -78,7 +87,7 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
     std::optional<std::size_t> line;
     if (auto it = line_of_.find(fx); it != line_of_.end())
       line = it->second;
-    else if (auto t = by_target.find(tensor.name); t != by_target.end())
+    else if (auto t = line_of_target_.find(tensor.name); t != line_of_target_.end())
       line = t->second;
     if (line && !kind) kind = kind_of(signature_.inputs[*line].kind);
     if (!kind) continue;
@@ -89,25 +98,26 @@ Values::Values(const Graph& graph, const Symbols& symbols, Tape& tape, std::int6
     if (line) {
       set_name(signature_.inputs[*line].name, value);
       position_[value.index] = *line;
-      present[*line] = true;
+      present.insert(*line);
     }
   }
-  for (const auto& [id, tensor] : graph.initializers) {
-    const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph, id);
+  return present;
+}
+
+void Values::find_folded(const std::unordered_set<std::size_t>& present) {
+  for (const auto& [id, tensor] : graph_.initializers) {
+    const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph_, id);
     if (from.empty()) continue;
     std::vector<std::size_t> parameters;
     for (const std::string_view name : from)
-      if (const auto line = by_target.find(name);
-          line != by_target.end() && signature_.inputs[line->second].kind == "PARAMETER")
+      if (const auto line = line_of_target_.find(name);
+          line != line_of_target_.end() && signature_.inputs[line->second].kind == "PARAMETER")
         parameters.push_back(line->second);
     if (parameters.empty())
       folded_results_.insert(id);
     else if (parameters.size() == 1 && !present.count(parameters[0]) && elementwise_op(tensor.name))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
   }
-  for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
-    if (kind_of(signature_.inputs[i].kind) && !present.count(i))
-      missing_targets_.emplace(signature_.inputs[i].target, i);
 }
 
 ValueId Values::add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes) {
@@ -133,9 +143,9 @@ ValueId Values::add_initializer(GraphValueId id, const StoredTensor& t, ValueKin
   return value;
 }
 
-const Facts& Values::facts() {
-  if (!facts_) facts_ = std::make_unique<Facts>(graph_, symbols_, opset_);
-  return *facts_;
+const InferredValues& Values::inferred() {
+  if (!inferred_) inferred_ = std::make_unique<InferredValues>(graph_, symbols_, opset_);
+  return *inferred_;
 }
 
 ValueId Values::store(GraphValueId id, ValueKind kind, std::string name, bool transposed) {

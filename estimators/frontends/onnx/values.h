@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
@@ -65,13 +65,18 @@ class Values {
     return it == folded_parameters_.end() ? std::string_view() : it->second;
   }
   /// What is known of the graph's values, worked out on first use.
-  const Facts& facts();
+  const InferredValues& inferred();
 
   const Signature& signature() const { return signature_; }
   const Graph& graph() const { return graph_; }
   const Symbols& symbols() const { return symbols_; }
 
  private:
+  void add_inputs(const std::vector<std::string_view>& user_inputs);
+  /// Initializers whose role the metadata tells. Returns their lines of the signature.
+  std::unordered_set<std::size_t> add_described_initializers();
+  /// What an optimizer worked out of others, `present` being the lines that have a tensor of their own.
+  void find_folded(const std::unordered_set<std::size_t>& present);
   ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);
   std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
@@ -83,12 +88,13 @@ class Values {
   Tape& tape_;
   Signature signature_;
   std::int64_t opset_;
-  std::unique_ptr<Facts> facts_;
+  std::unique_ptr<InferredValues> inferred_;
   std::vector<ValueId> of_graph_;
   std::unordered_set<GraphValueId> transposed_, folded_results_;
   std::unordered_map<GraphValueId, std::string_view> folded_parameters_;
   std::unordered_map<std::string_view, ValueId> of_name_;
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
+  std::unordered_map<std::string_view, std::size_t> line_of_target_;   ///< "wte.weight" -> the same
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same
   std::unordered_map<std::int32_t, std::size_t> position_;             ///< tape value -> index into signature_.inputs
 };

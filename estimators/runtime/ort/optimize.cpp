@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/runtime/ort/placement.h"
 #include "estimators/runtime/ort/shapes.h"
 
@@ -13,7 +13,7 @@ namespace memplan::ort {
 
 namespace {
 
-using onnx_format::Facts;
+using onnx_format::InferredValues;
 
 /// Nodes in an order in which every value is made before it is read, and where each one came from.
 std::pair<Graph, std::vector<std::int32_t>> in_run_order(const Graph& graph) {
@@ -99,24 +99,24 @@ bool foldable(const Graph& graph, const GraphNode& node, const std::vector<Known
 /// ConstantFolding: what depends on weights alone is computed when the session is made and is a weight of its own.
 bool fold_constants(Graph& graph, const BoundGraph& bound) {
   const auto [sorted, order] = in_run_order(graph);
-  const Facts facts(sorted, bound.symbols, bound.opset);
+  const InferredValues inferred(sorted, bound.symbols, bound.opset);
   const std::vector<KnownShape> shapes = known_shapes(sorted, bound.opset);
   std::vector<bool> gone(graph.nodes.size(), false);
   for (std::size_t k = 0; k < order.size(); ++k) {
     const GraphNode& node = sorted.nodes[k];
     if (!foldable(graph, node, shapes)) continue;
     const bool told = std::all_of(node.outputs.begin(), node.outputs.end(),
-                                  [&](GraphValueId id) { return id < 0 || facts[id].sizes.has_value(); });
+                                  [&](GraphValueId id) { return id < 0 || inferred[id].sizes.has_value(); });
     if (!told) continue;
     for (const GraphValueId id : node.outputs) {
       if (id < 0) continue;
       StoredTensor t;
       t.name = graph.values[static_cast<std::size_t>(id)].name;
-      t.dtype = facts[id].dtype.value_or(DType::float32);
-      t.sizes = *facts[id].sizes;
-      if (facts[id].contents) {
-        t.integers = facts[id].contents->integers;
-        t.floats = facts[id].contents->floats;
+      t.dtype = inferred[id].dtype.value_or(DType::float32);
+      t.sizes = *inferred[id].sizes;
+      if (inferred[id].contents) {
+        t.integers = inferred[id].contents->integers;
+        t.floats = inferred[id].contents->floats;
       }
       graph.initializers.insert_or_assign(id, std::move(t));
     }

@@ -29,7 +29,7 @@ Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}} : Scra
 
 std::optional<ConvProblem> problem_of(const At& at) {
   const auto &x = at.sizes(0), &w = at.sizes(1);
-  const auto& y = at.facts[at.node.outputs[0]].sizes;
+  const auto& y = at.inferred[at.node.outputs[0]].sizes;
   if (!x || !w || !y || x->size() < 3 || x->size() > 4) return std::nullopt;
   const std::size_t n = x->size() - 2;
   ConvProblem p;
@@ -77,7 +77,7 @@ Scratch conv(const At& at, const ScratchContext& c) {
 }
 
 std::int64_t float_bytes(const At& at, GraphValueId id) {
-  return id >= 0 && at.facts[id].sizes ? checked_mul(4, onnx_format::count_of(*at.facts[id].sizes)) : 0;
+  return id >= 0 && at.inferred[id].sizes ? checked_mul(4, onnx_format::count_of(*at.inferred[id].sizes)) : 0;
 }
 
 /// A kernel whose scratch no rule here states: up to a copy of all that it reads and writes, counted in the range.
@@ -119,8 +119,8 @@ Scratch split(const At& at, const ScratchContext&) {
   const std::size_t axis = onnx_format::axis_of(at.integer("axis", 0), at.sizes(0)->size(), at.node);
   std::vector<std::int64_t> sizes;
   for (const GraphValueId id : at.node.outputs)
-    if (id >= 0 && at.facts[id].sizes && at.facts[id].sizes->size() > axis)
-      sizes.push_back((*at.facts[id].sizes)[axis]);
+    if (id >= 0 && at.inferred[id].sizes && at.inferred[id].sizes->size() > axis)
+      sizes.push_back((*at.inferred[id].sizes)[axis]);
   if (sizes.empty() || std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) return {};
   const auto each = static_cast<std::int64_t>(8 * sizes.size());
   return {{each, each, each, checked_mul(8, (*at.sizes(0))[axis])}, {}};

@@ -7,7 +7,7 @@
 
 #include "estimators/base/evidence.h"
 #include "estimators/facts/device.h"
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/setup/onnxruntime.h"
 #include "estimators/tape/reading.h"
 

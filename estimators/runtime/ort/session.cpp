@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/runtime/ort/kernels.h"
 #include "estimators/runtime/ort/optimize.h"
 #include "estimators/runtime/ort/pattern.h"
@@ -24,10 +24,10 @@ class Session {
         context_{setup.ort, device, reading.workspaces},
         optimized_(optimized(bound)),
         placed_(in_order(place(std::move(optimized_.graph)))),
-        facts_(placed_.graph, bound.symbols, bound.opset),
+        inferred_(placed_.graph, bound.symbols, bound.opset),
         order_seed_(reading.order) {
     for (std::size_t i = 0; i < placed_.graph.values.size(); ++i)
-      types_.push_back(facts_[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
+      types_.push_back(inferred_[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
     plan_ = plan_buffers(placed_, known_shapes(placed_.graph, bound.opset), types_, setup.ort.memory_reuse);
     find_scratch();
     bytes_of_values();
@@ -53,7 +53,7 @@ class Session {
     bytes_.resize(graph().values.size());
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       if (plan_.own[i] == Own::nothing) continue;
-      const onnx_format::Fact& f = facts_[static_cast<GraphValueId>(i)];
+      const onnx_format::Inferred& f = inferred_[static_cast<GraphValueId>(i)];
       if (f.sizes)
         bytes_[i] = bytes_of(types_[i], onnx_format::count_of(*f.sizes)).count;
       else if (unknown++ == 0)
@@ -69,7 +69,7 @@ class Session {
     std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
-      Scratch found = scratch_of(onnx_format::At{graph().nodes[k], facts_, facts_.opset()}, context_);
+      Scratch found = scratch_of(onnx_format::At{graph().nodes[k], inferred_, inferred_.opset()}, context_);
       if (found.note && found.note->off) {
         const auto [it, fresh] = bounded.emplace(found.note->op, *found.note);
         if (!fresh) it->second.off->above += found.note->off->above, ++it->second.count;
@@ -155,7 +155,8 @@ class Session {
   std::int32_t shape_of(GraphValueId value) {
     const auto [it, fresh] = shapes_.emplace(value, static_cast<std::int32_t>(s_.shapes.size()));
     if (fresh)
-      s_.shapes.push_back({static_cast<std::uint8_t>(types_[static_cast<std::size_t>(value)]), *facts_[value].sizes});
+      s_.shapes.push_back(
+          {static_cast<std::uint8_t>(types_[static_cast<std::size_t>(value)]), *inferred_[value].sizes});
     return it->second;
   }
 
@@ -219,7 +220,7 @@ class Session {
   ScratchContext context_;
   Optimized optimized_;
   Placed placed_;
-  onnx_format::Facts facts_;
+  onnx_format::InferredValues inferred_;
   std::uint32_t order_seed_;
   std::vector<DType> types_;
   BufferPlan plan_;

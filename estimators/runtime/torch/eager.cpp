@@ -2,7 +2,7 @@
 // version that the setup's profile describes.
 #include <fmt/format.h>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -60,7 +60,7 @@ class TorchEager final : public Runtime {
 
   Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,
                     const Device& device) const override {
-    return take(run_steps_observed(tape, setup, ranks, device, nullptr));
+    return unwrap(run_steps_observed(tape, setup, ranks, device, nullptr));
   }
 
   RankPrograms rank_programs(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks,

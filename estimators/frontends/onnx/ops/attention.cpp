@@ -28,8 +28,8 @@ std::optional<Heads> heads(const At& at) {
   return h;
 }
 
-void infer_attention(const At& at, std::vector<Fact>& out) {
-  for (Fact& f : out) f.dtype = at.in(0).dtype;
+void infer_attention(const At& at, std::vector<Inferred>& out) {
+  for (Inferred& f : out) f.dtype = at.in(0).dtype;
   const auto h = heads(at);
   if (!h) return;
   out[0].sizes = h->flat ? Sizes{h->query[0], h->query[2], checked_mul(h->query[1], h->value[3])}
@@ -56,11 +56,11 @@ bool lower_attention(const At& at, Emit& e) {
   }
   const Arg y{e.call("aten::scaled_dot_product_attention", std::move(args), std::move(kwargs))};
   const Arg moved{e.call("aten::transpose.int", {y, {std::int64_t{1}}, {std::int64_t{2}}})};
-  e.call_for(at, "aten::reshape", {moved, list_of(*e.facts[at.node.outputs[0]].sizes)});
+  e.call_for(at, "aten::reshape", {moved, list_of(*e.inferred[at.node.outputs[0]].sizes)});
   return true;
 }
 
-void infer_same(const At& at, std::vector<Fact>& out) {
+void infer_same(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   out[0].sizes = at.sizes(0);
 }

@@ -8,7 +8,7 @@
 namespace memplan::onnx_format {
 
 /// One output of the first input's dtype and sizes.
-inline void infer_same(const At& at, std::vector<Fact>& out) {
+inline void infer_same(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   out[0].sizes = at.sizes(0);
 }

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 
 namespace memplan::onnx_format {
 

@@ -57,7 +57,7 @@ std::optional<std::int64_t> integer_value(std::string_view op, std::int64_t a, s
   return std::nullopt;
 }
 
-std::optional<Contents> combine(std::string_view op, const Fact& a, const Fact& b, const Sizes& sizes) {
+std::optional<Contents> combine(std::string_view op, const Inferred& a, const Inferred& b, const Sizes& sizes) {
   if (!a.contents || !b.contents || count_of(sizes) > max_followed) return std::nullopt;
   const auto ia = broadcast_index(*a.sizes, sizes), ib = broadcast_index(*b.sizes, sizes);
   Contents out;
@@ -78,13 +78,13 @@ std::optional<Contents> combine(std::string_view op, const Fact& a, const Fact& 
 }
 
 /// Add, Sub …, and the variadic Sum, Mean, Min, Max.
-void infer_binary(const At& at, std::vector<Fact>& out) {
+void infer_binary(const At& at, std::vector<Inferred>& out) {
   if (!at.has(0)) return;
-  Fact sum = at.in(0);
+  Inferred sum = at.in(0);
   const bool legacy_axis = at.opset < 7 && at.attribute("broadcast");  // broadcasting by attribute, before opset 7
   for (std::size_t i = 1; i < at.node.inputs.size(); ++i) {
-    const Fact& b = at.in(i);
-    Fact next;
+    const Inferred& b = at.in(i);
+    Inferred next;
     next.dtype = sum.dtype;
     if (sum.sizes && b.sizes) {
       next.sizes = legacy_axis ? *sum.sizes : broadcast(*sum.sizes, *b.sizes, at.node);
@@ -97,8 +97,8 @@ void infer_binary(const At& at, std::vector<Fact>& out) {
   out[0] = std::move(sum);
 }
 
-void infer_where(const At& at, std::vector<Fact>& out) {
-  const Fact &c = at.in(0), &x = at.in(1), &y = at.in(2);
+void infer_where(const At& at, std::vector<Inferred>& out) {
+  const Inferred &c = at.in(0), &x = at.in(1), &y = at.in(2);
   out[0].dtype = x.dtype;
   if (!c.sizes || !x.sizes || !y.sizes) return;
   out[0].sizes = broadcast(broadcast(*c.sizes, *x.sizes, at.node), *y.sizes, at.node);
@@ -119,9 +119,9 @@ void infer_where(const At& at, std::vector<Fact>& out) {
   out[0].contents = std::move(r);
 }
 
-void infer_identity(const At& at, std::vector<Fact>& out) { out[0] = at.in(0); }
+void infer_identity(const At& at, std::vector<Inferred>& out) { out[0] = at.in(0); }
 
-void infer_cast(const At& at, std::vector<Fact>& out) {
+void infer_cast(const At& at, std::vector<Inferred>& out) {
   out[0].sizes = at.sizes(0);
   if (at.node.op_type == "CastLike") {
     out[0].dtype = at.in(1).dtype;
@@ -243,11 +243,11 @@ bool lower_shift(const At& at, Emit& e) {
 }
 
 bool lower_pow(const At& at, Emit& e) {
-  if (const auto x = at.number(1); x && is_python_number(e.facts, at.id(1))) {
+  if (const auto x = at.number(1); x && is_python_number(e.inferred, at.id(1))) {
     // x ** 2 and torch.pow(x, 2) take a Python integer.
     const Arg exponent = *x == std::floor(*x) && std::fabs(*x) < 1e9 ? Arg{static_cast<std::int64_t>(*x)} : Arg{*x};
     e.call_for(at, "aten::pow.Tensor_Scalar", {{e.tensor(at.id(0))}, exponent});
-  } else if (is_python_number(e.facts, at.id(0))) {
+  } else if (is_python_number(e.inferred, at.id(0))) {
     e.call_for(at, "aten::pow.Scalar", {e.operand(at.id(0)), {e.tensor(at.id(1))}});
   } else {
     e.call_for(at, "aten::pow.Tensor_Tensor", {{e.tensor(at.id(0))}, {e.tensor(at.id(1))}});
@@ -256,7 +256,7 @@ bool lower_pow(const At& at, Emit& e) {
 }
 
 bool lower_where(const At& at, Emit& e) {
-  const bool x = is_python_number(e.facts, at.id(1)), y = is_python_number(e.facts, at.id(2));
+  const bool x = is_python_number(e.inferred, at.id(1)), y = is_python_number(e.inferred, at.id(2));
   const char* op = x && y ? "aten::where.Scalar"
                    : x    ? "aten::where.ScalarSelf"
                    : y    ? "aten::where.ScalarOther"
@@ -266,14 +266,16 @@ bool lower_where(const At& at, Emit& e) {
 }
 
 bool lower_cast(const At& at, Emit& e) {
-  const Fact& out = e.facts[at.node.outputs[0]];
+  const Inferred& out = e.inferred[at.node.outputs[0]];
   const ValueId x = e.tensor(at.id(0));
   if (!out.dtype) return false;
   if (out.dtype == at.in(0).dtype) {
-    const OwnCast own = e.own_casts.empty() ? OwnCast::none : e.own_casts[static_cast<std::size_t>(at.node.outputs[0])];
-    if (own == OwnCast::none)
+    const SameTypeCast own = e.same_type_casts.empty()
+                                 ? SameTypeCast::none
+                                 : e.same_type_casts[static_cast<std::size_t>(at.node.outputs[0])];
+    if (own == SameTypeCast::none)
       e.bind(at.node.outputs[0], x);  // x.to(x.dtype) returns x
-    else if (own == OwnCast::up)
+    else if (own == SameTypeCast::up)
       e.call_for(at, "aten::to.dtype", {{x}, {DType::float32}});
     else
       e.call_for(at, "memplan::to_default_dtype", {{x}});

@@ -7,8 +7,8 @@ namespace memplan::onnx_format {
 
 namespace {
 
-void infer_gather(const At& at, std::vector<Fact>& out) {
-  const Fact &x = at.in(0), &index = at.in(1);
+void infer_gather(const At& at, std::vector<Inferred>& out) {
+  const Inferred &x = at.in(0), &index = at.in(1);
   out[0].dtype = x.dtype;
   if (!x.sizes || !index.sizes) return;
   const std::size_t axis = axis_of(at.integer("axis", 0), x.rank(), at.node);
@@ -33,7 +33,7 @@ bool lower_gather(const At& at, Emit& e) {
   if (!at.sizes(0)) return false;
   const std::size_t rank = at.sizes(0)->size();
   const std::size_t axis = axis_of(at.integer("axis", 0), rank, at.node);
-  const Fact& index = at.in(1);
+  const Inferred& index = at.in(1);
   const ValueId x = e.tensor(at.id(0));
   if (index.is_one_number() && index.rank() == 0) {
     e.call_for(
@@ -55,7 +55,7 @@ bool lower_gather(const At& at, Emit& e) {
   return true;
 }
 
-void infer_gather_elements(const At& at, std::vector<Fact>& out) {
+void infer_gather_elements(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   out[0].sizes = at.sizes(1);
 }
@@ -65,7 +65,7 @@ bool lower_gather_elements(const At& at, Emit& e) {
   return true;
 }
 
-void infer_gather_nd(const At& at, std::vector<Fact>& out) {
+void infer_gather_nd(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1) || at.sizes(1)->empty()) return;
   const Sizes &x = *at.sizes(0), &index = *at.sizes(1);
@@ -97,9 +97,9 @@ bool lower_gather_nd(const At& at, Emit& e) {
   return true;
 }
 
-void infer_scatter_nd(const At& at, std::vector<Fact>& out) {
+void infer_scatter_nd(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
-  const Fact &x = at.in(0), &index = at.in(1), &update = at.in(2);
+  const Inferred &x = at.in(0), &index = at.in(1), &update = at.in(2);
   if (x.rank() != 1 || !x.contents || !index.contents || !update.contents || x.contents->floating ||
       update.contents->floating || index.contents->size() != update.contents->size())
     return;
@@ -122,7 +122,7 @@ bool lower_scatter_nd(const At& at, Emit& e) {
 bool lower_scatter(const At& at, Emit& e) {
   const std::string reduction = at.text("reduction", "none");
   const Arg x{e.tensor(at.id(0))}, axis{at.integer("axis", 0)}, index{e.tensor(at.id(1))};
-  if (reduction == "none" && is_python_number(e.facts, at.id(2)))
+  if (reduction == "none" && is_python_number(e.inferred, at.id(2)))
     e.call_for(at, "aten::scatter.value", {x, axis, index, e.operand(at.id(2))});
   else
     e.call_for(at,
@@ -133,7 +133,7 @@ bool lower_scatter(const At& at, Emit& e) {
   return true;
 }
 
-void infer_one_hot(const At& at, std::vector<Fact>& out) {
+void infer_one_hot(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(2).dtype;
   const auto depth = at.number(1);
   if (!depth || !at.sizes(0)) return;
@@ -153,9 +153,9 @@ bool lower_one_hot(const At& at, Emit& e) {
   return true;
 }
 
-void infer_trilu(const At& at, std::vector<Fact>& out) {
+void infer_trilu(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
-  const Fact& x = at.in(0);
+  const Inferred& x = at.in(0);
   if (!x.contents || x.rank() != 2 || (at.has(1) && !at.number(1))) return;
   const auto k = static_cast<std::int64_t>(at.number(1).value_or(0));
   const bool upper = at.integer("upper", 1) != 0;

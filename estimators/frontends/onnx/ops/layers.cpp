@@ -12,7 +12,7 @@ namespace {
 
 // --- normalization ---------------------------------------------------------------------------------------------------
 
-void infer_first_same(const At& at, std::vector<Fact>& out) { infer_same(at, out); }
+void infer_first_same(const At& at, std::vector<Inferred>& out) { infer_same(at, out); }
 
 bool lower_batch_norm(const At& at, Emit& e) {
   if (at.node.inputs.size() < 5) return false;
@@ -83,7 +83,7 @@ bool lower_skip_norm(const At& at, Emit& e) {
   return true;
 }
 
-void infer_skip_norm(const At& at, std::vector<Fact>& out) {
+void infer_skip_norm(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
   if (out.size() > 3) out[3] = out[0];
 }
@@ -110,7 +110,7 @@ bool lower_softmax(const At& at, Emit& e) {
 
 // --- others ----------------------------------------------------------------------------------------------------------
 
-void infer_dropout(const At& at, std::vector<Fact>& out) {
+void infer_dropout(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
   if (out.size() > 1) out[1].dtype = DType::boolean, out[1].sizes = at.sizes(0);
 }
@@ -132,7 +132,7 @@ std::optional<Sizes> resized(const At& at) {
   std::vector<double> scales;
   const std::size_t input = upsample ? 1 : 2;
   if (at.has(input)) {
-    const Fact& f = at.in(input);
+    const Inferred& f = at.in(input);
     if (!f.contents || !f.contents->floating) return std::nullopt;
     scales = f.contents->floats;
   } else if (const Attribute* a = at.attribute("scales")) {
@@ -149,7 +149,7 @@ std::optional<Sizes> resized(const At& at) {
   return out;
 }
 
-void infer_resize(const At& at, std::vector<Fact>& out) {
+void infer_resize(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   out[0].sizes = resized(at);
 }
@@ -190,7 +190,7 @@ std::optional<Sizes> pads_of(const At& at) {
   return out;
 }
 
-void infer_pad(const At& at, std::vector<Fact>& out) {
+void infer_pad(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const auto pads = pads_of(at);
   if (!pads) return;
@@ -217,7 +217,7 @@ bool lower_pad(const At& at, Emit& e) {
   return true;
 }
 
-void infer_shuffle(const At& at, std::vector<Fact>& out) {
+void infer_shuffle(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const std::int64_t block = at.integer("blocksize", 1);
   if (!at.sizes(0) || at.sizes(0)->size() != 4 || block < 1 || block > 65536) return;

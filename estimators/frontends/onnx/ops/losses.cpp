@@ -5,7 +5,7 @@ namespace memplan::onnx_format {
 
 namespace {
 
-void infer_loss(const At& at, std::vector<Fact>& out) {
+void infer_loss(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (at.text("reduction", "mean") != "none")
     out[0].sizes = Sizes{};

@@ -8,7 +8,7 @@ namespace memplan::onnx_format {
 
 namespace {
 
-void infer_matmul(const At& at, std::vector<Fact>& out) {
+void infer_matmul(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1)) return;
   Sizes a = *at.sizes(0), b = *at.sizes(1);
@@ -44,7 +44,7 @@ bool lower_matmul(const At& at, Emit& e) {
   return true;
 }
 
-void infer_gemm(const At& at, std::vector<Fact>& out) {
+void infer_gemm(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1)) return;
   const Sizes &a = *at.sizes(0), &b = *at.sizes(1);
@@ -59,7 +59,7 @@ void infer_gemm(const At& at, std::vector<Fact>& out) {
 
 bool lower_gemm(const At& at, Emit& e) {
   Arg a{e.tensor(at.id(0))}, b{e.tensor(at.id(1))};
-  const bool stored = e.facts.graph().initializers.count(at.id(1)) > 0;
+  const bool stored = e.inferred.graph().initializers.count(at.id(1)) > 0;
   const bool bias = at.has(2) && at.real("beta", 1) != 0;
   const bool plain = at.real("alpha", 1) == 1 && (!bias || at.real("beta", 1) == 1);
   if (at.integer("transA", 0)) a = {e.call("aten::t", {a})};
@@ -109,7 +109,7 @@ std::optional<Equation> equation_of(const At& at) {
   return out;
 }
 
-void infer_einsum(const At& at, std::vector<Fact>& out) {
+void infer_einsum(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const auto equation = equation_of(at);
   if (!equation || equation->operands.size() != at.node.inputs.size()) return;
@@ -130,7 +130,7 @@ void infer_einsum(const At& at, std::vector<Fact>& out) {
 /// (aten/src/ATen/native/Linear.cpp, sumproduct_pair).
 bool lower_einsum(const At& at, Emit& e) {
   const auto equation = equation_of(at);
-  if (!equation || equation->operands.size() != 2 || !e.facts[at.node.outputs[0]].sizes) return false;
+  if (!equation || equation->operands.size() != 2 || !e.inferred[at.node.outputs[0]].sizes) return false;
   const std::string &a = equation->operands[0], &b = equation->operands[1], &r = equation->result;
   std::string batch, summed, own_a, own_b;
   auto in = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
@@ -166,7 +166,7 @@ bool lower_einsum(const At& at, Emit& e) {
 }
 
 /// com.microsoft::FusedMatMul: a MatMul whose operands may be transposed, scaled by alpha.
-void infer_fused_matmul(const At& at, std::vector<Fact>& out) {
+void infer_fused_matmul(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(1) || at.sizes(0)->size() < 2 || at.sizes(1)->size() < 2) return;
   Sizes a = *at.sizes(0), b = *at.sizes(1);

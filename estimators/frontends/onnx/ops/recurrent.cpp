@@ -6,8 +6,8 @@ namespace memplan::onnx_format {
 namespace {
 
 /// Y [sequence, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden].
-void infer_recurrent(const At& at, std::vector<Fact>& out) {
-  for (Fact& f : out) f.dtype = at.in(0).dtype;
+void infer_recurrent(const At& at, std::vector<Inferred>& out) {
+  for (Inferred& f : out) f.dtype = at.in(0).dtype;
   if (!at.sizes(0) || !at.sizes(2) || at.sizes(0)->size() != 3 || at.sizes(2)->size() != 3) return;
   const Sizes &x = *at.sizes(0), &r = *at.sizes(2);
   const bool batch_first = at.integer("layout", 0) != 0;
@@ -23,7 +23,7 @@ void infer_recurrent(const At& at, std::vector<Fact>& out) {
 /// One layer of nn.LSTM: its parameters per direction are weight_ih, weight_hh, bias_ih, bias_hh, views of what the
 /// file stacks.
 bool lower_recurrent(const At& at, Emit& e) {
-  if (!e.facts[at.node.outputs[0]].sizes && !(at.sizes(2) && at.sizes(0))) return false;
+  if (!e.inferred[at.node.outputs[0]].sizes && !(at.sizes(2) && at.sizes(0))) return false;
   const std::string& op = at.node.op_type;
   const std::int64_t directions = (*at.sizes(2))[0], hidden = (*at.sizes(2))[2];
   if (directions < 1 || directions > 2 || at.integer("layout", 0) != 0) return false;

@@ -36,8 +36,8 @@ Sizes reduced(const Sizes& sizes, const Sizes& axes, bool keep) {
   return out;
 }
 
-void infer_reduce(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_reduce(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto axes = axes_of(at);
   if (!axes) return;
@@ -106,7 +106,7 @@ bool lower_reduce(const At& at, Emit& e) {
   return true;
 }
 
-void infer_arg(const At& at, std::vector<Fact>& out) {
+void infer_arg(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = DType::int64;
   if (!at.sizes(0)) return;
   const auto axis = static_cast<std::int64_t>(axis_of(at.integer("axis", 0), at.sizes(0)->size(), at.node));
@@ -119,7 +119,7 @@ bool lower_arg(const At& at, Emit& e) {
   return true;
 }
 
-void infer_topk(const At& at, std::vector<Fact>& out) {
+void infer_topk(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   if (out.size() > 1) out[1].dtype = DType::int64;
   const auto k = at.has(1)           ? at.number(1)
@@ -128,11 +128,11 @@ void infer_topk(const At& at, std::vector<Fact>& out) {
   if (!k || !at.sizes(0)) return;
   Sizes sizes = *at.sizes(0);
   sizes[axis_of(at.integer("axis", -1), sizes.size(), at.node)] = static_cast<std::int64_t>(*k);
-  for (Fact& f : out) f.sizes = sizes;
+  for (Inferred& f : out) f.sizes = sizes;
 }
 
 bool lower_topk(const At& at, Emit& e) {
-  const Fact& out = e.facts[at.node.outputs[0]];
+  const Inferred& out = e.inferred[at.node.outputs[0]];
   if (!out.sizes) return false;
   const std::int64_t axis = at.integer("axis", -1), k = (*out.sizes)[axis_of(axis, out.rank(), at.node)];
   // torch.sort is exported as a TopK of all elements.
@@ -145,12 +145,12 @@ bool lower_topk(const At& at, Emit& e) {
   return true;
 }
 
-void infer_same(const At& at, std::vector<Fact>& out) {
+void infer_same(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   out[0].sizes = at.sizes(0);
 }
 
-void infer_cumsum(const At& at, std::vector<Fact>& out) {
+void infer_cumsum(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
   if (!at.in(0).contents || at.in(0).contents->floating || at.in(0).rank() != 1) return;
   Contents c = *at.in(0).contents;

@@ -10,7 +10,7 @@ namespace memplan::onnx_format {
 
 namespace {
 
-void infer_shape(const At& at, std::vector<Fact>& out) {
+void infer_shape(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = DType::int64;
   if (!at.sizes(0)) return;
   Sizes sizes = *at.sizes(0);
@@ -23,7 +23,7 @@ void infer_shape(const At& at, std::vector<Fact>& out) {
   out[0].contents = std::move(c);
 }
 
-void infer_size(const At& at, std::vector<Fact>& out) {
+void infer_size(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = DType::int64;
   out[0].sizes = Sizes{};
   if (at.sizes(0)) out[0].contents = Contents{false, {count_of(*at.sizes(0))}, {}};
@@ -31,13 +31,13 @@ void infer_size(const At& at, std::vector<Fact>& out) {
 
 /// Contents become a tensor only where something other than arithmetic on sizes reads them.
 bool lower_contents(const At& at, Emit& e) {
-  if (!e.facts[at.node.outputs[0]].contents) return false;
+  if (!e.inferred[at.node.outputs[0]].contents) return false;
   e.tensor(at.node.outputs[0]);
   return true;
 }
 
-void infer_constant(const At& at, std::vector<Fact>& out) {
-  Fact& f = out[0];
+void infer_constant(const At& at, std::vector<Inferred>& out) {
+  Inferred& f = out[0];
   auto set = [&](DType dtype, bool list, Contents c) {
     f.dtype = dtype;
     f.sizes = list ? Sizes{static_cast<std::int64_t>(c.size())} : Sizes{};
@@ -63,7 +63,7 @@ void infer_constant(const At& at, std::vector<Fact>& out) {
 }
 
 bool lower_constant(const At& at, Emit& e) {
-  if (!e.facts[at.node.outputs[0]].sizes) return false;
+  if (!e.inferred[at.node.outputs[0]].sizes) return false;
   e.tensor(at.node.outputs[0]);
   return true;
 }
@@ -77,7 +77,7 @@ Contents fill_value(const At& at, DType& dtype) {
   return {is_floating(t->dtype), t->integers, t->floats};
 }
 
-void infer_constant_of_shape(const At& at, std::vector<Fact>& out) {
+void infer_constant_of_shape(const At& at, std::vector<Inferred>& out) {
   DType dtype;
   const Contents value = fill_value(at, dtype);
   out[0].dtype = dtype;
@@ -108,7 +108,7 @@ bool lower_constant_of_shape(const At& at, Emit& e) {
   return true;
 }
 
-void infer_range(const At& at, std::vector<Fact>& out) {
+void infer_range(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const auto start = at.number(0), limit = at.number(1), step = at.number(2);
   if (!start || !limit || !step || *step == 0) return;
@@ -136,9 +136,9 @@ bool lower_range(const At& at, Emit& e) {
   return true;
 }
 
-void infer_nonzero(const At& at, std::vector<Fact>& out) {
+void infer_nonzero(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = DType::int64;
-  const Fact& x = at.in(0);
+  const Inferred& x = at.in(0);
   if (!x.contents || x.rank() > 1) return;  // how many are not zero is only known from the data
   Contents c;
   for (std::size_t i = 0; i < x.contents->size(); ++i)
@@ -147,14 +147,14 @@ void infer_nonzero(const At& at, std::vector<Fact>& out) {
   if (x.rank() == 1) out[0].contents = std::move(c);
 }
 
-void infer_like(const At& at, std::vector<Fact>& out) {
+void infer_like(const At& at, std::vector<Inferred>& out) {
   out[0].sizes = at.has(0) ? at.sizes(0) : at.list("shape");
   const auto n = at.integer("dtype", 0);
   out[0].dtype = n ? dtype_of(static_cast<int>(n)) : at.has(0) ? at.in(0).dtype : std::optional(DType::float32);
 }
 
 bool lower_like(const At& at, Emit& e) {
-  const Fact& f = e.facts[at.node.outputs[0]];
+  const Inferred& f = e.inferred[at.node.outputs[0]];
   if (!f.sizes) return false;
   const bool normal = at.node.op_type.find("Normal") != std::string::npos;
   const char* op = at.node.op_type == "EyeLike" ? "aten::zeros" : normal ? "aten::randn" : "aten::rand";

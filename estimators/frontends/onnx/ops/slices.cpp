@@ -56,8 +56,8 @@ std::optional<std::vector<Cut>> cuts(const At& at) {
   return out;
 }
 
-void infer_slice(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_slice(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto all = cuts(at);
   if (!all) return;
@@ -105,9 +105,9 @@ std::optional<Sizes> split_sizes(const At& at) {
   return out;
 }
 
-void infer_split(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
-  for (Fact& f : out) f.dtype = x.dtype;
+void infer_split(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
+  for (Inferred& f : out) f.dtype = x.dtype;
   const auto sizes = split_sizes(at);
   if (!sizes || sizes->size() != out.size()) return;
   const std::size_t axis = axis_of(at.integer("axis", 0), x.rank(), at.node);
@@ -143,7 +143,7 @@ bool lower_split(const At& at, Emit& e) {
   return true;
 }
 
-void infer_concat(const At& at, std::vector<Fact>& out) {
+void infer_concat(const At& at, std::vector<Inferred>& out) {
   if (!at.has(0)) return;
   out[0].dtype = at.in(0).dtype;
   if (!at.sizes(0)) return;
@@ -152,7 +152,7 @@ void infer_concat(const At& at, std::vector<Fact>& out) {
   Contents all;
   bool known = sizes.size() == 1;
   for (std::size_t i = 0; i < at.node.inputs.size(); ++i) {
-    const Fact& f = at.in(i);
+    const Inferred& f = at.in(i);
     if (!f.sizes || f.rank() != sizes.size()) return;
     if (i > 0) sizes[axis] = checked_add(sizes[axis], (*f.sizes)[axis]);
     known = known && f.contents && (i == 0 || f.contents->floating == all.floating) &&

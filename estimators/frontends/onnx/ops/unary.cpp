@@ -24,9 +24,9 @@ double unary_value(std::string_view op, double x) {
   return std::nan("");
 }
 
-void infer_unary(const At& at, std::vector<Fact>& out) {
+void infer_unary(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
-  const Fact& x = at.in(0);
+  const Inferred& x = at.in(0);
   if (!x.contents) return;
   const std::string_view op = at.node.op_type;
   Contents c;
@@ -40,7 +40,7 @@ void infer_unary(const At& at, std::vector<Fact>& out) {
   out[0].contents = std::move(c);
 }
 
-void infer_predicate(const At& at, std::vector<Fact>& out) {
+void infer_predicate(const At& at, std::vector<Inferred>& out) {
   infer_unary(at, out);
   out[0].dtype = DType::boolean;
   if (at.node.op_type != "Not") out[0].contents.reset();

@@ -10,13 +10,13 @@ namespace memplan::onnx_format {
 
 namespace {
 
-bool sizes_known(const At& at, Emit& e) { return e.facts[at.node.outputs[0]].sizes.has_value(); }
-const Sizes& out_sizes(const At& at, Emit& e) { return *e.facts[at.node.outputs[0]].sizes; }
+bool sizes_known(const At& at, Emit& e) { return e.inferred[at.node.outputs[0]].sizes.has_value(); }
+const Sizes& out_sizes(const At& at, Emit& e) { return *e.inferred[at.node.outputs[0]].sizes; }
 
 // --- Reshape, Flatten ------------------------------------------------------------------------------------------------
 
-void infer_reshape(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_reshape(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto asked = at.list("shape", 1);  // an attribute before opset 5
   if (!asked || !x.sizes) return;
@@ -53,8 +53,8 @@ bool lower_reshape(const At& at, Emit& e) {
   return true;
 }
 
-void infer_flatten(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_flatten(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   if (!x.sizes) return;
   std::int64_t axis = at.integer("axis", 1);
@@ -79,8 +79,8 @@ std::optional<Sizes> squeezed_axes(const At& at) {
   return all;
 }
 
-void infer_squeeze(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_squeeze(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto axes = squeezed_axes(at);
   if (!axes || !x.sizes) return;
@@ -116,8 +116,8 @@ std::optional<Sizes> unsqueezed_axes(const At& at) {
   return axes;
 }
 
-void infer_unsqueeze(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_unsqueeze(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto axes = unsqueezed_axes(at);
   if (!axes) return;
@@ -157,8 +157,8 @@ Sizes permutation(const At& at, std::size_t rank) {
   return reversed;
 }
 
-void infer_transpose(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_transpose(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   if (!x.sizes) return;
   const Sizes perm = permutation(at, x.rank());
@@ -195,8 +195,8 @@ bool lower_transpose(const At& at, Emit& e) {
   return true;
 }
 
-void infer_expand(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_expand(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto asked = at.integers(1);
   if (!asked || !x.sizes) return;
@@ -209,7 +209,7 @@ void infer_expand(const At& at, std::vector<Fact>& out) {
 bool lower_expand(const At& at, Emit& e) {
   if (!sizes_known(at, e)) return false;
   // torch.full((n, m), 1.0) comes as a constant that is expanded.
-  if (is_python_number(e.facts, at.id(0)) && e.facts.graph().initializers.count(at.id(0)) == 0) {
+  if (is_python_number(e.inferred, at.id(0)) && e.inferred.graph().initializers.count(at.id(0)) == 0) {
     e.call_for(at, "aten::full", {list_of(out_sizes(at, e)), e.operand(at.id(0))},
                {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}});
     return true;
@@ -218,8 +218,8 @@ bool lower_expand(const At& at, Emit& e) {
   return true;
 }
 
-void infer_tile(const At& at, std::vector<Fact>& out) {
-  const Fact& x = at.in(0);
+void infer_tile(const At& at, std::vector<Inferred>& out) {
+  const Inferred& x = at.in(0);
   out[0].dtype = x.dtype;
   const auto repeats = at.integers(1);
   if (!repeats || !x.sizes || repeats->size() != x.rank()) return;

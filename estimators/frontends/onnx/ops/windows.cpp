@@ -78,7 +78,7 @@ Sizes kernel_of(const At& at, std::size_t weight) {
   return at.list("kernel_shape").value_or(Sizes{});
 }
 
-void infer_conv(const At& at, std::vector<Fact>& out) {
+void infer_conv(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const auto w = window(at, kernel_of(at, 1));
   if (!w || !at.sizes(1)) return;
@@ -107,7 +107,7 @@ bool lower_conv(const At& at, Emit& e) {
   return true;
 }
 
-void infer_conv_transpose(const At& at, std::vector<Fact>& out) {
+void infer_conv_transpose(const At& at, std::vector<Inferred>& out) {
   out[0].dtype = at.in(0).dtype;
   const auto w = window(at, kernel_of(at, 1), true);
   if (!w || !at.sizes(1)) return;
@@ -146,15 +146,15 @@ bool lower_conv_transpose(const At& at, Emit& e) {
   return true;
 }
 
-void infer_pool(const At& at, std::vector<Fact>& out) {
-  for (Fact& f : out) f.dtype = at.in(0).dtype;
+void infer_pool(const At& at, std::vector<Inferred>& out) {
+  for (Inferred& f : out) f.dtype = at.in(0).dtype;
   if (out.size() > 1) out[1].dtype = DType::int64;
   const auto w = window(at, kernel_of(at, 99));
   if (!w) return;
   Sizes sizes{(*at.sizes(0))[0], (*at.sizes(0))[1]};
   for (std::size_t i = 0; i < w->kernel.size(); ++i)
     sizes.push_back(windows_in(at, *w, i, at.integer("ceil_mode", 0) != 0));
-  for (Fact& f : out) f.sizes = sizes;
+  for (Inferred& f : out) f.sizes = sizes;
 }
 
 bool lower_pool(const At& at, Emit& e) {
@@ -180,7 +180,7 @@ bool lower_pool(const At& at, Emit& e) {
   return true;
 }
 
-void infer_global_pool(const At& at, std::vector<Fact>& out) {
+void infer_global_pool(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
   if (out[0].sizes)
     for (std::size_t i = 2; i < out[0].sizes->size(); ++i) (*out[0].sizes)[i] = 1;

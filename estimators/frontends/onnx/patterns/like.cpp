@@ -8,7 +8,7 @@ std::optional<Found> match_like(const View& v, std::int32_t last) {
   const std::int32_t shape = v.made_by(v.input(last, 0), "Shape");
   if (shape < 0 || !v.node(shape).attributes.empty()) return std::nullopt;
   const GraphValueId x = v.input(shape, 0);
-  if (v.stored(x) || v.facts[x].dtype != v.facts[v.output(last)].dtype) return std::nullopt;
+  if (v.stored(x) || v.inferred[x].dtype != v.inferred[v.output(last)].dtype) return std::nullopt;
   const Attribute* a = v.at(last).attribute("value");
   const auto* t = a ? std::get_if<StoredTensor>(a) : nullptr;
   const double value = !t                     ? 0

@@ -148,7 +148,7 @@ std::optional<Found> match_recurrent(const View& v, std::int32_t last) {
   f.from = node.op_type + " nodes and the reordering of their gates";
   const auto count = static_cast<std::int64_t>(layers.size());
   f.emit = [=, op = f.op, sizes = *in, &v](Emit& e) {
-    const DType dtype = v.facts[x].dtype.value_or(DType::float32);
+    const DType dtype = v.inferred[x].dtype.value_or(DType::float32);
     auto state = [&](GraphValueId id) {
       return id >= 0
                  ? Arg{e.tensor(id)}

@@ -103,6 +103,45 @@ Node* Derivatives::record_in_place(Run& run, const std::vector<std::pair<std::st
   return node;
 }
 
+namespace {
+
+/// The formula of one input that alone, among several, reads a name: what it reads is kept only where that input needs
+/// a gradient. Null otherwise.
+template <class Entry>
+const Entry* only_reader(const std::vector<Entry>& entries, const std::string& name) {
+  const Entry* reader = nullptr;
+  int readers = 0;
+  for (const Entry& e : entries)
+    if (std::find(e.formula.names().begin(), e.formula.names().end(), name) != e.formula.names().end()) {
+      ++readers;
+      reader = &e;
+    }
+  return readers == 1 && reader->inputs.size() == 1 && entries.size() > 1 ? reader : nullptr;
+}
+
+/// Runs the formulas whose results somebody wants; by differentiable input.
+TensorList gradients_of(Run& r, Node& n, const auto& entries, const std::vector<std::string_view>& differentiable,
+                        const Bindings& bound) {
+  TensorList out(differentiable.size());
+  for (const auto& e : entries) {
+    std::vector<int> at;
+    for (const std::string& name : e.inputs) {
+      const auto it = std::find(differentiable.begin(), differentiable.end(), name);
+      at.push_back(it == differentiable.end() ? -1 : static_cast<int>(it - differentiable.begin()));
+    }
+    auto wanted = [&](int i) { return i < static_cast<int>(at.size()) && at[i] >= 0 && n.wants(at[i]); };
+    bool any = false;
+    for (std::size_t i = 0; i < at.size(); ++i) any = any || wanted(static_cast<int>(i));
+    if (!any) continue;
+    ValueList results = e.formula.evaluate(r, bound, wanted);
+    for (std::size_t i = 0; i < results.size() && i < at.size(); ++i)
+      if (wanted(static_cast<int>(i)) && results[i].is_tensor()) out[at[i]] = results[i].tensor();
+  }
+  return out;
+}
+
+}  // namespace
+
 Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, Tensor>>& inputs,
                         const TensorList& outputs, bool in_place, Bindings constants) const {
   const Formulas* known = formulas();
@@ -132,30 +171,20 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     }
     const int output = output_index(name);
     if (output >= 0) {
-      if (in_place)
-        run.save_output(node, inputs[0].second);
-      else
-        run.save_output(node, outputs.at(output));
+      run.save_output(node, in_place ? inputs[0].second : outputs.at(output));
       saved.push_back(name);
       continue;
     }
     auto it = std::find_if(inputs.begin(), inputs.end(), [&](const auto& p) { return p.first == name; });
     if (it == inputs.end()) continue;
-    int readers = 0;
-    const Entry* reader = nullptr;
-    for (const Entry& e : known->entries)
-      if (std::find(e.formula.names().begin(), e.formula.names().end(), name) != e.formula.names().end()) {
-        ++readers;
-        reader = &e;
-      }
-    const bool guarded = readers == 1 && reader->inputs.size() == 1 && known->entries.size() > 1;
-    if (guarded && !node->wants(position(reader->inputs[0]))) continue;
+    if (const Entry* reader = only_reader(known->entries, name); reader && !node->wants(position(reader->inputs[0])))
+      continue;
     if (!it->second) {
       constants.set(name, Value());
       continue;
     }
     if (in_place && it == inputs.begin()) {
-      Restore<bool> no_grad(run.grad_mode, false);
+      ScopedValue<bool> no_grad(run.grad_mode, false);
       run.save(node, op::clone(run, it->second));
     } else {
       run.save(node, it->second);
@@ -165,26 +194,11 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
   // The names are views into the formulas, which the node keeps.
   node->backward = [kept = parsed_, differentiable = std::move(differentiable), saved = std::move(saved),
                     constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
-    TensorList out(differentiable.size());
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);
     for (std::size_t i = 0; i < g.size(); ++i) bound.set(gradient_name(i), g[i] ? Value(g[i]) : Value());
     for (std::size_t i = 0; i < saved.size(); ++i) bound.set(saved[i], n.saved[i]);
-    for (const Entry& e : kept->formulas.entries) {
-      std::vector<int> at;
-      for (const std::string& name : e.inputs) {
-        const auto it = std::find(differentiable.begin(), differentiable.end(), name);
-        at.push_back(it == differentiable.end() ? -1 : static_cast<int>(it - differentiable.begin()));
-      }
-      auto wanted = [&](int i) { return i < static_cast<int>(at.size()) && at[i] >= 0 && n.wants(at[i]); };
-      bool any = false;
-      for (std::size_t i = 0; i < at.size(); ++i) any = any || wanted(static_cast<int>(i));
-      if (!any) continue;
-      ValueList results = e.formula.evaluate(r, bound, wanted);
-      for (std::size_t i = 0; i < results.size() && i < at.size(); ++i)
-        if (wanted(static_cast<int>(i)) && results[i].is_tensor()) out[at[i]] = results[i].tensor();
-    }
-    return out;
+    return gradients_of(r, n, kept->formulas.entries, differentiable, bound);
   };
   return node;
 }

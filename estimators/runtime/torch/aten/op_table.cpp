@@ -91,11 +91,11 @@ ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
   if (run.autocast && row.autocast != Autocast::none) {
     {
       // Casts stand before the op: they are made even where a recomputation stops inside of it.
-      Restore<bool> made(run.phantom, false);
+      ScopedValue<bool> made(run.phantom, false);
       cast_arguments(run, row, a);
     }
     // Inside a listed op autocast is off, as the dispatcher excludes its key.
-    Restore<bool> off(run.autocast, false);
+    ScopedValue<bool> off(run.autocast, false);
     return row.kernel(run, a);
   }
   return row.kernel(run, a);

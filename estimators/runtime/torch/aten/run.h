@@ -195,12 +195,12 @@ class Run {
   Tensor cublas_workspace_[2], cublas_lt_workspace_[2], cudnn_dropout_;
 };
 
-/// Restores a value at the end of a scope.
+/// Another value until the end of a scope, which puts the old one back.
 template <class T>
-class Restore {
+class ScopedValue {
  public:
-  Restore(T& place, T value) : place_(place), old_(place) { place_ = std::move(value); }
-  ~Restore() { place_ = std::move(old_); }
+  ScopedValue(T& place, T value) : place_(place), old_(place) { place_ = std::move(value); }
+  ~ScopedValue() { place_ = std::move(old_); }
 
  private:
   T& place_;

@@ -139,9 +139,9 @@ void CheckpointFrame::recompute(Run& run) {
   }
   {
     Recording recording(*this);
-    Restore<SaveHook*> hook(run.save_hook, &recording);
-    Restore<OpCache*> kept(run.op_cache, kept_.get());
-    Restore<bool> grad(run.grad_mode, true), again(run.recomputing, true), autocast(run.autocast, autocast_);
+    ScopedValue<SaveHook*> hook(run.save_hook, &recording);
+    ScopedValue<OpCache*> kept(run.op_cache, kept_.get());
+    ScopedValue<bool> grad(run.grad_mode, true), again(run.recomputing, true), autocast(run.autocast, autocast_);
     Environment env;
     env.values.resize(tape_.values.size());
     for (const auto& [index, value] : inputs_) env.values[static_cast<std::size_t>(index)] = value;
@@ -156,7 +156,7 @@ void CheckpointFrame::recompute(Run& run) {
     } else if (last_call_ >= region_.first) {
       // The run stops as soon as the last tensor is saved. Inputs are saved before an op's kernel runs, so that the
       // outputs of such an op are never made.
-      Restore<bool> phantom(run.phantom, !last_is_output_);
+      ScopedValue<bool> phantom(run.phantom, !last_is_output_);
       run_calls_(run, env, last_call_, last_call_);
     }
     if (autocast_) run.cast_cache.clear();

@@ -226,9 +226,9 @@ class GraphTask {
 
 void backward(Run& r, const TensorList& roots, const TensorList& grads) {
   r.phase = Phase::backward;
-  Restore<bool> no_grad(r.grad_mode, false);
-  Restore<bool> no_autocast(r.autocast, false);
-  Restore<bool> thread(r.on_engine_thread, true);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_autocast(r.autocast, false);
+  ScopedValue<bool> thread(r.on_engine_thread, true);
   const auto scope = r.scope, call = r.call;
   r.begin_op("torch.autograd.backward");
   if (roots.size() == 1) {
@@ -255,10 +255,10 @@ void backward(Run& r, const TensorList& roots, const TensorList& grads) {
 
 TensorList gradients(Run& r, const GradientRequest& request) {
   r.phase = Phase::backward;
-  Restore<bool> no_grad(r.grad_mode, false);
-  Restore<bool> no_autocast(r.autocast, false);
-  Restore<bool> thread(r.on_engine_thread, true);
-  Restore<std::int32_t> scope(r.scope, r.scope), call(r.call, r.call);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_autocast(r.autocast, false);
+  ScopedValue<bool> thread(r.on_engine_thread, true);
+  ScopedValue<std::int32_t> scope(r.scope, r.scope), call(r.call, r.call);
   r.begin_op("torch.autograd.grad");
   GraphTask task(r, &request);
   if (request.roots.size() == 1) {
@@ -280,9 +280,9 @@ TensorList gradients(Run& r, const GradientRequest& request) {
 
 void backward(Run& r, const Tensor& loss) {
   r.phase = Phase::backward;
-  Restore<bool> no_grad(r.grad_mode, false);
-  Restore<bool> no_autocast(r.autocast, false);
-  Restore<bool> thread(r.on_engine_thread, true);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_autocast(r.autocast, false);
+  ScopedValue<bool> thread(r.on_engine_thread, true);
   const auto scope = r.scope, call = r.call;
   r.begin_op("loss.backward");
   Tensor root = r.empty_like(loss);

@@ -58,7 +58,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     ValueList results;
     const bool keeps_all = call.function >= 0 && tape.reading.functions == FunctionReading::all;
     std::vector<Value> kept = keeps_all ? args : std::vector<Value>();
-    Restore<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
+    ScopedValue<bool> autocast(r.autocast, r.autocast && !call.no_autocast);
     try {
       results = row        ? call_op(r, *row, std::move(args), kwargs)
                 : call.own ? run_own_function(r, call.own, args)
@@ -115,8 +115,8 @@ void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, s
           run_range(run, tape, own, names, from, to, region + 1);
         },
         names.kept_ops);
-    Restore<SaveHook*> hook(r.save_hook, frame.get());
-    Restore<OpCache*> cache(r.op_cache, frame->cache());
+    ScopedValue<SaveHook*> hook(r.save_hook, frame.get());
+    ScopedValue<OpCache*> cache(r.op_cache, frame->cache());
     run_range(r, tape, env, names, calls.first, calls.last, region + 1, true);
     frame->returned();
     entered = false;

@@ -42,7 +42,7 @@ void run_stretch(Run& r, const Tape& tape, std::vector<Value>& values, bool auto
     const auto value = [&](const Arg& a) { return value_of(a, [&](ValueId id) { return at(values, id); }); };
     for (const Arg& a : call.args) args.push_back(value(a));
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, value(a));
-    Restore<bool> as_it_ran(r.autocast, autocast && !call.no_autocast);
+    ScopedValue<bool> as_it_ran(r.autocast, autocast && !call.no_autocast);
     const Row* row = r.profile.ops->find(call.op);
     ValueList results = row ? call_op(r, *row, std::move(args), kwargs) : run_unknown(r, call, args, kwargs, true);
     args.clear();
@@ -123,7 +123,7 @@ ValueList run_own_function(Run& r, const std::shared_ptr<const OwnFunction>& f, 
   for (const Value& a : args) inputs.push_back(a.is_tensor() ? a.tensor() : Tensor());
   const bool autocast = r.autocast;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     run_stretch(r, f->forward.tape, values, autocast);
   }
   TensorList outputs;

@@ -70,7 +70,8 @@ struct AttentionRules {
 
 /// torch.optim: what an optimizer runs where the program does not say foreach or fused.
 struct OptimizerDefaults {
-  std::set<OptimizerKind> fused;       ///< have a fused implementation
+  std::set<OptimizerKind> absent;      ///< torch.optim does not have them yet
+  std::set<OptimizerKind> fused;       ///< have a fused implementation on CUDA
   std::set<OptimizerKind> one_by_one;  ///< do not take foreach unless asked
 };
 

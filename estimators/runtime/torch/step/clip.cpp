@@ -7,7 +7,7 @@ namespace memplan {
 void clip_grad_norm(Run& r, const TensorList& parameters) {
   r.phase = Phase::clip;
   r.scope = r.call = -1;
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   r.begin_op("clip_grad_norm_");
   TensorList grads;
   for (const Tensor& p : parameters)

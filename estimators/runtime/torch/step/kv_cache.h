@@ -18,8 +18,9 @@ struct KvLayer {
   std::int64_t elements_per_token() const { return heads * (key_dim + value_dim); }
 };
 
-/// The layers in the order of the forward pass, read from the values that it left behind (step/probe.h). Cross
-/// attention and attention to both sides have nothing to cache. Failure(usage) where the model has no causal attention.
+/// The layers in the order of the forward pass, read from the values that it left behind (step/inspect_forward.h).
+/// Cross attention and attention to both sides have nothing to cache. Failure(usage) where the model has no causal
+/// attention.
 std::vector<KvLayer> kv_layers(const Tape& tape, const Environment& env);
 
 /// Bytes of the cache: every sequence takes whole pages of `block` tokens.

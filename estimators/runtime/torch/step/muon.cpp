@@ -25,7 +25,7 @@ class Muon : public Optimizer {
   void step(Run& r) override {
     r.phase = Phase::optimizer;
     r.scope = r.call = -1;
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     r.begin_op("Muon.step");
     for (const Tensor& p : parameters_) {
       if (!p->grad || momentum_.count(p.get())) continue;
@@ -111,6 +111,7 @@ std::vector<ValueId> hidden_matrices(const Tape& tape) {
 
 std::unique_ptr<Optimizer> make_muon(Run& r, const OptimizerSetup& setup, const TensorList& hidden,
                                      const TensorList& others) {
+  check_optimizer(r.profile, {.kind = OptimizerKind::muon});
   if (setup.impl == OptimizerImpl::fused || setup.impl == OptimizerImpl::foreach)
     fail(ErrorKind::usage, "PyTorch has one implementation of Muon", setting(Field::optimizer_impl), "leave it out");
   if (hidden.empty())

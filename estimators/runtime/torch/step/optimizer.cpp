@@ -1,5 +1,7 @@
 #include "estimators/runtime/torch/step/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "estimators/runtime/torch/aten/op_table.h"
@@ -34,7 +36,7 @@ struct Base : Optimizer {
   void step(Run& r) override {
     r.phase = Phase::optimizer;
     r.scope = r.call = -1;
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     r.begin_op("optimizer.step");
     std::vector<std::pair<DType, std::vector<std::size_t>>> groups;
     std::vector<std::size_t> all;
@@ -321,12 +323,19 @@ std::unique_ptr<Optimizer> make_deepspeed_adam(Run& run, const TensorList& param
   return std::make_unique<DeepSpeedAdam>(run, parameters);
 }
 
+void check_optimizer(const TorchProfile& profile, const OptimizerSetup& s) {
+  if (profile.optimizer.absent.count(s.kind))
+    fail(ErrorKind::usage, fmt::format("{} has no {}", profile.name(), optimizer_model(s.kind).python),
+         setting(Field::optimizer), "choose another optimizer or a newer version of PyTorch");
+  if (s.impl == Impl::fused && !profile.optimizer.fused.count(s.kind))
+    fail(ErrorKind::usage, fmt::format("{} has no fused version of this optimizer", profile.name()),
+         setting(Field::optimizer_impl), "use foreach or loop");
+}
+
 std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, const TensorList& parameters) {
   OptimizerSetup s = given;
   const OptimizerDefaults& defaults = r.profile.optimizer;
-  if (s.impl == Impl::fused && !defaults.fused.count(s.kind))
-    fail(ErrorKind::usage, "PyTorch has no fused version of this optimizer", setting(Field::optimizer_impl),
-         "use foreach or loop");
+  check_optimizer(r.profile, s);
   if (s.impl == Impl::automatic) {
     s.impl = optimizer_model(s.kind).one_by_one || defaults.one_by_one.count(s.kind) ? Impl::loop : Impl::foreach;
   }

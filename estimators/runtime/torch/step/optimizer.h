@@ -16,6 +16,9 @@ class Optimizer {
   virtual void step(Run& run) = 0;
 };
 
+/// Failure(usage) where the version of PyTorch has no such optimizer or no such implementation of it.
+void check_optimizer(const TorchProfile& profile, const OptimizerSetup& setup);
+
 /// The optimizer of the setup over `parameters` (registration order, frozen ones left out). Its constructor may
 /// already allocate (Adagrad). Null for OptimizerKind::none. Failure(usage) where PyTorch has no such combination.
 std::unique_ptr<Optimizer> make_optimizer(Run& run, const OptimizerSetup& setup, const TensorList& parameters);

@@ -14,7 +14,7 @@
 #include "estimators/runtime/torch/step/optimizer.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/run_dtype.h"
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 
 namespace memplan {
 
@@ -23,8 +23,8 @@ namespace {
 using Shape = PipelineShapes::Shape;
 
 /// Notes the shape of every value as one forward pass of the whole model makes it.
-struct Rehearsal : CallHooks {
-  Rehearsal(const Tape& t, PipelineShapes& into) : tape(t), out(into) {}
+struct ShapeInference : CallHooks {
+  ShapeInference(const Tape& t, PipelineShapes& into) : tape(t), out(into) {}
   void before(Run&, Environment&, std::int32_t) override {}
   void after(Run&, Environment& env, std::int32_t call) override {
     for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
@@ -91,7 +91,7 @@ class PipelineProgram {
         setup_(setup),
         parallel_(ranks),
         rank_(rank),
-        rehearsal_(shapes),
+        shapes_(shapes),
         actions_(actions_of(without_repetitions(parallel_), rank)) {
     const std::int64_t count = parallel_.pipeline * parallel_.virtual_stages;
     const auto numbers = stages_of_rank(parallel_, rank);
@@ -184,14 +184,14 @@ class PipelineProgram {
         r_.set_reason(fresh, "batch of all micro-batches");
         batch_[id] = std::move(fresh);
       }
-    if (!has_last() || !has_target(rehearsal_.target)) return;
-    TargetShape all = rehearsal_.target;
+    if (!has_last() || !has_target(shapes_.target)) return;
+    TargetShape all = shapes_.target;
     if (all.sizes.size() > 0) all.sizes[0] = checked_mul(all.sizes[0], parallel_.micro_batches);
     target_ = make_target(r_, all);
   }
 
   Tensor buffer(ValueId id, const char* what) {
-    const Shape& s = rehearsal_.shapes.at(id);
+    const Shape& s = shapes_.shapes.at(id);
     Tensor t = r_.empty(s.sizes, s.dtype, Category::input);
     r_.label(t, what);
     r_.set_reason(t, "receives from a neighbouring stage, kept for the whole run");
@@ -247,7 +247,7 @@ class PipelineProgram {
     if (c.last) {
       r_.phase = Phase::loss;
       r_.begin_op("loss");
-      const TargetShape& shape = rehearsal_.target;
+      const TargetShape& shape = shapes_.target;
       const Tensor target =
           has_target(shape) ? r_.alias(target_, shape.sizes, contiguous_strides(shape.sizes), 0) : Tensor();
       losses_[static_cast<std::size_t>(m)] = compute_loss(r_, outputs, target, shape, tokens_);
@@ -373,7 +373,7 @@ class PipelineProgram {
   const TrainingSetup& setup_;
   const Ranks parallel_;
   const std::int64_t rank_;
-  const PipelineShapes& rehearsal_;
+  const PipelineShapes& shapes_;
   const std::vector<Action> actions_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
@@ -407,9 +407,9 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
   TrainingSetup setup = given;
   setup.precision = dtype_of_run(given);
   PipelineShapes out;
-  Rehearsal rehearsal(tape, out);
+  ShapeInference inference(tape, out);
   Run run(run_options(setup), device);
-  Restore<bool> no_grad(run.grad_mode, false);
+  ScopedValue<bool> no_grad(run.grad_mode, false);
   RankModel model(run, tape, setup, ranks);
   model.to_device(false);
   for (ValueId id : tape.inputs) {
@@ -417,7 +417,7 @@ PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, con
     model.env.values[static_cast<std::size_t>(id.index)] =
         v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
   }
-  model.env.hooks = &rehearsal;
+  model.env.hooks = &inference;
   const std::vector<Value> outputs = model.forward();
   out.target = target_shape(outputs, tape, setup);
   return out;

@@ -18,7 +18,7 @@ Tensor GradScaler::scale(Run& r, const Tensor& loss) {
 void GradScaler::unscale(Run& r) {
   r.phase = Phase::optimizer;
   r.begin_op("scaler.unscale_");
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   // inv_scale = self._scale.double().reciprocal().float()
   Tensor wide = r.empty({}, DType::float64);
   Tensor reciprocal = r.empty({}, DType::float64);

@@ -14,12 +14,12 @@
 #include "estimators/runtime/torch/autograd/host_store.h"
 #include "estimators/runtime/torch/autograd/interpreter.h"
 #include "estimators/runtime/torch/step/clip.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
 #include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/muon.h"
 #include "estimators/runtime/torch/step/optimizer.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
-#include "estimators/runtime/torch/step/probe.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/runtime/torch/step/scaler.h"
 #include "estimators/runtime/torch/step/steps.h"
@@ -40,7 +40,7 @@ class Program {
     model_.env.keeps_values = true;
     move_batch();
     r_.phase = Phase::forward;
-    Restore<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
+    ScopedValue<bool> grad(r_.grad_mode, setup_.mode == Mode::training);
     model_.begin_autocast();
     run_forward(r_, tape_, model_.env);
     look(r_, model_.env);
@@ -103,7 +103,7 @@ class Program {
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();
       {
         const auto store = std::make_shared<HostStore>();
-        Restore<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
+        ScopedValue<SaveHook*> offload(r_.save_hook, setup_.offload.activations ? store.get() : nullptr);
         forward(k + 1 == count);
         if (!take_loss(setup_.accumulate > 1)) return false;
         if ((*target_shape_)->drops_output) output_.clear();
@@ -195,7 +195,7 @@ class Program {
 
   void infer() {
     move_batch();
-    Restore<bool> no_grad(r_.grad_mode, false);
+    ScopedValue<bool> no_grad(r_.grad_mode, false);
     forward();
     model_.end_autocast();
   }
@@ -242,8 +242,8 @@ std::int64_t micro_batches_run(const TrainingSetup& setup) {
   return setup.accumulate < 64 ? setup.accumulate : 32 + setup.accumulate % 32;
 }
 
-void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
-                   const std::function<void(const Run&, const Environment&)>& look) {
+void inspect_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                     const std::function<void(const Run&, const Environment&)>& look) {
   if (tape.graph) fail(ErrorKind::internal, "PyTorch was asked about a tape of another runtime");
   Run run(run_options(setup), device);
   Program(run, tape, setup, resolve(setup.parallel)).probe(look);

@@ -141,7 +141,7 @@ TorchProfile torch_2_11() {
   p.attention.cudnn_widest_of_sm = {{90, 256}};
 
   // torch/optim/*.py
-  p.optimizer.fused = {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::adagrad};
+  p.optimizer.fused = {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw};
   p.optimizer.one_by_one = {OptimizerKind::adafactor};
 
   // torch/nn/parallel/distributed.py, csrc/distributed/c10d/reducer.hpp

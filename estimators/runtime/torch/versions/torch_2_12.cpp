@@ -16,6 +16,8 @@ TorchProfile torch_2_12() {
   p.kernels.extremes_together = true;
   p.kernels.group_norm_wide_statistics = true;
   p.workspaces.cudnn = "9.20";
+  // torch/optim/adagrad.py no longer refuses parameters on CUDA (pytorch/pytorch#153038).
+  p.optimizer.fused.insert(OptimizerKind::adagrad);
 
   p.changes = {
       {"workspaces", "cuBLASLt takes cuBLAS's workspace: its own 1 MiB is gone"},

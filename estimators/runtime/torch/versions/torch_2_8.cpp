@@ -12,6 +12,7 @@ TorchProfile torch_2_8() {
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
   p.kernels.embedding_scan_bytes = 12;
   p.kernels.fused_rms_norm = false;
+  p.optimizer.absent = {OptimizerKind::muon};  // torch/optim/_muon.py is of 2.9
   return p;
 }
 

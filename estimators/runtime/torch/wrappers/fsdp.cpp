@@ -245,7 +245,7 @@ class Fsdp : public ModelWrapper {
       // Its memory is taken when it is gathered; a padded buffer, of which the parameter is a view.
       const DType dtype = setup_.param_dtype && is_floating(full->dtype) ? *setup_.param_dtype : full->dtype;
       {
-        Restore<bool> phantom(r.phantom, true);
+        ScopedValue<bool> phantom(r.phantom, true);
         p.unsharded = r.empty({checked_mul(p.padded, ranks_)}, dtype, Category::parameter);
       }
       p.unsharded->sizes = full->sizes;
@@ -299,7 +299,7 @@ class Fsdp : public ModelWrapper {
   void unshard(Run& r, Unit& u) {
     if (u.gather_output || u.gathered || u.params.empty()) return;
     r.begin_op("FSDP::all_gather " + u.path);
-    Restore<std::int32_t> stream(r.stream, copy_in_stream);
+    ScopedValue<std::int32_t> stream(r.stream, copy_in_stream);
     std::int64_t elements = 0, bytes = 0;
     bool same = true, cast = false;
     const DType dtype = u.params[0].unsharded->dtype;
@@ -446,7 +446,7 @@ class Fsdp : public ModelWrapper {
     // A Python list lets go of its items from the last; the very last one is still bound to the loop's variable.
     const Tensor bound = grads.back();
     while (!grads.empty()) grads.pop_back();
-    Restore<std::int32_t> stream(r.stream, reduce_scatter_stream);
+    ScopedValue<std::int32_t> stream(r.stream, reduce_scatter_stream);
     Tensor output = r.empty({elements}, reduce_dtype, Category::gradient);
     const bool hybrid = ranks_ < setup_.data * setup_.context;
     if (hybrid) {

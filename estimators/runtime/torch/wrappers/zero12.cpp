@@ -203,7 +203,7 @@ class Zero12 : public Zero {
   /// reduce_ipg_grads: the ranks' slices are flattened for one all-reduce, then this rank keeps its own gradients.
   void reduce(Run& r) {
     {
-      Restore<std::int32_t> stream(r.stream, overlap_ ? reduction_stream : 0);
+      ScopedValue<std::int32_t> stream(r.stream, overlap_ ? reduction_stream : 0);
       // Slices of neighbours that go to the same rank are one (average_tensor); a list is sent once it exceeds the
       // bucket's size.
       std::vector<std::int64_t> slices;

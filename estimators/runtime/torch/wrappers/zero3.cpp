@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "estimators/runtime/torch/wrappers/zero.h"
 #include "estimators/runtime/torch/wrappers/zero3_coordinator.h"
@@ -166,9 +167,8 @@ class Zero3 : public Zero {
     if (std::find(own.begin(), own.end(), parameter) == own.end()) own.push_back(parameter);
   }
 
-  /// Parameters become shards, those that train in one flat buffer; then fp32 weights, buckets and gradients.
-  void partition(Run& r, TensorList& trainable) {
-    r.begin_op("DeepSpeedZeroOptimizer_Stage3");
+  /// Every parameter becomes a shard. Returns those of parameters that train.
+  TensorList shard_parameters(Run& r) {
     TensorList passing;
     for (ZeroParam& p : weights_.params) {
       if (!parameters_on_host_) {
@@ -179,16 +179,16 @@ class Zero3 : public Zero {
       }
       r.free_memory(p.whole);
     }
-    weights_.ranks = ranks_;
-    weights_.overlap = overlap_;
-    weights_.on_host = parameters_on_host_;
-    if (!optimizer_on_host_) found_inf_ = r.empty({1}, DType::boolean, Category::temporary);  // inf_or_nan_tracker
-    std::int64_t elements = 0, in_group = 0;
-    std::size_t count = 0;
+    return passing;
+  }
+
+  /// Elements of each group of shards that is updated together.
+  std::vector<std::int64_t> sub_groups() {
     std::vector<std::int64_t> groups;
-    for (ZeroParam& p : weights_.params)
+    std::int64_t in_group = 0;
+    std::size_t count = 0;
+    for (const ZeroParam& p : weights_.params)
       if (p.trains) {
-        elements += p.shard_numel;
         in_group += p.shard_numel;
         ++count;
         if (in_group < sub_group_size) continue;
@@ -198,15 +198,11 @@ class Zero3 : public Zero {
         count = 0;
       }
     if (in_group > 0) groups.push_back(in_group), group_sizes_.push_back(count);
-    trainable.clear();
-    if (elements == 0) return;
-    for (Tensor& t : passing) t.reset();
-    if (!parameters_on_host_) {
-      r.empty_cache();  // defragment: shards go to the host and come back side by side
-      shards_ = r.empty({elements}, dtype_, Category::parameter);
-      r.label(shards_, "ZeRO-3 shards of all parameters");
-      r.set_reason(shards_, fmt::format("1/{} of every parameter", ranks_));
-    }
+    return groups;
+  }
+
+  /// fp32 weights of each group; the optimizer updates them.
+  void make_masters(Run& r, const std::vector<std::int64_t>& groups) {
     for (std::int64_t n : groups) {
       Tensor converted = dtype_ == DType::float32 || (optimizer_on_host_ && parameters_on_host_)
                              ? Tensor()
@@ -218,6 +214,28 @@ class Zero3 : public Zero {
       r.set_reason(master, fmt::format("fp32 weights of this rank, 1/{}", ranks_));
       masters_.push_back(std::move(master));
     }
+  }
+
+  /// Parameters become shards, those that train in one flat buffer; then fp32 weights, buckets and gradients.
+  void partition(Run& r, TensorList& trainable) {
+    r.begin_op("DeepSpeedZeroOptimizer_Stage3");
+    TensorList passing = shard_parameters(r);
+    weights_.ranks = ranks_;
+    weights_.overlap = overlap_;
+    weights_.on_host = parameters_on_host_;
+    if (!optimizer_on_host_) found_inf_ = r.empty({1}, DType::boolean, Category::temporary);  // inf_or_nan_tracker
+    const std::vector<std::int64_t> groups = sub_groups();
+    const std::int64_t elements = std::accumulate(groups.begin(), groups.end(), std::int64_t{0});
+    trainable.clear();
+    if (elements == 0) return;
+    for (Tensor& t : passing) t.reset();
+    if (!parameters_on_host_) {
+      r.empty_cache();  // defragment: shards go to the host and come back side by side
+      shards_ = r.empty({elements}, dtype_, Category::parameter);
+      r.label(shards_, "ZeRO-3 shards of all parameters");
+      r.set_reason(shards_, fmt::format("1/{} of every parameter", ranks_));
+    }
+    make_masters(r, groups);
     trainable = masters_;
     if (!optimizer_on_host_)
       Tensor zeros = r.empty({*std::max_element(groups.begin(), groups.end())}, DType::float32, Category::temporary);
@@ -268,7 +286,7 @@ class Zero3 : public Zero {
   /// reduce_scatter_coalesced, then partition_grads.
   void reduce(Run& r) {
     if (waiting_.empty()) return;
-    Restore<std::int32_t> stream(r.stream, overlap_ ? reduce_stream : 0);
+    ScopedValue<std::int32_t> stream(r.stream, overlap_ ? reduce_stream : 0);
     std::sort(waiting_.begin(), waiting_.end());
     Tensor flat;
     if (waiting_.size() > 1 || weights_.params[waiting_[0]].numel % ranks_ != 0) {

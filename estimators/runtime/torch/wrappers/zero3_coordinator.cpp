@@ -78,7 +78,7 @@ Tensor ZeroCoordinator::from_host(Run& r, const ZeroParam& p) {
 void ZeroCoordinator::gather(Run& r, std::vector<std::size_t> which) {
   if (which.empty()) return;
   std::sort(which.begin(), which.end());
-  Restore<std::int32_t> stream(r.stream, overlap ? allgather_stream : 0);
+  ScopedValue<std::int32_t> stream(r.stream, overlap ? allgather_stream : 0);
   auto handle = std::make_shared<ZeroGather>();
   std::int64_t elements = 0;
   for (std::size_t i : which) {
@@ -102,7 +102,7 @@ void ZeroCoordinator::gather(Run& r, std::vector<std::size_t> which) {
 void ZeroCoordinator::complete_gather(Run& r, ZeroGather& handle) {
   if (handle.complete) return;
   handle.complete = true;
-  Restore<std::int32_t> stream(r.stream, overlap ? allgather_stream : 0);
+  ScopedValue<std::int32_t> stream(r.stream, overlap ? allgather_stream : 0);
   for (std::size_t i : handle.params) {
     if (handle.params.size() > 1) take(r, params[i], false);
     params[i].available = true;

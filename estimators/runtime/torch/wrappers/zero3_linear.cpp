@@ -11,7 +11,7 @@ Tensor linear_of_zero3(Run& r, const Tensor& x, const Tensor& w, const Tensor& b
   if (x->rank() < 2) return plain_linear(r, x, w, bias);
   Tensor y;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     if (bias && x->rank() == 2) {
       y = addmm(r, bias, x, t(r, w));
     } else {

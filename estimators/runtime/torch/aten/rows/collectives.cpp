@@ -39,7 +39,7 @@ ValueList run_column_linear(Run& r, Args& a) {
   const bool transposed = a.boolean(5);
   Tensor y;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     // Megatron-LM's activations begin with the sequence: one buffer, without putting the parts together.
     const Tensor total = r.empty(whole, x->dtype);
     y = op::linear(r, total, transposed ? op::t(r, weight) : weight, bias);
@@ -72,7 +72,7 @@ Tensor vocab_cross_entropy(Run& r, const Tensor& logits, const Tensor& target) {
   const Dims flat{target->numel()};
   Tensor softmax, mask, masked, loss;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     softmax = op::to(r, logits, DType::float32);  // then subtracted from, raised and divided in place
     Tensor most = r.empty(tokens, DType::float32);
     Tensor below = r.empty(tokens, DType::boolean), above = r.empty(tokens, DType::boolean);
@@ -133,7 +133,7 @@ void register_collectives(OpTable& t) {
     const bool reduce = a.boolean(3);
     Tensor y;
     {
-      Restore<bool> no_grad(r.grad_mode, false);
+      ScopedValue<bool> no_grad(r.grad_mode, false);
       y = gather(r, x, dim, ranks);
     }
     r.record({x}, {y}, [dim, ranks, reduce](Run& r, Node& n, TensorList& g) {
@@ -148,7 +148,7 @@ void register_collectives(OpTable& t) {
     const std::int64_t ranks = a.integer(2);
     Tensor y;
     {
-      Restore<bool> no_grad(r.grad_mode, false);
+      ScopedValue<bool> no_grad(r.grad_mode, false);
       y = scatter(r, x, dim, ranks);
     }
     r.record({x}, {y}, [dim, ranks](Run& r, Node&, TensorList& g) { return TensorList{gather(r, g[0], dim, ranks)}; });
@@ -161,7 +161,7 @@ void register_collectives(OpTable& t) {
     Tensor y;
     {
       // _MaskPartial._mask_tensor (torch/distributed/tensor/_ops/_embedding_ops.py).
-      Restore<bool> no_grad(r.grad_mode, false);
+      ScopedValue<bool> no_grad(r.grad_mode, false);
       Tensor below = r.empty(ids->sizes, DType::boolean), above = r.empty(ids->sizes, DType::boolean),
              mask = r.empty(ids->sizes, DType::boolean);
       below.reset();

@@ -92,6 +92,51 @@ bool suggests_channels_last(const TensorBody& t) {
   return true;
 }
 
+/// Gradients of input, weight and bias, whichever the node wants.
+TensorList convolution_backward(Run& r, Node& n, const Tensor& given, const Geometry& g, const Dims& sizes,
+                                bool channels_last, bool depthwise) {
+  const Tensor &x = n.saved[0], &w = n.saved[1];
+  const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
+  TensorList out(3);
+  const ConvProblem problem = problem_of(x, w, sizes, g, channels_last);
+  auto like = [&](const Tensor& t) {
+    return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype)
+                         : r.empty(t->sizes, t->dtype);
+  };
+  if (depthwise) {
+    // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
+    Tensor grad = op::contiguous(r, given, format);
+    if (n.wants(1)) {
+      Tensor dense = op::contiguous(r, x, format);
+      out[1] = like(w);
+    }
+    if (n.wants(0)) {
+      Tensor dense_w = op::contiguous(r, w, format);
+      out[0] = like(x);
+    }
+  } else {
+    // convolution_backward makes the input dense where the weight's gradient needs it, cudnn_convolution_backward then
+    // the gradient; both live until the call returns.
+    Tensor dense = n.wants(1) ? op::contiguous(r, x, format) : Tensor();
+    Tensor grad = op::contiguous(r, given, format);
+    if (n.wants(0)) {
+      out[0] = like(x);
+      Tensor dense_w = op::contiguous(r, w, format);
+      workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient, "aten::convolution_backward");
+    }
+    if (n.wants(1)) {
+      out[1] = like(w);
+      workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
+    }
+  }
+  if (n.wants(2)) {
+    Dims dims{0};
+    for (int i = 2; i < given->rank(); ++i) dims.push_back(i);
+    out[2] = op::sum(r, given, dims, false);
+  }
+  return out;
+}
+
 Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geometry g) {
   const bool one_d = x->rank() == 3;
   if (one_d) {
@@ -110,7 +155,7 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
   Tensor y = r.dispatched("aten::convolution", [&] {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, x, format);
     Tensor y =
         channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
@@ -120,49 +165,9 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
                 g.transposed ? ConvPass::data_gradient : ConvPass::forward, "aten::convolution");
     return TensorList{y};
   })[0];
-  Node* node = r.record({x, w, bias}, {y},
-                        [g, format, channels_last, depthwise, ysizes = sizes](Run& r, Node& n, TensorList& grads) {
-                          const Tensor &x = n.saved[0], &w = n.saved[1];
-                          TensorList out(3);
-                          const ConvProblem problem = problem_of(x, w, ysizes, g, channels_last);
-                          auto like = [&](const Tensor& t) {
-                            return channels_last ? r.empty_strided(t->sizes, channels_last_strides(t->sizes), t->dtype)
-                                                 : r.empty(t->sizes, t->dtype);
-                          };
-                          if (depthwise) {
-                            // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
-                            Tensor grad = op::contiguous(r, grads[0], format);
-                            if (n.wants(1)) {
-                              Tensor dense = op::contiguous(r, x, format);
-                              out[1] = like(w);
-                            }
-                            if (n.wants(0)) {
-                              Tensor dense_w = op::contiguous(r, w, format);
-                              out[0] = like(x);
-                            }
-                          } else {
-                            // convolution_backward makes the input dense where the weight's gradient needs it,
-                            // cudnn_convolution_backward then the gradient; both live until the call returns.
-                            Tensor dense = n.wants(1) ? op::contiguous(r, x, format) : Tensor();
-                            Tensor grad = op::contiguous(r, grads[0], format);
-                            if (n.wants(0)) {
-                              out[0] = like(x);
-                              Tensor dense_w = op::contiguous(r, w, format);
-                              workspace(r, problem, g.transposed ? ConvPass::forward : ConvPass::data_gradient,
-                                        "aten::convolution_backward");
-                            }
-                            if (n.wants(1)) {
-                              out[1] = like(w);
-                              workspace(r, problem, ConvPass::weight_gradient, "aten::convolution_backward");
-                            }
-                          }
-                          if (n.wants(2)) {
-                            Dims dims{0};
-                            for (int i = 2; i < grads[0]->rank(); ++i) dims.push_back(i);
-                            out[2] = op::sum(r, grads[0], dims, false);
-                          }
-                          return out;
-                        });
+  Node* node = r.record({x, w, bias}, {y}, [g, channels_last, depthwise, sizes](Run& r, Node& n, TensorList& grads) {
+    return convolution_backward(r, n, grads[0], g, sizes, channels_last, depthwise);
+  });
   r.save(node, x);
   r.save(node, w);
   return y;

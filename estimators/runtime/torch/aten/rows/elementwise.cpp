@@ -175,7 +175,7 @@ constexpr BinaryFormula binaries[] = {
 
 /// isinf compares |x| with a number, isfinite also x with itself; both in plain ops.
 ValueList run_isinf(Run& r, Args& a) {
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   Tensor x = a.tensor(0);
   if (!is_floating(x->dtype)) return {op::pointwise(r, {x}, DType::boolean)};
   Tensor magnitude = op::pointwise(r, {x}, x->dtype);
@@ -183,7 +183,7 @@ ValueList run_isinf(Run& r, Args& a) {
 }
 
 ValueList run_isfinite(Run& r, Args& a) {
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   Tensor x = a.tensor(0);
   if (!is_floating(x->dtype)) return {op::pointwise(r, {x}, DType::boolean)};
   Tensor magnitude = op::pointwise(r, {x}, x->dtype);
@@ -194,7 +194,7 @@ ValueList run_isfinite(Run& r, Args& a) {
 
 /// |self - other| <= atol + |rtol * other|, or equal; in plain ops.
 ValueList run_isclose(Run& r, Args& a) {
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   Tensor x = a.tensor(0), y = a.tensor(1);
   Tensor close = op::pointwise(r, {x, y}, DType::boolean);
   if (!is_floating(x->dtype)) return {close};

@@ -93,7 +93,7 @@ ValueList linear(Run& r, const Tensor& given, const Tensor& weight, const Tensor
   Quantized q;
   Tensor y;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     q = quantize(r, x->sizes, true, wants_w && gathered == 1);
     Tensor total = gathered > 1 ? r.empty(whole, byte) : Tensor();
     prepare(r, weight, wants_x);

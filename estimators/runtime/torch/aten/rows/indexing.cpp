@@ -145,60 +145,71 @@ ValueList run_index_select(Run& r, Args& a) {
   return {y};
 }
 
-/// index.Tensor: the indexed dimensions give way to the broadcast shape of the indices. Its backward sorts the linear
-/// indices and adds.
+/// What index.Tensor reads and makes: the indexed dimensions give way to the broadcast shape of the indices.
+struct Indexed {
+  Dims shape;  ///< of the indices together
+  Dims sizes;  ///< of the result
+  int first = -1, last = -1;
+  bool adjacent = true;    ///< the indexed dimensions are neighbours
+  std::int64_t slice = 1;  ///< elements of the dimensions that are not indexed
+};
+
+Indexed indexed(const TensorBody& x, const TensorList& indices) {
+  Indexed out;
+  for (int i = 0; i < static_cast<int>(indices.size()); ++i) {
+    if (!indices[i]) continue;
+    out.shape = out.first < 0 ? indices[i]->sizes : op::broadcast(out.shape, indices[i]->sizes);
+    if (out.first < 0) out.first = i;
+    out.last = i;
+  }
+  for (int i = out.first; i <= out.last; ++i) out.adjacent = out.adjacent && i >= 0 && indices[i];
+  auto put_shape = [&] {
+    for (auto n : out.shape) out.sizes.push_back(n);
+  };
+  if (!out.adjacent) put_shape();
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool is_indexed = i < static_cast<int>(indices.size()) && indices[i];
+    if (is_indexed) {
+      if (out.adjacent && i == out.first) put_shape();
+    } else {
+      out.sizes.push_back(x.sizes[i]);
+      out.slice *= x.sizes[i];
+    }
+  }
+  return out;
+}
+
+/// index.Tensor. Its backward sorts the linear indices and adds.
 ValueList run_index(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   TensorList indices = a.tensors(1);
-  Dims shape;
-  std::int64_t slice = 1;
-  int first = -1, last = -1;
-  for (int i = 0; i < static_cast<int>(indices.size()); ++i) {
-    if (!indices[i]) continue;
-    if (indices[i]->dtype == DType::boolean || indices[i]->dtype == DType::uint8) {
+  for (const Tensor& i : indices)
+    if (i && (i->dtype == DType::boolean || i->dtype == DType::uint8)) {
       // The size depends on the data: bounded by every element being taken.
       r.note("aten::index.Tensor", About::op, Evidence::assumed,
              "indexing by a mask: counted as if every element were taken", Effect{x->bytes(), x->bytes()});
       Tensor y = r.empty({x->numel()}, x->dtype);
-      record_scatter_back(r, x, y, indices[i], false);
+      record_scatter_back(r, x, y, i, false);
       return {y};
     }
-    shape = first < 0 ? indices[i]->sizes : op::broadcast(shape, indices[i]->sizes);
-    if (first < 0) first = i;
-    last = i;
-  }
-  bool adjacent = true;
-  for (int i = first; i <= last; ++i) adjacent = adjacent && i >= 0 && indices[i];
-  Dims sizes;
-  auto put_shape = [&] {
-    for (auto n : shape) sizes.push_back(n);
-  };
-  if (!adjacent) put_shape();
-  for (int i = 0; i < x->rank(); ++i) {
-    const bool is_indexed = i < static_cast<int>(indices.size()) && indices[i];
-    if (is_indexed) {
-      if (adjacent && i == first) put_shape();
-    } else {
-      sizes.push_back(x->sizes[i]);
-      slice *= x->sizes[i];
-    }
-  }
+  const Indexed made = indexed(*x, indices);
+  const Dims& shape = made.shape;
   bool host = x->on_host;
   // CUDA wants all indices with the same strides: others are made contiguous in their common shape.
   TensorList copies;
   bool alike = true;
   for (const Tensor& i : indices)
-    if (i) alike = alike && i->sizes == shape && i->strides == indices[first]->strides;
+    if (i) alike = alike && i->sizes == shape && i->strides == indices[made.first]->strides;
   for (const Tensor& i : indices)
     if (i && !alike && !host && !(i->sizes == shape && is_contiguous(*i))) copies.push_back(r.empty(shape, i->dtype));
-  Tensor y = host ? r.host(sizes, x->dtype) : r.empty(sizes, x->dtype);
+  Tensor y = host ? r.host(made.sizes, x->dtype) : r.empty(made.sizes, x->dtype);
   while (!copies.empty()) copies.pop_back();
   const int count = static_cast<int>(
       std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
   // index_put_with_sort_kernel (native/cuda/Indexing.cu): keys have the bits of the largest position, counted in slices
   // of what follows the indexed dimensions. Indices that are not neighbours come first, and all else follows them.
-  std::int64_t behind = adjacent ? 1 : slice;
-  for (int i = last + 1; adjacent && i < x->rank(); ++i) behind *= x->sizes[i];
+  std::int64_t behind = made.adjacent ? 1 : made.slice;
+  for (int i = made.last + 1; made.adjacent && i < x->rank(); ++i) behind *= x->sizes[i];
   const std::int64_t largest = behind > 0 ? (x->numel() - 1) / behind : 0;
   Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, largest](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);

@@ -142,7 +142,7 @@ ValueList layer_norm(Run& r, const Tensor& given, const Dims& shape, const Tenso
   const Tensor& x = given;
   Tensor y, mean, rstd;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, given);
     y = r.empty(given->sizes, given->dtype);
     mean = r.empty({rows}, stats_dtype(given->dtype));
@@ -209,7 +209,7 @@ ValueList run_rms_norm(Run& r, Args& a) {
   std::int64_t rows = x->numel() / std::max<std::int64_t>(shape.product(), 1);
   Tensor y, rstd;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor dense = op::contiguous(r, x);
     y = r.empty(x->sizes, x->dtype);
     rstd = r.empty({rows}, stats_dtype(x->dtype));

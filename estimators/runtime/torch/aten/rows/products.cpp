@@ -59,35 +59,46 @@ Tensor sum_product(Run& r, const Tensor& left, const Tensor& right, const std::v
   return permute(r, view(r, bmm(r, l, t), out_sizes), inverse);
 }
 
+/// "ij,jk->ik" in parts. Without an arrow the output has the labels that stand once, in the order of the alphabet.
+struct Equation {
+  std::vector<std::string> inputs{1};
+  std::string output;
+  std::string labels;  ///< of the output, then those that are summed
+};
+
+Equation parse_equation(const std::string& given) {
+  std::string text;
+  for (char c : given)
+    if (c != ' ') text += c;
+  Equation e;
+  const auto arrow = text.find("->");
+  for (char c : text.substr(0, arrow)) {
+    if (c == ',')
+      e.inputs.emplace_back();
+    else
+      e.inputs.back() += c;
+  }
+  std::map<char, int> uses;
+  for (const std::string& s : e.inputs)
+    for (char c : s) ++uses[c];
+  if (arrow != std::string::npos)
+    e.output = text.substr(arrow + 2);
+  else
+    for (auto [c, n] : uses)
+      if (n == 1) e.output += c;
+  e.labels = e.output;
+  for (auto [c, n] : uses)
+    if (e.labels.find(c) == std::string::npos) e.labels += c;
+  return e;
+}
+
 }  // namespace
 
 /// Operands are permuted to the order output labels, then summed ones; pairs are contracted from the left. Ellipses
 /// and repeated labels within one operand are not known.
 Tensor einsum(Run& r, const std::string& given, TensorList operands) {
-  std::string equation;
-  for (char c : given)
-    if (c != ' ') equation += c;
-  const auto arrow = equation.find("->");
-  std::vector<std::string> inputs(1);
-  for (char c : equation.substr(0, arrow)) {
-    if (c == ',')
-      inputs.emplace_back();
-    else
-      inputs.back() += c;
-  }
-  std::map<char, int> uses;
-  for (const std::string& s : inputs)
-    for (char c : s) ++uses[c];
-  std::string output;
-  if (arrow != std::string::npos)
-    output = equation.substr(arrow + 2);
-  else
-    for (auto [c, n] : uses)
-      if (n == 1) output += c;
-  std::string labels = output;
-  for (auto [c, n] : uses)
-    if (labels.find(c) == std::string::npos) labels += c;
-  if (equation.find('.') != std::string::npos || inputs.size() != operands.size())
+  const auto [inputs, output, labels] = parse_equation(given);
+  if (given.find('.') != std::string::npos || inputs.size() != operands.size())
     fail_input("an einsum equation of this form is not known: " + given, "aten::einsum");
   for (std::size_t k = 0; k < operands.size(); ++k) {
     std::string have = inputs[k];
@@ -178,7 +189,7 @@ ValueList run_cdist(Run& r, Args& a) {
   const Row& row = row_named(r, "aten::cdist");
   Tensor out;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     auto with_norms = [&](const Tensor& t) {
       Dims one = t->sizes, wide = t->sizes;
       one[one.size() - 1] = 1;

@@ -23,7 +23,7 @@ ValueList run_linear_4bit(Run& r, Args& a) {
   const std::int64_t out = a.integer(3), in = x->sizes.back();
   Tensor y;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor weight = dequantized(r, out, in, x->dtype);
     y = op::linear(r, x, weight, bias);
   }

@@ -63,13 +63,50 @@ Tensor units(Run& r, const Rnn& n, const Tensor& x, std::int64_t per_unit, Categ
 /// [batch, steps, …] as [steps, batch, …] and back.
 Tensor turned(Run& r, const Rnn& n, const Tensor& x) { return n.batch_first ? op::transpose(r, x, 0, 1) : x; }
 
+/// Gradients of input, `count` weights and both states. The node saved cx?, hx, input, output, reserve, flat weights.
+TensorList cudnn_rnn_backward(Run& r, const Rnn& n, Node& node, const TensorList& g, int count, std::int64_t elements,
+                              const Dims& hs, const Dims& cs) {
+  const std::size_t at = n.lstm ? 1 : 0;
+  const Tensor x = turned(r, n, node.saved[at + 1]), y = node.saved[at + 2];
+  const DType d = x->dtype;
+  TensorList out(static_cast<std::size_t>(count) + 3);
+  Tensor grad = g[0] ? g[0] : r.empty(y->sizes, d);
+  Tensor grad_h = g[1] ? g[1] : r.empty(hs, d);
+  Tensor grad_c = n.lstm ? (g.size() > 2 && g[2] ? g[2] : r.empty(cs, d)) : Tensor();
+  {
+    Tensor dense = op::contiguous(r, x);
+    Tensor dense_grad = op::contiguous(r, turned(r, n, grad));
+    out[0] = turned(r, n, r.empty(x->sizes, d));
+    out[count + 1] = r.empty(hs, d);
+    if (n.lstm) out[count + 2] = r.empty(cs, d);
+    Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
+    workspace.reset();
+  }
+  bool any = false;
+  for (int i = 1; i <= count; ++i) any = any || node.wants(i);
+  if (any) {
+    Tensor dense = op::contiguous(r, x);
+    std::vector<Dims> sizes;
+    for (int i = 1; i <= count; ++i) sizes.push_back(node.inputs[i].sizes);
+    Tensor flat = r.empty({elements}, d);
+    Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
+    TensorList views = pieces_of(r, flat, sizes);
+    // Without biases the views do not match the layer's own list, and are copied.
+    for (int i = 1; i <= count; ++i) out[i] = n.bias ? views[i - 1] : r.empty(sizes[i - 1], d);
+    views.clear();
+    workspace.reset();
+    flat.reset();
+  }
+  return out;
+}
+
 /// _cudnn_rnn: returns output, hy, cy (null but for LSTM).
 TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& weights, Tensor flat, const Tensor& hx,
                      const Tensor& cx) {
   const DType d = x->dtype;
   Tensor y, hy, cy, reserve;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor by_step = turned(r, n, x);
     Tensor dense = op::contiguous(r, by_step);
     y = turned(r, n, r.empty({by_step->sizes[0], by_step->sizes[1], hx->sizes[2] * n.directions}, d));
@@ -86,45 +123,9 @@ TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& we
   inputs.push_back(hx);
   inputs.push_back(cx);
   Node* node = r.record(inputs, {y, hy, cy},
-                        [n, count = weights.size(), elements = flat_elements(n, weights), hs = hx->sizes,
-                         cs = cx ? cx->sizes : Dims{}](Run& r, Node& node, TensorList& g) {
-                          // saved: cx?, hx, input, output, reserve, flat weights
-                          const std::size_t at = n.lstm ? 1 : 0;
-                          const Tensor x = turned(r, n, node.saved[at + 1]), y = node.saved[at + 2];
-                          const DType d = x->dtype;
-                          const int weights = static_cast<int>(count);
-                          TensorList out(count + 3);
-                          {
-                            Tensor grad = g[0] ? g[0] : r.empty(y->sizes, d);
-                            Tensor grad_h = g[1] ? g[1] : r.empty(hs, d);
-                            Tensor grad_c = n.lstm ? (g.size() > 2 && g[2] ? g[2] : r.empty(cs, d)) : Tensor();
-                            {
-                              Tensor dense = op::contiguous(r, x);
-                              Tensor dense_grad = op::contiguous(r, turned(r, n, grad));
-                              out[0] = turned(r, n, r.empty(x->sizes, d));
-                              out[weights + 1] = r.empty(hs, d);
-                              if (n.lstm) out[weights + 2] = r.empty(cs, d);
-                              Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
-                              workspace.reset();
-                            }
-                            bool any = false;
-                            for (int i = 1; i <= weights; ++i) any = any || node.wants(i);
-                            if (any) {
-                              Tensor dense = op::contiguous(r, x);
-                              std::vector<Dims> sizes;
-                              for (int i = 1; i <= weights; ++i) sizes.push_back(node.inputs[i].sizes);
-                              Tensor flat = r.empty({elements}, d);
-                              Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
-                              TensorList views = pieces_of(r, flat, sizes);
-                              // Without biases the views do not match the layer's own list, and are copied.
-                              for (int i = 1; i <= weights; ++i)
-                                out[i] = n.bias ? views[i - 1] : r.empty(sizes[i - 1], d);
-                              views.clear();
-                              workspace.reset();
-                              flat.reset();
-                            }
-                          }
-                          return out;
+                        [n, count = static_cast<int>(weights.size()), elements = flat_elements(n, weights),
+                         hs = hx->sizes, cs = cx ? cx->sizes : Dims{}](Run& r, Node& node, TensorList& g) {
+                          return cudnn_rnn_backward(r, n, node, g, count, elements, hs, cs);
                         });
   r.save(node, cx);
   r.save(node, hx);

@@ -249,7 +249,7 @@ ValueList run_logsumexp(Run& r, Args& a) {
   const Dims dims = dims_of(x, a, 1);
   const bool keep = a.boolean(2);
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor maxes = op::reduced(r, x, dims, true, x->dtype, bits_of(x->dtype) / 8);
     {
       Tensor magnitude = r.empty_like(maxes);
@@ -319,7 +319,7 @@ ValueList run_cumulative_extreme(Run& r, Args& a) {
 
 ValueList run_count_nonzero(Run& r, Args& a) {
   Tensor x = a.tensor(0);
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   Tensor mask = op::pointwise(r, {x}, DType::boolean);
   return {op::reduced(r, mask, dims_of(x, a, 1), false, DType::int64)};
 }

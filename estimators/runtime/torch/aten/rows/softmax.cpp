@@ -20,7 +20,7 @@ Tensor softmax_of(Run& r, const Tensor& given, std::optional<DType> dtype, bool 
   if (dtype && !fused) x = to(r, x, *dtype);
   Tensor y = r.empty(x->sizes, dtype.value_or(x->dtype));
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor dense = contiguous(r, x);
   }
   Node* node = r.record({x}, {y}, [input = x->dtype, log](Run& r, Node&, TensorList& g) {

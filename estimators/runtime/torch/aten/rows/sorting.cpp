@@ -108,7 +108,7 @@ ValueList run_by_dim(Run& r, Args& a) {
 ValueList run_multinomial(Run& r, Args& a) {
   Tensor p = a.tensor(0);
   const std::int64_t n = a.integer(1);
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   Dims sizes = p->sizes, rows = p->sizes;
   sizes[sizes.size() - 1] = n;
   rows.erase(rows.size() - 1);
@@ -162,7 +162,7 @@ void register_sorting(OpTable& t) {
     return record_chosen(r, x, out[0].tensor(), out[1].tensor());
   });
   t.add("aten::argsort", "self, dim=-1, descending=False", [](Run& r, Args& a) -> ValueList {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     return {sorted(r, a.tensor(0), static_cast<int>(a.integer(1)))[1]};
   });
   for (const char* n : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"})

@@ -90,7 +90,7 @@ ValueList run_affine_grid(Run& r, Args& a) {
   out_sizes.push_back(size.size() - 2);
   Tensor y;
   {
-    Restore<bool> no_grad(r.grad_mode, false);
+    ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor base = base_grid(r, size, theta->dtype);
     Tensor flat = op::view(r, base, {size[0], points, size.size() - 1});
     y = op::view(r, op::bmm(r, flat, op::transpose(r, theta, 1, 2)), out_sizes);

@@ -35,7 +35,7 @@ Tensor real_part(Run& r, const Tensor& x) {
 /// _exec_fft (native/cuda/SpectralOps.cpp): the other dimensions, largest stride first, become one batch, which is a
 /// copy where the strides do not allow it.
 void execute_plan(Run& r, const Tensor& x, const Dims& dims) {
-  Restore<bool> no_grad(r.grad_mode, false);
+  ScopedValue<bool> no_grad(r.grad_mode, false);
   std::vector<int> order;
   for (int i = 0; i < x->rank(); ++i)
     if (std::find(dims.begin(), dims.end(), i) == dims.end()) order.push_back(i);

@@ -1,4 +1,4 @@
-#include "estimators/transforms/pipeline.h"
+#include "estimators/transforms/pipeline_parallel.h"
 
 #include <fmt/format.h>
 

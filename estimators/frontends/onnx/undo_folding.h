@@ -16,6 +16,6 @@ bool is_complete_fx(const Graph& graph, const FxProgram& program);
 /// Equal parameters that were merged become parameters of their own again, weights that were transposed in the file
 /// get their Transpose back, and batch norms that were folded into convolutions come out of them. None when the
 /// graph has nothing of the kind.
-std::optional<Graph> restore_folded(const Graph& graph);
+std::optional<Graph> undo_folding(const Graph& graph);
 
 }  // namespace memplan::onnx_format

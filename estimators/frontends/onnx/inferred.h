@@ -26,7 +26,7 @@ struct Contents {
 /// Contents longer than this are not followed.
 constexpr std::int64_t max_followed = 4096;
 
-struct Fact {
+struct Inferred {
   std::optional<DType> dtype;
   std::optional<Sizes> sizes;
   std::optional<Contents> contents;
@@ -35,33 +35,33 @@ struct Fact {
   bool is_one_number() const { return contents && contents->size() == 1; }
 };
 
-class Facts {
+class InferredValues {
  public:
   /// Follows all nodes in order. What no rule tells is taken from the file's own shapes.
   /// Failure(input) for sizes that contradict each other or overflow 64 bits.
-  Facts(const Graph& graph, const Symbols& symbols, std::int64_t opset);
+  InferredValues(const Graph& graph, const Symbols& symbols, std::int64_t opset);
 
-  const Fact& operator[](GraphValueId id) const { return id < 0 ? none_ : facts_[static_cast<std::size_t>(id)]; }
-  Fact& at(GraphValueId id) { return facts_[static_cast<std::size_t>(id)]; }
+  const Inferred& operator[](GraphValueId id) const { return id < 0 ? none_ : inferred_[static_cast<std::size_t>(id)]; }
+  Inferred& at(GraphValueId id) { return inferred_[static_cast<std::size_t>(id)]; }
   const Graph& graph() const { return graph_; }
   std::int64_t opset() const { return opset_; }
 
  private:
   const Graph& graph_;
   std::int64_t opset_;
-  std::vector<Fact> facts_;
-  Fact none_;
+  std::vector<Inferred> inferred_;
+  Inferred none_;
 };
 
 /// A node with what is known about its inputs, for the rules of ops/.
 struct At {
   const GraphNode& node;
-  const Facts& facts;
+  const InferredValues& inferred;
   std::int64_t opset;
 
   bool has(std::size_t i) const { return i < node.inputs.size() && node.inputs[i] >= 0; }
   GraphValueId id(std::size_t i) const { return i < node.inputs.size() ? node.inputs[i] : -1; }
-  const Fact& in(std::size_t i) const { return facts[id(i)]; }
+  const Inferred& in(std::size_t i) const { return inferred[id(i)]; }
   const std::optional<Sizes>& sizes(std::size_t i) const { return in(i).sizes; }
 
   const Attribute* attribute(const char* name) const;

@@ -1,4 +1,4 @@
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,12 @@
 
 namespace memplan::onnx_format {
 
-Facts::Facts(const Graph& graph, const Symbols& symbols, std::int64_t opset) : graph_(graph), opset_(opset) {
-  facts_.resize(graph.values.size());
+InferredValues::InferredValues(const Graph& graph, const Symbols& symbols, std::int64_t opset)
+    : graph_(graph), opset_(opset) {
+  inferred_.resize(graph.values.size());
   for (GraphValueId id : graph.inputs) {
     const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
-    Fact& f = at(id);
+    Inferred& f = at(id);
     f.dtype = v.dtype.value_or(DType::float32);
     Sizes sizes;
     bool known = v.shape.has_value();
@@ -27,7 +28,7 @@ Facts::Facts(const Graph& graph, const Symbols& symbols, std::int64_t opset) : g
     if (known) count_of(sizes), f.sizes = std::move(sizes);
   }
   for (const auto& [id, tensor] : graph.initializers) {
-    Fact& f = at(id);
+    Inferred& f = at(id);
     f.dtype = tensor.dtype;
     f.sizes = tensor.sizes;
     const std::int64_t count = count_of(tensor.sizes);
@@ -35,7 +36,7 @@ Facts::Facts(const Graph& graph, const Symbols& symbols, std::int64_t opset) : g
     if (count <= max_followed && stored == static_cast<std::size_t>(count))
       f.contents = Contents{is_floating(tensor.dtype), tensor.integers, tensor.floats};
   }
-  std::vector<Fact> outputs;
+  std::vector<Inferred> outputs;
   for (const GraphNode& node : graph.nodes) {
     outputs.assign(node.outputs.size(), {});
     const OpRow* row = find_op(node);
@@ -44,7 +45,7 @@ Facts::Facts(const Graph& graph, const Symbols& symbols, std::int64_t opset) : g
       const GraphValueId id = node.outputs[i];
       if (id < 0) continue;
       const GraphValue& v = graph.values[static_cast<std::size_t>(id)];
-      Fact& f = at(id);
+      Inferred& f = at(id);
       f = std::move(outputs[i]);
       if (!f.dtype) f.dtype = v.dtype;
       if (!f.sizes) f.sizes = evaluate(v, symbols);
@@ -120,13 +121,13 @@ std::optional<Sizes> At::list(const char* name, std::size_t input) const {
 }
 
 std::optional<Sizes> At::integers(std::size_t input) const {
-  const Fact& f = in(input);
+  const Inferred& f = in(input);
   if (!f.contents || f.contents->floating) return std::nullopt;
   return f.contents->integers;
 }
 
 std::optional<double> At::number(std::size_t input) const {
-  const Fact& f = in(input);
+  const Inferred& f = in(input);
   return f.is_one_number() ? std::optional<double>(f.contents->number(0)) : std::nullopt;
 }
 

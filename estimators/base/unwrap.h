@@ -9,7 +9,7 @@ namespace memplan {
 
 /// The value; throws the Failure of a result that has none.
 template <class T>
-T take(Result<T> result) {
+T unwrap(Result<T> result) {
   if (!result) throw Failure(result.error());
   return std::move(result.value());
 }

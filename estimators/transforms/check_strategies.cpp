@@ -1,4 +1,4 @@
-#include "estimators/transforms/support.h"
+#include "estimators/transforms/check_strategies.h"
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"

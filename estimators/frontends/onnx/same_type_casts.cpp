@@ -1,4 +1,4 @@
-#include "estimators/frontends/onnx/own_casts.h"
+#include "estimators/frontends/onnx/same_type_casts.h"
 
 #include <algorithm>
 
@@ -14,9 +14,10 @@ bool wants_fp32(std::string_view op) {
 
 class Follow {
  public:
-  Follow(const Facts& facts, const std::vector<bool>& needed, const std::vector<std::vector<GraphValueId>>& reads)
-      : facts_(facts), g_(facts.graph()), reads_(reads), seen_(g_.values.size()) {
-    out_.of.assign(g_.values.size(), OwnCast::none);
+  Follow(const InferredValues& inferred, const std::vector<bool>& needed,
+         const std::vector<std::vector<GraphValueId>>& reads)
+      : inferred_(inferred), g_(inferred.graph()), reads_(reads), seen_(g_.values.size()) {
+    out_.of.assign(g_.values.size(), SameTypeCast::none);
     for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
       if (!needed[i]) continue;
       const std::string_view op = g_.nodes[i].op_type;
@@ -30,7 +31,7 @@ class Follow {
       if (needed[i] && !g_.nodes[i].outputs.empty() && g_.nodes[i].outputs[0] >= 0) node(static_cast<std::int32_t>(i));
   }
 
-  OwnCasts take() { return std::move(out_); }
+  SameTypeCasts take() { return std::move(out_); }
 
  private:
   struct Seen {
@@ -47,27 +48,27 @@ class Follow {
     const GraphValueId y = n.outputs[0];
     if (n.op_type == "Cast" && !n.inputs.empty() && n.inputs[0] >= 0) return cast(i, n, y);
     find_early_reads(i, n);
-    if (facts_[y].dtype != DType::float32) return;
+    if (inferred_[y].dtype != DType::float32) return;
     if (n.op_type == "Range") at(y).wide = true;
     at(y).of_softmax = n.op_type == "Softmax";
     if (n.op_type == "Mul" && n.inputs.size() == 2 && is_weighted_norm(i, n, y)) return;
     // A tensor of dimensions promotes the result; a 0-dim one does not. Products run in one precision.
     for (GraphValueId id : reads_[static_cast<std::size_t>(i)]) {
       const GraphValueId real = source(i, id);
-      if (facts_[real].dtype == DType::float32 && facts_[real].rank() > 0 && at(real).wide) at(y).wide = true;
+      if (inferred_[real].dtype == DType::float32 && inferred_[real].rank() > 0 && at(real).wide) at(y).wide = true;
     }
   }
 
   void cast(std::int32_t i, const GraphNode& n, GraphValueId y) {
-    if (facts_[y].dtype != DType::float32) return;
+    if (inferred_[y].dtype != DType::float32) return;
     const GraphValueId x = n.inputs[0];
-    if (facts_[x].dtype != DType::float32) {
+    if (inferred_[x].dtype != DType::float32) {
       // position_ids.float(), whereas a boolean mask goes to the dtype of what it is added to.
-      at(y).wide = facts_[x].dtype && is_integral(*facts_[x].dtype);
+      at(y).wide = inferred_[x].dtype && is_integral(*inferred_[x].dtype);
     } else if (at(x).wide) {
-      out_.of[static_cast<std::size_t>(y)] = OwnCast::down;
+      out_.of[static_cast<std::size_t>(y)] = SameTypeCast::down;
     } else if (at(y).read_by_norm || (at(x).of_softmax && at(y).read_by_cast)) {
-      out_.of[static_cast<std::size_t>(y)] = OwnCast::up;
+      out_.of[static_cast<std::size_t>(y)] = SameTypeCast::up;
       at(y).wide = true;
       at(y).cast = i;
     }
@@ -95,7 +96,7 @@ class Follow {
     for (std::size_t k = 0; k < 2; ++k) {
       const GraphValueId a = n.inputs[k], b = n.inputs[1 - k];
       if (a < 0 || b < 0) continue;
-      const Fact &fa = facts_[a], &fb = facts_[b];
+      const Inferred &fa = inferred_[a], &fb = inferred_[b];
       const bool statistics = fa.sizes && !fa.sizes->empty() && fa.sizes->back() == 1 && fb.sizes &&
                               !fb.sizes->empty() && fb.sizes->back() > 1;
       at(y).scaled = at(y).scaled || (statistics && at(a).wide);
@@ -107,18 +108,18 @@ class Follow {
     return false;
   }
 
-  const Facts& facts_;
+  const InferredValues& inferred_;
   const Graph& g_;
   const std::vector<std::vector<GraphValueId>>& reads_;
   std::vector<Seen> seen_;
-  OwnCasts out_;
+  SameTypeCasts out_;
 };
 
 }  // namespace
 
-OwnCasts own_casts(const Facts& facts, const std::vector<bool>& needed,
-                   const std::vector<std::vector<GraphValueId>>& reads) {
-  return Follow(facts, needed, reads).take();
+SameTypeCasts same_type_casts(const InferredValues& inferred, const std::vector<bool>& needed,
+                              const std::vector<std::vector<GraphValueId>>& reads) {
+  return Follow(inferred, needed, reads).take();
 }
 
 }  // namespace memplan::onnx_format

@@ -1,4 +1,4 @@
-#include "estimators/frontends/onnx/restore.h"
+#include "estimators/frontends/onnx/undo_folding.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -298,7 +298,7 @@ bool is_complete_fx(const Graph& g, const FxProgram& program) {
   return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
 }
 
-std::optional<Graph> restore_folded(const Graph& graph) {
+std::optional<Graph> undo_folding(const Graph& graph) {
   Restorer restorer(graph);
   if (!restorer.anything_missing()) return std::nullopt;
   return restorer.run();

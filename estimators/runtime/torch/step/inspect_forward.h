@@ -9,7 +9,7 @@ namespace memplan {
 
 /// Runs one forward pass of the setup's reference program in which no value goes before the end, without checkpoints,
 /// and shows the values to `look`. Failure as run_steps.
-void probe_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
-                   const std::function<void(const Run&, const Environment&)>& look);
+void inspect_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                     const std::function<void(const Run&, const Environment&)>& look);
 
 }  // namespace memplan

@@ -1,4 +1,4 @@
-#include "estimators/frontends/onnx/foreign.h"
+#include "estimators/frontends/onnx/single_node.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace memplan::onnx_format {
 
-Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts* facts) {
+Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const InferredValues* inferred) {
   Call call;
   call.op = (node.domain.empty() ? "onnx" : node.domain) + "::" + node.op_type;
   call.unknown = true;
@@ -26,8 +26,8 @@ Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts
     const ValueId out = tape.add_value(std::move(t));
     values.set(id, out);
     call.outputs.push_back(out);
-    const auto sizes = facts ? (*facts)[id].sizes : evaluate(v, values.symbols());
-    const auto dtype = facts ? (*facts)[id].dtype : v.dtype;
+    const auto sizes = inferred ? (*inferred)[id].sizes : evaluate(v, values.symbols());
+    const auto dtype = inferred ? (*inferred)[id].dtype : v.dtype;
     all_known = all_known && sizes;
     if (sizes) call.known_shapes.emplace_back(dtype.value_or(DType::float32), *sizes);
   }
@@ -35,14 +35,14 @@ Call unknown_call(const GraphNode& node, Values& values, Tape& tape, const Facts
   return call;
 }
 
-void lower_foreign(const GraphNode& node, const TrainingSetup& setup, Values& values, Tape& tape) {
-  const Facts& facts = values.facts();
+void lower_single_node(const GraphNode& node, const TrainingSetup& setup, Values& values, Tape& tape) {
+  const InferredValues& inferred = values.inferred();
   // Arithmetic on sizes is done already.
   const bool folded = std::all_of(node.outputs.begin(), node.outputs.end(), [&](GraphValueId id) {
-    return id < 0 || (facts[id].contents && (!facts[id].contents->floating || facts[id].is_one_number()));
+    return id < 0 || (inferred[id].contents && (!inferred[id].contents->floating || inferred[id].is_one_number()));
   });
   if (folded && !node.outputs.empty()) return;
-  Emit emit(facts, setup, values, tape);
+  Emit emit(inferred, setup, values, tape);
   emit.lower_node(node);
 }
 
