@@ -25,7 +25,7 @@ bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind 
 
 class Restorer {
  public:
-  explicit Restorer(const Graph& g) : old_(g), signature_(signature_of(g)), program_(read_fx_program(g)) {
+  explicit Restorer(const Graph& g) : old_(g), signature_(signature_of(g)) {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i) lines_.emplace(signature_.inputs[i].name, i);
     std::unordered_map<std::string_view, std::size_t> by_target;
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
@@ -48,6 +48,7 @@ class Restorer {
 
   Graph run() {
     g_ = old_;
+    program_ = read_fx_program(old_);
     for (const FxGroup& group : program_.groups)
       if (group.name >= 0) restore(group);
     std::vector<GraphNode> nodes;
