@@ -38,10 +38,11 @@ void absent_inputs_are_none(Tape& tape) {
 void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
+  onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
   const std::optional<Graph> prepared =
-      has_text ? onnx_format::undo_folding(file) : onnx_format::flatten(model, symbols, tape.notes);
+      has_text ? onnx_format::undo_folding(file, program) : onnx_format::flatten(model, symbols, tape.notes);
   const Graph& graph = prepared ? *prepared : file;
-  const onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(graph) : onnx_format::FxProgram{};
+  if (has_text && prepared) program = onnx_format::read_fx_program(graph);
   const bool by_text = has_text && onnx_format::is_complete_fx(graph, program);
   onnx_format::Values values(graph, symbols, tape, model.opset);
   if (by_text)

@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "estimators/runtime/torch/aten/cost.h"
+#include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/tape/uses.h"
 #include "planner/checkpointing/plan.h"
@@ -22,13 +24,24 @@ Operand operand_of(const Tensor& t) {
   return o;
 }
 
+/// What only arguments that are no tensors tell.
+void read_arguments(const Call& call, const Row* row, OpCall& cost) {
+  const auto read = [&](std::string_view name, const Arg& a) {
+    if (const auto* text = std::get_if<std::string>(&a.value); text && cost.op == "aten::einsum") cost.equation = *text;
+    if (const auto* flag = std::get_if<bool>(&a.value); flag && name == "transposed") cost.transposed = *flag;
+  };
+  for (std::size_t i = 0; i < call.args.size(); ++i)
+    read(row && i < row->arguments.size() ? std::string_view(row->arguments[i]) : std::string_view(), call.args[i]);
+  for (const auto& [name, a] : call.kwargs) read(name, a);
+}
+
 }  // namespace
 
 Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& setup, const Device& device,
                                          const CallRates& rates) {
   return catching([&] {
     std::vector<double> seconds(tape.calls.size(), 0);
-    inspect_forward(tape, setup, device, [&](const Run&, const Environment& env) {
+    inspect_forward(tape, setup, device, [&](const Run& run, const Environment& env) {
       for (std::size_t i = 0; i < tape.calls.size(); ++i) {
         const Call& call = tape.calls[i];
         TensorList inputs, outputs;
@@ -39,6 +52,7 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
           if (Tensor t = id.valid() ? tensor_of(env, id) : Tensor()) outputs.push_back(t);
         OpCall cost;
         cost.op = call.op;
+        read_arguments(call, call.unknown ? nullptr : run.profile.ops->find(call.op), cost);
         for (const Tensor& t : inputs) cost.inputs.push_back(operand_of(t));
         for (const Tensor& t : outputs) cost.outputs.push_back(operand_of(t));
         const bool fresh = std::any_of(outputs.begin(), outputs.end(), [&](const Tensor& t) {
@@ -49,8 +63,7 @@ Result<std::vector<double>> call_seconds(const Tape& tape, const TrainingSetup& 
         const double bytes = fresh || is_in_place(call.op) ? bytes_touched(cost) : 0;
         const bool half =
             !outputs.empty() && (outputs[0]->dtype == DType::bfloat16 || outputs[0]->dtype == DType::float16);
-        seconds[i] = std::max(flops_of(cost, CostUser::recomputation).forward / (half ? rates.half : rates.fp32),
-                              bytes / rates.memory);
+        seconds[i] = std::max(flops_of(cost).forward / (half ? rates.half : rates.fp32), bytes / rates.memory);
       }
     });
     return seconds;

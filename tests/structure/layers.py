@@ -48,7 +48,7 @@ TABLE = {
     "runtime/torch/wrappers": "base setup tape runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",
     "runtime/torch/step": "base setup facts tape schedule frontends/recording runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms runtime/torch/wrappers",
     "dryrun": "base companion setup facts tape schedule transforms measured runtime/torch/step",
-    "planner/checkpointing": "base setup tape runtime runtime/torch/aten transforms runtime/torch/step",
+    "planner/checkpointing": "base setup tape runtime runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
     "cli/flags": "base setup graph runtime/torch/profile estimate",

@@ -25,7 +25,7 @@ bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind 
 
 class Restorer {
  public:
-  explicit Restorer(const Graph& g) : old_(g), signature_(signature_of(g)), program_(read_fx_program(g)) {
+  Restorer(const Graph& g, const FxProgram& program) : old_(g), signature_(signature_of(g)), program_(program) {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i) lines_.emplace(signature_.inputs[i].name, i);
     std::unordered_map<std::string_view, std::size_t> by_target;
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
@@ -40,10 +40,14 @@ class Restorer {
     }
   }
 
-  bool anything_missing() const {
+  bool anything_to_do() const {
+    bool missing = false;
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
-      if (is_stored_kind(signature_.inputs[i].kind) && !present_.count(i)) return true;
-    return false;
+      missing = missing || (is_stored_kind(signature_.inputs[i].kind) && !present_.count(i));
+    return missing && (!unread(old_).empty() ||
+                       std::any_of(program_.groups.begin(), program_.groups.end(), [&](const FxGroup& group) {
+                         return group.name >= 0 && !not_read(group, old_).open.empty();
+                       }));
   }
 
   Graph run() {
@@ -59,7 +63,7 @@ class Restorer {
       if (auto it = after_.find(i); it != after_.end()) nodes.push_back(std::move(it->second));
     }
     g_.nodes = std::move(nodes);
-    drop_unread();
+    for (GraphValueId id : unread(g_)) g_.initializers.erase(id);
     return std::move(g_);
   }
 
@@ -69,36 +73,45 @@ class Restorer {
     GraphValueId id = -1;
   };
 
-  /// Pairs the parameters that the text of a call names with the stored tensors that its nodes read.
-  void restore(const FxGroup& group) {
-    std::vector<std::size_t> named;  // lines of the signature
+  /// What a call's text and its nodes do not agree on.
+  struct NotRead {
+    std::vector<std::size_t> named,
+        open;                 ///< lines of the signature: all that the text names, those that no node reads
+    std::vector<Read> reads;  ///< of tensors that the text does not name
+  };
+
+  NotRead not_read(const FxGroup& group, const Graph& g) const {
+    NotRead out;
     auto use = [&](ValueId name) {
       const auto it = lines_.find(program_.names[static_cast<std::size_t>(name.index)]);
-      if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) named.push_back(it->second);
+      if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) out.named.push_back(it->second);
     };
     for (const Arg& a : group.text.args) for_each_value(a, use);
     for (const auto& [key, a] : group.text.kwargs) for_each_value(a, use);
-    if (named.empty()) return;
-    std::vector<Read> reads;
+    if (out.named.empty()) return out;
     for (std::int32_t n : group.nodes) {
-      const auto& inputs = g_.nodes[static_cast<std::size_t>(n)].inputs;
+      const auto& inputs = g.nodes[static_cast<std::size_t>(n)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
-        if (auto t = g_.initializers.find(inputs[i]);
-            t != g_.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
-          reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
+        if (auto t = g.initializers.find(inputs[i]);
+            t != g.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
+          out.reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
-    // First those that are what the text says.
-    std::vector<std::size_t> open;
-    for (std::size_t line : named) {
+    for (std::size_t line : out.named) {
       const auto have = present_.find(line);
-      const auto it = have == present_.end() ? reads.end()
-                                             : std::find_if(reads.begin(), reads.end(),
+      const auto it = have == present_.end() ? out.reads.end()
+                                             : std::find_if(out.reads.begin(), out.reads.end(),
                                                             [&](const Read& r) { return r.id == have->second; });
-      if (it == reads.end())
-        open.push_back(line);
+      if (it == out.reads.end())
+        out.open.push_back(line);
       else
-        reads.erase(it);
+        out.reads.erase(it);
     }
+    return out;
+  }
+
+  /// Pairs the parameters that the text of a call names with the stored tensors that its nodes read.
+  void restore(const FxGroup& group) {
+    const auto [named, open, reads] = not_read(group, g_);
     if (open.empty()) return;
     if (group.text.target.find("batch_norm") != std::string_view::npos) {
       const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) {
@@ -246,19 +259,20 @@ class Restorer {
   }
 
   /// Tensors of the optimizer's making that nothing reads any more.
-  void drop_unread() {
-    std::unordered_set<GraphValueId> read(g_.outputs.begin(), g_.outputs.end());
-    for (const GraphNode& n : g_.nodes) read.insert(n.inputs.begin(), n.inputs.end());
-    std::unordered_set<GraphValueId> own;
-    for (const auto& [line, id] : present_) own.insert(id);
-    for (auto it = g_.initializers.begin(); it != g_.initializers.end();)
-      it = read.count(it->first) || own.count(it->first) ? std::next(it) : g_.initializers.erase(it);
+  std::vector<GraphValueId> unread(const Graph& g) const {
+    std::unordered_set<GraphValueId> used(g.outputs.begin(), g.outputs.end());
+    for (const GraphNode& n : g.nodes) used.insert(n.inputs.begin(), n.inputs.end());
+    for (const auto& [line, id] : present_) used.insert(id);
+    std::vector<GraphValueId> out;
+    for (const auto& [id, tensor] : g.initializers)
+      if (!used.count(id)) out.push_back(id);
+    return out;
   }
 
   const Graph& old_;
   Graph g_;
   Signature signature_;
-  FxProgram program_;
+  const FxProgram& program_;
   std::unordered_map<std::string_view, std::size_t> lines_;         ///< FX name -> line of the signature
   std::unordered_map<std::size_t, GraphValueId> present_;           ///< line -> its tensor
   std::unordered_map<std::size_t, std::vector<GraphNode>> before_;  ///< nodes to put before node i
@@ -298,9 +312,9 @@ bool is_complete_fx(const Graph& g, const FxProgram& program) {
   return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
 }
 
-std::optional<Graph> undo_folding(const Graph& graph) {
-  Restorer restorer(graph);
-  if (!restorer.anything_missing()) return std::nullopt;
+std::optional<Graph> undo_folding(const Graph& graph, const FxProgram& program) {
+  Restorer restorer(graph, program);
+  if (!restorer.anything_to_do()) return std::nullopt;
   return restorer.run();
 }
 

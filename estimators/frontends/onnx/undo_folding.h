@@ -15,7 +15,7 @@ bool is_complete_fx(const Graph& graph, const FxProgram& program);
 
 /// Equal parameters that were merged become parameters of their own again, weights that were transposed in the file
 /// get their Transpose back, and batch norms that were folded into convolutions come out of them. None when the
-/// graph has nothing of the kind.
-std::optional<Graph> undo_folding(const Graph& graph);
+/// graph has nothing of the kind. `program` is the graph's own.
+std::optional<Graph> undo_folding(const Graph& graph, const FxProgram& program);
 
 }  // namespace memplan::onnx_format

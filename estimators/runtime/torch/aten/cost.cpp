@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 namespace memplan {
 
@@ -126,42 +125,38 @@ Flops told_convolution(const OpCall& c) { return convolution(c, c.transposed); }
 struct CostRow {
   std::string_view op;
   Flops (*formula)(const OpCall&);
-  bool prefix = false;                ///< also ops whose names go on
-  std::optional<CostUser> only = {};  ///< none: both
+  bool prefix = false;  ///< also ops whose names go on
 };
-
-constexpr CostUser time_only = CostUser::step_time, recomputation_only = CostUser::recomputation;
 
 /// The first row that applies counts.
 const CostRow cost_rows[] = {
     {"aten::linear", linear},
-    {"transformer_engine::linear", linear, false, time_only},
-    {"memplan::column_linear", column_linear, false, time_only},
-    {"transformer_engine::column_linear", column_linear, false, time_only},
-    {"bitsandbytes::linear_4bit", column_linear, true, recomputation_only},
+    {"transformer_engine::linear", linear},
+    {"memplan::column_linear", column_linear},
+    {"transformer_engine::column_linear", column_linear},
+    {"bitsandbytes::linear_4bit", column_linear, true},
     {"aten::mm", first_product},
     {"aten::bmm", first_product},
     {"aten::matmul", first_product},
-    {"aten::mv", first_product, false, time_only},
-    {"aten::dot", first_product, false, time_only},
+    {"aten::mv", first_product},
+    {"aten::dot", first_product},
     {"aten::addmm", added_product},
     {"aten::baddbmm", added_product},
-    {"aten::addmv", added_product, false, time_only},
-    {"aten::addbmm", addbmm, false, time_only},
+    {"aten::addmv", added_product},
+    {"aten::addbmm", addbmm},
     {"aten::conv1d", plain_convolution, true},
     {"aten::conv2d", plain_convolution, true},
     {"aten::conv3d", plain_convolution, true},
-    {"aten::conv_transpose", transposed_convolution, true, time_only},
-    {"aten::conv", plain_convolution, true, recomputation_only},
-    {"aten::convolution", told_convolution, false, time_only},
-    {"aten::_convolution", told_convolution, false, time_only},
-    {"aten::cudnn_convolution", told_convolution, false, time_only},
+    {"aten::conv_transpose", transposed_convolution, true},
+    {"aten::convolution", told_convolution},
+    {"aten::_convolution", told_convolution},
+    {"aten::cudnn_convolution", told_convolution},
     {"aten::scaled_dot_product_attention", attention},
-    {"aten::einsum", einsum, false, time_only},
-    {"aten::tensordot", tensordot, false, time_only},
-    {"aten::lstm", recurrent, true, time_only},
-    {"aten::gru", recurrent, true, time_only},
-    {"aten::rnn_", recurrent, true, time_only},
+    {"aten::einsum", einsum},
+    {"aten::tensordot", tensordot},
+    {"aten::lstm", recurrent, true},
+    {"aten::gru", recurrent, true},
+    {"aten::rnn_", recurrent, true},
 };
 
 /// Reads only what it returns.
@@ -180,11 +175,9 @@ std::int64_t Operand::elements() const {
 
 double Operand::bytes() const { return static_cast<double>(bytes_of(dtype, elements()).count); }
 
-Flops flops_of(const OpCall& c, CostUser user) {
-  for (const CostRow& row : cost_rows) {
-    if (row.only && *row.only != user) continue;
+Flops flops_of(const OpCall& c) {
+  for (const CostRow& row : cost_rows)
     if (row.prefix ? begins(c.op, row.op) : c.op == row.op) return row.formula(c);
-  }
   return {};
 }
 

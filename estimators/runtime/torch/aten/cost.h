@@ -29,17 +29,13 @@ struct OpCall {
   bool scores_in_memory = false;  ///< attention of the math backend: its scores go through memory
 };
 
-/// Whose figure an op's operations are part of. What recomputation costs leaves some ops out, and counts some that a
-/// step's time leaves out: plans and times stay as they are until both are looked at together.
-enum class CostUser : std::uint8_t { step_time, recomputation };
-
 /// Floating-point operations of matrix products, convolutions and attention: 2 per multiply-add, as
 /// torch.utils.flop_counter counts them (causal attention counts in full). All other ops count 0: memory bounds them.
 struct Flops {
   double forward = 0;
   double backward = 0;  ///< of the gradients that `wants_grad` asks for
 };
-Flops flops_of(const OpCall& call, CostUser user = CostUser::step_time);
+Flops flops_of(const OpCall& call);
 
 /// Bytes read and written in device memory if nothing stays in a cache. Gathers read what they return, not the table.
 struct Traffic {
