@@ -34,13 +34,13 @@ std::vector<Input> inputs_of(const Tape& tape) {
 }
 
 std::string weights_of(const Tape& tape, const TrainingSetup& setup) {
-  if (is_pure(setup.precision)) return {};
-  std::map<DType, double> bytes;
+  if (setup.precision == Precision::bf16 || setup.precision == Precision::fp16) return {};
+  std::map<DType, std::int64_t> bytes;
   for (ValueId id : tape.parameters) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    double n = 1;
-    for (const std::int64_t size : v.sizes) n *= static_cast<double>(size);
-    bytes[v.dtype] += n * static_cast<double>(size_of(v.dtype));
+    std::int64_t numel = 1;
+    for (const std::int64_t size : v.sizes) numel *= size;
+    bytes[v.dtype] += bytes_of(v.dtype, numel).count;
   }
   const auto most =
       std::max_element(bytes.begin(), bytes.end(), [](const auto& x, const auto& y) { return x.second < y.second; });

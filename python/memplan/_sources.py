@@ -228,7 +228,7 @@ def _transformers(source: str, choice: Choice) -> Made:
 
     # Without one, classifiers of sequences refuse batches; which token it is moves no byte.
     text = getattr(config, "text_config", None) or config
-    if getattr(text, "pad_token_id", None) is None:
+    if getattr(cls, "__name__", "").endswith("ForSequenceClassification") and getattr(text, "pad_token_id", None) is None:
         text.pad_token_id = 0
     try:
         with _quiet(), torch.device("meta"):
