@@ -158,7 +158,8 @@ void forget_empty_members(const Archive& archive, const std::string& folder, Pro
 }
 
 /// What memplan.export wrote beside the program (docs/export.md): notes, which open dimensions are the batch and which
-/// the sequence, the sizes of its arguments, and the modules that the model checkpoints. Other exporters write none, and what is not as expected is left out.
+/// the sequence, the sizes of its arguments, and the modules that the model checkpoints. Other exporters write none,
+/// and what is not as expected is left out.
 void read_extra(const Archive& archive, const std::string& root, Model& model) {
   const auto* member = archive.find(root + "extra/memplan.json");
   if (!member || member->bytes > max_extra_bytes) return;
