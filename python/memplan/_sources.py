@@ -103,6 +103,20 @@ def _given(inputs: List[str]) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
 
 # --- a factory -------------------------------------------------------------------------------------------------------
 
+def _module(path: str) -> Any:
+    """The file as a module that another process can import as well, by its own name."""
+    import importlib.util
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name in sys.modules:  # the file is called as something of Python's
+        name = f"memplan_source_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _factory(source: str, choice: Choice) -> Made:
     path, _, name = source.rpartition(":") if ".py:" in source else (source, "", "")
     if not os.path.isfile(path):
@@ -110,8 +124,6 @@ def _factory(source: str, choice: Choice) -> Made:
     if not name:
         raise UsageError("a Python file needs the name of what makes the model", source, f"{path}:make_model, where make_model() returns a module, (module, args) "
                          f"or (module, args, kwargs); to run the whole script: memplan observe -- python {path}", 2)
-    import runpy
-
     from ._lines import own_line
 
     sys.path[1:1] = [os.path.dirname(os.path.abspath(path))]
@@ -119,7 +131,7 @@ def _factory(source: str, choice: Choice) -> Made:
 
     # Its definitions alone: what stands below `if __name__ == "__main__"` does not run.
     try:
-        names = runpy.run_path(path, run_name="memplan_source")
+        names = vars(_module(path))
         if name not in names:
             raise UsageError(f"{path} has no '{name}'", source, f"it has {', '.join(n for n, v in names.items() if callable(v) and not n.startswith('_'))[:300]}", 2)
         made = names[name]
