@@ -207,7 +207,7 @@ def write(complete):
                                at=history.describe(follower.at), checkpoints=follower.checkpoints(), untrained_bytes=state.untrained, by_kind=follower.by_kind(names), blocks=follower.table(names))
         devices.append(row)
     hooks.write_json("process", dict(
-        pid=os.getpid(), parent=os.getppid(), complete=complete, argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
+        pid=os.getpid(), parent=os.getppid(), complete=complete, communicators=getattr(native, "emulated_gpu_communicators", int)(), argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
         steps=state.steps, own_steps=state.most_steps, trains=state.trains and (autograd.backwards() > 0 or bool(state.out_of_memory)), devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
         history_error=getattr(state, "history_error", None), compiled=compiled.report(), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
 

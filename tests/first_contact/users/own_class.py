@@ -58,10 +58,10 @@ def main():
     for _ in range(4):
         ids = torch.randint(0, WORDS, (BATCH, TOKENS + 1)).cuda()
         loss = model(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
-        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        optimizer.zero_grad()
 
 
 if __name__ == "__main__":
