@@ -84,8 +84,8 @@ def main():
     parser.add_argument("--library", help="the emulated GPU (default: the build's)")
     a = parser.parse_args()
     python, library = build_tree.emulated(a.build) or (None, None)
-    python, library = a.torch or python, a.library or library
-    if not python or not library:
+    python, library = a.torch or python, os.path.abspath(a.library or library or "")
+    if not python or not os.path.isfile(library):
         print("the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…): no script is run")
         print("0 passed, 0 failed")
         return 0
