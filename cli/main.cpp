@@ -20,13 +20,13 @@
 namespace memplan::cli {
 namespace {
 
-int run(const Parsed& parsed, const Options& options, bool overview) {
+int run(const Parsed& parsed, const Options& options, const std::vector<std::string>& words) {
   if (options.version) {
     write_out(fmt::format("memplan {}\n", MEMPLAN_VERSION), {});
     return 0;
   }
   if (options.help) {
-    write_out(help_text(*parsed.command, overview), {});
+    write_out(help_text(*parsed.command, find_command(words.front()) == nullptr), {});
     return 0;
   }
   switch (options.command->id) {
@@ -46,6 +46,9 @@ int run(const Parsed& parsed, const Options& options, bool overview) {
       return run_ops(options);
     case in_observe:
       return run_observe(options);
+    case in_export:
+    case in_record:
+      return run_package(options, {words.begin() + 1, words.end()});
     case in_completions:
       return run_completions(options);
     case in_man:
@@ -147,7 +150,7 @@ int main_of(const std::vector<std::string>& words) {
                   ? sweep_options(parsed)
                   : make_options(parsed);
     if (options.timeout > 0) limit_time(options);
-    const int code = run(parsed, options, find_command(words.front()) == nullptr);
+    const int code = run(parsed, options, words);
     say_what_cudnn_lacked();
     return code;
   });

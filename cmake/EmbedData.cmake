@@ -23,3 +23,13 @@ set(MEMPLAN_OBSERVER_SOURCES "")
 set(_package observer/memplan_observer)
 memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/autograd.py ${_package}/compiled.py ${_package}/frames.py ${_package}/groups.py
               ${_package}/history.py ${_package}/hooks.py ${_package}/names.py ${_package}/reads.py ${_package}/record.py)
+
+# The Python package as one archive, which Python imports as it is: `memplan export` and models that are no file yet need it.
+file(GLOB_RECURSE _modules CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/python" "${CMAKE_SOURCE_DIR}/python/memplan/*.py")
+list(TRANSFORM _modules PREPEND "${CMAKE_SOURCE_DIR}/python/" OUTPUT_VARIABLE _module_files)
+set(_zip "${CMAKE_BINARY_DIR}/generated/embedded/memplan_package.zip")
+set(MEMPLAN_PACKAGE_SOURCE "${CMAKE_BINARY_DIR}/generated/embedded/memplan_package_zip.cpp")
+add_custom_command(OUTPUT "${MEMPLAN_PACKAGE_SOURCE}"
+  COMMAND "${CMAKE_COMMAND}" -E tar cf "${_zip}" --format=zip --mtime=2000-01-01 -- ${_modules}
+  COMMAND "${CMAKE_COMMAND}" -DIN=${_zip} -DOUT=${MEMPLAN_PACKAGE_SOURCE} -DID=memplan_package_zip -P "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake"
+  DEPENDS ${_module_files} "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake" WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}/python" VERBATIM)

@@ -1,6 +1,7 @@
 // NCCL: this process is one rank of a job whose other ranks do not exist.
 #include <nccl.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "emulated.h"
@@ -13,7 +14,11 @@ struct Communicator {
   int size, rank, device;
 };
 
+/// Groups of more than one rank that talked: on a GPU each has buffers of NCCL's own.
+std::atomic<int> communicators{0};
+
 ncclResult_t create(ncclComm_t* out, int size, int rank) {
+  if (size > 1) ++communicators;
   *out = reinterpret_cast<ncclComm_t>(new Communicator{size, rank, current_device()});
   return ncclSuccess;
 }
@@ -21,6 +26,8 @@ ncclResult_t create(ncclComm_t* out, int size, int rank) {
 const Communicator& of(ncclComm_t c) { return *reinterpret_cast<const Communicator*>(c); }
 
 }  // namespace
+
+EMULATED int emulated_gpu_communicators() { return communicators; }
 
 EMULATED ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 7, sizeof *id);

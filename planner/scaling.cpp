@@ -41,7 +41,7 @@ std::vector<ScaleCurve> scale(const Model& model, const std::vector<BoundDim>& b
   for (const auto& [name, kind] : {std::pair{"batch", &OpenDim::batch}, std::pair{"sequence", &OpenDim::sequence}}) {
     const auto dim = std::find_if(dims.begin(), dims.end(), [kind = kind](const OpenDim& d) { return d.*kind; });
     if (dim == dims.end()) continue;
-    const auto here = std::find_if(bound.begin(), bound.end(), [&](const BoundDim& b) { return b.name == dim->name; });
+    const auto here = std::find_if(bound.begin(), bound.end(), [&](const BoundDim& b) { return b.name == dim->shown; });
     if (here == bound.end()) continue;
     ScaleCurve curve{name, here->size, {}};
     for (const std::int64_t size : sizes_around(curve.here, count)) {

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "cli/answer/cudnn.h"
 #include "cli/flags/spelling.h"
+#include "cli/python/source.h"
 #include "cli/terminal/progress.h"
 #include "estimators/base/hash.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
+#include "estimators/graph/listed.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/runtimes.h"
@@ -29,6 +32,20 @@ std::vector<Input> inputs_of(const Tape& tape) {
     out.push_back({v.name, std::string(name_of(v.dtype)), v.sizes});
   }
   return out;
+}
+
+std::string weights_of(const Tape& tape, const TrainingSetup& setup) {
+  if (setup.precision == Precision::bf16 || setup.precision == Precision::fp16) return {};
+  std::map<DType, std::int64_t> bytes;
+  for (ValueId id : tape.parameters) {
+    const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    std::int64_t numel = 1;
+    for (const std::int64_t size : v.sizes) numel *= size;
+    bytes[v.dtype] += bytes_of(v.dtype, numel).count;
+  }
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
+  return most == bytes.end() || most->first == DType::float32 ? std::string() : std::string(name_of(most->first));
 }
 
 /// Two files with the same hash hold the same calls in the same modules with the same parameters. Nobody has a
@@ -83,9 +100,23 @@ void choose_torch(Options& options, const Model& model) {
   options.setup.runtime.why = "which it was recorded with";
 }
 
+Model model_of(const Options& options) {
+  const ModelFile file = model_file(options.argument, options);
+  Model model = unwrap(load_model(file.path, file.exported() ? std::vector<GivenInput>{} : options.inputs));
+  model.path = options.argument;
+  return model;
+}
+
+void take_over(Options& options, const Model& model) {
+  choose_torch(options, model);
+  TrainingSetup& setup = options.setup;
+  if (setup.mode == Mode::training && setup.checkpoint.empty() && !setup.checkpoint_optimal)
+    setup.checkpoint = own_checkpoints(model);
+}
+
 Job load_job(const Options& options) {
-  Job job{unwrap(load_model(options.argument, options.inputs)), options};
-  choose_torch(job.options, job.model);
+  Job job{model_of(options), options};
+  take_over(job.options, job.model);
   return job;
 }
 
@@ -107,6 +138,7 @@ Answer compute(const Options& given, bool with_run) {
   a.graph_hash = hash_of(tape);
   a.dims = tape.dims;
   a.inputs = inputs_of(tape);
+  a.weights = weights_of(tape, a.setup);
   progress.show("replaying the steps");
   a.estimate = unwrap(answer_for(model, tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);

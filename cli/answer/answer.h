@@ -24,6 +24,7 @@ struct Answer {
   std::int64_t file_bytes = 0;
   std::vector<BoundDim> dims;
   std::vector<Input> inputs;
+  std::string weights;  ///< dtype of most parameters where the setup leaves them as the file has them, not in float32
   TrainingSetup setup;
   DeviceChoice choice;
   bool device_given = false;
@@ -45,8 +46,15 @@ struct Job {
 };
 Job load_job(const Options& options);
 
+/// The model that the options name; one that is no file yet is exported first (python/source.h).
+Model model_of(const Options& options);
+
 /// The version that the options ask for, else the one that wrote the model's file.
 void choose_torch(Options& options, const Model& model);
+
+/// What the file says of its program and the options leave open: the version of PyTorch, and the modules that the model
+/// checkpoints itself.
+void take_over(Options& options, const Model& model);
 
 /// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
 /// code's kind otherwise.

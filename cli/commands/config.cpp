@@ -30,7 +30,7 @@ std::vector<Value> gate_values(const Config& config, const Options& options) {
 
 std::vector<Value> target_values(const Config& config, const Target& t, bool effective) {
   const auto at = [&](std::int64_t line) { return fmt::format("{}:{}", config.shown, line); };
-  std::vector<Value> values{{"model", t.model, at(t.line)}};
+  std::vector<Value> values{{"model", t.model, at(t.model_line)}};
   for (const auto& [name, setting] : t.setup) {
     std::string value = fmt::format("{}", fmt::join(setting.values, ", "));
     if (find_flag(name)->value.empty()) value = setting.values.empty() ? "false" : "true";

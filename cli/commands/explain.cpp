@@ -13,6 +13,7 @@
 #include "cli/report/document.h"
 #include "cli/report/evidence.h"
 #include "cli/report/report.h"
+#include "cli/report/words.h"
 #include "cli/terminal/output.h"
 #include "estimators/setup/runtimes.h"
 #include "planner/checkpointing/plan.h"
@@ -72,52 +73,73 @@ std::string module_of(const Study& s, const Allocation& a) {
   return scope < 0 ? std::string() : s.tape.scopes[static_cast<std::size_t>(scope)].path;
 }
 
-std::string lifetimes(const Study& s, const Options& options, const Style& style) {
-  struct Life {
-    const Allocation* allocation;
-    std::string name;
-  };
+/// A tensor that somebody asked for, with the others that differ by a number in their names only: those of other
+/// blocks, and of other steps.
+struct Life {
+  const Allocation* allocation;
+  std::string name, module, shape;
+  std::int64_t count = 1;
+};
+
+std::vector<Life> lives_of(const Study& s, const std::string& wanted, bool folded) {
   std::vector<Life> lives;
+  std::map<std::string, std::size_t> known;
   for (const Allocation& a : s.schedule.allocations) {
     if (a.label < 0) continue;
-    const std::string& name = s.schedule.names[static_cast<std::size_t>(a.label)];
-    if (name.find(options.explain.tensor) != std::string::npos) lives.push_back({&a, name});
+    Life life{&a, s.schedule.names[static_cast<std::size_t>(a.label)], module_of(s, a), {}};
+    if (life.name.find(wanted) == std::string::npos) continue;
+    if (a.shape_at >= 0) {
+      const TensorShape& t = s.schedule.shapes[static_cast<std::size_t>(a.shape_at)];
+      life.shape = fmt::format("  {} {}", shape_text(t.sizes), name_of(static_cast<DType>(t.dtype)));
+    }
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(life.name), without_numbers(life.module),
+                                        life.shape, a.size.count, name_of(a.category));
+    const auto [at, fresh] = known.emplace(key, lives.size());
+    if (fresh || !folded)
+      lives.push_back(std::move(life));
+    else
+      ++lives[at->second].count;
   }
+  return lives;
+}
+
+std::string lifetimes(const Study& s, const Options& options, const Style& style) {
+  const bool all = options.top && *options.top == 0;
+  const std::vector<Life> lives = lives_of(s, options.explain.tensor, !all);
   if (lives.empty())
     fail(ErrorKind::usage, fmt::format("no tensor's name contains '{}'", options.explain.tensor), "--tensor",
          "memplan explain MODEL --top 0 lists the names at the peak");
   std::string out;
-  const std::size_t limit =
-      options.top ? (*options.top == 0 ? lives.size() : static_cast<std::size_t>(*options.top)) : 8;
+  const std::size_t limit = all ? lives.size() : options.top ? static_cast<std::size_t>(*options.top) : 8;
   for (std::size_t i = 0; i < lives.size() && i < limit; ++i) {
-    const Allocation& a = *lives[i].allocation;
-    std::string shape;
-    if (a.shape_at >= 0) {
-      const TensorShape& t = s.schedule.shapes[static_cast<std::size_t>(a.shape_at)];
-      shape = fmt::format("  {} {}", shape_text(t.sizes), name_of(static_cast<DType>(t.dtype)));
-    }
-    const std::string module = module_of(s, a);
-    out += fmt::format("{}  {}{}  {}{}\n", style.paint(clean(lives[i].name), Paint::bold), to_human(a.size), shape,
-                       name_of(a.category), module.empty() ? "" : "  in " + clean(module));
+    const Life& life = lives[i];
+    const Allocation& a = *life.allocation;
+    out += fmt::format(
+        "{}  {}{}  {}{}{}\n", style.paint(clean(life.name), Paint::bold), to_human(a.size), life.shape,
+        name_of(a.category), life.module.empty() ? "" : "  in " + clean(life.module),
+        life.count > 1 ? fmt::format("  {}{} in the run; the first of them:", style.times(), life.count) : "");
     out += "  born  " + wrap(point(s, a.born), style.width, 8, 8) + "\n";
     out += "  dies  " + wrap(point(s, a.died), style.width, 8, 8) + "\n";
     if (a.reason >= 0)
       out += "  why   " + wrap(clean(s.schedule.names[static_cast<std::size_t>(a.reason)]), style.width, 8, 8) + "\n";
   }
-  if (lives.size() > limit)
-    out += fmt::format("{} {} more (--top 0 shows all)\n", style.ellipsis(), lives.size() - limit);
+  if (lives.size() > limit || std::any_of(lives.begin(), lives.end(), [](const Life& l) { return l.count > 1; }))
+    out += fmt::format("{} {} (--top 0 shows each)\n", style.ellipsis(),
+                       lives.size() > limit ? fmt::format("{} more", lives.size() - limit) : "alike are folded");
   return out;
 }
 
 /// Bytes at the peak by module, one level of nesting below the root, largest first.
 std::string by_module(const std::vector<LiveTensor>& tensors, const Style& style) {
   std::map<std::string, std::int64_t> bytes;
+  const std::string root = common_root(rows_of(tensors));
   for (const LiveTensor& t : tensors) {
     // What a parameter's name tells is its module; tensors of ops carry the module themselves.
     std::string path =
         t.module.empty()
             ? t.name.substr(0, t.name.find_last_of('.') == std::string::npos ? 0 : t.name.find_last_of('.'))
             : t.module;
+    if (path.starts_with(root)) path.erase(0, root.size());
     std::size_t end = 0;
     for (int level = 0; level < 3 && end != std::string::npos; ++level) end = path.find('.', end == 0 ? 0 : end + 1);
     path = path.substr(0, end);

@@ -18,9 +18,12 @@ constexpr const char* introduction =
 usage:
   memplan MODEL.onnx --gpu 80GB          one training step (AdamW): does it fit, and where is the peak?
   memplan MODEL.onnx --gpu l4 --batch 32 --seq 1024 --amp bf16
+  memplan ./checkpoint --gpu 24GB        the same of a folder of transformers; hf:org/name, train.py:make_model
+  memplan observe -- python train.py     a whole script, on an emulated GPU
   memplan MODEL.onnx                     without a verdict: how much is needed, and which cards have it
   memplan explain MODEL.onnx             what lives at the peak, and why
   memplan explain MODEL.onnx --program   the PyTorch script whose memory is meant
+  memplan suggest MODEL.onnx --gpu l4    what must change so that it fits, with settings to paste
   memplan devices                        the cards that --gpu knows
   memplan ops MODEL.onnx                 the ops of a model, and how exactly each is modelled
 
@@ -32,7 +35,7 @@ Every flag may be set in the environment as MEMPLAN_<FLAG>, such as MEMPLAN_GPU=
 
 exit codes: 0 it fits (or no --gpu was given), 1 it does not fit or cannot be told, 2 wrong usage,
             3 the model cannot be read or has open dimensions, 4 the baseline cannot
-            be used, 70 a defect in memplan
+            be used, 5 --timeout passed, 70 a defect in memplan
 )";
 
 std::string left_side(const Flag& f) {

@@ -19,6 +19,8 @@ std::string roff(std::string_view text) {
       out += "\\-";
     else if (c == '\\')
       out += "\\\\";
+    else if (c == '|')
+      out += "|\\:";  // a line may end behind it
     else
       out += c;
   }

@@ -14,6 +14,7 @@
 #include "cli/observe/launch.h"
 #include "cli/observe/observation.h"
 #include "cli/observe/text.h"
+#include "cli/python/temporary_folder.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"

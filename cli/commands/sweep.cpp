@@ -94,7 +94,7 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
   Grid grid;
   grid.axes = axes_of(parsed);
   grid.device_given = first.gpu.has_value();
-  const Model model = unwrap(load_model(first.argument));
+  const Model model = model_of(first);
   std::size_t total = 1;
   for (const SweepAxis& a : grid.axes) total *= a.values.size();
   Progress progress;
@@ -105,7 +105,7 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
     progress.show(fmt::format("{} of {}  {}", n, total, fmt::join(row.values, " ")));
     const Result<Options> options = catching([&] {
       Options made = make_options(at(parsed, grid.axes, row.values));
-      choose_torch(made, model);
+      take_over(made, model);
       return made;
     });
     // A word that no setup can have is a mistake; two values that do not go together are a row of the table.

@@ -102,6 +102,12 @@ Threshold threshold(const Given& g) {
   return t;
 }
 
+Threshold share_of_card(const Given& g) {
+  Threshold t = threshold(g);
+  refuse_more_than_all(t, g.origin());
+  return t;
+}
+
 void parse_measured(const Given& g, Options& o) {
   o.validate.measured = g.text();
   const auto on = g.parsed.origin.find("on");
@@ -173,7 +179,7 @@ const std::array command_rows{
     Flag{"wanted", "", "N", "", "Planner", "recommendations to list (default 3)", in_suggest,
          [](const Given& g, Options& o) { o.suggest.wanted = g.count(); }},
     Flag{"output", "o", "FILE", "", "Output", "write the report to a file, which appears only when it is complete",
-         in_reports, [](const Given& g, Options& o) { o.output = g.text(); }, false, false},
+         in_reports | in_source, [](const Given& g, Options& o) { o.output = g.text(); }, false, false},
     Flag{"top", "", "N", "", "Output", "rows of the tensor table (0: all)", in_setup | in_documents | in_observe,
          [](const Given& g, Options& o) { o.top = g.count(0); }},
     Flag{"quiet", "q", "", "", "Output", "one line: verdict, peak, limit", in_documents,
@@ -199,9 +205,9 @@ const std::array command_rows{
     Flag{"config", "", "FILE", "", "Gate", "the configuration (default: the nearest memplan.toml from here upward)",
          in_gate, [](const Given& g, Options& o) { o.gate.config = g.text(); }},
     Flag{"max-peak", "", "SIZE|P%", "", "Gate", "what the peak may be at most; P% is of the card", in_estimate,
-         [](const Given& g, Options& o) { o.gate.max_peak = threshold(g); }},
+         [](const Given& g, Options& o) { o.gate.max_peak = share_of_card(g); }},
     Flag{"warn-peak", "", "SIZE|P%", "", "Gate", "warns when the peak is above it", in_estimate,
-         [](const Given& g, Options& o) { o.gate.warn_peak = threshold(g); }},
+         [](const Given& g, Options& o) { o.gate.warn_peak = share_of_card(g); }},
     Flag{
         "baseline", "", "FILE", "", "Gate",
         "any earlier JSON report to compare with (FILE#TARGET: one of a gate's; check: default .memplan/baseline.json)",
@@ -237,6 +243,16 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.explain.tensor = g.text(); }, false, false},
     Flag{"module", "", "TEXT", "", "Explain", "only tensors made in modules whose path contains TEXT", in_explain,
          [](const Given& g, Options& o) { o.explain.module = g.text(); }, false, false},
+    Flag{"image", "", "N", "", "Export", "height and width of the images (default: the model's)", in_source, nullptr,
+         false, false},
+    Flag{"eval", "", "", "", "Export", "the model in evaluation mode (default: training mode)", in_source, nullptr,
+         false, false},
+    Flag{"static", "", "", "", "Export", "fix every size (default: batch and sequence stay open)", in_export, nullptr,
+         false, false},
+    Flag{"setup", "", "KEY=VALUE,...", "", "Export", "a setup to record, as in precision=amp-bf16,optimizer=sgd",
+         in_record, nullptr, true, false},
+    Flag{"batches", "", "N,N,N", "", "Export", "batch sizes to record (default: three)", in_record, nullptr, false,
+         false},
     Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops,
          [](const Given&, Options& o) { o.ops.unsupported = true; }, false, false},
     Flag{"world", "", "N", "", "Script",

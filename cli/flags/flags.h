@@ -26,9 +26,12 @@ enum CommandSet : std::uint32_t {
   in_observe = 1 << 20,
   in_validate = 1 << 21,
   in_schema = 1 << 22,
+  in_export = 1 << 23,
+  in_record = 1 << 24,
   in_all = ~0U,
   in_planner = in_suggest | in_size | in_sweep,
   in_setup = in_estimate | in_explain | in_diff | in_planner | in_validate,
+  in_source = in_export | in_record,             ///< make a file of a model
   in_gate = in_check | in_baseline | in_config,  ///< read memplan.toml
   in_documents =
       in_estimate | in_report | in_check | in_diff | in_baseline,  ///< end with a document that every format shows

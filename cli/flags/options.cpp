@@ -74,6 +74,9 @@ const char* example_of(CommandSet command) {
       return "try: memplan baseline write";
     case in_config:
       return "try: memplan config show --effective";
+    case in_export:
+    case in_record:
+      return "try: a folder of transformers, hf:org/name, train.py:make_model, timm:NAME or torchvision:NAME";
     default:
       return "try: memplan model.onnx --gpu 80GB";
   }
@@ -90,7 +93,8 @@ void take_arguments(const Parsed& parsed, Options& o) {
          fmt::format("usage: memplan {} {} [flags]", command.name, command.usage));
   if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
   o.arguments = parsed.positionals;
-  const bool wanted = command.id & (in_setup | in_completions | in_report | in_diff | in_baseline | in_config);
+  const bool wanted =
+      command.id & (in_setup | in_source | in_completions | in_report | in_diff | in_baseline | in_config);
   if (wanted && o.argument.empty() && !helps)
     fail(ErrorKind::usage, fmt::format("{} is missing", command.usage), {}, example_of(command.id));
 }
@@ -116,7 +120,8 @@ Bytes Margin::of(Bytes total) const {
 Options make_options(const Parsed& parsed) {
   Options o;
   o.command = parsed.command;
-  o.setup_flags = words_of_setup(parsed);
+  o.setup_flags = words_of(parsed, {"Model", "Device", "Shapes", "Training", "Parallel"});
+  o.source_flags = words_of(parsed, {"Model"});
   for (const std::string& word : o.setup_flags) o.setup_words += " " + shell_word(word);
   for (const Flag& flag : flags()) {
     const auto given = parsed.values.find(flag.name);

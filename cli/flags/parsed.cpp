@@ -42,12 +42,10 @@ std::string Given::origin() const {
   return it == parsed.origin.end() ? std::string() : it->second;
 }
 
-std::vector<std::string> words_of_setup(const Parsed& parsed) {
+std::vector<std::string> words_of(const Parsed& parsed, const std::vector<std::string_view>& groups) {
   std::vector<std::string> words;
   for (const Flag& flag : flags()) {
-    if (!(flag.commands & in_explain) ||
-        (flag.group != "Device" && flag.group != "Shapes" && flag.group != "Training" && flag.group != "Parallel"))
-      continue;
+    if (!(flag.commands & in_explain) || std::find(groups.begin(), groups.end(), flag.group) == groups.end()) continue;
     const auto it = parsed.values.find(flag.name);
     if (it == parsed.values.end()) continue;
     for (const std::string& value : it->second) {

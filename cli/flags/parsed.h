@@ -47,8 +47,7 @@ struct Given {
 /// Words between separators, without the empty ones.
 std::vector<std::string> split_words(std::string_view text, char separator = ',');
 
-/// The flags that say what is estimated, as they would be typed again. The device comes last, so that a command can
-/// leave it out by cutting nothing else.
-std::vector<std::string> words_of_setup(const Parsed& parsed);
+/// The flags of these groups that say what is estimated, as they would be typed again, in the order of the table.
+std::vector<std::string> words_of(const Parsed& parsed, const std::vector<std::string_view>& groups);
 
 }  // namespace memplan::cli

@@ -1,6 +1,8 @@
 // The flags that say what is estimated: device, shapes, training, parallelism.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "cli/flags/options.h"
@@ -88,10 +90,35 @@ void parse_ort_options(const Given& g, Options& o) {
   }
 }
 
+/// Of flags that only the exporter understands.
+void check_choice(const Given& g, Options&) {
+  const std::vector<std::string> known = split_words(g.flag.choices, '|');
+  if (std::find(known.begin(), known.end(), g.text()) == known.end())
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", g.text(), g.flag.name), g.origin(),
+         fmt::format("use {}", fmt::join(known, ", ")));
+}
+
 constexpr std::array
     setup_rows{
+        Flag{"class", "", "NAME", "", "Model", "class of transformers (default: the one that the configuration names)",
+             in_setup | in_ops | in_source, nullptr, false, false},
+        Flag{"task", "", "T",
+             "causal-lm|masked-lm|seq2seq-lm|sequence-classification|token-classification|question-answering|"
+             "image-classification|base",
+             "Model", "instead of a class", in_setup | in_ops | in_source, check_choice, false, false},
+        Flag{"no-labels", "", "", "", "Model", "leave out the loss that the model computes itself",
+             in_setup | in_ops | in_source, nullptr, false, false},
+        Flag{"dtype", "", "D", "", "Model", "dtype of the parameters (default: as from_pretrained() makes them)",
+             in_setup | in_ops | in_source, nullptr, false, false},
+        Flag{"gradient-checkpointing", "", "", "", "Model",
+             "with the model's own checkpointing, as the trainer's option of that name switches it on",
+             in_setup | in_ops | in_source, nullptr, false, false},
+        Flag{"trust-remote-code", "", "", "", "Model", "run code that a model of transformers brings along",
+             in_setup | in_ops | in_source, nullptr, false, false},
+        Flag{"download", "", "", "", "Model", "fetch the configuration of hf:org/name where the cache does not have it",
+             in_setup | in_ops | in_source, nullptr, false, false},
         Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)",
-             in_setup | in_observe, [](const Given& g, Options& o) { o.gpu = g.text(); }},
+             in_setup | in_observe | in_record, [](const Given& g, Options& o) { o.gpu = g.text(); }},
         Flag{"margin", "", "SIZE|P%", "", "Device",
              "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)",
              in_estimate | in_diff | in_planner | in_observe,
@@ -106,14 +133,16 @@ constexpr std::array
              "cuDNN that is asked about convolutions that no table has (default: the one that python3's PyTorch "
              "brought)",
              in_setup, [](const Given& g, Options& o) { o.cudnn = g.text(); }},
-        Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)", in_setup | in_ops,
-             [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
-        Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops,
+        Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)",
+             in_setup | in_ops | in_source, [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
+        Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops | in_source,
              [](const Given& g, Options& o) { o.setup.sequence = g.count(); }},
         Flag{"input", "", "NAME:DTYPE:SHAPE", "", "Shapes",
-             "an input of a TorchScript file, as in x:float32:batch,3,224,224 (DTYPE:SHAPE: by position)",
-             in_setup | in_ops,
+             "an input of a TorchScript file or of a model that is exported here, as in x:float32:batch,3,224,224 "
+             "(DTYPE:SHAPE: by position)",
+             in_setup | in_ops | in_source,
              [](const Given& g, Options& o) {
+               o.input_words = g.values;
                for (const std::string& word : g.values) o.inputs.push_back(parse_input(word, g.name()));
              },
              true},

@@ -34,4 +34,10 @@ Threshold parse_threshold(std::string_view text, std::string_view flag) {
   return t;
 }
 
+void refuse_more_than_all(const Threshold& share, std::string_view flag) {
+  if (!share.bytes && share.percent > 100)
+    fail(ErrorKind::usage, fmt::format("'{}' is more than the card has, so nothing would ever exceed it", share.text),
+         std::string(flag), "give a share such as 90%, or a size such as 70GiB");
+}
+
 }  // namespace memplan::cli

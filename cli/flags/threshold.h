@@ -24,4 +24,7 @@ struct Threshold {
 /// Failure(usage) naming `flag` where the text is neither a size nor a percentage.
 Threshold parse_threshold(std::string_view text, std::string_view flag);
 
+/// Failure(usage) where it is more than all of what it is a share of, which no peak of a run reaches.
+void refuse_more_than_all(const Threshold& share, std::string_view flag);
+
 }  // namespace memplan::cli

@@ -26,6 +26,7 @@ constexpr void toml_assert(bool holds) {
 #include "cli/flags/spelling.h"
 #include "cli/flags/values.h"
 #include "cli/terminal/style.h"
+#include "estimators/base/glob.h"
 #include "estimators/base/text.h"
 
 namespace memplan::cli {
@@ -229,6 +230,7 @@ class Reader {
     if (!model)
       wrong(out.line, fmt::format("the target '{}' has no model", out.name), "write model = \"models/net.onnx\"");
     out.model = text(*model, "model");
+    out.model_line = line(*model);
     for (const Target& other : c_.targets)
       if (other.name == out.name)
         wrong(out.line, fmt::format("two targets have the name '{}'", out.name), "give each its own name");
@@ -240,11 +242,14 @@ class Reader {
     };
     limit("limit", out.limit), limit("warn", out.warn), limit("max_increase", out.max_increase),
         limit("warn_increase", out.warn_increase);
-    for (const auto* share : {&out.limit, &out.warn})
-      if (*share && !(*share)->bytes && !out.setup.contains("gpu"))
+    for (const auto* share : {&out.limit, &out.warn}) {
+      if (!*share) continue;
+      refuse_more_than_all(**share, fmt::format("{}:{}", c_.shown, (*share)->line));
+      if (!(*share)->bytes && !out.setup.contains("gpu"))
         wrong((*share)->line,
               fmt::format("'{}' is a share of a card, and the target '{}' names none", (*share)->text, out.name),
               "add gpu = \"80GB\", or give the limit in bytes");
+    }
     if (const auto* node = t.get("baseline")) {
       out.baseline = text(*node, "baseline");
       confined(c_, out.baseline, line(*node), "baseline");
@@ -278,6 +283,10 @@ class Reader {
                                : fmt::format("write {} = \"…\"", key));
     out.rule = rule_called(text(*t.get("rule"), "rule"), line(*t.get("rule")));
     out.target = text(*t.get("target"), "target");
+    if (std::none_of(c_.targets.begin(), c_.targets.end(),
+                     [&](const Target& known) { return matches_glob(known.name, out.target); }))
+      wrong(line(*t.get("target")), fmt::format("no [[target]] is called '{}', so nothing is ignored", out.target),
+            "correct the name (it may be a glob), or take the [[ignore]] away");
     out.reason = text(*t.get("reason"), "reason");
     const auto* date = t.get("expires")->as_date();
     if (!date) wrong(line(*t.get("expires")), "expires must be a day", "write expires = 2027-01-31, without quotes");

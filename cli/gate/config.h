@@ -30,7 +30,7 @@ struct Target {
   std::optional<Threshold> max_increase, warn_increase;  ///< of the peak over the baseline's; percent of the baseline
   std::string baseline;                                  ///< a report of its own instead of the common baseline
   std::string message;                                   ///< said when the target fails
-  std::int64_t line = 1;
+  std::int64_t line = 1, model_line = 1;
 };
 
 /// A finding that is known and accepted until a day.

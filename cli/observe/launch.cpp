@@ -11,7 +11,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -20,8 +19,6 @@
 namespace memplan::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t caught = 0;
 void on_signal(int signal) { caught = signal; }
@@ -55,7 +52,7 @@ class Signals {
   if (input >= 0) dup2(input, STDIN_FILENO);
   int output = STDERR_FILENO;  // stdout belongs to the report
   if (!process.log.empty()) output = ::open(process.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  dup2(output, STDOUT_FILENO);
+  if (!process.own_output) dup2(output, STDOUT_FILENO);
   if (!process.log.empty()) dup2(output, STDERR_FILENO);
   std::vector<char*> words;
   for (const std::string& word : process.command) words.push_back(const_cast<char*>(word.c_str()));
@@ -133,37 +130,7 @@ void end_all(std::set<pid_t> groups) {
   }
 }
 
-/// "memplan-observe-1234-XXXXXX" of a memplan that runs no more.
-void remove_stale(const fs::path& below) {
-  std::error_code ignored;
-  const std::string prefix = "memplan-observe-";
-  for (const auto& entry : fs::directory_iterator(below, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    const long pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
-    if (pid > 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
-  }
-}
-
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  std::error_code error;
-  const fs::path below = fs::temp_directory_path(error);
-  if (error)
-    fail_input("there is no folder for temporary files", {}, "set TMPDIR to a folder that exists and is writable");
-  remove_stale(below);
-  std::string pattern = (below / fmt::format("memplan-observe-{}-XXXXXX", ::getpid())).string();
-  if (!mkdtemp(pattern.data()))
-    fail_input(fmt::format("no temporary folder can be made: {}", std::strerror(errno)), below.string(),
-               "set TMPDIR to a folder that is writable");
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 std::vector<Ended> run_processes(const std::vector<Process>& processes, std::size_t at_once, int& interrupted) {
   const Signals signals;

@@ -11,6 +11,7 @@ struct Process {
   std::vector<std::string> command;                ///< looked up in PATH
   std::map<std::string, std::string> environment;  ///< on top of memplan's own
   std::string log;                                 ///< file for its output; empty: memplan's stderr
+  bool own_output = false;                         ///< its stdout is memplan's: there is no report
 };
 
 struct Ended {
@@ -21,18 +22,5 @@ struct Ended {
 /// Runs all of them, at most `at_once` at a time. On SIGINT, SIGTERM or SIGHUP they are ended together with all that
 /// they started, and `interrupted` is the signal (0 otherwise). Failure(usage) when a command cannot be started.
 std::vector<Ended> run_processes(const std::vector<Process>& processes, std::size_t at_once, int& interrupted);
-
-/// A folder below TMPDIR that goes when the value goes. Folders of runs that were killed are removed on the way.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace memplan::cli

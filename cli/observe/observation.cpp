@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cli/terminal/style.h"
+#include "estimators/facts/nccl.h"
 
 namespace memplan::cli {
 
@@ -55,6 +56,8 @@ Observed observed_of(const json& process, const json& device) {
   r.allocated = bytes_at(device, "allocated_bytes");
   r.reserved = bytes_at(device, "reserved_bytes");
   r.driver = bytes_at(device, "driver_bytes");
+  r.nccl =
+      nccl_bytes(static_cast<int>(std::clamp<std::int64_t>(process.value("communicators", std::int64_t{0}), 0, 1000)));
   r.retries = device.value("retries", std::int64_t{0});
   if (const auto peak = device.find("peak"); peak != device.end()) {
     r.peak_requested = bytes_at(*peak, "requested_bytes");
@@ -145,7 +148,7 @@ void judge_observation(Observation& o) {
   o.verdict = Verdict::fits;
   const bool failed = std::any_of(o.exit_codes.begin(), o.exit_codes.end(), [](int code) { return code != 0; });
   for (Observed& r : o.ranks) {
-    r.process = r.driver + o.context;
+    r.process = r.driver + r.nccl + o.context;
     o.peak = std::max(o.peak, r.process);
     r.verdict = r.process > usable                               ? Verdict::no_fit
                 : r.process + o.margin > usable || r.retries > 0 ? Verdict::tight
@@ -212,6 +215,7 @@ nlohmann::ordered_json rank_json(const Observed& r) {
                               {"allocated_bytes", r.allocated.count},
                               {"reserved_bytes", r.reserved.count},
                               {"driver_bytes", r.driver.count},
+                              {"nccl_bytes", r.nccl.count},
                               {"process_bytes", r.process.count},
                               {"retries", r.retries}};
   nlohmann::ordered_json peak = {

@@ -39,7 +39,8 @@ struct Observed {
   Bytes untrained;           ///< parameters of modules that no optimizer has any of
   Bytes requested, allocated, reserved;
   Bytes driver;   ///< largest sum of what the driver handed out: reserved, and what others took
-  Bytes process;  ///< driver and the CUDA context: what nvidia-smi shows
+  Bytes nccl;     ///< what NCCL takes by itself on a GPU, of which the emulated one knows the groups only
+  Bytes process;  ///< driver, NCCL and the CUDA context: what nvidia-smi shows
   Verdict verdict = Verdict::unknown;
   std::string torch, phase;
   Bytes peak_requested;

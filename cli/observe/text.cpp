@@ -166,14 +166,18 @@ std::string peak_text(const Observation& o, const Observed& r, std::size_t rows,
 std::string observation_text(const Observation& o, std::size_t rows, const Style& style) {
   std::string out = headline(o, style);
   out += wrap(fmt::format("{}: unmodified PyTorch {} on an emulated {}{}{}; kernels do nothing. PROCESS is what the "
-                          "driver handed out and {} of CUDA context.",
+                          "driver handed out and {} of CUDA context{}.",
                           clean(fmt::format("{}", fmt::join(o.command, " "))), clean(o.ranks.front().torch),
                           o.choice.device.key, o.device_given ? "" : " (no --gpu was given)",
                           o.ran_out ? fmt::format(", a second time without a limit, since the first run ran out at {}",
                                                   to_human(*o.ran_out))
                           : o.limited ? ""
                                       : " without a limit",
-                          to_human(o.context)),
+                          to_human(o.context),
+                          o.ranks.front().nccl.count
+                              ? fmt::format(", with {} that NCCL takes by itself (a published figure)",
+                                            to_human(o.ranks.front().nccl))
+                              : ""),
               style.width, 0) +
          "\n\n";
   out += ranks_table(o, style);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cli/program/python.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
@@ -27,6 +28,23 @@ std::string optimizer_text(const OptimizerSetup& o, const std::string& over) {
   return made_by ? made_by + ("(" + arguments + ")") : "None";
 }
 
+namespace {
+
+/// The targets as they were typed, where peft reads them alike: names of modules wherever they stand, "q_proj" or
+/// "*.q_proj". Nothing where there is another glob.
+std::optional<std::string> peft_targets(const std::vector<std::string>& targets) {
+  std::vector<std::string> names;
+  for (const std::string& target : targets) {
+    const std::string name = target.starts_with("*.") ? target.substr(2) : target;
+    if (name.empty() || name.find_first_of("*?[].") != std::string::npos) return std::nullopt;
+    names.push_back(name);
+  }
+  if (names.empty()) return std::nullopt;
+  return "[" + python_names(names) + "]";
+}
+
+}  // namespace
+
 std::string adapters_text(const LoraSetup& lora, const std::vector<std::string>& modules) {
   std::string p = "import peft\n\n";
   if (lora.quantized)
@@ -35,7 +53,7 @@ std::string adapters_text(const LoraSetup& lora, const std::vector<std::string>&
          "# bnb_4bit_use_double_quant=True): every Linear but the last one is 4-bit.\n";
   return p + fmt::format(
                  "model = peft.get_peft_model(model, peft.LoraConfig(r={}, lora_dropout={:g}, target_modules={}))\n",
-                 lora.rank, lora.dropout, python_list(modules));
+                 lora.rank, lora.dropout, peft_targets(lora.targets).value_or(python_list(modules)));
 }
 
 std::string optimizer_classes(const TrainingSetup& s, const std::string& arguments) {

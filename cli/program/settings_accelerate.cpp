@@ -15,10 +15,15 @@ std::string plugin(const TrainingSetup& s, const ModelParts& parts) {
     return fmt::format(", deepspeed_plugin=DeepSpeedPlugin(zero_stage={}{})", strategy_of(p).stage,
                        s.offload.optimizer ? ", offload_optimizer_device=\"cpu\"" : "");
   if (!strategy_of(p).units) return {};
+  std::string dtypes;
+  for (const auto& [name, dtype] : {std::pair{"param_dtype", p.param_dtype}, std::pair{"reduce_dtype", p.reduce_dtype}})
+    if (dtype) dtypes += fmt::format("{}{}=torch.{}", dtypes.empty() ? "" : ", ", name, name_of(*dtype));
+  if (!dtypes.empty())
+    dtypes = fmt::format(", mixed_precision_policy=torch.distributed.fsdp.MixedPrecisionPolicy({})", dtypes);
   return fmt::format(
       ", fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward={}, "
-      "auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}])",
-      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
+      "auto_wrap_policy=\"transformer_based_wrap\", transformer_cls_names_to_wrap=[{}]{})",
+      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes), dtypes);
 }
 
 }  // namespace

@@ -52,11 +52,14 @@ constexpr std::array warnings{
     Code{"MP020", "", "The model was exported with use_cache=False.",
          "Set model.config.use_cache = False in the training loop too: the cache of keys and values takes memory."},
     Code{"MP021", "", "The model calls torch.utils.checkpoint by itself, and a graph keeps no trace of it.",
-         "Add the --checkpoint that the warning names, or record the program with memplan.record."},
+         "Where modules can say it, the estimate has them as --checkpoint, and the warning says so. Otherwise add the "
+         "--checkpoint that you mean, or record the program with memplan.record."},
     Code{
         "MP022", "", "The file fixes the batch or the sequence, and another size was asked for.",
         "Every number among the arguments of its calls that stands for the size was found and replaced, so the figures "
         "are those of an export with an open dimension."},
+    Code{"MP023", "", "memplan exported the model itself, and says what it chose.",
+         "--class, --task, --dtype, --no-labels and --gradient-checkpointing choose otherwise (docs/export.md)."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",

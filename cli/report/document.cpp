@@ -91,6 +91,7 @@ Json parallel(const TrainingSetup& s) {
 Json setup(const Answer& a) {
   const TrainingSetup& s = a.setup;
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", list_of(a.dims, dim)}};
+  if (!a.weights.empty()) j["weights"] = a.weights;
   if (runs_nodes(s.runtime)) {
     j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
     for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;

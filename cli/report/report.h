@@ -26,6 +26,9 @@ struct TensorRow {
 };
 std::vector<TensorRow> rows_of(const std::vector<LiveTensor>& tensors);
 std::vector<TensorRow> rows_of(const Json& tensors_at_peak);
+/// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and tables are narrow.
+/// Empty where not every path does.
+std::string common_root(const std::vector<TensorRow>& tensors);
 
 /// Tensors that share a row: equal ones of repeated layers, largest first. `name` has '*' for the number of the layer.
 struct TensorGroup {

@@ -29,17 +29,6 @@ std::string label_of(const TensorRow& t) {
   return t.module + " " + name;
 }
 
-/// Exporters wrap the user's module, so that every path begins with "model.": it tells nothing, and the table is
-/// narrow.
-std::string common_root(const std::vector<TensorRow>& tensors) {
-  const std::string root = "model.";
-  const auto below = [&](const std::string& path) { return path.empty() || path.starts_with(root); };
-  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const TensorRow& t) {
-    return below(t.module) && (t.category != "parameters" || below(t.name));
-  });
-  return all ? root : std::string();
-}
-
 /// In the words of a narrow column: the kind of the tensor stands beside it.
 std::string reason_text(const TensorRow& t) {
   if (t.reason.starts_with("aten::")) return "backward of " + t.reason.substr(6);
@@ -56,6 +45,15 @@ std::string reason_text(const TensorRow& t) {
 }
 
 }  // namespace
+
+std::string common_root(const std::vector<TensorRow>& tensors) {
+  const std::string root = "model.";
+  const auto below = [&](const std::string& path) { return path.empty() || path.starts_with(root); };
+  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const TensorRow& t) {
+    return below(t.module) && (t.category != "parameters" || below(t.name));
+  });
+  return all ? root : std::string();
+}
 
 std::vector<TensorRow> rows_of(const std::vector<LiveTensor>& tensors) {
   std::vector<TensorRow> rows;

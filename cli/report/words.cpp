@@ -54,6 +54,7 @@ std::string part_name(const std::string& category) {
 
 std::string setup_words(const Json& s) {
   std::string words = fmt::format("{}  {}", text_of(s, "mode"), text_of(s, "precision"));
+  if (s.contains("weights")) words += fmt::format(" (weights {})", text_of(s, "weights"));
   std::string strategies;
   if (s.contains("strategies"))
     for (const Json& word : s.at("strategies")) strategies += "  " + word.get<std::string>();

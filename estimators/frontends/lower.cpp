@@ -2,9 +2,9 @@
 #include "estimators/frontends/torch_export/lower.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
-#include <sstream>
 
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/fx_route.h"
@@ -16,6 +16,7 @@
 #include "estimators/frontends/torch_export/lower.h"
 #include "estimators/frontends/torch_export/program.h"
 #include "estimators/graph/bound_graph.h"
+#include "estimators/graph/listed.h"
 #include "estimators/pipeline.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/setup/runtimes.h"
@@ -68,23 +69,34 @@ void lower_program(const Model& model, const Symbols& symbols, const TrainingSet
   tape.exported.functional = false;
 }
 
-/// The names in an entry of the file's metadata, which are separated by spaces.
-std::vector<std::string> names_in(const Model& model, const char* entry) {
-  const auto it = model.metadata.find(entry);
-  if (it == model.metadata.end()) return {};
-  std::vector<std::string> out;
-  std::istringstream words(it->second);
-  for (std::string word; std::getline(words, word, ' ');)
-    if (!word.empty()) out.push_back(word);
-  return out;
-}
-
 /// Parameters that the file itself calls frozen.
 void freeze_listed(Tape& tape, const std::vector<std::string>& names) {
   const std::set<std::string_view> listed(names.begin(), names.end());
   for (ValueId id : tape.parameters) {
     TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
     if (listed.count(v.name)) v.requires_grad = false;
+  }
+}
+
+/// What memplan.export chose, had to change or could not keep: a code and its text.
+void note_export(const Model& model, const TrainingSetup& setup, std::vector<Note>& notes) {
+  constexpr std::string_view prefix = "memplan.note.";
+  for (const auto& [key, text] : model.metadata) {
+    if (!key.starts_with(prefix)) continue;
+    const std::string code = key.substr(prefix.size());
+    if (code != "MP021") {
+      notes.push_back({code, text, code == "MP023" ? Evidence::chosen : Evidence::assumed, About::program});
+      continue;
+    }
+    // A graph keeps no trace of the model's own checkpoints; a setup has them, or others.
+    if (setup.mode != Mode::training || setup.checkpoint_optimal) continue;
+    if (setup.checkpoint.empty())
+      notes.push_back({code, text, Evidence::told_by_source_line, About::checkpointing});
+    else if (setup.checkpoint == own_checkpoints(model))
+      notes.push_back(
+          {code,
+           fmt::format("the model checkpoints {} itself, and so does the estimate", fmt::join(setup.checkpoint, " ")),
+           Evidence::chosen, About::checkpointing});
   }
 }
 
@@ -127,15 +139,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
   return catching([&] {
     Tape tape;
     for (const std::string& w : model.warnings) tape.notes.push_back({"MP001", w, Evidence::assumed, About::program});
-    // What memplan.export had to change: a code and its text.
-    constexpr std::string_view prefix = "memplan.note.";
-    for (const auto& [key, text] : model.metadata)
-      if (key.starts_with(prefix)) {
-        const std::string code = key.substr(prefix.size());
-        const bool checkpoints = code == "MP021";
-        tape.notes.push_back({code, text, checkpoints ? Evidence::told_by_source_line : Evidence::assumed,
-                              checkpoints ? About::checkpointing : About::program});
-      }
+    note_export(model, setup, tape.notes);
     tape.notes.insert(tape.notes.end(), dims.notes.begin(), dims.notes.end());
     if (runs_nodes(setup.runtime) && (model.exported || model.recorded))
       fail(ErrorKind::input, fmt::format("ONNX Runtime runs ONNX files, and this is {}", model.format), model.path,
@@ -159,10 +163,10 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
       lower_program(model, sizes, setup, tape);
     else
       lower_onnx(model, sizes, setup, tape);
-    tape.exported.inplace_modules = names_in(model, "memplan.inplace");
+    tape.exported.inplace_modules = listed_in(model, "memplan.inplace");
     tape.exported.checkpoints_seen = model.metadata.count("memplan.exported") > 0;
     if (model.metadata.count("memplan.frozen"))
-      freeze_listed(tape, names_in(model, "memplan.frozen"));
+      freeze_listed(tape, listed_in(model, "memplan.frozen"));
     else
       note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::chosen, About::weights});
     verify(tape, "lower");

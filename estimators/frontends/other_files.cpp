@@ -60,7 +60,7 @@ bool is_script(const std::string& path, std::string_view head) {
                fmt::format("show it with `memplan report {}`, or compare two with `memplan diff`", shell_word(path)));
   if (has("model_type") || has("architectures"))
     fail_input("this is the configuration of a model of transformers; it names classes and sizes, and has no graph",
-               path, "`python -m memplan export` makes a .pt2 file of it without weights (docs/export.md)");
+               path, "memplan exports it by itself where it is called *.json; `memplan export` does as well");
   fail_input("this is a JSON file, not a model", path, give_a_model);
 }
 
@@ -72,9 +72,12 @@ void refuse_what_is_no_model(const std::string& path, std::string_view head) {
   if (is_script(path, head))
     fail_input(
         "this is a script, not a model", path,
-        fmt::format("`memplan observe -- {} {}` runs it on an emulated GPU and says what it needs; docs/export.md "
-                    "says how to make a file of its model",
-                    path.ends_with(".py") ? "python" : "sh", shell_word(path)));
+        path.ends_with(".py")
+            ? fmt::format("`memplan observe -- python {0}` runs it on an emulated GPU and says what it needs; `memplan "
+                          "{0}:NAME` estimates the model that its function NAME returns (docs/export.md)",
+                          shell_word(path))
+            : fmt::format("`memplan observe -- sh {}` runs it on an emulated GPU and says what it needs",
+                          shell_word(path)));
   if (head.starts_with("{") || head.starts_with("[{")) refuse_json(path);
 }
 
@@ -92,8 +95,7 @@ std::string what_to_do_without_file(const std::string& path) {
       std::any_of(std::begin(suffixes), std::end(suffixes), [&](std::string_view s) { return path.ends_with(s); });
   if (slash != std::string::npos && !named_file && word(std::string_view(path).substr(0, slash)) &&
       word(std::string_view(path).substr(slash + 1)))
-    return "check the path; of a model of the Hugging Face Hub, `python -m memplan export` makes a .pt2 file without "
-           "weights (docs/export.md)";
+    return "check the path; a model of the Hugging Face Hub is named hf:" + path;
   return "check the path";
 }
 

@@ -21,8 +21,8 @@ namespace memplan::frontends {
 namespace {
 
 constexpr const char* advice =
-    "activations need the model's graph: python -m memplan export writes it from a Hugging Face folder, a function of "
-    "yours, timm or torchvision, without weights (docs/export.md)";
+    "activations need the model's graph: memplan takes a Hugging Face folder with its config.json, a function of yours "
+    "(train.py:make_model), timm:NAME or torchvision:NAME (docs/export.md)";
 
 /// Tensors of one or several files.
 struct Inventory {

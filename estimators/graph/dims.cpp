@@ -125,7 +125,8 @@ std::vector<OpenDim> open_dims(const Graph& g) {
                          fmt::format("{}[{}]", v.name, axis),
                          names_batch(name) || (axis == 0 && first_input && !names_sequence(name)),
                          names_sequence(name) || (axis == 1 && integer && !names_batch(name)),
-                         {}});
+                         {},
+                         name});
     }
     first_input = false;
   }
@@ -141,6 +142,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
     if (const auto told = g.metadata.find("memplan.role." + d.name); told != g.metadata.end()) {
       d.batch = told->second == "batch";
       d.sequence = told->second == "sequence";
+      d.shown = d.batch ? "batch" : d.sequence ? "seq" : d.name;
     }
   }
   tie_token_inputs(g, out);
@@ -207,7 +209,7 @@ std::optional<std::int64_t> size_of(const OpenDim& d, const Graph& g, const Trai
   const auto recorded = recorded_batch(g);
   const std::int64_t size = recorded.value_or(1);
   all.notes.push_back({"MP002",
-                       fmt::format("the batch dimension '{}' is open and taken as {}{}; set it with {}", d.name, size,
+                       fmt::format("the batch dimension '{}' is open and taken as {}{}; set it with {}", d.shown, size,
                                    recorded ? ", as it was recorded" : "", setting(Field::batch)),
                        Evidence::assumed, About::shape});
   return size;
@@ -294,7 +296,11 @@ DimBinding bind_dims(const Model& model, const TrainingSetup& setup) {
   for (const OpenDim& d : dims) {
     const bool given = setup.dims.contains(d.name) || (d.batch && setup.batch) || (d.sequence && setup.sequence);
     const bool of_file = !given && fixed.contains(d.name);
-    all.bound.push_back({d.name, all.sizes.find(d.name)->second, !given && !of_file, of_file});
+    BoundDim bound{d.shown, all.sizes.find(d.name)->second, !given && !of_file, of_file};
+    // Inputs that are as large have one dimension for people, whatever the exporter calls theirs.
+    if (std::none_of(all.bound.begin(), all.bound.end(),
+                     [&](const BoundDim& b) { return b.name == bound.name && b.size == bound.size; }))
+      all.bound.push_back(std::move(bound));
   }
   return all;
 }

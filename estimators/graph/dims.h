@@ -22,7 +22,8 @@ struct OpenDim {
   std::string name;   ///< "seq"; "input_ids_dim1" where the file gives none
   std::string where;  ///< "input_ids[1]"
   bool batch = false, sequence = false;
-  std::string like;  ///< an earlier dimension that it has the size of where it gets none itself; mostly empty
+  std::string like;   ///< an earlier dimension that it has the size of where it gets none itself; mostly empty
+  std::string shown;  ///< how reports call it: "batch" or "seq" where the exporter told that, else its name
 };
 
 /// In the order of the inputs, each name once. Batch and sequence are told by name, and where no name tells, by

@@ -37,12 +37,6 @@ def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, An
     if dynamic_shapes is None and (command != "estimate" or any(flags.get(name) is not None for name in OPEN)):
         dynamic_shapes = "auto"
     traced = _export.trace(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    expressible = command != "sweep" or len(traced.checkpointed) == 1
-    if traced.checkpointed and expressible and model.training and flags.get("checkpoint") is None and flags.get("mode", "training") in ("training", "train"):
-        flags = {**flags, "checkpoint": traced.checkpointed}
-        traced.notes["MP021"] = f"the model checkpoints modules itself: estimated with checkpoint={traced.checkpointed}"
-    elif flags.get("checkpoint") is not None or not model.training or flags.get("mode") == "inference":
-        traced.notes.pop("MP021", None)
     scratch = tempfile.TemporaryDirectory(prefix="memplan-")
     name = _export.file_name(model)
     _export.save(traced, os.path.join(scratch.name, name))

@@ -114,6 +114,6 @@ def note(regions: List[Region], module: Any) -> str:
     if names:
         shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         flags = " ".join(f"--checkpoint '{p}'" for p in patterns(names, module))
-        return f"the model checkpoints {shown} itself, of which a graph keeps no trace: add {flags}"
+        return f"the model checkpoints {shown} itself, and so will estimates of the file ({flags})"
     return (f"the model calls torch.utils.checkpoint {len(regions)} times in ways that no setting says, and a graph keeps no trace of it: "
             "everything counts as kept. memplan.record() runs the model's own code")

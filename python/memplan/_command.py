@@ -1,13 +1,18 @@
-"""`python -m memplan export` and `record`."""
+"""`memplan export` and `memplan record`."""
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 import warnings
-from typing import List
+from typing import Any, Dict, Iterator, List
 
 from ._errors import Error
+
+# What a wrong configuration may take: a billion layers end here.
+MOST_MEMORY = 16 << 30
 
 ABOUT = {
     "export": "Writes the graph of a model, without weights, as a .pt2 archive: every setup can be asked of it.",
@@ -16,14 +21,14 @@ ABOUT = {
 SOURCES = """SOURCE is one of
   train.py:make_model      a function that returns a module, (module, args) or (module, args, kwargs), or a module
   path/to/folder           a folder or config.json of transformers, whose own code builds the model on the meta device
-  org/name                 a model whose config.json is in the Hugging Face cache; nothing is downloaded
+  hf:org/name              a model whose config.json is in the Hugging Face cache (--download fetches it)
   timm:NAME, torchvision:NAME
 
 No weight is read or written."""
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=f"python -m memplan {command}", description=ABOUT[command] + "\n\n" + SOURCES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(prog=f"memplan {command}", description=ABOUT[command] + "\n\n" + SOURCES, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("source", metavar="SOURCE")
     p.add_argument("-o", "--output", metavar="FILE", help="default: the model's name")
     p.add_argument("--batch", type=int, metavar="N", help="batch size of the inputs (default 2)")
@@ -39,6 +44,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     p.add_argument("--eval", action="store_true", help="in evaluation mode (default: training mode)")
     p.add_argument("--gradient-checkpointing", action="store_true", help="call the model's gradient_checkpointing_enable()")
     p.add_argument("--trust-remote-code", action="store_true", help="run code that a model of transformers brings along")
+    p.add_argument("--download", action="store_true", help="fetch the configuration of org/name where the cache does not have it")
+    p.add_argument("--for-program", action="store_true", help=argparse.SUPPRESS)
     if command == "export":
         p.add_argument("--static", action="store_true", help="fix every size (default: batch and sequence stay open)")
     else:
@@ -62,6 +69,8 @@ def _setups(texts: List[str]) -> List[dict]:  # type: ignore[type-arg]
 def run(command: str, words: List[str]) -> int:
     o = _parser(command).parse_args(words)
     try:
+        if o.for_program:
+            return _answer_program(o)
         return _run(command, o)
     except Error as error:
         print(f"error: {error}", file=sys.stderr)
@@ -75,18 +84,31 @@ def run(command: str, words: List[str]) -> int:
         return 130
 
 
-def _run(command: str, o: argparse.Namespace) -> int:
-    from . import _export, _record, _sources
+def _choice(o: argparse.Namespace) -> Any:
+    from ._sources import Choice
 
-    made = _sources.make(o.source, _sources.Choice(o.batch, o.seq, o.image, o.model_class, o.task, o.labels, o.dtype, o.trust_remote_code, o.input))
+    return Choice(o.batch, o.seq, o.image, o.model_class, o.task, o.labels, o.dtype, o.trust_remote_code, o.input, o.download)
+
+
+def _make(o: argparse.Namespace) -> Any:
+    from . import _sources
+    from ._errors import UsageError
+
+    made = _sources.make(o.source, _choice(o))
     if o.gradient_checkpointing:
         enable = next((f for f in (getattr(made.module, n, None) for n in ("activation_checkpointing_enable", "gradient_checkpointing_enable", "set_grad_checkpointing")) if f), None)
         if enable is None:
-            print(f"error: {type(made.module).__name__} has no gradient_checkpointing_enable()", file=sys.stderr)
-            return 2
+            raise UsageError(f"{type(made.module).__name__} has no gradient_checkpointing_enable()", "--gradient-checkpointing", "name the modules: --checkpoint blocks", 2)
         enable()
     if o.eval:
         made.module.eval()
+    return made
+
+
+def _run(command: str, o: argparse.Namespace) -> int:
+    from . import _export, _record
+
+    made = _make(o)
     to = o.output or made.name + (".pt2" if command == "export" else ".memplan")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -95,9 +117,59 @@ def _run(command: str, o: argparse.Namespace) -> int:
         else:
             _record.record(made.module, made.args, made.kwargs, to, setups=_setups(o.setup) if o.setup else None,
                            batches=[int(n) for n in o.batches.split(",")] if o.batches else None, gpu=o.gpu)
-    print(f"{to}  {os.path.getsize(to) / 1024:.0f} KiB  {'; '.join([type(made.module).__name__, *made.said] if not made.said else made.said)}")
+    print(f"{to}  {os.path.getsize(to) / 1024:.0f} KiB  {'; '.join(made.said or [type(made.module).__name__])}")
     for w in caught:
         if issubclass(w.category, _export.ExportWarning):
             print(f"note: {w.message}")
     print(f"next: memplan {to} --gpu 24GB")
+    return 0
+
+
+@contextlib.contextmanager
+def _own_stdout() -> Iterator[Any]:
+    """The real standard output; what a model's code prints goes to the other one."""
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)
+        yield answer
+
+
+def _export_for_program(o: argparse.Namespace) -> str:
+    from . import _cache, _export
+
+    kept = _cache.place(o.source, _choice(o), [o.gradient_checkpointing, o.eval, o.static])
+    if kept and _cache.used(kept):
+        return kept
+    made = _make(o)
+    traced = _export.trace(made.module, made.args, made.kwargs, None if o.static else "auto")
+    if made.said:
+        traced.notes["MP023"] = "; ".join(made.said)
+        if not o.batch:  # nobody has chosen it, so the program does, and says so
+            traced.sizes = {name: size for name, size in traced.sizes.items() if traced.roles.get(name) != "batch"}
+    _export.save(traced, o.output)
+    if kept:
+        _cache.keep(o.output, kept)
+    return str(o.output)
+
+
+def _answer_program(o: argparse.Namespace) -> int:
+    """One line of JSON: the path of the file, or the error."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    with contextlib.suppress(ValueError, OSError):
+        if ".py:" not in o.source:
+            resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY if hard < 0 else min(hard, MOST_MEMORY), hard))
+    answer: Dict[str, Any]
+    with _own_stdout() as out:
+        try:
+            answer = dict(path=_export_for_program(o))
+        except Error as error:
+            answer = dict(message=error.message, where=error.where, hint=error.hint, code=error.code)
+        except MemoryError:
+            answer = dict(message=f"building the model takes more than {MOST_MEMORY >> 30} GiB", where=o.source, hint="check the sizes in its configuration", code=3)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except Exception as error:
+            answer = dict(message=f"the export failed: {type(error).__name__}: {error}"[:400], where=o.source, hint="`memplan export` shows where", code=3)
+        print(json.dumps(answer), file=out)
     return 0

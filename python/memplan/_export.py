@@ -244,7 +244,7 @@ def _still_open(program: Any, larger: Any, given: Any) -> bool:
 def save(traced: Traced, path: str) -> None:
     import torch
 
-    extra = json.dumps(dict(notes=traced.notes, roles=traced.roles, sizes=traced.sizes))
+    extra = json.dumps(dict(notes=traced.notes, roles=traced.roles, sizes=traced.sizes, checkpointed=traced.checkpointed))
     with _quiet():
         torch.export.save(traced.program, path, extra_files={EXTRA: extra})
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
 import sys
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ._errors import Error, InputError, UsageError
 
-KINDS = ("train.py:make_model", "a folder or config.json of transformers", "org/name of a model in the Hugging Face cache", "timm:NAME", "torchvision:NAME")
+KINDS = ("train.py:make_model", "a folder or config.json of transformers", "hf:org/name of a model in the Hugging Face cache", "timm:NAME", "torchvision:NAME")
 TASKS = {"causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM", "seq2seq-lm": "AutoModelForSeq2SeqLM",
          "sequence-classification": "AutoModelForSequenceClassification", "token-classification": "AutoModelForTokenClassification",
          "question-answering": "AutoModelForQuestionAnswering", "image-classification": "AutoModelForImageClassification", "base": "AutoModel"}
@@ -28,6 +29,7 @@ class Choice:
     dtype: Optional[str] = None
     trust: bool = False
     inputs: List[str] = field(default_factory=list)
+    download: bool = False
 
 
 @dataclass
@@ -101,6 +103,20 @@ def _given(inputs: List[str]) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
 
 # --- a factory -------------------------------------------------------------------------------------------------------
 
+def _module(path: str) -> Any:
+    """The file as a module that another process can import as well, by its own name."""
+    import importlib.util
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name in sys.modules:  # the file is called as something of Python's
+        name = f"memplan_source_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _factory(source: str, choice: Choice) -> Made:
     path, _, name = source.rpartition(":") if ".py:" in source else (source, "", "")
     if not os.path.isfile(path):
@@ -108,16 +124,14 @@ def _factory(source: str, choice: Choice) -> Made:
     if not name:
         raise UsageError("a Python file needs the name of what makes the model", source, f"{path}:make_model, where make_model() returns a module, (module, args) "
                          f"or (module, args, kwargs); to run the whole script: memplan observe -- python {path}", 2)
-    import runpy
-
     from ._lines import own_line
 
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.path[1:1] = [os.path.dirname(os.path.abspath(path))]
     import torch
 
     # Its definitions alone: what stands below `if __name__ == "__main__"` does not run.
     try:
-        names = runpy.run_path(path, run_name="memplan_source")
+        names = vars(_module(path))
         if name not in names:
             raise UsageError(f"{path} has no '{name}'", source, f"it has {', '.join(n for n, v in names.items() if callable(v) and not n.startswith('_'))[:300]}", 2)
         made = names[name]
@@ -158,39 +172,85 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _transformers(source: str, choice: Choice) -> Made:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+def configuration_of(source: str) -> Optional[str]:
+    """The file that says what the model is made of; None where the Hugging Face cache does not have it."""
+    source = source[3:] if source.startswith("hf:") else source
+    if os.path.isdir(source):
+        return os.path.join(source, "config.json")
+    if os.path.exists(source):
+        return source
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(source, "config.json")
+    except (ImportError, ValueError):  # ValueError: no name that the hub could have
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _configuration(source: str, choice: Choice) -> Any:
+    """The configuration as transformers has it."""
     local = os.path.exists(source)
     if not local and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError("there is no such model", source, "give " + ", ".join(KINDS), 3)
-    folder = os.path.dirname(source) or "." if os.path.isfile(source) else source
-    if local and os.path.isfile(source) and os.path.basename(source) != "config.json":
-        raise InputError("this is no source of a model", source, "give " + ", ".join(KINDS), 3)
-    if local and not os.path.isfile(os.path.join(folder, "config.json")):
+    path = configuration_of(source)
+    if local and not os.path.isfile(str(path)):
         raise InputError("the folder has no config.json", source, "give " + ", ".join(KINDS), 3)
+    if path:
+        try:
+            with open(path, encoding="utf-8") as f:
+                known = json.load(f)
+        except (ValueError, RecursionError, OSError) as error:
+            raise InputError(f"the configuration cannot be read as JSON: {_first(error)}", path, "fetch it again", 3) from error
+        if not isinstance(known, dict) or "model_type" not in known:
+            raise InputError("the configuration does not say its model_type", path,
+                             "configurations of diffusers and other libraries: export train.py:make_model instead" if "_class_name" in str(known) else "is it one of transformers?", 3)
     try:
         import transformers
     except ImportError as error:
-        raise InputError("transformers is not installed in this Python", sys.executable, "pip install transformers", 3) from error
+        raise InputError("transformers is not installed in this Python", sys.executable, f"{sys.executable} -m pip install transformers", 3) from error
+    if not path and not choice.download:
+        raise InputError("the model is not in the Hugging Face cache, and nothing is downloaded", source,
+                         "add --download to fetch its config.json, or give the path of that file", 3)
     try:
         with _quiet():
-            config = transformers.AutoConfig.from_pretrained(folder if local else source, local_files_only=True, trust_remote_code=choice.trust)
+            return transformers.AutoConfig.from_pretrained(source, local_files_only=not choice.download, trust_remote_code=choice.trust)
+    except MemoryError:
+        raise
     except Exception as error:
-        if not local and not choice.trust and ("cached" in str(error) or "offline" in str(error).lower() or "locate" in str(error) or "couldn't connect" in str(error)):
-            raise InputError("the model is not in the Hugging Face cache, and nothing is downloaded", source,
-                             f"huggingface-cli download {source} config.json, or give the path of its config.json", 3) from error
-        raise InputError(f"transformers cannot read the configuration: {_first(error)}", source,
-                         "--trust-remote-code, if the model brings its own code" if "trust_remote_code" in str(error) else "try a newer transformers", 3) from error
+        hint = "try a newer transformers"
+        if "trust_remote_code" in str(error):
+            hint = "--trust-remote-code, if the model brings its own code"
+        elif choice.download and not path:
+            hint = "check the name and the connection; a model behind a licence needs a token"
+        raise InputError(f"transformers {transformers.__version__} cannot read the configuration: {_first(error)}", source, hint, 3) from error
+
+
+def _transformers(source: str, choice: Choice) -> Made:
+    if not choice.download:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    config = _configuration(source, choice)
+    import transformers
+
+    local = os.path.exists(source)
+    folder = os.path.dirname(os.path.abspath(source)) if os.path.isfile(source) else source
     cls, automatic = _class_of(transformers, config, choice, source)
     dtype = _own_dtype(transformers, config, choice)
     import torch
 
+    # Without one, classifiers of sequences refuse batches; which token it is moves no byte.
+    text = getattr(config, "text_config", None) or config
+    if getattr(cls, "__name__", "").endswith("ForSequenceClassification") and getattr(text, "pad_token_id", None) is None:
+        text.pad_token_id = 0
     try:
         with _quiet(), torch.device("meta"):
             make_one = cls.from_config if automatic else cls._from_config
             model = make_one(config, dtype=dtype) if int(transformers.__version__.split(".")[0]) >= 5 else make_one(config, torch_dtype=dtype)
+    except MemoryError:
+        raise
     except Exception as error:
-        raise InputError(f"transformers cannot build the model: {_first(error)}", source, "choose the class with --class or --task", 3) from error
+        raise InputError(f"transformers cannot build the model: {type(error).__name__}: {_first(error)}", source,
+                         "check the configuration, or choose the class with --class or --task", 3) from error
     model.train()
     made = Made(model, (), {}, os.path.basename(os.path.abspath(folder)) if local else source.rsplit("/", 1)[-1],
                 [f"{type(model).__name__} with {str(dtype).removeprefix('torch.')} parameters" + ("" if choice.dtype else ", as from_pretrained() makes them (--dtype)")])
@@ -199,7 +259,7 @@ def _transformers(source: str, choice: Choice) -> Made:
 
 
 def _first(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300].rstrip(".")
 
 
 def _class_of(transformers: Any, config: Any, choice: Choice, source: str) -> Tuple[Any, bool]:

@@ -17,6 +17,7 @@ def test_bare_numbers_are_no_bytes():
     failing((GPT2, "--gpu", "4090"), 2, "Did you mean rtx4090")
     failing(("devices", "4090"), 2, "rtx4090")
     failing((GPT2, "--max-peak", "10"), 2, "10 bytes", "10GiB")
+    failing((GPT2, "--gpu", "t4", "--max-peak", "200%"), 2, "more than the card", "90%")
     # As nvidia-smi and CUDA say it, in bytes.
     equal(memplan(model("mlp"), "--gpu", str(15 << 30), "--no-search").code, 0)
 
@@ -41,17 +42,70 @@ def test_misspelt_commands_and_flags():
 
 
 def test_files_that_are_no_models():
-    failing((write("train.py", b"import torch\n"),), 3, "a script", "memplan observe -- python")
+    failing((write("train.py", b"import torch\n"),), 3, "a script", "memplan observe -- python", "train.py:NAME")
     failing((write("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(60)),), 3, "PNG")
     failing((write("page.onnx", b"<!DOCTYPE html><html>"),), 3, "web page")
     failing((write("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),), 3, "git lfs pull")
-    failing((write("config.json", json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()),), 3, "transformers", "docs/export.md")
     failing((write("other.json", b'{"a": 1}'),), 3, "a JSON file")
     report = scratch("saved.json")
     equal(memplan(model("mlp"), "--no-search", "--format", "json", "-o", report).code, 0)
     failing((report,), 3, "report of memplan", "memplan report")
-    failing(("Qwen/Qwen3-0.6B",), 3, "Hugging Face Hub")
+    failing(("Qwen/Qwen3-0.6B",), 3, "hf:Qwen/Qwen3-0.6B")
     check("Hugging Face" not in memplan("models/absent.onnx").err, "a file that is not there is a file that is not there")
+
+
+def stub(answer):
+    """A Python that has every package, writes down what it is started with, and answers as python/memplan/_command.py does."""
+    words = scratch("words")
+    path = write("python-stub", f"""#!/bin/sh
+case "$2" in *find_spec*) exit 0;; esac
+printf '%s\\n' "$@" >{words}
+echo what a model prints while it is made
+{answer}
+""".encode())
+    os.chmod(path, 0o755)
+    return {"MEMPLAN_TORCH_PYTHON": path}, words
+
+
+def test_models_that_are_no_file_yet():
+    config = write("config.json", json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode())
+    mlp = os.path.join(ROOT, model("mlp"))
+    env, words = stub(f"""echo '{{"path": "{mlp}"}}'""")
+    found, direct = (memplan(source, "--gpu", "t4", "--batch", "4", "--format", "json", env=env).json() for source in (config, model("mlp")))
+    equal(found["counters"], direct["counters"])
+    equal(found["input"]["path"], config)
+    for source in (config, os.path.dirname(config), "hf:some/model", "timm:vit", "torchvision:resnet50", "train.py:make"):
+        answer = memplan("size", source, "--gpu", "t4", "--task", "causal-lm", "--dtype", "it's; $(x)", env=env)
+        equal(answer.code, 0)
+        with open(words) as f:
+            given = f.read().splitlines()
+        # The words go to no shell.
+        equal((given[-1], given[given.index("--dtype") + 1], given[given.index("--task") + 1]), (source, "it's; $(x)", "causal-lm"))
+        check(not os.path.exists(os.path.dirname(given[given.index("--output") + 1])), "the folder of the export is gone")
+    failing((config, "--task", "nonsense"), 2, "--task", "causal-lm")
+    failing((model("mlp"), "--class", "X"), 2, "--class", "a file already")
+
+
+def test_exports_that_fail():
+    config = write("config.json", b'{"model_type": "llama"}')
+    for answer, code, said in (("""echo '{"message": "transformers has no class X", "where": "config.json", "hint": "did you mean Y?", "code": 3}'""", 3, "no class X"),
+                               ("""echo '{"message": "what is it", "where": "", "hint": "", "code": 2}'""", 2, "what is it"),
+                               ("echo 'Segfault: no' >&2; exit 9", 3, "code 9 and no file: Segfault: no"), ("kill -9 $$", 3, "signal 9"),
+                               ("echo '[1]'", 3, "no file"), ("echo '{\"path\": 3}'", 3, "the export failed")):
+        error = memplan(config, "--gpu", "t4", env=stub(answer)[0])
+        equal(error.code, code, error.err)
+        check(said in error.err and error.err.count("\n") == 1, error.err)
+    for python in ("/nowhere/python", "/bin/false"):
+        error = memplan(config, env={"MEMPLAN_TORCH_PYTHON": python})
+        check(error.code == 2 and "pip install torch transformers" in error.err, error.err)
+    lacks = write("lacks", b"#!/bin/sh\necho transformers\n")
+    os.chmod(lacks, 0o755)
+    error = memplan(config, env={"MEMPLAN_TORCH_PYTHON": lacks})
+    check(error.code == 2 and f"{lacks} -m pip install transformers" in error.err, error.err)
+    error = memplan("export", config, env={"MEMPLAN_TORCH_PYTHON": "/nowhere/python"})
+    check(error.code == 2 and "pip install torch" in error.err, error.err)
+    for words in (("--images", "3"), ("--image",)):
+        equal(memplan("export", config, *words).code, 2)
 
 
 def test_gzip_is_read_and_bounded():

@@ -223,7 +223,7 @@ def test_ignore_until_a_day():
     equal((code, rule(d, "train", "no-fit")["status"]), (1, "failed"))
     check("2030-04-01" in rule(d, "train", "no-fit")["message"], "the expired ignore is named")
     r.change('target = "t*"', 'target = "serve*"')
-    equal(r.document(env=day("2029-01-01"))[0], 1, "of another target")
+    equal(r.run("check").code, 2, "of a target that there is not")
 
 
 def wrong(config, *must_say, line=None):
@@ -259,6 +259,8 @@ def test_configurations_that_are_wrong():
     wrong(TARGET + 'dims = { seq = "x" }\n', "seq", line=5)
     wrong(TARGET + '[gate]\nfail_on = "always"\n', "'always'", "no-fit", line=6)
     wrong(TARGET + '[[ignore]]\nrule = "no-fit"\ntarget = "t"\nreason = "r"\n', "expires", "for ever", line=5)
+    wrong(TARGET + '[[ignore]]\nrule = "no-fit"\ntarget = "nobody"\nreason = "r"\nexpires = 2030-01-01\n', "nobody", "nothing is ignored", line=7)
+    wrong(TARGET + 'limit = "200%"\n', "more than the card", line=5)
     wrong(TARGET + '[[ignore]]\nrule = "nofit"\ntarget = "t"\nreason = "r"\nexpires = 2030-01-01\n', "did you mean no-fit?", line=6)
     wrong(TARGET + '[[ignore]]\nrule = "no-fit"\ntarget = "t"\nreason = "r"\nexpires = "2030-01-01"\n', "without quotes", line=9)
 

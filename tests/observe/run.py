@@ -237,6 +237,9 @@ def test_live_ddp_world_of_8():
     assert [x["rank"] for x in r["ranks"]] == list(range(8)) and {x["device"] for x in r["ranks"]} == set(range(8))
     assert own_counters(err) == [counters(r["ranks"][0])]
     assert len({counters(x) for x in r["ranks"]}) == 1, "ranks of a data-parallel job need the same"
+    # One group talks; data/nccl/memory.csv has the figure of NVIDIA/nccl#1685 for it.
+    for rank in r["ranks"]:
+        assert (rank["nccl_bytes"], rank["process_bytes"]) == (1_060_000_000, rank["driver_bytes"] + 1_060_000_000 + r["context_bytes"])
     # Gradients lie in DDP's buckets, so parameters are there at least twice; SGD's momentum is the third.
     assert r["ranks"][0]["requested_bytes"] > 3 * 4 * 11_689_512
 

@@ -477,6 +477,17 @@ def torch_test_command_line():
     assert [(i["name"], i["shape"]) for i in report.to_dict()["input"]["inputs"]] == [("input_ids", [3, 32]), ("labels", [3, 32])]
     # Two layers of 64·(4·16 + 2·2·16) + 4·16·64 + 3·64·128 + 2·64 + 2·16 weights, the embedding, the head and the last norm.
     assert report.parameters == 2 * (64 * (64 + 64) + 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2 * 16) + 2 * 1000 * 64 + 64
+    # The program has this Python export it, and keeps the file for the next question.
+    answer = dict(os.environ, MEMPLAN_TORCH_PYTHON=sys.executable, PYTHONPATH=TORCH, XDG_CACHE_HOME=os.getcwd(), HF_HOME=os.getcwd())
+    program = [memplan._binary.program(), "config.json", "--seq", "32", "--batch", "3", "--no-search", "--format", "json"]
+    first, again, own = (json.loads(subprocess.run([*program, *more], capture_output=True, text=True, env=answer).stdout)
+                         for more in ([], [], ["--gradient-checkpointing"]))
+    direct = memplan.estimate("qwen.pt2", batch=3, seq=32).to_dict()
+    assert own["counters"] == direct["counters"] and first["counters"] == again["counters"], (own["counters"], direct["counters"])
+    assert own["setup"]["checkpoint"] == ["model.layers.*"] and not first["setup"]["checkpoint"]
+    assert [(d["name"], d["size"]) for d in first["setup"]["dims"]] == [("batch", 3), ("seq", 32)]
+    assert {"MP021", "MP023"} <= {w["code"] for w in own["warnings"]}
+    assert len(os.listdir("memplan/exports")) == 2
     code, said = run("some/model-of-nobody")
     assert code == 3 and "nothing is downloaded" in said
     with open("config.json", "w") as f:

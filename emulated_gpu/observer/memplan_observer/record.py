@@ -16,6 +16,7 @@ class State:
         self.rank, self.world = None, None
         self.steps = 0
         self.own_steps = weakref.WeakKeyDictionary()  # optimizer -> its steps
+        self.most_steps = 0  # of one optimizer, which is gone where a script's main() made it
         self.step_ended = 0  # when, in µs
         self.peaks = {}  # device -> {counter: bytes}, over resets of PyTorch's own
         self.retries = {}
@@ -153,6 +154,7 @@ def _step_ends(optimizer, *_):
 
     state.steps += 1
     state.own_steps[optimizer] = state.own_steps.get(optimizer, 0) + 1
+    state.most_steps = max(state.most_steps, state.own_steps[optimizer])
     if state.own_steps[optimizer] >= autograd.STEPS:
         autograd.end(torch)
     if _take_counters():
@@ -205,8 +207,8 @@ def write(complete):
                                at=history.describe(follower.at), checkpoints=follower.checkpoints(), untrained_bytes=state.untrained, by_kind=follower.by_kind(names), blocks=follower.table(names))
         devices.append(row)
     hooks.write_json("process", dict(
-        pid=os.getpid(), parent=os.getppid(), complete=complete, argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
-        steps=state.steps, own_steps=max(state.own_steps.values(), default=0), trains=state.trains and (autograd.backwards() > 0 or bool(state.out_of_memory)), devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
+        pid=os.getpid(), parent=os.getppid(), complete=complete, communicators=getattr(native, "emulated_gpu_communicators", int)(), argv=sys.argv[:20], torch=torch.__version__, rank=_rank(), world=_world(),
+        steps=state.steps, own_steps=state.most_steps, trains=state.trains and (autograd.backwards() > 0 or bool(state.out_of_memory)), devices=devices, out_of_memory=state.out_of_memory, exception=state.exception, reads=reads.table(), unknown=_unknown(native),
         history_error=getattr(state, "history_error", None), compiled=compiled.report(), stopped=bool(state.stop_after and state.steps >= state.stop_after)))
 
 

@@ -158,7 +158,8 @@ void forget_empty_members(const Archive& archive, const std::string& folder, Pro
 }
 
 /// What memplan.export wrote beside the program (docs/export.md): notes, which open dimensions are the batch and which
-/// the sequence, and the sizes of its arguments. Other exporters write none, and what is not as expected is left out.
+/// the sequence, the sizes of its arguments, and the modules that the model checkpoints. Other exporters write none,
+/// and what is not as expected is left out.
 void read_extra(const Archive& archive, const std::string& root, Model& model) {
   const auto* member = archive.find(root + "extra/memplan.json");
   if (!member || member->bytes > max_extra_bytes) return;
@@ -174,6 +175,9 @@ void read_extra(const Archive& archive, const std::string& root, Model& model) {
   each("notes", [&](const std::string& code, const json& value) {
     if (value.is_string()) model.metadata["memplan.note." + code] = value.get<std::string>();
   });
+  if (const auto found = extra.find("checkpointed"); found != extra.end() && found->is_array())
+    for (const json& pattern : *found)
+      if (pattern.is_string()) model.metadata["memplan.checkpointed"] += pattern.get<std::string>() + ' ';
   each("roles", [&](const std::string& name, const json& value) {
     if (value.is_string()) model.graphs.front().metadata["memplan.role." + name] = value.get<std::string>();
   });
