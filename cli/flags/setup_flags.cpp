@@ -6,6 +6,7 @@
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
 #include "cli/flags/values.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
@@ -85,6 +86,25 @@ void parse_ort_options(const Given& g, Options& o) {
            "write " + setting(Field::runtime_option, "OPTION=VALUE") + ", as in " +
                setting(Field::runtime_option, "arena_extend_strategy=kSameAsRequested"));
     set_ort_option(o.setup.ort, std::string_view(word).substr(0, equals), std::string_view(word).substr(equals + 1));
+  }
+}
+
+void parse_environment(const Given& g, Options& o) {
+  for (const std::string& word : g.values) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0)
+      fail(ErrorKind::usage, fmt::format("'{}' is not a variable with its value", word), g.name(),
+           "write " + setting(Field::environment, "NAME=VALUE") + ", as in " +
+               setting(Field::environment, "CUBLAS_WORKSPACE_CONFIG=:4096:8"));
+    const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+    check_environment(name, value);
+    if (sets_allocator(name)) {
+      parse_alloc_conf(value, g.name());
+      if (g.parsed.has("alloc-conf"))
+        fail(ErrorKind::usage, fmt::format("{} and {} set the same thing", setting(Field::allocator), name), g.name(),
+             "give one of them");
+    }
+    o.setup.runtime.environment[name] = value;
   }
 }
 
@@ -186,6 +206,10 @@ constexpr std::array
                o.setup.allocator = parse_alloc_conf(g.text(), g.name());
                o.alloc_conf = g.text();
              }},
+        Flag{"env", "", "NAME=VALUE", "", "Training",
+             "a variable of the environment that PyTorch runs in, as in CUBLAS_WORKSPACE_CONFIG=:4096:8 (memplan does "
+             "not look at its own)",
+             in_setup, parse_environment, true},
         Flag{"gpus", "", "N", "", "Parallel", "GPUs of the whole job; what the other degrees leave is data-parallel",
              in_setup, [](const Given& g, Options& o) { o.setup.parallel.gpus = g.count(); }},
         Flag{"dp", "", "N", "", "Parallel", "data-parallel ranks", in_setup,
@@ -196,6 +220,8 @@ constexpr std::array
              [](const Given&, Options& o) { o.setup.parallel.gradient_as_bucket_view = true; }},
         Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (PyTorch's default: 25)", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.bucket_cap_mib = g.count(); }},
+        Flag{"lazy-buckets", "", "", "", "Parallel", "DDP: lazy_bucket_allocation=True (PyTorch 2.15)", in_setup,
+             [](const Given&, Options& o) { o.setup.parallel.lazy_buckets = true; }},
         Flag{"zero", "", "STAGE", choices<zero_stage_names>, "Parallel", "DeepSpeed ZeRO", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.sharding = parse_zero_stage(g.text()); }},
         Flag{"overlap-comm", "", "YES", choices<yes_no_names>, "Parallel",
@@ -222,6 +248,11 @@ constexpr std::array
                o.setup.parallel.sharding = Sharding::fsdp;
                o.setup.parallel.shard_size = g.count();
              }},
+        Flag{"reduce-buffers", "", "N", "", "Parallel",
+             "FSDP2: set_reduce_scatter_max_input_buffers(N) (default 1; PyTorch 2.13)", in_setup,
+             [](const Given& g, Options& o) { o.setup.parallel.reduce_buffers = g.count(); }},
+        Flag{"keep-unsharded", "", "", "", "Parallel", "FSDP2: set_keep_unsharded_storage(True) (PyTorch 2.15)",
+             in_setup, [](const Given&, Options& o) { o.setup.parallel.keep_unsharded = true; }},
         Flag{"fsdp-dtype", "", "D", choices<floating_names>, "Parallel", "FSDP2: MixedPrecisionPolicy(param_dtype)",
              in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.param_dtype = parse_floating(g.text(), g.name()); }},
