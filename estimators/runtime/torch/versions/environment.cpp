@@ -20,12 +20,14 @@ namespace {
        hint);
 }
 
-/// Digits from the start of the text, which is moved behind them.
+constexpr std::int64_t most_kib = std::int64_t{1} << 30;  // no card has a TiB
+
+/// Digits from the start of the text, which is moved behind them; nothing where they are more than `most_kib`.
 std::optional<std::int64_t> leading_number(std::string_view& text) {
   std::int64_t n = 0;
   if (text.empty() || text.front() < '0' || text.front() > '9') return {};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc()) return {};
+  if (error != std::errc() || n > most_kib) return {};
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return n;
 }
@@ -47,9 +49,10 @@ void cublas_config(TorchProfile& p, std::string_view value) {
     if (!count)
       refuse_value("CUBLAS_WORKSPACE_CONFIG", value,
                    "write :KIB:COUNT, as in :4096:8; several of them add up (:4096:2:16:8)");
-    kib = checked_add(kib, checked_mul(*size, *count));
+    kib += *size * *count;
+    if (kib > most_kib) refuse_value("CUBLAS_WORKSPACE_CONFIG", value, "give sizes in KiB that a GPU has");
   } while (!rest.empty());
-  p.workspaces.cublas = Bytes(checked_mul(kib, 1024));
+  p.workspaces.cublas = Bytes(kib * 1024);
   p.workspaces.cublas_of_sm.clear();
 }
 
@@ -58,7 +61,7 @@ void cublas_lt_size(TorchProfile& p, std::string_view value) {
   std::string_view rest = value;
   const std::optional<std::int64_t> kib = leading_number(rest);
   if (!kib || !rest.empty()) refuse_value("CUBLASLT_WORKSPACE_SIZE", value, "give a whole number of KiB");
-  p.workspaces.cublas_lt = Bytes(checked_mul(*kib, 1024));
+  p.workspaces.cublas_lt = Bytes(*kib * 1024);
 }
 
 /// isCUDABlasWorkspaceCachingEnabled, likewise.
