@@ -10,6 +10,7 @@
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/wrappers/wrapper.h"
 
 namespace memplan::fsdp_units {
 
