@@ -162,6 +162,7 @@ std::string flags_of(const ParallelSetup& p) {
   std::string flags = setting(Field::gpus, p.gpus);
   if (p.gradient_as_bucket_view) flags += " " + setting(Field::gradient_as_bucket_view);
   if (p.bucket_cap_mib) flags += " " + setting(Field::bucket_cap, *p.bucket_cap_mib);
+  if (p.lazy_buckets) flags += " " + setting(Field::lazy_buckets);
   if (p.shard_size > 0)
     flags += " " + setting(Field::shard_size, p.shard_size);
   else if (const DataStrategy& strategy = strategy_of(p); strategy.chosen())
@@ -170,6 +171,9 @@ std::string flags_of(const ParallelSetup& p) {
     flags += " " + setting(Field::overlap_communication, *p.overlap_communication ? "yes" : "no");
   if (p.reduce_bucket != ParallelSetup().reduce_bucket) flags += " " + setting(Field::reduce_bucket, p.reduce_bucket);
   if (!p.reshard_after_forward) flags += " " + setting(Field::keep_gathered);
+  if (p.reduce_buffers != ParallelSetup().reduce_buffers)
+    flags += " " + setting(Field::reduce_buffers, p.reduce_buffers);
+  if (p.keep_unsharded) flags += " " + setting(Field::keep_unsharded);
   const auto dtype = [](DType d) { return d == DType::bfloat16 ? "bf16" : d == DType::float16 ? "fp16" : "fp32"; };
   if (p.param_dtype) flags += " " + setting(Field::param_dtype, dtype(*p.param_dtype));
   if (p.reduce_dtype) flags += " " + setting(Field::reduce_dtype, dtype(*p.reduce_dtype));

@@ -8,11 +8,13 @@
 #include "cli/answer/cudnn.h"
 #include "cli/flags/spelling.h"
 #include "cli/python/source.h"
+#include "cli/flags/values.h"
 #include "cli/terminal/progress.h"
 #include "estimators/base/hash.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/runtimes.h"
@@ -80,6 +82,33 @@ Bytes margin_on(const Options& options, const Device& device) {
   return options.margin ? options.margin->of(device.total) : default_margin(device);
 }
 
+namespace {
+
+/// A recording is a run of one version in one environment.
+void recorded_torch(RuntimeSetup& runtime, const std::string& asked, const std::string& own) {
+  if (!asked.empty() && choose_version(asked, {}).version != runtime.version)
+    fail(ErrorKind::usage, fmt::format("the recording holds what PyTorch {} asked for", own),
+         setting(Field::torch, asked), "record the module again with that version");
+  for (const auto& [name, value] : runtime.environment)
+    if (!sets_allocator(name))
+      fail(ErrorKind::usage, "the recording holds what PyTorch asked for in the environment where it was made",
+           setting(Field::environment, name + "=" + value), "record the module again with that variable set");
+  runtime.evidence = Evidence::recorded;
+  runtime.why = "which it was recorded with";
+}
+
+/// Of both names of the variable that a version reads the older one counts.
+void set_allocator(Options& options) {
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const auto given = options.setup.runtime.environment.find(name);
+    if (given == options.setup.runtime.environment.end() || !profile_of(options.setup).reads.contains(name)) continue;
+    options.setup.allocator = parse_alloc_conf(given->second, setting(Field::environment));
+    options.alloc_conf = given->second;
+  }
+}
+
+}  // namespace
+
 void choose_torch(Options& options, const Model& model) {
   if (runs_nodes(options.setup.runtime)) {
     if (!options.torch.empty())
@@ -87,17 +116,12 @@ void choose_torch(Options& options, const Model& model) {
            "leave the version of PyTorch out, or the runtime");
     return;
   }
-  options.setup.runtime = choose_version(options.torch, model.torch);
-  options.setup.runtime.cudnn = cudnn_to_ask(options.cudnn);
-  if (!model.recorded) return;
-  RuntimeSetup own = choose_version({}, model.torch);
-  own.cudnn = options.setup.runtime.cudnn;
-  if (options.setup.runtime.version != own.version)
-    fail(ErrorKind::usage, fmt::format("the recording holds what PyTorch {} asked for", model.torch),
-         setting(Field::torch, options.torch), "record the module again with that version");
-  options.setup.runtime = own;
-  options.setup.runtime.evidence = Evidence::recorded;
-  options.setup.runtime.why = "which it was recorded with";
+  RuntimeSetup runtime = choose_version(model.recorded ? std::string() : options.torch, model.torch);
+  runtime.environment = std::move(options.setup.runtime.environment);
+  if (model.recorded) recorded_torch(runtime, options.torch, model.torch);
+  runtime.cudnn = cudnn_to_ask(options.cudnn);
+  options.setup.runtime = std::move(runtime);
+  set_allocator(options);
 }
 
 Model model_of(const Options& options) {
@@ -121,15 +145,24 @@ Job load_job(const Options& options) {
 }
 
 Answer compute(const Options& given, bool with_run) {
-  Answer a;
-  a.choice = device_of(given);
-  a.device_given = given.gpu.has_value();
-  a.margin = margin_on(given, a.choice.device);
-  Progress progress;
-  progress.show("reading the model");
-  const Job job = load_job(given);
+  device_of(given);  // a card that is not known is said before a large file is read
+  std::optional<Job> job;
+  {
+    Progress progress;
+    progress.show("reading the model");
+    job = load_job(given);
+  }
+  return compute(*job, with_run);
+}
+
+Answer compute(const Job& job, bool with_run) {
   const Options& options = job.options;
   const Model& model = job.model;
+  Answer a;
+  a.choice = device_of(options);
+  a.device_given = options.gpu.has_value();
+  a.margin = margin_on(options, a.choice.device);
+  Progress progress;
   a.setup = options.setup;
   a.path = options.argument;
   a.format = model.format;

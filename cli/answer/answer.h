@@ -59,6 +59,8 @@ void take_over(Options& options, const Model& model);
 /// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
 /// code's kind otherwise.
 Answer compute(const Options& options, bool with_run);
+/// The same of a model that is loaded.
+Answer compute(const Job& job, bool with_run);
 
 /// The device of the options with --reserve applied; the H100 80GB when none is named.
 DeviceChoice device_of(const Options& options);

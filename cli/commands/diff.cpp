@@ -52,7 +52,7 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 /// The same model with other flags: those of the command, then those of `to`, of which the later one counts.
-Json with_flags(const Options& options, const std::vector<std::string>& to) {
+Options with_flags(const Options& options, const std::vector<std::string>& to) {
   std::vector<std::string> words{"estimate", options.argument};
   // A flag that --to gives again replaces the command's.
   for (std::size_t i = 0; i < options.setup_flags.size(); ++i) {
@@ -71,14 +71,16 @@ Json with_flags(const Options& options, const std::vector<std::string>& to) {
       while (i + 1 < options.setup_flags.size() && !options.setup_flags[i + 1].starts_with("--")) ++i;
   }
   words.insert(words.end(), to.begin(), to.end());
-  return estimate_of(make_options(parse_arguments(words)), options.argument);
+  Options made = make_options(parse_arguments(words));
+  made.search = false;
+  return made;
 }
 
 Json other_setup(const Options& options) {
   if (is_document(options.argument))
     fail(ErrorKind::usage, "--to needs a model, a report has no other setup", "--to",
          "try: memplan diff model.onnx --batch 8 --to '--batch 16'");
-  return with_flags(options, words_of(options.diff.to));
+  return estimate_of(with_flags(options, words_of(options.diff.to)), options.argument);
 }
 
 std::size_t place_of(const std::string& version) {
@@ -115,13 +117,17 @@ Json version_step(const TorchProfile& profile, const Tape& tape, const Json& bef
 
 /// Upgrading, version by version; a downgrade undoes what the same versions brought.
 Json upgrade(const Options& options, const std::string& from, const std::string& to) {
-  const auto at = [&](const std::string& version) { return with_flags(options, {"--torch", version}); };
+  Job job = load_job(with_flags(options, {"--torch", to}));
+  const auto at = [&](const std::string& version) {
+    job.options = with_flags(options, {"--torch", version});
+    choose_torch(job.options, job.model);
+    return document_of(compute(job, timeline_wanted(job.options)), job.options);
+  };
   const Json base = at(from), head = at(to);
   const auto version_in = [](const Json& report) {
     return report.at("setup").at("torch").at("version").get<std::string>();
   };
   const std::size_t first = place_of(version_in(base)), last = place_of(version_in(head));
-  const Job job = load_job(options);
   const Tape tape = unwrap(tape_of(job.model, job.options.setup));
   Json document = diff_of(base, head), steps = Json::array(), before = base;
   for (std::size_t i = first; i != last;) {

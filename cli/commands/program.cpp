@@ -9,6 +9,7 @@
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
 #include "cli/report/report.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
@@ -110,9 +111,14 @@ std::string preamble(const Options& options, const Shapes& shapes) {
       "# Run it where {} has a GPU, with the function that builds the model:\n"
       "#     python program.py torchvision.models:resnet50\n",
       name_of(s.mode), name_of(s.precision), profile_of(s).name());
-  if (!options.alloc_conf.empty())
-    p += fmt::format("import os\n\nos.environ[\"{}\"] = \"{}\"\n", profile_of(s).allocator_variable,
-                     clean(options.alloc_conf));
+  std::string variables;
+  const auto set = [&](std::string_view name, const std::string& value) {
+    variables += fmt::format("os.environ[\"{}\"] = {}\n", name, python_string(value));
+  };
+  if (!options.alloc_conf.empty()) set(profile_of(s).allocator_variable, options.alloc_conf);
+  for (const auto& [name, value] : s.runtime.environment)
+    if (!sets_allocator(name)) set(name, value);
+  if (!variables.empty()) p += "import os\n\n" + variables;
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"
        "def build():\n    module, function = sys.argv[1].split(\":\")\n    return "
        "getattr(importlib.import_module(module), function)()\n\n\n"

@@ -40,7 +40,8 @@ constexpr std::size_t most_points = 20'000;
 /// Values with commas of their own are no lists.
 bool takes_list(const Flag& flag) {
   constexpr std::string_view single[] = {"dim",      "alloc-conf",      "freeze", "blocks",  "lora",  "qlora",
-                                         "kv-cache", "checkpoint-save", "margin", "reserve", "steps", "momentum"};
+                                         "kv-cache", "checkpoint-save", "margin", "reserve", "steps", "momentum",
+                                         "env"};
   const bool group =
       flag.group == "Device" || flag.group == "Shapes" || flag.group == "Training" || flag.group == "Parallel";
   return group && !flag.value.empty() && std::find(std::begin(single), std::end(single), flag.name) == std::end(single);

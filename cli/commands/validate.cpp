@@ -43,6 +43,7 @@ Place place_of(const Options& given) {
   }
   p.run.card = device_of(p.options).device;
   p.run.allocator_settings = given.alloc_conf;
+  p.run.variables = given.setup.runtime.environment;
   p.run.time_limit = std::chrono::seconds(given.validate.seconds);
   return p;
 }

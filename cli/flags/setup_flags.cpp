@@ -8,6 +8,7 @@
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
 #include "cli/flags/values.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
@@ -96,6 +97,25 @@ void check_choice(const Given& g, Options&) {
   if (std::find(known.begin(), known.end(), g.text()) == known.end())
     fail(ErrorKind::usage, fmt::format("'{}' is not a value for --{}", g.text(), g.flag.name), g.origin(),
          fmt::format("use {}", fmt::join(known, ", ")));
+}
+
+void parse_environment(const Given& g, Options& o) {
+  for (const std::string& word : g.values) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0)
+      fail(ErrorKind::usage, fmt::format("'{}' is not a variable with its value", word), g.name(),
+           "write " + setting(Field::environment, "NAME=VALUE") + ", as in " +
+               setting(Field::environment, "CUBLAS_WORKSPACE_CONFIG=:4096:8"));
+    const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+    check_environment(name, value);
+    if (sets_allocator(name)) {
+      parse_alloc_conf(value, g.name());
+      if (g.parsed.has("alloc-conf"))
+        fail(ErrorKind::usage, fmt::format("{} and {} set the same thing", setting(Field::allocator), name), g.name(),
+             "give one of them");
+    }
+    o.setup.runtime.environment[name] = value;
+  }
 }
 
 constexpr std::array
@@ -219,6 +239,10 @@ constexpr std::array
                o.setup.allocator = parse_alloc_conf(g.text(), g.name());
                o.alloc_conf = g.text();
              }},
+        Flag{"env", "", "NAME=VALUE", "", "Training",
+             "a variable of the environment that PyTorch runs in, as in CUBLAS_WORKSPACE_CONFIG=:4096:8 (memplan does "
+             "not look at its own)",
+             in_setup, parse_environment, true},
         Flag{"gpus", "", "N", "", "Parallel", "GPUs of the whole job; what the other degrees leave is data-parallel",
              in_setup, [](const Given& g, Options& o) { o.setup.parallel.gpus = g.count(); }},
         Flag{"dp", "", "N", "", "Parallel", "data-parallel ranks", in_setup,
@@ -229,6 +253,8 @@ constexpr std::array
              [](const Given&, Options& o) { o.setup.parallel.gradient_as_bucket_view = true; }},
         Flag{"bucket-cap", "", "MIB", "", "Parallel", "DDP: bucket_cap_mb (PyTorch's default: 25)", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.bucket_cap_mib = g.count(); }},
+        Flag{"lazy-buckets", "", "", "", "Parallel", "DDP: lazy_bucket_allocation=True (PyTorch 2.15)", in_setup,
+             [](const Given&, Options& o) { o.setup.parallel.lazy_buckets = true; }},
         Flag{"zero", "", "STAGE", choices<zero_stage_names>, "Parallel", "DeepSpeed ZeRO", in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.sharding = parse_zero_stage(g.text()); }},
         Flag{"overlap-comm", "", "YES", choices<yes_no_names>, "Parallel",
@@ -255,6 +281,11 @@ constexpr std::array
                o.setup.parallel.sharding = Sharding::fsdp;
                o.setup.parallel.shard_size = g.count();
              }},
+        Flag{"reduce-buffers", "", "N", "", "Parallel",
+             "FSDP2: set_reduce_scatter_max_input_buffers(N) (default 1; PyTorch 2.13)", in_setup,
+             [](const Given& g, Options& o) { o.setup.parallel.reduce_buffers = g.count(); }},
+        Flag{"keep-unsharded", "", "", "", "Parallel", "FSDP2: set_keep_unsharded_storage(True) (PyTorch 2.15)",
+             in_setup, [](const Given&, Options& o) { o.setup.parallel.keep_unsharded = true; }},
         Flag{"fsdp-dtype", "", "D", choices<floating_names>, "Parallel", "FSDP2: MixedPrecisionPolicy(param_dtype)",
              in_setup,
              [](const Given& g, Options& o) { o.setup.parallel.param_dtype = parse_floating(g.text(), g.name()); }},

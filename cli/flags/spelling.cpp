@@ -31,6 +31,7 @@ constexpr std::array field_flags{
     FieldFlag{Field::keep_loss_history, "loss-history"},
     FieldFlag{Field::frozen, "freeze"},
     FieldFlag{Field::runtime_option, "ort"},
+    FieldFlag{Field::environment, "env"},
     FieldFlag{Field::data_parallel, "dp"},
     FieldFlag{Field::gradient_as_bucket_view, "bucket-view"},
     FieldFlag{Field::overlap_communication, "overlap-comm"},
@@ -70,6 +71,8 @@ std::string keyword_text(Field field, std::string_view value) {
   const std::size_t equals = value.find('=');
   if (field == Field::dims && equals != std::string_view::npos)
     return fmt::format("{}={{\"{}\": {}}}", keyword, value.substr(0, equals), value.substr(equals + 1));
+  if (field == Field::environment && equals != std::string_view::npos)
+    return fmt::format("{}={{\"{}\": \"{}\"}}", keyword, value.substr(0, equals), value.substr(equals + 1));
   return keyword + "=" + (value.empty() || stands_bare(value) ? std::string(value) : fmt::format("\"{}\"", value));
 }
 

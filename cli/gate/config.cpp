@@ -160,6 +160,13 @@ class Reader {
         out["dim"] = std::move(setting);
         continue;
       }
+      if (key == "env" && node.is_table()) {
+        Setting setting{{}, line(node), defaults};
+        for (const auto& [name, value] : table(node, "env"))
+          setting.values.push_back(fmt::format("{}={}", name.str(), word(value, "env")));
+        out["env"] = std::move(setting);
+        continue;
+      }
       std::string name = key;
       std::replace(name.begin(), name.end(), '_', '-');
       const Flag* flag = keys.contains(name) ? find_flag(name) : nullptr;

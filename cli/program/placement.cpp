@@ -23,6 +23,7 @@ std::string ddp(const ParallelSetup& p) {
   std::string arguments = "model, device_ids=[torch.cuda.current_device()]";
   if (p.bucket_cap_mib) arguments += fmt::format(", bucket_cap_mb={}", *p.bucket_cap_mib);
   if (p.gradient_as_bucket_view) arguments += ", gradient_as_bucket_view=True";
+  if (p.lazy_buckets) arguments += ", lazy_bucket_allocation=True";
   return start() + "model.to(\"cuda\")\nmodel = torch.nn.parallel.DistributedDataParallel(" + arguments + ")\n";
 }
 
@@ -45,7 +46,11 @@ std::string fsdp(const ParallelSetup& p, const ModelParts& parts) {
         "for name in {}:\n    fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, "
         "reshard_after_forward={})\n",
         python_list(parts.units), p.reshard_after_forward ? "True" : "False");
-  return text + "fully_shard(model, mesh=mesh, mp_policy=policy)\n";
+  text += "fully_shard(model, mesh=mesh, mp_policy=policy)\n";
+  if (p.reduce_buffers != ParallelSetup().reduce_buffers)
+    text += fmt::format("model.set_reduce_scatter_max_input_buffers({})\n", p.reduce_buffers);
+  if (p.keep_unsharded) text += "model.set_keep_unsharded_storage(True)\n";
+  return text;
 }
 
 std::string tensor(const ParallelSetup& p, const ModelParts& parts) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/program/pieces.h"
+#include "estimators/base/shell.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan::cli {
@@ -14,9 +16,18 @@ bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::b
 bool checkpoints(const TrainingSetup& s) { return !s.checkpoint.empty() || s.checkpoint_optimal; }
 
 std::string shell_lines(const TrainingSetup& s) {
-  if (!s.allocator.expandable_segments) return "";
-  return fmt::format("export {}=expandable_segments:True   # before the process starts\n",
-                     profile_of(s).allocator_variable);
+  std::string out;
+  for (const auto& [name, value] : process_variables(s))
+    out += fmt::format("export {}={}   # before the process starts\n", name, shell_word(value));
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> process_variables(const TrainingSetup& s) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (s.allocator.expandable_segments) out.emplace_back(profile_of(s).allocator_variable, "expandable_segments:True");
+  for (const auto& [name, value] : s.runtime.environment)
+    if (!sets_allocator(name)) out.emplace_back(name, value);
+  return out;
 }
 
 std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/program/parts.h"
@@ -35,7 +36,9 @@ bool is_amp(Precision precision);
 bool is_pure(Precision precision);  ///< weights themselves in 16 bit
 bool is_bf16(Precision precision);
 bool checkpoints(const TrainingSetup& setup);
-/// The environment that has to stand before Python starts.
+/// Variables that PyTorch reads when its process begins, and their values.
+std::vector<std::pair<std::string, std::string>> process_variables(const TrainingSetup& setup);
+/// The same as lines of a shell.
 std::string shell_lines(const TrainingSetup& setup);
 /// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.
 std::string model_lines(const TrainingSetup& setup, const ModelParts& parts);

@@ -62,10 +62,10 @@ std::string training_loop(const TrainingSetup& s) {
 
 std::string pytorch_settings(const TrainingSetup& s, const ModelParts& parts) {
   std::string out;
-  if (s.allocator.expandable_segments)
-    out += fmt::format(
-        "import os\n\nos.environ[\"{}\"] = \"expandable_segments:True\"   # before the first allocation\n\n",
-        profile_of(s).allocator_variable);
+  for (const auto& [name, value] : process_variables(s))
+    out += fmt::format("{}os.environ[\"{}\"] = {}   # before the first allocation\n",
+                       out.empty() ? "import os\n\n" : "", name, python_string(value));
+  if (!out.empty()) out += "\n";
   out += "import torch\n\n" + model_lines(s, parts);
   if (s.offload.parameters) {
     out += "from accelerate import cpu_offload\n\ncpu_offload(model, torch.device(\"cuda\", 0))\n";

@@ -72,11 +72,14 @@ Json parallel(const TrainingSetup& s) {
          {"description", describe(p)}};
   if (strategy_of(p).buckets)
     j["ddp"] = {{"bucket_cap_mib", p.bucket_cap_mib.value_or(profile_of(s).ddp.default_bucket_mib)},
-                {"gradient_as_bucket_view", p.gradient_as_bucket_view}};
+                {"gradient_as_bucket_view", p.gradient_as_bucket_view},
+                {"lazy_bucket_allocation", p.lazy_buckets}};
   if (strategy_of(p).units) {
     const auto dtype = [](const std::optional<DType>& d) { return d ? Json(std::string(name_of(*d))) : Json(nullptr); };
     j["fsdp"] = {{"shard_ranks", shard_group(p)},
                  {"reshard_after_forward", p.reshard_after_forward},
+                 {"reduce_scatter_max_input_buffers", p.reduce_buffers},
+                 {"keep_unsharded_storage", p.keep_unsharded},
                  {"param_dtype", dtype(p.param_dtype)},
                  {"reduce_dtype", dtype(p.reduce_dtype)}};
   }
@@ -102,6 +105,7 @@ Json setup(const Answer& a) {
                 {"why", clean(s.runtime.why)},
                 {"exact", s.runtime.evidence == Evidence::recorded ||
                               (s.runtime.evidence != Evidence::assumed && profile_of(s).compared)}};
+  for (const auto& [name, value] : s.runtime.environment) j["torch"]["environment"][name] = clean(value);
   j["attention"] = name_of(s.attention);
   j["expandable_segments"] = s.allocator.expandable_segments;
   j["steps"] = s.steps;

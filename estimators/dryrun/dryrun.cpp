@@ -69,6 +69,7 @@ void refuse_unsupported(const TrainingSetup& s) {
 CompanionCall call_for(const DryRunPlace& place) {
   CompanionCall call{"execute", {}, {}};
   call.limits.time = place.time_limit;
+  for (const auto& [name, value] : place.variables) call.environment.emplace_back(name, value);
   if (!place.allocator_settings.empty()) {
     call.environment.emplace_back("PYTORCH_ALLOC_CONF", place.allocator_settings);
     // The older name would win.

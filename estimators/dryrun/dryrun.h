@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <string>
 
 #include "estimators/dryrun/request.h"
 #include "estimators/facts/device.h"
@@ -12,9 +14,10 @@ namespace memplan {
 
 struct DryRunPlace {
   bool emulated = true;
-  std::int64_t index = 0;          ///< of the CUDA device, where not emulated
-  Device card;                     ///< to emulate
-  std::string allocator_settings;  ///< PYTORCH_ALLOC_CONF; empty: the environment's own
+  std::int64_t index = 0;                        ///< of the CUDA device, where not emulated
+  Device card;                                   ///< to emulate
+  std::string allocator_settings;                ///< PYTORCH_ALLOC_CONF; empty: the environment's own
+  std::map<std::string, std::string> variables;  ///< of the environment, beside the one that runs memplan
   std::chrono::seconds time_limit{600};
 };
 

@@ -79,6 +79,11 @@ void check_data(const ParallelSetup& p) {
     if (p.param_dtype)
       refuse("only FSDP has a mixed-precision policy", setting(Field::param_dtype),
              "add " + setting(Field::fsdp) + ", or use " + setting(Field::autocast));
+    if (p.reduce_buffers != ParallelSetup().reduce_buffers)
+      refuse("only FSDP has buffers of its reduce-scatter", setting(Field::reduce_buffers),
+             "add " + setting(Field::fsdp));
+    if (p.keep_unsharded)
+      refuse("only FSDP has unsharded storage", setting(Field::keep_unsharded), "add " + setting(Field::fsdp));
     if (p.reduce_dtype)
       refuse("only FSDP has a reduce dtype", setting(Field::reduce_dtype), "add " + setting(Field::fsdp));
   }
@@ -101,6 +106,11 @@ void check_data(const ParallelSetup& p) {
       refuse("only DDP has gradient buckets", setting(Field::bucket_cap),
              "add " + setting(Field::ddp) + " and at least 2 GPUs");
   }
+  if (p.lazy_buckets && (!strategy.buckets || ranks < 2))
+    refuse("only DDP has gradient buckets", setting(Field::lazy_buckets),
+           "add " + setting(Field::ddp) + " and at least 2 GPUs");
+  if (p.reduce_buffers < 1)
+    refuse("a reduce-scatter needs at least 1 buffer", setting(Field::reduce_buffers), "leave it out for PyTorch's 1");
   if (p.shard_size == 1 || p.shard_size < 0)
     refuse("an HSDP shard group needs at least 2 ranks", setting(Field::shard_size),
            "use DDP to replicate without sharding");
@@ -190,6 +200,8 @@ std::string describe(const ParallelSetup& p) {
     add(fmt::format("{} over {}", strategy.title, p.data));
   if (strategy.lone_rank && strategy.state) text += " with the distributed optimizer";
   if (!p.reshard_after_forward) text += " without resharding";
+  if (p.keep_unsharded) text += " with its storage kept";
+  if (p.lazy_buckets) text += " with lazy buckets";
   if (p.tensor > 1)
     add(fmt::format("tensor parallel {}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : ""));
   if (p.pipeline > 1)

@@ -25,8 +25,11 @@ struct ParallelSetup {
   Sharding sharding = Sharding::none;
   bool gradient_as_bucket_view = false;        ///< DDP
   std::optional<std::int64_t> bucket_cap_mib;  ///< DDP: bucket_cap_mb; none: what the version of PyTorch takes
+  bool lazy_buckets = false;                   ///< DDP: lazy_bucket_allocation, buckets live in the backward pass only
   bool reshard_after_forward = true;           ///< FSDP: false keeps the blocks' weights gathered until their backward
-  std::int64_t shard_size = 0;  ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
+  std::int64_t shard_size = 0;      ///< HSDP: ranks of one shard group (`data / shard_size` replicas); 0: all of `data`
+  std::int64_t reduce_buffers = 1;  ///< FSDP: set_reduce_scatter_max_input_buffers
+  bool keep_unsharded = false;      ///< FSDP: set_keep_unsharded_storage
   std::optional<DType> param_dtype;           ///< FSDP: MixedPrecisionPolicy(param_dtype)
   std::optional<DType> reduce_dtype;          ///< FSDP: MixedPrecisionPolicy(reduce_dtype)
   std::optional<bool> overlap_communication;  ///< ZeRO: overlap_comm; none: DeepSpeed's default (stage 3 only)

@@ -83,6 +83,8 @@ struct RuntimeSetup {
   /// Of PyTorch: a row of profiles() (runtime/torch/profile/profile.h). choose_version() there says which one suits a
   /// file.
   std::string version = "2.11";
+  std::map<std::string, std::string>
+      environment;                       ///< of PyTorch's process: environment_variables() (profile/environment.h)
   std::string why;                       ///< that version, "which wrote the file"; reports put it behind the version
   Evidence evidence = Evidence::chosen;  ///< of that version: `assumed` where the one that runs has no figures
   /// A profile of the caller's own instead of that row; it must outlive every use of the setup.

@@ -14,7 +14,7 @@ RESERVED = {"format", "output", "quiet", "color", "ascii", "width", "exit_zero",
 KEYWORDS = {"MEMPLAN_KEYWORDS": "1"}
 
 # Their lists are one value, not several points of a sweep.
-REPEATED = {"dim", "alloc_conf", "freeze", "blocks", "lora", "qlora", "checkpoint_save", "input", "kv_cache", "offload"}
+REPEATED = {"dim", "alloc_conf", "freeze", "blocks", "lora", "qlora", "checkpoint_save", "input", "kv_cache", "offload", "env"}
 
 
 def words(setup: Mapping[str, Any], command: str = "estimate") -> List[str]:
@@ -63,6 +63,9 @@ def keywords(flags: str) -> Dict[str, Any]:
         if key == "dim" and isinstance(parsed, str):
             symbol, _, number = parsed.partition("=")
             out.setdefault(key, {})[symbol] = int(number)
+        elif key == "env" and isinstance(parsed, str):
+            variable, _, setting = parsed.partition("=")
+            out.setdefault(key, {})[variable] = setting
         elif key in ("checkpoint", "freeze", "offload") and key in out:
             out[key] = [*(out[key] if isinstance(out[key], list) else [out[key]]), parsed]
         else:

@@ -75,7 +75,7 @@ def name(row):
 def predict(rows, build):
     """The estimates of all rows, in order."""
     tool = os.path.join(build, "tests", "predict_runs")
-    settings = ("path", "gpu", "batch", "seq", "mode", "precision", "optimizer", "impl", "accumulate", "clip", "zero_grad", "alloc_conf", "repeat",
+    settings = ("path", "gpu", "batch", "seq", "mode", "precision", "optimizer", "impl", "accumulate", "clip", "zero_grad", "alloc_conf", "env", "repeat",
                 "torch", "checkpoint", "checkpoint_save", "offload", "lora", "kv_cache", "channels_last", "loss_history", "empty_cache")
     asked = [{k: r[k] for k in settings if k in r} for r in rows]
     for run in asked:

@@ -35,6 +35,12 @@ def title(run):
         parts.append("bucket view")
     if run.get("no_reshard"):
         parts.append("no reshard")
+    if run.get("lazy_buckets"):
+        parts.append("lazy buckets")
+    if run.get("reduce_buffers"):
+        parts.append(f"{run['reduce_buffers']} reduce buffers")
+    if run.get("keep_unsharded"):
+        parts.append("unsharded storage kept")
     if run.get("hsdp"):
         parts = [f"HSDP {8 // run['hsdp']} x {run['hsdp']}"]
     if run.get("fsdp_dtype"):

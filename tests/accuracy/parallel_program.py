@@ -26,7 +26,8 @@ import strategies
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
             "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False, "zero": 0, "offload": "", "overlap_comm": None, "bucket_elements": None,
-            "pp": 1, "pp_schedule": "1f1b", "pp_split": "", "micro_batches": 0, "rank": 0}
+            "pp": 1, "pp_schedule": "1f1b", "pp_split": "", "micro_batches": 0, "rank": 0,
+            "lazy_buckets": False, "reduce_buffers": 1, "keep_unsharded": False}
 
 
 def start(c):
@@ -55,7 +56,12 @@ def wrap_fsdp(model, c):
     blocks = [n for n, _ in model.named_modules() if fnmatch.fnmatchcase(n, c["blocks"])] if c["blocks"] else strategies.repeated_blocks(model)
     for name in blocks:
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy, reshard_after_forward=not c["no_reshard"])
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if c["reduce_buffers"] > 1:
+        model.set_reduce_scatter_max_input_buffers(c["reduce_buffers"])
+    if c["keep_unsharded"]:
+        model.set_keep_unsharded_storage(True)
+    return model
 
 
 def wrap_tensor(model, c):
@@ -123,7 +129,8 @@ def prepare(model, c):
         return deepspeed_engine.wrap(model, c)
     model.to("cuda")
     if c["strategy"] == "ddp":
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=c["bucket_view"], bucket_cap_mb=c["bucket_cap"])
+        newer = dict(lazy_bucket_allocation=True) if c["lazy_buckets"] else {}
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=c["bucket_view"], bucket_cap_mb=c["bucket_cap"], **newer)
     raise ValueError(c["strategy"])
 
 

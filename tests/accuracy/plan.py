@@ -161,6 +161,28 @@ def versions():
                    **(dict(batch=spec.batch, seq=spec.seq) if spec.seq else dict(batch=spec.batch)))
 
 
+# One by one, and where one decides what another means. What a version does not read, too: it must change nothing.
+ENVIRONMENTS = [
+    {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    {"CUBLAS_WORKSPACE_CONFIG": ":16:8"},
+    {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8", "CUBLASLT_WORKSPACE_SIZE": "16384"},
+    {"CUBLASLT_WORKSPACE_SIZE": "8192"},
+    {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "1"},
+    {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0"},
+    {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1"},
+    {"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},
+    {"TORCH_CUBLAS_WORKSPACE_CACHE": "1", "TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "4096"},
+]
+
+
+def environments():
+    """Variables of the environment (docs/versions.md): GPT-2 has products by cuBLAS and cuBLASLt, dropout and attention, Llama no cuBLASLt."""
+    for env in ENVIRONMENTS:
+        yield dict(device="h100", model="gpt2", mode="train", precision="bf16", optimizer="adamw", batch=4, seq=512, env=env)
+        yield dict(device="a100", model="gpt2", mode="inference", precision="fp32", optimizer="adamw", batch=4, seq=512, env=env)
+        yield dict(device="h100", model="llama-tiny", mode="train", precision="bf16", optimizer="adamw", batch=8, seq=512, env=env)
+
+
 def strategies():
     for name, settings in STRATEGIES:
         spec = models.REGISTRY[name]

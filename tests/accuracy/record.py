@@ -36,7 +36,9 @@ def key(run):
 def command(run):
     flags = []
     for k, v in run.items():
-        if k != "device" and v is not None and v is not False:
+        if k == "env":
+            flags += [f"--env {name}={value}" for name, value in v.items()]
+        elif k != "device" and v is not None and v is not False:
             flags.append(f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}"))
     return "reference_program.py " + " ".join(flags)
 
@@ -56,9 +58,11 @@ def worker():
         config = {k: v for k, v in run.items() if k != "device"}
 
         def make():
+            os.environ.update(config.get("env", {}))  # PyTorch reads these at their first use, behind the fork
             if config.get("alloc_conf"):
                 os.environ["PYTORCH_ALLOC_CONF"] = config["alloc_conf"]
-                torch._C._accelerator_setAllocatorSettings(config["alloc_conf"])
+                names = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_setAllocatorSettings")  # 2.10, before
+                next(getattr(torch._C, n) for n in names if hasattr(torch._C, n))(config["alloc_conf"])
             return reference_program.run(config, events, ops)
 
         row = forked.row_of(make)
@@ -131,20 +135,21 @@ def main():
     p.add_argument("--strategies", action="store_true", help="the runs of memory strategies, into a file of their own")
     p.add_argument("--more", action="store_true", help="the runs of more_models.py, into a file of their own")
     p.add_argument("--versions", action="store_true", help="the runs that are made with every version of PyTorch, into a file of their own")
+    p.add_argument("--environments", action="store_true", help="the runs with variables of the environment, into a file of their own")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.worker:
         return worker()
     import plan
 
-    kind = "strategies" if a.strategies else "more" if a.more else "versions" if a.versions else "truth"
+    kind = "strategies" if a.strategies else "more" if a.more else "versions" if a.versions else "environments" if a.environments else "truth"
     path = truth_path(kind)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     rows = load(path)
     done = {key(r): r for r in rows}
     workers = Workers(a.emulated)
     made = differing = 0
-    for run in {"strategies": plan.strategies, "more": plan.more, "versions": plan.versions, "truth": plan.runs}[kind]():
+    for run in {"strategies": plan.strategies, "more": plan.more, "versions": plan.versions, "environments": plan.environments, "truth": plan.runs}[kind]():
         if (key(run) in done) != a.again or (a.only and not re.fullmatch(a.only, run["model"])):
             continue
         if made >= a.limit:

@@ -23,7 +23,7 @@ import strategies
 HALF = {"amp-bf16": torch.bfloat16, "bf16": torch.bfloat16, "amp-fp16": torch.float16, "fp16": torch.float16}
 DEFAULTS = dict(model=None, batch=None, seq=None, mode="train", precision="fp32", optimizer="adamw", impl="default", steps=3,
                 accumulate=1, clip=False, checkpoint="", checkpoint_save="", offload="", lora="", kv_cache="",
-                channels_last=False, loss_history=False, empty_cache=False, zero_grad="begin", alloc_conf="", fill=False)
+                channels_last=False, loss_history=False, empty_cache=False, zero_grad="begin", alloc_conf="", env={}, fill=False)
 
 
 def make_optimizer(name, impl, parameters):
@@ -191,11 +191,14 @@ def main():
     p.add_argument("--empty-cache", action="store_true")
     p.add_argument("--zero-grad", default="begin", choices=["begin", "end", "never"])
     p.add_argument("--alloc-conf", default="", help="value of PYTORCH_ALLOC_CONF")
+    p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the environment")
     p.add_argument("--fill", action="store_true", help="initialise the weights (only their sizes count here)")
     p.add_argument("--events", metavar="FILE")
     p.add_argument("--ops", action="store_true")
     a = vars(p.parse_args())
     events, ops = a.pop("events"), a.pop("ops")
+    a["env"] = dict(word.split("=", 1) for word in a["env"])
+    os.environ.update(a["env"])
     if a["alloc_conf"]:
         os.environ["PYTORCH_ALLOC_CONF"] = a["alloc_conf"]
     print(json.dumps(run(a, events, ops)))

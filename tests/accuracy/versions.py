@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every version of PyTorch against runs recorded with that version (data/measured/emulated/versions-X.Y.jsonl).
+"""Every version of PyTorch against runs recorded with that version (data/measured/emulated/versions-X.Y.jsonl),
+and what variables of the environment change (environments-X.Y.jsonl, which the table leaves out).
 
     python tests/accuracy/versions.py [--build build/release] [--only REGEX] [--list] [--write docs/versions.md] [--as X.Y]
 
@@ -20,7 +21,7 @@ BEGIN, END = "<!-- figures: made by tests/accuracy/versions.py --write -->", "<!
 
 
 def rows():
-    found = compare.load_rows("versions")
+    found = compare.load_rows("versions") + compare.load_rows("environments")
     index = zoo.index()
     for row in found:
         row["version"] = ".".join(row["torch"].split(".")[:2])
@@ -36,7 +37,9 @@ def figures(results):
     """One line of the page for each version."""
     lines = ["| PyTorch | runs | requested exact | median | p95 | max | allocated p95 | reserved p95 | reserved max |", "|---|---|---|---|---|---|---|---|---|"]
     for version in sorted({r["version"] for r, _ in results}, key=order):
-        d = [x for r, x in results if r["version"] == version]
+        d = [x for r, x in results if r["version"] == version and "env" not in r]
+        if not d:
+            continue
         worst = {c: [abs(compare.worst(x, c)) for x in d] for c in compare.COUNTERS}
         q = lambda c, p: f"{compare.quantile(worst[c], p):.3%}"
         lines.append(f"| {version} | {len(d)} | {sum(w == 0 for w in worst['requested'])} | {q('requested', .5)} | {q('requested', .95)} | "

@@ -1,4 +1,5 @@
 """Which version of PyTorch is estimated: what is asked for, else the one that wrote the file, else the newest."""
+import ctypes
 import json
 import os
 import shutil
@@ -122,3 +123,109 @@ def test_settings_by_version():
     for version, name in (("2.8", "PYTORCH_CUDA_ALLOC_CONF"), ("2.9", "PYTORCH_CUDA_ALLOC_CONF"), ("2.11", "PYTORCH_ALLOC_CONF"), ("2.15", "PYTORCH_ALLOC_CONF")):
         answer = memplan("explain", model("mlp"), "--program", "--alloc-conf", "expandable_segments:True", "--torch", version)
         check(f'os.environ["{name}"]' in answer.out, answer.out[:600] + answer.err)
+
+
+def estimated(*words):
+    answer = memplan(*words, *GPU, "--format", "json")
+    check(answer.code == 0, answer.err)
+    return answer.json()
+
+
+def workspaces(report):
+    return next((p["bytes"] for p in report["breakdown"] if p["category"] == "workspaces"), 0)
+
+
+def test_variables_of_the_environment():
+    """Bytes that stay: 2 threads x what CUBLAS_WORKSPACE_CONFIG says in KiB, and cuBLASLt's own where it is not shared."""
+    gpt2 = (model("gpt2"), "--batch", "4", "--seq", "512", "--precision", "bf16", "--torch")
+    for version, variables, kib in (("2.11", [], 2 * 32768 + 1024), ("2.11", ["CUBLAS_WORKSPACE_CONFIG=:4096:8"], 2 * 32768 + 1024),
+                                    ("2.11", ["CUBLAS_WORKSPACE_CONFIG=:16:8"], 2 * 128 + 1024), ("2.11", ["CUBLASLT_WORKSPACE_SIZE=8192"], 2 * 32768 + 8192),
+                                    ("2.11", ["TORCH_CUBLASLT_UNIFIED_WORKSPACE=1"], 2 * 32768), ("2.15", ["TORCH_CUBLAS_WORKSPACE_CACHE=1"], 2 * 32768),
+                                    ("2.15", ["TORCH_CUBLAS_WORKSPACE_CACHE=1", "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8"], 2 * 8320), ("2.15", [], 0)):
+        report = estimated(*gpt2, version, *(w for v in variables for w in ("--env", v)))
+        equal(workspaces(report), kib << 10, (version, variables))
+        equal(report["setup"]["torch"].get("environment", {}), dict(v.split("=", 1) for v in variables))
+
+
+def test_variables_that_a_version_does_not_read():
+    for version, variable in (("2.11", "TORCH_CUBLAS_WORKSPACE_CACHE=0"), ("2.6", "TORCH_CUBLASLT_UNIFIED_WORKSPACE=1"), ("2.9", "PYTORCH_ALLOC_CONF=expandable_segments:True")):
+        plain, given = (estimated(model("gpt2"), "--seq", "128", "--torch", version, *words) for words in ((), ("--env", variable)))
+        equal(plain["peak"], given["peak"], variable)
+        check(any(f"{variable.partition('=')[0]} changes nothing in it" in a for a in given["assumptions"]), given["assumptions"])
+
+
+def test_the_allocators_variables():
+    """Either name, where the version reads it; the older one counts where both are there."""
+    for version, variables, expandable in (("2.8", ["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"], True), ("2.11", ["PYTORCH_ALLOC_CONF=expandable_segments:True"], True),
+                                           ("2.9", ["PYTORCH_ALLOC_CONF=expandable_segments:True"], False),
+                                           ("2.15", ["PYTORCH_ALLOC_CONF=expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"], False)):
+        report = estimated(model("mlp"), "--torch", version, *(w for v in variables for w in ("--env", v)))
+        equal(report["setup"]["expandable_segments"], expandable, (version, variables))
+
+
+def test_bad_variables():
+    for words, said in ((("--env", "FOO=1"), "known variables"), (("--env", "CUBLAS_WORKSPACE_CONFIG"), "NAME=VALUE"), (("--env", "=1"), "NAME=VALUE"),
+                        (("--env", "CUBLAS_WORKSPACE_CONFIG=4096"), ":KIB:COUNT"), (("--env", "CUBLAS_WORKSPACE_CONFIG="), ":KIB:COUNT"),
+                        (("--env", "CUBLAS_WORKSPACE_CONFIG=:4096:8x"), ":KIB:COUNT"), (("--env", "CUBLAS_WORKSPACE_CONFIG=:99999999999999:99999999999999"), ""),
+                        (("--env", "CUBLASLT_WORKSPACE_SIZE=1MiB"), "KiB"), (("--env", "TORCH_CUBLAS_WORKSPACE_CACHE=yes"), "0 or 1"),
+                        (("--env", "PYTORCH_ALLOC_CONF=nonsense:1"), "nonsense"),
+                        (("--env", "PYTORCH_ALLOC_CONF=expandable_segments:True", "--alloc-conf", "expandable_segments:True"), "same thing")):
+        answer = memplan(model("mlp"), *words)
+        equal(answer.code, 2, words)
+        check(answer.err.count("\n") == 1 and said.lower() in answer.err.lower(), answer.err)
+
+
+def test_memplan_does_not_read_its_own_environment():
+    variables = {"CUBLAS_WORKSPACE_CONFIG": ":16:8", "TORCH_CUBLAS_WORKSPACE_CACHE": "0", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    words = (model("gpt2"), "--seq", "128", *GPU, "--format", "json")
+    equal(memplan(*words, env=variables).json()["peak"], memplan(*words).json()["peak"])
+
+
+def test_variables_in_a_configuration():
+    folder = scratch("versions-env")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy(os.path.join(ROOT, model("mlp")), os.path.join(folder, "mlp.onnx"))
+    target = '[[target]]\nname = "{}"\nmodel = "mlp.onnx"\nenv = {}\n\n'
+    with open(os.path.join(folder, "memplan.toml"), "w") as f:
+        f.write('schema = 1\n\n[defaults]\ngpu = "24GB"\n\n' + target.format("table", '{ CUBLASLT_WORKSPACE_SIZE = 2048, TORCH_CUBLASLT_UNIFIED_WORKSPACE = "0" }')
+                + target.format("list", '["CUBLASLT_WORKSPACE_SIZE=2048", "TORCH_CUBLASLT_UNIFIED_WORKSPACE=0"]'))
+    answer = memplan("check", "--format", "json", cwd=folder)
+    check(answer.code == 0, answer.err + answer.out)
+    for target in answer.json()["targets"]:
+        equal(target["report"]["setup"]["torch"]["environment"], {"CUBLASLT_WORKSPACE_SIZE": "2048", "TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0"})
+
+
+def test_variables_in_what_is_pasted():
+    words = ("--env", "CUBLAS_WORKSPACE_CONFIG=:4096:8", "--env", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "--torch", "2.15")
+    program = memplan("explain", model("mlp"), "--program", *words).out
+    check('os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"' in program and 'os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"' in program, program[:600])
+
+
+def test_settings_that_a_version_does_not_have():
+    for version, words in (("2.14", ("--ddp", "--lazy-buckets")), ("2.12", ("--fsdp", "--reduce-buffers", "2")), ("2.14", ("--fsdp", "--keep-unsharded")),
+                           ("2.11", ("--optimizer", "adagrad", "--optimizer-impl", "fused"))):
+        many = ("--gpus", "8") if words[0] != "--optimizer" else ()
+        answer = memplan(model("gpt2"), "--seq", "128", *many, *words, "--torch", version)
+        equal(answer.code, 2, words)
+        check(f"PyTorch {version} has no" in answer.err and answer.err.count("\n") == 1, answer.err)
+        equal(memplan(model("gpt2"), "--seq", "128", *many, *words, "--torch", "2.15", "--no-search").code, 0, words)
+
+
+def opened(path, *words):
+    """How often a command opens a file, as the kernel tells it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    check(libc.inotify_add_watch(watch, path.encode(), 0x20) > 0, "inotify_add_watch")  # IN_OPEN
+    answer = memplan(*words)
+    check(answer.code == 0, answer.err)
+    events = os.read(watch, 1 << 16)  # 16 bytes each, of a watched file without a name
+    os.close(watch)
+    return len(events) // 16
+
+
+def test_the_model_is_read_once():
+    """However many versions lie between the two."""
+    path = os.path.join(scratch("versions-once"), "mlp.onnx")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    shutil.copy(os.path.join(ROOT, model("mlp")), path)
+    equal(opened(path, "diff", path, "--torch", "2.8,2.15", "--gpu", "l4"), opened(path, path, *GPU))

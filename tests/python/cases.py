@@ -185,6 +185,8 @@ def test_flags_and_keywords():
     from memplan._words import in_python, keywords, words
     given = dict(amp="bf16", clip=True, accumulate=4, checkpoint=["a.*", "b"], dim={"s0": 4, "s1": 8})
     assert keywords(" ".join(words(given))) == given
+    variables = dict(env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TORCH_CUBLAS_WORKSPACE_CACHE": "1"})
+    assert keywords(" ".join(words(variables))) == variables
     assert in_python("give their sizes, for example: memplan m.pt2 --seq 512 --dim s3=64") == "give their sizes, for example: seq=512, dim={'s3': 64}"
     assert in_python("memplan observe -- python train.py") == "memplan observe -- python train.py"
 
@@ -251,6 +253,26 @@ def torch_test_module_is_its_file():
     by_module = memplan.estimate(module, (x,), gpu="l4").to_dict()
     by_file["input"]["file_bytes"] = by_module["input"]["file_bytes"] = 0  # one has weights
     assert by_file == by_module
+
+
+def torch_test_the_imported_version():
+    """The archive of an export says which PyTorch wrote it; torch= counts more."""
+    import torch
+    module, x = small()
+    own = torch.__version__
+
+    def version(**setup):
+        found = memplan.estimate(module, (x,), gpu="l4", **setup).to_dict()["setup"]["torch"]
+        return found["version"], found["why"]
+
+    assert version() == (".".join(own.split(".")[:2]), "which wrote the file"), version()
+    try:
+        for text in ("2.8.0+cu128", "2.11.0+cu130", "2.15.1"):
+            torch.__version__ = type(own)(text)
+            assert version() == (text.rsplit(".", 1)[0], "which wrote the file"), version()
+            assert version(torch="2.13") == ("2.13", "as asked for"), version(torch="2.13")
+    finally:
+        torch.__version__ = own
 
 
 def torch_test_weights_are_never_made():

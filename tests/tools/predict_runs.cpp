@@ -139,6 +139,9 @@ ParallelSetup parallel_of(const json& run) {
   if (run.contains("bucket_elements") && run["bucket_elements"].is_number()) p.reduce_bucket = run["bucket_elements"];
   p.gradient_as_bucket_view = run.value("bucket_view", false);
   if (run.contains("bucket_cap") && run["bucket_cap"].is_number()) p.bucket_cap_mib = run["bucket_cap"];
+  p.lazy_buckets = run.value("lazy_buckets", false);
+  p.reduce_buffers = run.value("reduce_buffers", 1);
+  p.keep_unsharded = run.value("keep_unsharded", false);
   p.reshard_after_forward = !run.value("no_reshard", false);
   p.shard_size = run.value("hsdp", 0);
   p.param_dtype = floating_named(run, "fsdp_dtype");
@@ -186,6 +189,7 @@ TrainingSetup setup_of(const json& run) {
   s.empty_cache = run.value("empty_cache", false);
   s.parallel = parallel_of(run);
   s.runtime.version = run.value("torch", s.runtime.version);
+  if (run.contains("env")) s.runtime.environment = run["env"].get<std::map<std::string, std::string>>();
   return s;
 }
 

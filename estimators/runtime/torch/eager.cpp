@@ -38,12 +38,23 @@ class EagerAllocator final : public Allocator {
   CachingAllocator allocator_;
 };
 
+/// What the environment is said to have: "CUBLAS_WORKSPACE_CONFIG=:4096:8", and what changes nothing.
+std::vector<std::string> environment_words(const TrainingSetup& setup) {
+  const TorchProfile& profile = profile_of(setup);
+  std::vector<std::string> words;
+  for (const auto& [name, value] : setup.runtime.environment)
+    words.push_back(profile.reads.contains(name) ? name + "=" + value : name + " changes nothing in it");
+  return words;
+}
+
 class TorchEager final : public Runtime {
  public:
   std::string title(const TrainingSetup& setup) const override {
     const RuntimeSetup& runtime = setup.runtime;
     const bool said = runtime.why.empty() || runtime.evidence == Evidence::assumed;  // doubts() says it
-    return profile_of(setup).name() + " eager" + (said ? "" : " (" + runtime.why + ")");
+    std::vector<std::string> words = environment_words(setup);
+    if (!said) words.insert(words.begin(), runtime.why);
+    return profile_of(setup).name() + " eager" + (words.empty() ? "" : fmt::format(" ({})", fmt::join(words, "; ")));
   }
 
   Notes doubts(const TrainingSetup& setup) const override {

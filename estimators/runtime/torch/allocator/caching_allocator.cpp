@@ -32,6 +32,7 @@ BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, st
     at(id) = Block{};
   }
   Block& b = at(id);
+  b.made = ++made_;
   b.address = address;
   b.size = size;
   b.stream = stream;
@@ -44,12 +45,12 @@ void CachingAllocator::add_free(BlockId id) {
   Block& b = at(id);
   Pool& pool = pool_of(b.small);
   b.freed_at = pool.lookups;
-  stream_of(pool, b.stream).free.insert(b.size, b.address, id);
+  stream_of(pool, b.stream).free.insert(b.size, rank(b), id);
 }
 
 void CachingAllocator::remove_free(BlockId id) {
   const Block& b = at(id);
-  stream_of(pool_of(b.small), b.stream).free.erase(b.size, b.address);
+  stream_of(pool_of(b.small), b.stream).free.erase(b.size, rank(b));
 }
 
 /// Puts `middle` between `left` and its right neighbour.
@@ -109,7 +110,7 @@ BlockId CachingAllocator::malloc(std::int64_t bytes, std::int32_t stream) {
   return hand_out(block, size, bytes);
 }
 
-/// Smallest sufficient free block, lowest address among equals; it leaves the cache.
+/// Smallest sufficient free block, the first by rank() among equals; it leaves the cache.
 BlockId CachingAllocator::best_fit(Pool& pool, std::int32_t stream, std::int64_t size) {
   if (rules_.limited && rules_.gc_threshold > 0) ++pool.lookups;
   FreeBlocks& free = stream_of(pool, stream).free;
@@ -164,6 +165,7 @@ BlockId CachingAllocator::hand_out(BlockId block, std::int64_t size, std::int64_
     const BlockId tail =
         new_block(whole.address + static_cast<std::uint64_t>(size), rest, whole.stream, small, whole.arena);
     at(block).size = size;
+    std::swap(at(block).made, at(tail).made);  // in PyTorch the front is the new one
     link_after(block, tail);
     add_free(tail);
     if (counts_as_split) {

@@ -50,6 +50,7 @@ class CachingAllocator {
   struct Block {
     std::uint64_t address = 0;
     std::int64_t size = 0, requested = 0;
+    std::uint64_t made = 0;     ///< number of the block among all that were made
     std::int64_t freed_at = 0;  ///< look-ups of the pool when it joined the cache: its age for garbage collection
     BlockId previous = no_block, next = no_block;  ///< neighbours in the segment
     std::int32_t stream = 0;
@@ -83,6 +84,8 @@ class CachingAllocator {
   }
   bool is_split(const Block& b) const { return b.previous != no_block || b.next != no_block; }
 
+  /// What decides between free blocks of one size: the smallest is taken.
+  std::uint64_t rank(const Block& b) const { return rules_.oldest_first ? b.made : b.address; }
   BlockId new_block(std::uint64_t address, std::int64_t size, std::int32_t stream, bool small, std::int32_t arena);
   void recycle(BlockId id) { spare_.push_back(id); }
   void add_free(BlockId id);
@@ -110,6 +113,7 @@ class CachingAllocator {
 
   AllocatorRules rules_;
   DeviceMemory memory_;
+  std::uint64_t made_ = 0;  ///< blocks so far
   std::int64_t limit_ = 0;  ///< bytes that the memory fraction allows
   Pool small_{true, 0, {}}, large_{false, 0, {}};
   std::vector<Block> blocks_;

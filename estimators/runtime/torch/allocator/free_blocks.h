@@ -1,4 +1,5 @@
-// The free blocks of one pool and stream, ordered by (size, address): best fit with the lowest address first.
+// The free blocks of one pool and stream, ordered by (size, rank): best fit, and among equals the one that the
+// version of PyTorch takes, which is the lowest address but in one version.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +17,9 @@ class FreeBlocks {
  public:
   struct Entry {
     std::int64_t size;
-    std::uint64_t address;
+    std::uint64_t rank;
     BlockId block;
-    bool operator<(const Entry& other) const {
-      return size != other.size ? size < other.size : address < other.address;
-    }
+    bool operator<(const Entry& other) const { return size != other.size ? size < other.size : rank < other.rank; }
   };
   struct Position {
     std::size_t chunk, index;
@@ -39,17 +38,17 @@ class FreeBlocks {
     return p.index > 0 ? Position{p.chunk, p.index - 1} : Position{p.chunk - 1, chunks_[p.chunk - 1].size() - 1};
   }
 
-  /// First entry that is not less than (size, address), or end().
-  Position lower_bound(std::int64_t size, std::uint64_t address) const {
-    const Entry key{size, address, no_block};
+  /// First entry that is not less than (size, rank), or end().
+  Position lower_bound(std::int64_t size, std::uint64_t rank) const {
+    const Entry key{size, rank, no_block};
     const std::size_t chunk = chunk_for(key);
     if (chunk == chunks_.size()) return end();
     const auto& c = chunks_[chunk];
     return {chunk, static_cast<std::size_t>(std::lower_bound(c.begin(), c.end(), key) - c.begin())};
   }
 
-  void insert(std::int64_t size, std::uint64_t address, BlockId block) {
-    const Entry entry{size, address, block};
+  void insert(std::int64_t size, std::uint64_t rank, BlockId block) {
+    const Entry entry{size, rank, block};
     ++count_;
     if (chunks_.empty()) {
       chunks_.push_back({entry});
@@ -71,7 +70,7 @@ class FreeBlocks {
     --count_;
     if (c.empty()) chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(p.chunk));
   }
-  void erase(std::int64_t size, std::uint64_t address) { erase(lower_bound(size, address)); }
+  void erase(std::int64_t size, std::uint64_t rank) { erase(lower_bound(size, rank)); }
 
  private:
   static constexpr std::size_t chunk_limit = 128;

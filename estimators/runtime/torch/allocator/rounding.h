@@ -19,6 +19,8 @@ struct AllocatorConstants {
   std::int64_t own_segment_from = 0;  ///< from here a request gets a segment of its own size
   std::int64_t own_segment_step = 0;  ///< which is rounded up to this
   std::int64_t large_segment = 0;     ///< segment of the large pool unless the setup says otherwise
+  /// Of free blocks of one size the one that was made first is taken, wherever it lies; else the lowest address.
+  bool oldest_first = false;
 };
 
 /// AllocatorSetup with the defaults filled in, checked, in plain integers for the hot loop. All sizes in bytes.

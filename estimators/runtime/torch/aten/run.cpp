@@ -272,13 +272,14 @@ Tensor Run::pass_workspace(Bytes bytes, std::string_view name) {
 void Run::use_cublas_lt() {
   const LibraryWorkspaces& sizes = profile.workspaces;
   const bool kept = sizes.cublas_life == WorkspaceLife::kept;
+  if (kept && sizes.cublas_lt_shares_cublas) return use_cublas();
+  const bool with_handle = kept && sizes.cublas_lt_sets_cublas;
   if (sizes.cublas_lt_life == WorkspaceLife::per_call) {
     const Tensor w = pass_workspace(sizes.cublas_lt, "cuBLASLt workspace of the call");
-    if (kept) use_cublas();  // with the handle
+    if (with_handle) use_cublas();
     return;
   }
-  if (kept) use_cublas();
-  if (kept && sizes.cublas_lt_shares_cublas) return;
+  if (with_handle) use_cublas();
   Tensor& w = cublas_lt_workspace_[on_engine_thread];
   if (w) return;
   w = scratch(profile.workspaces.cublas_lt, Category::workspace);

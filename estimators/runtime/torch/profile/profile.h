@@ -39,6 +39,7 @@ struct LibraryWorkspaces {
   Bytes cublas_lt;                    ///< of cuBLASLt, likewise
   WorkspaceLife cublas_life = WorkspaceLife::kept, cublas_lt_life = WorkspaceLife::kept;
   bool cublas_lt_shares_cublas = false;  ///< of what is kept: TORCH_CUBLASLT_UNIFIED_WORKSPACE
+  bool cublas_lt_sets_cublas = true;     ///< of what is kept: cuBLASLt's handle comes with cuBLAS's workspace
   /// cuDNN's random state: for every thread that the device can run.
   Bytes cudnn_dropout_per_thread;
   std::string_view cudnn;  ///< "9.19", whose workspaces of convolutions are taken (aten/cudnn_workspace.h)
@@ -79,11 +80,14 @@ struct DdpConstants {
   std::int64_t default_bucket_mib = 0;  ///< bucket_cap_mb where the program leaves it out
   std::int64_t first_bucket = 0;        ///< bytes of the first bucket then
   std::int64_t broadcast_bucket = 0;
+  bool lazy_buckets = false;  ///< has lazy_bucket_allocation
 };
 
 struct FsdpConstants {
   /// split_with_sizes_copy and _chunk_cat: threads of a block and bytes that it copies at a time.
   std::int64_t copy_threads = 0, copy_block = 0;
+  bool reduce_buffers = false;  ///< has set_reduce_scatter_max_input_buffers
+  bool keep_unsharded = false;  ///< has set_keep_unsharded_storage
 };
 
 /// Where kernels of a version take other memory, or take it in another order.
@@ -117,6 +121,7 @@ struct TorchProfile {
   AutocastLists autocast;
   AllocatorConstants allocator;
   std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< the environment variable that sets it
+  std::set<std::string_view> reads;  ///< variables of the environment (environment.h); others change nothing
   LibraryWorkspaces workspaces;
   AttentionRules attention;
   KernelRules kernels;

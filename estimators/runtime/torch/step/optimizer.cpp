@@ -157,9 +157,12 @@ struct Adam : Base {
 };
 
 struct Adagrad : Base {
-  TensorList sums;
+  TensorList sums, steps;
   Adagrad(Run& r, const OptimizerSetup& s, const TensorList& p) : Base(r, s, p) {
-    for (const Tensor& t : p) sums.push_back(state_like(r, t, "sum"));
+    for (const Tensor& t : p) {
+      if (s.impl == Impl::fused) steps.push_back(mark(r, r.empty({}, DType::float32), t, "step"));
+      sums.push_back(state_like(r, t, "sum"));
+    }
   }
   void foreach (Run& r, const std::vector<std::size_t>& group) override {
     PyList grads = decayed(r, group);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "estimators/runtime/torch/aten/autocast.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
 
@@ -120,7 +121,10 @@ RuntimeSetup choose_version(std::string_view asked, std::string_view written_by)
 }
 
 const TorchProfile& profile_of(const TrainingSetup& setup) {
-  return setup.runtime.profile ? *setup.runtime.profile : profile_named(setup.runtime.version);
+  const RuntimeSetup& runtime = setup.runtime;
+  if (runtime.profile) return *runtime.profile;
+  const TorchProfile& profile = profile_named(runtime.version);
+  return runtime.environment.empty() ? profile : in_environment(profile, runtime.environment);
 }
 
 }  // namespace memplan

@@ -7,6 +7,7 @@ TorchProfile torch_2_11();
 
 TorchProfile torch_2_10() {
   TorchProfile p = based_on(torch_2_11(), "2.10");
+  p.compared = true;
   p.workspaces.cudnn = "9.10";
   p.kernels.cudnn_recurrent_bf16 = false;
   // native/transformers/cuda/sdp_utils.cpp: cuDNN stands first from cuDNN 9.15 on.

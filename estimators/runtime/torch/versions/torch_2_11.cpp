@@ -125,6 +125,9 @@ TorchProfile torch_2_11() {
   p.autocast = autocast_2_11();
   p.allocator = allocator_2_11();
 
+  p.reads = {"CUBLAS_WORKSPACE_CONFIG",        "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
+             "TORCH_CUDNN_SDPA_DEPRIORITIZED", "PYTORCH_ALLOC_CONF",      "PYTORCH_CUDA_ALLOC_CONF"};
+
   // aten/src/ATen/cuda/CublasHandlePool.cpp: 2 x 4096 KiB + 8 x 16 KiB, on Hopper 32 MiB.
   p.workspaces.cublas = Bytes((2 * 4096 + 8 * 16) << 10);
   p.workspaces.cublas_of_sm = {{90, Bytes::mib(32)}};

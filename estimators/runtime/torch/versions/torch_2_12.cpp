@@ -15,9 +15,12 @@ TorchProfile torch_2_12() {
   p.kernels.embedding_sorts_needed_bits = true;
   p.kernels.extremes_together = true;
   p.kernels.group_norm_wide_statistics = true;
+  p.compared = true;
   p.workspaces.cudnn = "9.20";
   // torch/optim/adagrad.py no longer refuses parameters on CUDA (pytorch/pytorch#153038).
   p.optimizer.fused.insert(OptimizerKind::adagrad);
+  // libc10_cuda.so: BlockComparatorRegistrationCounter. 2.11 has BlockComparatorSize, 2.13 ...SizeCounterAddress.
+  p.allocator.oldest_first = true;
 
   p.changes = {
       {"workspaces", "cuBLASLt takes cuBLAS's workspace: its own 1 MiB is gone"},

@@ -26,6 +26,10 @@ TorchProfile torch_2_15() {
   // CUDAContextLight.h: isCUDABlasWorkspaceCachingEnabled() is false unless TORCH_CUBLAS_WORKSPACE_CACHE is set.
   p.workspaces.cublas_life = WorkspaceLife::per_call;
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
+  p.workspaces.cublas_lt_sets_cublas = false;  // getCurrentCUDABlasLtHandle: getCurrentCUDABlasHandle(setup=false)
+  p.ddp.lazy_buckets = true;                   // nn/parallel/distributed.py
+  p.fsdp.keep_unsharded = true;                // distributed/fsdp/_fully_shard/_fully_shard.py
+  p.reads.insert("TORCH_CUBLAS_WORKSPACE_CACHE");
   p.workspaces.cudnn = "9.26";
   p.kernels.group_norm_keeps_channels_last = true;
   p.op_changes.push_back(follow_nan);

@@ -6,6 +6,7 @@
 
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/setup/field.h"
 
 namespace memplan {
 
@@ -57,10 +58,20 @@ void broadcast_coalesced(Run& r, const TensorList& tensors) {
   while (!in_flight.empty()) in_flight.pop_front();
 }
 
+/// Gradients side by side, in a tensor that lives for ever or, where buckets are lazy, during a backward pass.
+struct Bucket {
+  std::int64_t elements = 0;
+  DType dtype = DType::float32;
+  Tensor flat;
+};
+
 class Ddp : public ModelWrapper {
  public:
   Ddp(Run& r, const Tape& tape, const ParallelSetup& setup, const Environment& env, const TensorList& trainable)
       : setup_(setup), parameters_(trainable) {
+    if (setup.lazy_buckets && !r.profile.ddp.lazy_buckets)
+      fail(ErrorKind::usage, fmt::format("{} has no lazy_bucket_allocation", r.profile.name()),
+           setting(Field::lazy_buckets), "leave it out, or use " + setting(Field::torch, "2.15"));
     r.begin_op("DistributedDataParallel");
     for (ValueId id : tape.buffers) {
       const Value& v = env.values[static_cast<std::size_t>(id.index)];
@@ -98,14 +109,18 @@ class Ddp : public ModelWrapper {
     if (!sync_ || found == index_.end()) return;
     const std::size_t i = found->second;
     if (!rebuilt_) ready_.push_back(i);
+    if (setup_.lazy_buckets) take_bucket(r, place_[i].first);
     if (!setup_.gradient_as_bucket_view) return;
-    const Tensor& bucket = buckets_[place_[i].first];
+    const Tensor& bucket = buckets_[place_[i].first].flat;
     if (leaf.grad->storage.get() == bucket->storage.get()) return;
     Tensor view = r.alias(bucket, leaf.sizes, leaf.strides, place_[i].second);
     leaf.grad = std::move(view);
   }
 
-  void finished(Run&) override {}
+  void finished(Run&) override {
+    if (!setup_.lazy_buckets) return;
+    for (Bucket& bucket : buckets_) bucket.flat.reset();
+  }
 
   void set_sync(bool sync) override { sync_ = sync; }
 
@@ -126,12 +141,19 @@ class Ddp : public ModelWrapper {
         place_[i] = {buckets_.size(), elements};
         elements = checked_add(elements, parameters_[i]->numel());
       }
-      Tensor flat = r.empty({elements}, parameters_[bucket[0]]->dtype, Category::gradient);
-      r.label(flat, fmt::format("DDP bucket {}", buckets_.size()));
-      r.set_reason(flat, setup_.gradient_as_bucket_view ? "gradients are views of it"
-                                                        : "gradients are copied into it and summed over the ranks");
-      buckets_.push_back(std::move(flat));
+      buckets_.push_back({elements, parameters_[bucket[0]]->dtype, {}});
+      if (!setup_.lazy_buckets) take_bucket(r, buckets_.size() - 1);
     }
+  }
+
+  void take_bucket(Run& r, std::size_t index) {
+    Bucket& bucket = buckets_[index];
+    if (bucket.flat) return;
+    bucket.flat = r.empty({bucket.elements}, bucket.dtype, Category::gradient);
+    r.label(bucket.flat, fmt::format("DDP bucket {}", index));
+    r.set_reason(bucket.flat, setup_.gradient_as_bucket_view
+                                  ? "gradients are views of it"
+                                  : "gradients are copied into it and summed over the ranks");
   }
 
   /// Once, at the first forward after a backward: buckets in the order in which the gradients came.
@@ -157,7 +179,8 @@ class Ddp : public ModelWrapper {
   }
 
   const ParallelSetup setup_;
-  TensorList parameters_, buffers_, buckets_;
+  TensorList parameters_, buffers_;
+  std::vector<Bucket> buckets_;
   std::unordered_map<const TensorBody*, std::size_t> index_;
   std::vector<std::pair<std::size_t, std::int64_t>> place_;  ///< per parameter: bucket, offset in elements
   Indices ready_;

@@ -2,12 +2,14 @@
 // gradients that are scattered. Names in comments are those of torch/distributed/fsdp/_fully_shard of PyTorch 2.11.
 #include <fmt/format.h>
 
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/wrappers/fsdp_units.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/field.h"
 #include "estimators/tape/uses.h"
@@ -21,71 +23,14 @@ namespace {
 // Pools of the allocator: FSDPCommContext's streams. 0 computes; the collectives themselves allocate nothing.
 constexpr std::int32_t copy_in_stream = 1, reduce_scatter_stream = 2, all_reduce_stream = 3;
 
-enum class State : std::uint8_t { idle, forward, pre_backward, post_backward };
-
-/// FSDPParam: rank 0's shard is the first chunk of dimension 0, as long as any.
-struct Param {
-  Tensor sharded, unsharded;
-  Tensor accumulated;       ///< unsharded_accumulated_grad, in the reduce dtype
-  std::int64_t padded = 0;  ///< elements of one rank's padded shard
-};
-
-/// FSDPParamGroup.
-struct Unit {
-  std::string path;
-  std::vector<Param> params;
-  bool reshard_after_forward = true;
-  bool gathered = false;
-  bool gathered_once = false;
-  State state = State::idle;
-  Tensor gather_output;                 ///< _all_gather_result, while its copy-out is to come
-  std::vector<std::size_t> forward_at;  ///< _post_forward_indices
-  Tensor all_reduce_input;              ///< _all_reduce_state
-};
-
-/// One call of a unit's module: which calls of the tape, what comes in and what goes out.
-struct Visit {
-  std::size_t unit = 0;
-  std::int32_t first = 0, last = 0;
-  std::vector<ValueId> inputs, outputs;
-  std::vector<std::pair<std::int32_t, Value>> outside;  ///< the caller's own inputs, while the module runs on aliases
-};
-
-std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) {
-  return (bytes_of(dtype, elements).count + per_block - 1) / per_block;
-}
-
-/// split_with_sizes_copy (aten/src/ATen/native/cuda/TensorShape.cu) sends three numbers per part, a running sum and the
-/// part of every block through device memory. A block takes several turns where there would be more blocks than two
-/// waves fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and
-/// blocks of all rows <= turns * (turns + 1) * two waves.
-Bytes copy_out_pointers(const FsdpConstants& fsdp, const Device& device, const Unit& u) {
-  const std::int64_t two_waves = 2ll * device.multiprocessors * device.threads_per_multiprocessor / fsdp.copy_threads;
-  std::int64_t blocks = 0, rows = 0;
-  for (const Param& p : u.params) {
-    blocks += blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block);
-    rows = p.unsharded->storage->bytes / std::max<std::int64_t>(1, bytes_of(p.unsharded->dtype, p.padded).count);
-  }
-  std::int64_t turns = 1;
-  while (blocks > turns * two_waves || blocks * rows > turns * (turns + 1) * two_waves) ++turns;
-  std::int64_t numbers = 4 * static_cast<std::int64_t>(u.params.size()) + 1;
-  for (const Param& p : u.params)
-    numbers += (blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block) + turns - 1) / turns;
-  return Bytes(8 * numbers);
-}
-
-/// _chunk_cat: six numbers per gradient, two more, and the gradient of every block (measured likewise).
-Bytes copy_in_pointers(const FsdpConstants& fsdp, const std::vector<Param*>& params, DType dtype) {
-  std::int64_t numbers = 6 * static_cast<std::int64_t>(params.size()) + 2;
-  for (const Param* p : params) numbers += blocks_of(p->padded, dtype, fsdp.copy_block);
-  return Bytes(8 * numbers);
-}
+using namespace fsdp_units;
 
 class Fsdp : public ModelWrapper {
  public:
   Fsdp(Run& r, const Tape& tape, const ParallelSetup& setup, Environment& env, const PlaceValue& place,
        TensorList& trainable)
       : tape_(tape), setup_(setup), ranks_(shard_group(setup)) {
+    refuse_unknown(r.profile);
     find_units();
     const auto order = module_order(tape);
     for (std::size_t u = 0; u < units_.size(); ++u) shard_unit(r, u, order, env, place);
@@ -164,10 +109,22 @@ class Fsdp : public ModelWrapper {
     for (std::size_t i = 0; i + 1 < units_.size(); ++i) finish(units_[i]);
     if (!sync_) return;
     forward_order_.clear();
-    reduce_scatter_input_.reset();
+    reduce_scatter_inputs_.clear();
   }
 
  private:
+  /// What the version of PyTorch has no name for.
+  void refuse_unknown(const TorchProfile& profile) const {
+    const auto refuse = [&](const char* what, Field field, const char* since) {
+      fail(ErrorKind::usage, fmt::format("{} has no {}", profile.name(), what), setting(field),
+           "leave it out, or use " + setting(Field::torch, since));
+    };
+    if (setup_.reduce_buffers > 1 && !profile.fsdp.reduce_buffers)
+      refuse("set_reduce_scatter_max_input_buffers", Field::reduce_buffers, "2.13");
+    if (setup_.keep_unsharded && !profile.fsdp.keep_unsharded)
+      refuse("set_keep_unsharded_storage", Field::keep_unsharded, "2.15");
+  }
+
   // --- units -------------------------------------------------------------------------------------------------------
 
   /// Blocks in the order of their first call, the root last.
@@ -323,9 +280,11 @@ class Fsdp : public ModelWrapper {
     Tensor previous;
     if (u.state == State::forward) previous = std::move(last_gather_);
     for (Param& p : u.params) {
+      if (u.gathered_once && setup_.keep_unsharded) continue;
       r.take_memory(p.unsharded, Category::parameter);
       r.set_reason(p.unsharded, "gathered parameter");
     }
+    u.gathered_once = true;
     { Tensor pointers = r.scratch(copy_out_pointers(r.profile.fsdp, r.device, u)); }
     u.gathered = true;
     if (u.state == State::forward) last_gather_ = u.gather_output;
@@ -335,7 +294,8 @@ class Fsdp : public ModelWrapper {
   void reshard(Run& r, Unit& u) {
     if (u.state == State::forward && !u.reshard_after_forward) return;
     if (!u.gathered) return;
-    for (Param& p : u.params) r.free_memory(p.unsharded);
+    if (!setup_.keep_unsharded)
+      for (Param& p : u.params) r.free_memory(p.unsharded);
     u.gathered = false;
   }
 
@@ -434,14 +394,15 @@ class Fsdp : public ModelWrapper {
     reshard(r, u);
     if (grads.empty()) return;
     r.begin_op("FSDP::post_backward_reduce " + u.path);
-    reduce_scatter_input_.reset();
+    while (reduce_scatter_inputs_.size() >= static_cast<std::size_t>(setup_.reduce_buffers))
+      reduce_scatter_inputs_.pop_front();
     u.all_reduce_input.reset();
     std::int64_t elements = 0;
     for (const Param* p : with_grad) elements = checked_add(elements, p->padded);
     const DType grad_dtype = grads[0]->dtype, reduce_dtype = setup_.reduce_dtype.value_or(grad_dtype),
                 shard_dtype = with_grad[0]->sharded->dtype;
-    reduce_scatter_input_ = r.empty({checked_mul(elements, ranks_)}, reduce_dtype, Category::temporary);
-    r.label(reduce_scatter_input_, "FSDP reduce-scatter input of " + (u.path.empty() ? "the root" : u.path));
+    reduce_scatter_inputs_.push_back(r.empty({checked_mul(elements, ranks_)}, reduce_dtype, Category::temporary));
+    r.label(reduce_scatter_inputs_.back(), "FSDP reduce-scatter input of " + (u.path.empty() ? "the root" : u.path));
     { Tensor pointers = r.scratch(copy_in_pointers(r.profile.fsdp, with_grad, reduce_dtype)); }
     // A Python list lets go of its items from the last; the very last one is still bound to the loop's variable.
     const Tensor bound = grads.back();
@@ -471,10 +432,10 @@ class Fsdp : public ModelWrapper {
   std::vector<Visit> visits_;
   std::map<std::int32_t, std::vector<std::size_t>> enter_, leave_;
   std::map<std::int32_t, Tensor> shards_;
-  bool sync_ = true;                        ///< requires_gradient_sync
-  std::vector<std::size_t> forward_order_;  ///< comm_ctx.post_forward_order
-  Tensor last_gather_;                      ///< comm_ctx.all_gather_state
-  Tensor reduce_scatter_input_;             ///< comm_ctx.reduce_scatter_state
+  bool sync_ = true;                          ///< requires_gradient_sync
+  std::vector<std::size_t> forward_order_;    ///< comm_ctx.post_forward_order
+  Tensor last_gather_;                        ///< comm_ctx.all_gather_state
+  std::deque<Tensor> reduce_scatter_inputs_;  ///< comm_ctx.reduce_scatter_states, the oldest first
 };
 
 }  // namespace
