@@ -7,6 +7,7 @@
 #include "cli/flags/spelling.h"
 #include "cli/terminal/progress.h"
 #include "estimators/base/hash.h"
+#include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -62,7 +63,7 @@ Bytes margin_on(const Options& options, const Device& device) {
   return options.margin ? options.margin->of(device.total) : default_margin(device);
 }
 
-void choose_torch(Options& options, const Model& model) {
+void take_from_file(Options& options, const Model& model) {
   if (runs_nodes(options.setup.runtime)) {
     if (!options.torch.empty())
       fail(ErrorKind::usage, "ONNX Runtime runs the file itself, without PyTorch", setting(Field::torch, options.torch),
@@ -78,11 +79,15 @@ void choose_torch(Options& options, const Model& model) {
   options.setup.runtime = own;
   options.setup.runtime.evidence = Evidence::recorded;
   options.setup.runtime.why = "which it was recorded with";
+  options.setup = recording::as_recorded(*model.recorded, options.setup, [&](Field field) {
+    const std::string flag = as_flags(setting(field));
+    return std::find(options.setup_flags.begin(), options.setup_flags.end(), flag) != options.setup_flags.end();
+  });
 }
 
 Job load_job(const Options& options) {
   Job job{unwrap(load_model(options.argument, options.inputs)), options};
-  choose_torch(job.options, job.model);
+  take_from_file(job.options, job.model);
   return job;
 }
 

@@ -45,8 +45,9 @@ struct Job {
 };
 Job load_job(const Options& options);
 
-/// The version that the options ask for, else the one that wrote the model's file.
-void choose_torch(Options& options, const Model& model);
+/// What the options leave to the file: the version of PyTorch that wrote it, and of a script's recording the setup that
+/// the script ran.
+void take_from_file(Options& options, const Model& model);
 
 /// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
 /// code's kind otherwise.

@@ -105,7 +105,7 @@ Grid run_grid(const Parsed& parsed, const Options& first) {
     progress.show(fmt::format("{} of {}  {}", n, total, fmt::join(row.values, " ")));
     const Result<Options> options = catching([&] {
       Options made = make_options(at(parsed, grid.axes, row.values));
-      choose_torch(made, model);
+      take_from_file(made, model);
       return made;
     });
     // A word that no setup can have is a mistake; two values that do not go together are a row of the table.

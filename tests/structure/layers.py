@@ -53,7 +53,7 @@ TABLE = {
     "cli/flags": "base setup graph runtime/torch/profile estimate",
     "cli/terminal": "base cli/flags",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
-    "cli/answer": "base setup graph runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/program",
+    "cli/answer": "base setup graph frontends/recording runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/program",
     "cli/report": "base setup facts runtime runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
     "cli/observe": "base facts estimate cli/flags cli/terminal",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",
