@@ -1,8 +1,9 @@
-"""The allocator's record of a script's run for `memplan observe --record`: the first steps as they are, and of the later ones the one that needs most. Of what lies
-between stays what it leaves behind, so that the requested bytes of every step that is kept are those of the run."""
+"""The allocator's record of a script's run for `memplan observe --record`: the first steps as they are, as many as PyTorch's counters grow in, and of the later ones
+the one that needs most. Of what lies between stays what it leaves behind, so that the requested bytes of every step that is kept are those of the run."""
 from .recording import trace
 
-KEPT = 3  # steps that stay whatever they need
+KEPT = 8  # steps that are kept as they are
+LEAST = 3  # that stay whatever they need
 
 
 class Steps(trace.Trace):
@@ -16,6 +17,7 @@ class Steps(trace.Trace):
         self.clips = self.ran_modules = False  # after the last backward pass; since it
         self._marks = [(0, "setup")]  # of this step
         self._sizes, self._total = {}, 0
+        self._ends = []  # events up to the end of set-up and of each of the first steps
         self._high = self._highest = 0  # requested bytes in this step, and in those that are kept
         self._first = self._end = self._early = 0  # events before this step, up to the last kept one, and up to the last of the first KEPT
 
@@ -81,6 +83,7 @@ class Steps(trace.Trace):
         self._highest, self._end = max(self._highest, self._high), len(self.events)
         if number <= KEPT:
             self._early = self._end
+            self._ends.append(self._end)
 
     def _keep_step(self):
         self.peaks.append(self._counters())
@@ -118,5 +121,14 @@ class Steps(trace.Trace):
             self._begin_steps()
         if self.step == 1 or self._high > self._highest:
             self._keep_step()
+        self._trim()
         del self.events[self._end:]
         self.names = [n for n in self.names if n[0] <= self._end]
+
+    def _trim(self):
+        """Steps at the end in which no counter has grown."""
+        while LEAST < len(self.peaks) - 1 <= KEPT and self.peaks[-1] == self.peaks[-2]:
+            self.peaks.pop()
+            self._ends.pop()
+            self._end = self._ends[-1]
+            self.marks = [m for m in self.marks if m[1] < len(self.peaks)]
