@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 
 #include "estimators/restore/casts.h"
@@ -11,20 +12,16 @@ namespace memplan {
 
 namespace {
 
-/// "scores.to(input_dtype)", "torch.tensor([], dtype=self.dtype)", not "scores.to(torch.float32)" and not a line that
-/// says nothing of dtypes.
-bool names_a_dtype(std::string_view line) {
-  return line.find("dtype") != line.npos && line.find("float32") == line.npos &&
-         line.find("torch.float)") == line.npos && line.find(".double") == line.npos;
+/// "scores.to(input_dtype)", not "scores.to(torch.float32)" and not a line that converts to nothing by name.
+bool converts_to_a_name(std::string_view line) {
+  for (std::size_t at = line.find(".to("); at != line.npos; at = line.find(".to(", at + 1)) {
+    const std::string_view argument = line.substr(at, line.find(')', at) - at);
+    if (argument.find("dtype") != line.npos && argument.find("float32") == line.npos) return true;
+  }
+  return false;
 }
 
-bool makes_nothing(const Call& c) {
-  const auto* sizes = c.args.empty() ? nullptr : std::get_if<Arg::List>(&c.args[0].value);
-  return sizes && std::any_of(sizes->begin(), sizes->end(), [](const Arg& a) {
-           const auto* n = std::get_if<std::int64_t>(&a.value);
-           return n && *n == 0;
-         });
-}
+bool has_no_elements(const TapeValue& v) { return std::find(v.sizes.begin(), v.sizes.end(), 0) != v.sizes.end(); }
 
 bool is_fp32(const Arg& a) {
   const auto* d = std::get_if<DType>(&a.value);
@@ -42,24 +39,24 @@ void follow_recorded_dtypes(Tape& tape, Precision precision) {
   for (Call& c : tape.calls) {
     for (std::size_t o = 0; o < c.outputs.size() && o < c.known_shapes.size(); ++o)
       if (c.outputs[o].valid()) recorded[c.outputs[o].index] = c.known_shapes[o].first;
-    if (c.no_autocast || !names_a_dtype(c.source)) continue;
-    Arg* dtype = nullptr;
-    if (c.op == "aten::to.dtype" && c.args.size() > 1 && is_fp32(c.args[1])) {
-      const auto* from = std::get_if<ValueId>(&c.args[0].value);
-      const auto known = from ? recorded.find(from->index) : recorded.end();
-      if (known != recorded.end() && known->second == DType::float32) dtype = &c.args[1];
-    } else if (makes_nothing(c)) {
-      for (auto& [name, a] : c.kwargs)
-        if (name == "dtype" && is_fp32(a)) dtype = &a;
-    }
-    if (!dtype) continue;
-    *dtype = Arg{half};
+    const bool conversion = c.op == "aten::to.dtype" && c.args.size() > 1 && is_fp32(c.args[1]);
+    if (!conversion || c.no_autocast || !converts_to_a_name(c.source)) continue;
+    const auto* from = std::get_if<ValueId>(&c.args[0].value);
+    const auto known = from ? recorded.find(from->index) : recorded.end();
+    if (known == recorded.end() || known->second != DType::float32) continue;
+    c.args[1] = Arg{half};
     if (changed++ == 0) first = c.source;
   }
+  // What is appended to it is in its dtype then, so it was asked for.
+  for (TapeValue& v : tape.values)
+    if (v.kind == ValueKind::constant && v.dtype == DType::float32 && has_no_elements(v)) {
+      v.dtype = half;
+      if (changed++ == 0) first = "a tensor without elements";
+    }
   if (changed)
     note(tape.notes, {{},
-                      fmt::format("{} conversions that did nothing in fp32 follow autocast's dtype, since their lines "
-                                  "ask a tensor for it, such as {}",
+                      fmt::format("{} dtypes that were fp32 when it was recorded follow autocast, since the program "
+                                  "asks a tensor for them, such as {}",
                                   changed, first),
                       Evidence::told_by_source_line,
                       About::cast});

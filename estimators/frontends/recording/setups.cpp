@@ -178,7 +178,7 @@ std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
   if (!recording.script.empty() && !recording.runs.front().why.empty() && !exact_run(recording, setup))
     fail(ErrorKind::usage,
          fmt::format("the recording answers what the script ran and nothing else: {}", recording.runs.front().why),
-         recording.script, "change the script and record it again: memplan observe --record");
+         recording.script, "change the script and record it again with memplan observe");
   if (const std::string what = beyond_recording(setup); !what.empty())
     fail(ErrorKind::usage, fmt::format("a recording does not tell what {} would change", what), what,
          "ask it of a graph of the module, memplan.export(module, args, kwargs, \"model.pt2\"), or change the module "

@@ -60,18 +60,19 @@ const Program& program_of(const Run& run, std::int64_t batch, bool script) {
   for (const Program& p : run.programs) recorded.insert(recorded.end(), p.batches.begin(), p.batches.end());
   std::sort(recorded.begin(), recorded.end());
   const Program& only = run.programs.front();
-  const char* remedy = script ? "record it: memplan observe --record FILE --batches {} -- …"
-                              : "record it: memplan.record(…, batches=[{}])";
+  const std::string remedy =
+      script ? fmt::format("record the script again with memplan observe, batch {} among its batches", batch)
+             : fmt::format("record it: memplan.record(…, batches=[{}])", batch);
   if (run.programs.size() > 1)
     fail(ErrorKind::usage,
          fmt::format("the {} does other things at other batches, so batch {} has to be recorded; recorded are {}",
                      script ? "script" : "module", batch, list_of(recorded)),
-         setting(Field::batch), fmt::format(fmt::runtime(remedy), batch));
+         setting(Field::batch), remedy);
   if (only.batches.size() < 3)
     fail(ErrorKind::usage,
          fmt::format("batch {} was not recorded, and other sizes can only be told from three or more; recorded: {}",
                      batch, list_of(recorded)),
-         setting(Field::batch), fmt::format(fmt::runtime(remedy), batch));
+         setting(Field::batch), remedy);
   return only;
 }
 
