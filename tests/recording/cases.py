@@ -117,7 +117,7 @@ def main():
                         failures.append(f"what-if {name} {setup} {batch}: {document['message'] if theirs else 'no truth'}")
                         continue
                     off = row_of(name + ", what-if", setup, batch, ours, theirs)
-                    # Code that asks for the precision or the mode is not in the range (docs/recording.md).
+                    # Code that takes another way in another precision or mode is not in the range (docs/recording.md).
                     good = off[0] <= 0.015 * max(t[0] for t in theirs) or in_range(document, theirs)
                     passed += good
                     if not good:
