@@ -315,6 +315,16 @@ def test_live_recorded_jobs():
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
 
 
+def test_kept_steps():
+    """Weights are 1,000 bytes, a loss 8, which lives until the next one is there: a step has 1,008 and its activations, and from the second one on 8 more."""
+    from kept_steps import kept
+
+    for activations, wanted in (([50] * 12, [1058, 1066, 1066]), ([50, 60, 70, 80, 90], [1058, 1076, 1086, 1096, 1106]),
+                                ([50] * 10 + [500, 50, 900, 50, 50], [1058] + [1066] * 7 + [1916]), ([50, 40], [1058, 1056])):
+        found = kept(activations)
+        assert found == wanted, (activations, found, wanted)
+
+
 def test_record_usage():
     for words, said in (["--record", "x.memplan", "--batches", "2,4", "--", "true"], "{batch}"), (["--batches", "2,4", "--", "true", "{batch}"], "--record"), \
                        (["--record", "x.memplan", "--batches", "2,2", "--", "true", "{batch}"], "twice"), (["--world", "2", "--record", "x.memplan", "--", "true"], "one process"):
