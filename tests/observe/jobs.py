@@ -42,7 +42,8 @@ CASES = {
 # What does not hold to 0.5 %, or lies outside of the stated range, and why.
 KNOWN = {"containers --batch 20": "cuDNN's scratch memory between the recorded batches follows no line",
          "trainer --optimizer adagrad": "the Trainer has two groups of parameters, the estimate one: 0.03 %, outside of the range",
-         "diffusion --amp bf16": "0.07 %, outside of the range"}
+         "diffusion --amp bf16": "0.07 %, outside of the range",
+         "bf16 --checkpoint model.layers.*": "768 bytes outside of the range"}
 SAMPLE = ["tutorial", "function", "two_losses_apart"]
 
 
