@@ -213,15 +213,16 @@ class Job:
 
     @_guarded
     def ended(self, gpu, unknown):
+        batch = int(os.environ.get("MEMPLAN_OBSERVE_BATCH") or 0)
         self.stop_watching()
-        self.steps.ends()
+        self.steps.ends(trim=not batch)
         self.over = True
         if self.trained is None:
             self.because("it trains nothing")
         elif self.document is None:
             self.because("it made one step of its optimizer, and calls are those of the second one")
         setup = dict(self.setup, steps=len(self.steps.peaks) - 1)
-        mine = dict(batch=int(os.environ.get("MEMPLAN_OBSERVE_BATCH") or 0), torch=self.torch.__version__, gpu=gpu, command=sys.argv[:50], setup=setup,
+        mine = dict(batch=batch, torch=self.torch.__version__, gpu=gpu, command=sys.argv[:50], setup=setup,
                     why="; ".join(self.why), events=lines.of(self.steps), unknown=unknown, inputs=self.inputs,
                     model=self.trained.described() if self.trained else {"class": "script", "parameters": [], "buffers": []},
                     calls=None if self.why else self.document)

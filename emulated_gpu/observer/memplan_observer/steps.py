@@ -114,14 +114,16 @@ class Steps(trace.Trace):
         self.names = [(at if at <= begin else at - len(gone), *what) for at, *what in self.names if at <= begin or at >= end]
         return len(gone)
 
-    def ends(self):
-        """The script is over. What came after its last step is one more where it needed more than any."""
+    def ends(self, trim=True):
+        """The script is over. What came after its last step is one more where it needed more than any. trim: without steps that add nothing; several runs of a
+        script have to keep the same."""
         self._drain()
         if self.step == 0:
             self._begin_steps()
         if self.step == 1 or self._high > self._highest:
             self._keep_step()
-        self._trim()
+        if trim:
+            self._trim()
         del self.events[self._end:]
         self.names = [n for n in self.names if n[0] <= self._end]
 
