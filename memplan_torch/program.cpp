@@ -255,6 +255,7 @@ class Program {
       if (setup_.keep_loss_history) losses_.push_back(loss_);
       end_autocast();
       const at::Tensor scaled = scaled_loss ? scaler_.scale(loss_) : loss_;
+      if (k == 0 && setup_.zero_grad == ZeroGrad::before_backward) zero_grad();
       log_.enter(step, "backward");
       torch::autograd::backward({scaled}, {});
     }

@@ -62,7 +62,8 @@ Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, 
                                          : optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
     // From the second step on the state is there all the time; from the second micro-batch on the gradients are.
     bytes += optimizer.state;
-    const bool gradients_stay = setup.accumulate > 1 || setup.zero_grad == ZeroGrad::begin_keep;
+    const bool gradients_stay =
+        setup.accumulate > 1 || setup.zero_grad == ZeroGrad::begin_keep || setup.zero_grad == ZeroGrad::before_backward;
     if (gradients_stay) bytes = std::max(bytes, r.forward_peak_at(batch) + optimizer.state + r.gradients);
     bytes = std::max(bytes, r.parameters + r.gradients + optimizer.state + optimizer.temporary);
   }

@@ -7,10 +7,11 @@
 
 #include "cli/answer/cudnn.h"
 #include "cli/flags/spelling.h"
-#include "cli/python/source.h"
 #include "cli/flags/values.h"
+#include "cli/python/source.h"
 #include "cli/terminal/progress.h"
 #include "estimators/base/hash.h"
+#include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
@@ -133,6 +134,11 @@ Model model_of(const Options& options) {
 
 void take_over(Options& options, const Model& model) {
   choose_torch(options, model);
+  if (model.recorded)
+    options.setup = recording::as_recorded(*model.recorded, options.setup, [&](Field field) {
+      const std::string flag = as_flags(setting(field));
+      return std::find(options.setup_flags.begin(), options.setup_flags.end(), flag) != options.setup_flags.end();
+    });
   TrainingSetup& setup = options.setup;
   if (setup.mode == Mode::training && setup.checkpoint.empty() && !setup.checkpoint_optimal)
     setup.checkpoint = own_checkpoints(model);

@@ -52,8 +52,8 @@ Model model_of(const Options& options);
 /// The version that the options ask for, else the one that wrote the model's file.
 void choose_torch(Options& options, const Model& model);
 
-/// What the file says of its program and the options leave open: the version of PyTorch, and the modules that the model
-/// checkpoints itself.
+/// What the file says of its program and the options leave open: the version of PyTorch, of a script's recording the
+/// setup that the script ran, and the modules that the model checkpoints itself.
 void take_over(Options& options, const Model& model);
 
 /// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit

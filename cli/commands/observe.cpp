@@ -13,27 +13,14 @@
 #include "cli/commands/commands.h"
 #include "cli/observe/launch.h"
 #include "cli/observe/observation.h"
+#include "cli/observe/observer.h"
+#include "cli/observe/recording.h"
 #include "cli/observe/text.h"
 #include "cli/python/temporary_folder.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"
 #include "estimators/facts/cards.h"
-
-namespace memplan::embedded {
-std::string_view observer_sitecustomize_py();
-// The name of the file, with _ for what no identifier has. NOLINTNEXTLINE(bugprone-reserved-identifier)
-std::string_view observer_memplan_observer___init___py();
-std::string_view observer_memplan_observer_autograd_py();
-std::string_view observer_memplan_observer_compiled_py();
-std::string_view observer_memplan_observer_frames_py();
-std::string_view observer_memplan_observer_groups_py();
-std::string_view observer_memplan_observer_history_py();
-std::string_view observer_memplan_observer_hooks_py();
-std::string_view observer_memplan_observer_names_py();
-std::string_view observer_memplan_observer_reads_py();
-std::string_view observer_memplan_observer_record_py();
-}  // namespace memplan::embedded
 
 namespace memplan::cli {
 
@@ -51,29 +38,6 @@ std::string emulated_gpu() {
   fail(ErrorKind::input, "the emulated GPU is not built", {},
        "it is made for one PyTorch: cmake --preset release -DMEMPLAN_TORCH_PYTHON=$(command -v python) && cmake "
        "--build build/release --target emulated_gpu");
-}
-
-void write_file(const fs::path& path, std::string_view text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.flush()) fail_input("a temporary file cannot be written", path.string(), "is there room on the disk?");
-}
-
-void write_observer(const fs::path& folder) {
-  namespace e = embedded;
-  write_file(folder / "sitecustomize.py", e::observer_sitecustomize_py());
-  const fs::path package = folder / "memplan_observer";
-  write_file(package / "__init__.py", e::observer_memplan_observer___init___py());
-  write_file(package / "autograd.py", e::observer_memplan_observer_autograd_py());
-  write_file(package / "compiled.py", e::observer_memplan_observer_compiled_py());
-  write_file(package / "frames.py", e::observer_memplan_observer_frames_py());
-  write_file(package / "groups.py", e::observer_memplan_observer_groups_py());
-  write_file(package / "history.py", e::observer_memplan_observer_history_py());
-  write_file(package / "hooks.py", e::observer_memplan_observer_hooks_py());
-  write_file(package / "names.py", e::observer_memplan_observer_names_py());
-  write_file(package / "reads.py", e::observer_memplan_observer_reads_py());
-  write_file(package / "record.py", e::observer_memplan_observer_record_py());
 }
 
 std::string before(const std::string& first, const char* variable, char separator) {
@@ -107,12 +71,35 @@ struct Caches {
   }
 };
 
+/// One run among those of a recording.
+struct Taking {
+  std::int64_t batch = 0;            ///< in the place of {batch}; 0: the command has none
+  std::vector<std::string> earlier;  ///< what the runs before wrote
+  bool last = true;                  ///< makes the recording of all
+  std::string kept;                  ///< where what it writes goes; of the last one, the recording
+
+  void add_to(std::map<std::string, std::string>& environment) const {
+    environment["MEMPLAN_OBSERVE_RECORD"] = last ? "file" : "part";
+    environment["MEMPLAN_OBSERVE_BATCH"] = std::to_string(batch);
+    environment["MEMPLAN_OBSERVE_EARLIER"] = fmt::format("{}", fmt::join(earlier, ":"));
+  }
+};
+
+std::vector<std::string> with_batch(std::vector<std::string> command, std::int64_t batch) {
+  constexpr std::string_view place = "{batch}";
+  for (std::string& word : command)
+    for (std::size_t at; (at = word.find(place)) != std::string::npos;)
+      word.replace(at, place.size(), std::to_string(batch));
+  return command;
+}
+
 struct Launch {
   std::vector<Process> processes;
   std::vector<std::int64_t> ranks;
 };
 
-Launch plan(const Options& options, const Observation& o, const std::string& folder, const Caches& caches) {
+Launch plan(const Options& options, const Observation& o, const std::string& folder, const Caches& caches,
+            const Taking* taking) {
   const ObserveOptions& w = options.observe;
   std::map<std::string, std::string> shared = {
       {"LD_PRELOAD", before(emulated_gpu(), "LD_PRELOAD", ':')},
@@ -127,6 +114,7 @@ Launch plan(const Options& options, const Observation& o, const std::string& fol
       {"PYTHONUNBUFFERED", "1"},
   };
   caches.add_to(shared);
+  if (taking) taking->add_to(shared);
   const std::int64_t per_node = w.devices ? w.devices : std::min<std::int64_t>(w.world, devices_of_a_node);
   if (w.empty_sizes) shared["EMULATED_GPU_SIZES"] = "empty";
   if (w.world_given || w.devices) shared["EMULATED_GPU_COUNT"] = std::to_string(per_node);
@@ -135,7 +123,7 @@ Launch plan(const Options& options, const Observation& o, const std::string& fol
   if (run.ranks.empty())
     for (std::int64_t rank = 0; rank < w.world; ++rank) run.ranks.push_back(rank);
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
-    Process p{w.command, shared, i ? fmt::format("{}/log-{}", folder, run.ranks[i]) : ""};
+    Process p{o.command, shared, i ? fmt::format("{}/log-{}", folder, run.ranks[i]) : ""};
     if (w.world_given) {
       const std::int64_t rank = run.ranks[i];
       for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
@@ -174,9 +162,10 @@ int exit_code_for(const Options& options, const Observation& o) {
 }
 
 /// One run of the script, judged. An exit code where there is nothing to report.
-std::optional<int> run_script(const Options& options, Observation& o, const Caches& caches) {
+std::optional<int> run_script(const Options& options, Observation& o, const Caches& caches,
+                              const Taking* taking = nullptr) {
   const ObserveOptions& w = options.observe;
-  o.command = w.command;
+  o.command = taking && taking->batch ? with_batch(w.command, taking->batch) : w.command;
   o.choice = device_of(options);
   o.device_given = options.gpu.has_value();
   o.context = o.choice.device.context;
@@ -185,7 +174,7 @@ std::optional<int> run_script(const Options& options, Observation& o, const Cach
   const TemporaryFolder folder;
   write_observer(folder.path() + "/python");
   fs::create_directory(folder.path() + "/found");
-  const Launch run = plan(options, o, folder.path(), caches);
+  const Launch run = plan(options, o, folder.path(), caches, taking);
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   const auto ended = run_processes(run.processes, w.jobs ? static_cast<std::size_t>(w.jobs) : cores, interrupted);
   if (interrupted) return 128 + interrupted;
@@ -205,7 +194,32 @@ std::optional<int> run_script(const Options& options, Observation& o, const Cach
     return *code;
   }
   judge_observation(o);
+  if (taking && taking->last)
+    fmt::print(stderr, "{}\n", keep_recording(folder.path() + "/found", taking->kept));
+  else if (taking)
+    keep_record(folder.path() + "/found", taking->kept);
   return std::nullopt;
+}
+
+/// The script as it is, or with --record at every batch; the report is of the first one, which runs last.
+std::optional<int> run_first(const Options& options, Observation& o, const Caches& caches) {
+  const ObserveOptions& w = options.observe;
+  if (w.record.empty()) return run_script(options, o, caches);
+  const TemporaryFolder folder;
+  Taking taking{0, {}, true, w.record};
+  for (std::size_t i = 1; i < w.batches.size(); ++i) {
+    Observation other;
+    other.limited = o.limited;
+    const Taking part{w.batches[i], {}, false, fmt::format("{}/{}.json", folder.path(), i)};
+    fmt::print(stderr, "memplan: batch {}\n", part.batch);
+    if (const auto code = run_script(options, other, caches, &part)) return code;
+    taking.earlier.push_back(part.kept);
+  }
+  if (!w.batches.empty()) {
+    taking.batch = w.batches.front();
+    fmt::print(stderr, "memplan: batch {}\n", taking.batch);
+  }
+  return run_script(options, o, caches, &taking);
 }
 
 /// A second run without a limit says what the first one, which ran out of memory, would have needed.
@@ -264,7 +278,7 @@ int run_observe(const Options& options) {
   o.limited = !options.observe.no_limit;
   const TemporaryFolder kept;
   const Caches caches{kept.path()};
-  if (const auto code = run_script(options, o, caches)) return *code;
+  if (const auto code = run_first(options, o, caches)) return *code;
   if (options.observe.rerun && o.limited && o.verdict == Verdict::no_fit && !o.out_of_memory.empty())
     if (const auto code = run_again(options, o, caches)) return *code;
   if (o.compiled) {

@@ -231,6 +231,8 @@ std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
     in += "    ";
   }
   p += forward_text(s, shapes.loss, in);
+  if (s.zero_grad == ZeroGrad::before_backward)
+    p += in + (many ? "if micro_batch == 0:\n" + in + "    " : "") + zero + ".zero_grad(set_to_none=True)\n";
   p += in + (has_scaler(s) ? "scaler.scale(loss).backward()\n" : "loss.backward()\n");
   if (s.clip_grad_norm) {
     if (has_scaler(s) && has_optimizer(s)) p += "    scaler.unscale_(optimizer)\n";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "cli/flags/format_names.h"
 #include "cli/flags/options.h"
@@ -152,6 +153,29 @@ void parse_ranks(const Given& g, Options& o) {
   }
 }
 
+void parse_record(const Given& g, Options& o) {
+  o.observe.record = g.text();
+  if (o.observe.record.empty())
+    fail(ErrorKind::usage, "there is no file to record to", "--record", "try: --record job.memplan");
+  if (o.observe.world_given)
+    fail(ErrorKind::usage, "a recording is of one process", "--record",
+         "leave --world out, or run the job without --record");
+}
+
+void parse_batches(const Given& g, Options& o) {
+  for (const std::string& word : split_words(g.text(), ','))
+    o.observe.batches.push_back(parse_count(word, "--batches"));
+  const std::set<std::int64_t> different(o.observe.batches.begin(), o.observe.batches.end());
+  if (different.size() != o.observe.batches.size())
+    fail(ErrorKind::usage, "a batch is there twice", "--batches", "give each one once: --batches 4,8,13");
+  if (o.observe.record.empty())
+    fail(ErrorKind::usage, "several batches are for a recording", "--batches", "add --record job.memplan");
+  const auto& words = g.parsed.command_line;
+  if (std::none_of(words.begin(), words.end(), [](const std::string& w) { return w.find("{batch}") != w.npos; }))
+    fail(ErrorKind::usage, "the command does not say where the batch goes", "--batches",
+         "put {batch} in its place: -- python train.py --batch {batch}");
+}
+
 const std::array command_rows{
     Flag{"format", "", "F", format_choices(), "Output",
          "what goes to stdout (default text); docs/cli.md says what each is for", in_reports, parse_format},
@@ -277,6 +301,12 @@ const std::array command_rows{
          in_observe, [](const Given& g, Options& o) { o.observe.empty_sizes = g.text() == "empty"; }},
     Flag{"jobs", "", "N", "", "Script", "ranks that run at once (default: one per core)", in_observe,
          [](const Given& g, Options& o) { o.observe.jobs = g.count(); }},
+    Flag{"record", "", "FILE", "", "Script",
+         "write the steps as a recording, which memplan FILE, suggest, size and the others take", in_observe,
+         parse_record},
+    Flag{"batches", "", "N,N,N", "", "Script",
+         "with --record: run the command at these batches, which stand where it says {batch}", in_observe,
+         parse_batches},
     Flag{"help", "h", "", "", "General", "this text", in_all, [](const Given&, Options& o) { o.help = true; }, false,
          false},
     Flag{"version", "V", "", "", "General", "print the version", in_all,

@@ -108,10 +108,12 @@ struct ValidateOptions {
 
 struct ObserveOptions {
   std::int64_t world = 1;
-  std::vector<std::int64_t> ranks;  ///< empty: all
-  std::int64_t devices = 0;         ///< that one process sees; 0: min(world, 8)
-  std::int64_t stop_after = 0;      ///< optimizer steps; 0: the script decides
-  std::int64_t jobs = 0;            ///< processes at once; 0: as many as there are cores
+  std::vector<std::int64_t> ranks;    ///< empty: all
+  std::int64_t devices = 0;           ///< that one process sees; 0: min(world, 8)
+  std::int64_t stop_after = 0;        ///< optimizer steps; 0: the script decides
+  std::int64_t jobs = 0;              ///< processes at once; 0: as many as there are cores
+  std::string record;                 ///< file for a recording of its steps; empty: none
+  std::vector<std::int64_t> batches;  ///< that the command runs with in the place of {batch}; the first one is reported
   bool world_given = false, no_limit = false, rerun = false, empty_sizes = false;
   std::vector<std::string> command;
 };

@@ -229,7 +229,7 @@ constexpr std::array
         Flag{"freeze", "", "GLOB", "", "Training", "parameters that are not trained, by name", in_setup,
              [](const Given& g, Options& o) { o.setup.frozen = g.words(); }, true},
         Flag{"zero-grad", "", "WHEN", choices<zero_grad_names>, "Training",
-             "zero_grad at the begin or end of a step; keep: set_to_none=False", in_setup,
+             "zero_grad at the begin or end of a step, or before its backward pass; keep: set_to_none=False", in_setup,
              [](const Given& g, Options& o) { o.setup.zero_grad = parse_zero_grad(g.text()); }},
         Flag{"steps", "", "N", "", "Training", "simulated steps (default 3)", in_setup,
              [](const Given& g, Options& o) { o.setup.steps = g.count(); }},

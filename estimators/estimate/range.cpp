@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/tape/own_function.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -110,7 +113,8 @@ std::optional<Tape> read_again(const Model& model, const Tape& tape, const Train
                                const Reading& reading) {
   if (!keeps_calls(reading)) {
     Tape other = unwrap(tape_of(model, setup, reading));
-    const bool same = reading.functions != FunctionReading::all && same_calls(tape, other);
+    // Of a recording calls stay as many; what they are asked for differs.
+    const bool same = !tape.exported.recorded && reading.functions != FunctionReading::all && same_calls(tape, other);
     return same ? std::nullopt : std::optional(std::move(other));
   }
   Tape other = tape;
@@ -162,6 +166,45 @@ RangeSource placement(const Estimate& e) {
   return s;
 }
 
+/// Bytes of a value of the tape as it was recorded.
+Bytes recorded_bytes(const Tape& tape, ValueId id) {
+  const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+  DType dtype = v.dtype;
+  std::vector<std::int64_t> sizes = v.sizes;
+  for (const Call& c : tape.calls)
+    for (std::size_t o = 0; o < c.outputs.size() && o < c.known_shapes.size(); ++o)
+      if (c.outputs[o] == id) std::tie(dtype, sizes) = c.known_shapes[o];
+  std::int64_t numel = 1;
+  for (const std::int64_t n : sizes) numel = checked_mul(numel, n);
+  return bytes_of(dtype, numel);
+}
+
+/// What a checkpointed autograd.Function has saved is made again for its backward pass, and unpacked there: names that
+/// hold it decide when it goes (`x, _, _ = ctx.saved_tensors` lets go of the second one at once). Calls say nothing of
+/// what none of them reads, which is taken to stay until that pass ends.
+RangeSource unpacked_unread(const Tape& tape) {
+  RangeSource s{About::function, "what a checkpointed autograd.Function unpacks and does not read", {}, {}};
+  Bytes most;
+  for (const Call& c : tape.calls) {
+    if (!c.own || c.checkpoint < 0) continue;
+    const Tape& backward = c.own->backward.tape;
+    const std::size_t gradients = backward.inputs.size() - c.own->saved.size();
+    Bytes unread;
+    for (std::size_t i = 0; i < c.own->saved.size(); ++i) {
+      const ValueId id = backward.inputs[gradients + i];
+      const bool read = std::any_of(backward.calls.begin(), backward.calls.end(), [&](const Call& b) {
+        bool found = false;
+        for_each_value(b, [&](ValueId v) { found = found || v == id; });
+        return found;
+      });
+      if (!read) unread += recorded_bytes(c.own->forward.tape, c.own->saved[i]);
+    }
+    most = std::max(most, unread);
+  }
+  for (const auto counter : each_counter) s.below.*counter = most;
+  return s;
+}
+
 bool restored(const Notes& facts) {
   return std::any_of(facts.begin(), facts.end(), [](const Fact& f) {
     return told(f.evidence) || f.evidence == Evidence::nearest_table_entry ||
@@ -203,8 +246,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
   return catching([&] {
     if (tape.recorded) return std::move(e);
     std::vector<Trial> trials = trials_of(tape, setup, e.facts);
-    // Of a recorded program only what libraries take is open.
-    if (tape.exported.recorded) std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace; });
+    // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
+    if (tape.exported.recorded)
+      std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace && t.about != About::cast; });
     std::vector<std::optional<RangeSource>> priced(trials.size());
     in_parallel(trials.size(), [&](std::size_t i) {
       // A reading under which nothing can be run says nothing.
@@ -219,6 +263,8 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<RangeSource> sources;
     for (const auto& s : priced)
       if (s) merge(sources, *s);
+    if (tape.exported.recorded && setup.mode == Mode::training)
+      if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
     if (model.recorded)
       if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
     // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.

@@ -249,7 +249,7 @@ void bind_sequence(const Graph& g, std::vector<OpenDim>& unbound, DimBinding& al
          setting(field, size), "export the model with a dynamic dimension, or leave the flag out");
   fail(ErrorKind::usage,
        fmt::format("{} has no dimension to apply to: the file fixes all of them", setting(field, size)), setting(field),
-       model.recorded ? "record the module again, with arguments of that size, or leave the flag out"
+       model.recorded ? "record it again at batches that have that one among them, or leave the flag out"
                       : "export the model with a dynamic dimension, or leave the flag out");
 }
 

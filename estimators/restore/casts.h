@@ -32,4 +32,9 @@ bool has_restored_casts(const Tape& tape, std::int32_t scope);
 /// factories give half tensors, unless their line of Python says float32.
 void follow_model_dtype(Tape& tape, Precision precision);
 
+/// A recording in fp32 asked for autocast: `.to(query.dtype)` did nothing there and makes a half tensor here, as
+/// `torch.tensor([], dtype=keys.dtype)` does, to which keys are appended. By the line of Python, where it names a dtype
+/// without saying which.
+void follow_recorded_dtypes(Tape& tape, Precision precision);
+
 }  // namespace memplan

@@ -45,6 +45,9 @@ constexpr RestorePass restore_table[] = {
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},
+    {"recorded dtypes",
+     [](const Tape& t, const TrainingSetup&) { return t.exported.recorded && !t.exported.in_dtype && t.reading.casts; },
+     [](Tape& t, const TrainingSetup& s) { follow_recorded_dtypes(t, s.precision); }},
     {"open places", exported, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
     // Last: it counts the uses that the others leave.
     {"lifetimes", restored_always, [](Tape& t, const TrainingSetup&) { mark_last_uses(t); }},

@@ -77,6 +77,7 @@ inline constexpr std::array zero_grad_names{
     Named<ZeroGrad>{"begin", ZeroGrad::begin_set_none},
     Named<ZeroGrad>{"end", ZeroGrad::end_set_none},
     Named<ZeroGrad>{"keep", ZeroGrad::begin_keep},
+    Named<ZeroGrad>{"backward", ZeroGrad::before_backward},
 };
 
 inline constexpr std::array offload_names{

@@ -30,7 +30,7 @@ enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
 enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
 /// `causal_lm` is that of Hugging Face's causal language models: logits in fp32, labels moved by one.
 enum class Loss : std::uint8_t { automatic, cross_entropy, mse, sum, causal_lm };
-enum class ZeroGrad : std::uint8_t { begin_set_none, end_set_none, begin_keep };
+enum class ZeroGrad : std::uint8_t { begin_set_none, end_set_none, begin_keep, before_backward };
 
 struct OptimizerSetup {
   OptimizerKind kind = OptimizerKind::adamw;

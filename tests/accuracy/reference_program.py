@@ -122,6 +122,8 @@ def run(config, events=None, ops=False):
                                 loss = loss / c["accumulate"]
                             if c["loss_history"]:
                                 losses.append(loss)
+                        if k == 0 and c["zero_grad"] == "backward":
+                            (optimizer or model).zero_grad(set_to_none=True)
                         log.mark("backward")
                         scaler.scale(loss).backward()
                     log.mark("optimizer")

@@ -310,6 +310,31 @@ def test_live_events():
     assert (at_once["ranks"][0]["reserved_bytes"], late["ranks"][0]["reserved_bytes"]) == (128 << 20, 5 * 64 << 20)
 
 
+def test_live_recorded_jobs():
+    """Scripts of users, recorded, changed and observed again (jobs.py)."""
+    words = [sys.executable, os.path.join(HERE, "jobs.py"), os.path.join(settings.build, "memplan"), settings.python, *(["--all"] if settings.all else [])]
+    done = subprocess.run(words, capture_output=True, text=True)
+    print(done.stdout, end="")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+def test_kept_steps():
+    """Weights are 1,000 bytes, a loss 8, which lives until the next one is there: a step has 1,008 and its activations, and from the second one on 8 more."""
+    from kept_steps import kept
+
+    for activations, wanted in (([50] * 12, [1058, 1066, 1066]), ([50, 60, 70, 80, 90], [1058, 1076, 1086, 1096, 1106]),
+                                ([50] * 10 + [500, 50, 900, 50, 50], [1058] + [1066] * 7 + [1916]), ([50, 40], [1058, 1056])):
+        found = kept(activations)
+        assert found == wanted, (activations, found, wanted)
+
+
+def test_record_usage():
+    for words, said in (["--record", "x.memplan", "--batches", "2,4", "--", "true"], "{batch}"), (["--batches", "2,4", "--", "true", "{batch}"], "--record"), \
+                       (["--record", "x.memplan", "--batches", "2,2", "--", "true", "{batch}"], "twice"), (["--world", "2", "--record", "x.memplan", "--", "true"], "one process"):
+        code, _, err = observe(*words)
+        assert code == 2 and said in err, (words, code, err)
+
+
 def _alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as f:
@@ -342,9 +367,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     p.add_argument("--only", default="")
+    p.add_argument("--all", action="store_true", help="every script of jobs/, which takes minutes")
     p.add_argument("--python", help="a Python with PyTorch (default: the one of the build)")
     a = p.parse_args()
-    settings.build = os.path.abspath(a.build)
+    settings.build, settings.all = os.path.abspath(a.build), a.all
     settings.python = a.python or build_tree.cached(settings.build, "MEMPLAN_TORCH_PYTHON")
     live = settings.python and os.path.exists(os.path.join(settings.build, "emulated_gpu", "libemulated_gpu.so"))
     passed = failed = 0

@@ -17,6 +17,7 @@ BATCH, OTHER = 3, 5  # one that is recorded, and one that only lines through oth
 SETUPS = [dict(), dict(precision="amp-bf16", optimizer="sgd", momentum=0.9), dict(mode="inference")]
 FLAGS = [[], ["--amp", "bf16", "--optimizer", "sgd", "--momentum", "0.9"], ["--mode", "inference"]]
 COUNTERS = ("requested", "allocated", "reserved")
+OFF = {"encoder": 0.015}  # what-ifs may be off by, elsewhere 0.5 %: evaluation takes nn.TransformerEncoderLayer's fast path
 
 
 def flags_of(setup):
@@ -117,8 +118,8 @@ def main():
                         failures.append(f"what-if {name} {setup} {batch}: {document['message'] if theirs else 'no truth'}")
                         continue
                     off = row_of(name + ", what-if", setup, batch, ours, theirs)
-                    # Code that asks for the precision or the mode is not in the range (docs/recording.md).
-                    good = off[0] <= 0.015 * max(t[0] for t in theirs) or in_range(document, theirs)
+                    # Code that takes another way in another precision or mode is not in the range (docs/recording.md).
+                    good = off[0] <= OFF.get(name, 0.005) * max(t[0] for t in theirs) or in_range(document, theirs)
                     passed += good
                     if not good:
                         failures.append(f"what-if {name} {setup} batch {batch}: off by {off}, outside of the range")

@@ -51,6 +51,38 @@ def agrees(row):
     return f"{row['file']} {row['run']} batch {row['batch']}: the steps have {row['steps']}, the calls {row['calls']}"
 
 
+# Other setups of stored recordings, asked of their first run alone.
+WHAT_IFS = (["--amp", "bf16", "--optimizer", "sgd", "--momentum", "0.9"], ["--mode", "inference"])
+CLOSE = 0.005  # of the requested peak; KNOWN differences may be larger, within the range
+
+
+def requested(program, path, *flags):
+    """The requested peak and its range."""
+    done = subprocess.run([program, path, "--format", "json", "--no-search", "--exit-zero", *flags], capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    if "error" in document:
+        raise AssertionError(document["error"]["message"])
+    return max(s["peak"]["requested_bytes"] for s in document["steps"]), document["ranges"]["requested_bytes"]
+
+
+def what_ifs(program):
+    """What the calls of fp32 training say of autocast and inference, against the steps that were recorded with them."""
+    good, wrong = 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(glob.glob(os.path.join(HERE, "stored", "*.memplan"))):
+            first, name = os.path.join(folder, os.path.basename(path)), os.path.basename(path).removesuffix(".memplan")
+            first_run(path, first)
+            for flags in WHAT_IFS:
+                for batch in ("3", "6", "10"):
+                    theirs, _ = requested(program, path, "--batch", batch, *flags)
+                    ours, told = requested(program, first, "--batch", batch, *flags)
+                    close = abs(ours - theirs) <= max(CLOSE, KNOWN.get(name, (0,))[0]) * theirs
+                    good += close and told["low_bytes"] <= theirs <= told["high_bytes"]
+                    if not close or not told["low_bytes"] <= theirs <= told["high_bytes"]:
+                        wrong.append(f"what-if {name} {' '.join(flags)} batch {batch}: {ours} in {told}, and PyTorch {theirs}")
+    return good, wrong
+
+
 def same_by_both_routes(tool):
     files = sorted(glob.glob(os.path.join(HERE, "stored", "*.memplan")))
     rows = routes(tool, *files)

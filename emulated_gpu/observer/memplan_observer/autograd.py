@@ -20,6 +20,18 @@ def install(torch):
     plain = graph._engine_run_backward
 
     def run(t_outputs, *args, **kwargs):
+        from . import record
+
+        job = record.state.job
+        if not job:
+            return noted(t_outputs, *args, **kwargs)
+        job.backward_begins(t_outputs, kwargs.get("accumulate_grad", False))
+        try:
+            return noted(t_outputs, *args, **kwargs)
+        finally:
+            job.backward_ended()
+
+    def noted(t_outputs, *args, **kwargs):
         _state["backwards"] += 1
         if not _state["on"]:
             _state["missed"] = True

@@ -27,6 +27,7 @@ class State:
         self.exception = None
         self.started = False  # CUDA is in use
         self.looking = False
+        self.job = None  # where the steps are recorded
         self.stop_after = int(os.environ.get("MEMPLAN_OBSERVE_STEPS") or 0)
 
 
@@ -48,6 +49,10 @@ def joined(rank, world):
 def after_torch(torch):
     state.torch = torch
     torch.cuda._lazy_call(_cuda_begins)
+    if os.environ.get("MEMPLAN_OBSERVE_RECORD"):
+        from . import job
+
+        job.before_script(torch)
     if os.environ.get("MEMPLAN_OBSERVE_TO"):
         before = sys.excepthook
 
@@ -74,11 +79,17 @@ def _cuda_begins():
     _keep_peaks_over_resets(torch)
     import torch.optim.optimizer as optimizers
 
-    optimizers.register_optimizer_step_post_hook(_step_ends)
     from . import autograd, reads
 
     reads.install()
     autograd.install(torch)
+    if os.environ.get("MEMPLAN_OBSERVE_RECORD"):
+        from . import job
+
+        state.job = job.Job(torch, _look, _counters)
+        optimizers.register_optimizer_step_pre_hook(lambda optimizer, *_: state.job and state.job.optimizer_begins(optimizer))
+        optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: state.job and state.job.optimizer_ended(optimizer))
+    optimizers.register_optimizer_step_post_hook(_step_ends)
     atexit.register(_ends)
     import multiprocessing.util
 
@@ -120,6 +131,12 @@ def _take_counters():
     return grown
 
 
+def _counters():
+    """PyTorch's highest so far."""
+    _take_counters()
+    return dict(next(iter(state.peaks.values()), dict.fromkeys(COUNTERS, 0)))
+
+
 def _look(aborted=False):
     """Reads PyTorch's record; afterwards it begins anew, so that it stays short. aborted: memory ran out in a step."""
     torch = state.torch
@@ -130,6 +147,8 @@ def _look(aborted=False):
         from . import history, names
 
         snapshot = torch.cuda.memory._snapshot()
+        if state.job:
+            state.job.steps.take(snapshot["device_traces"][torch.cuda.current_device()])
         used = {s["device"] for s in snapshot["segments"]} | {i for i, t in enumerate(snapshot["device_traces"]) if t}
         for device in used:
             follower = state.followers.setdefault(device, history.Follower(device))
@@ -186,6 +205,8 @@ def _ends():
     if not state.started or state.pid != os.getpid():
         return
     _take_counters()
+    if state.job:
+        state.job.ended(os.environ.get("EMULATED_GPU", ""), _unknown(_native()))
     _look()
     write(complete=True)
 

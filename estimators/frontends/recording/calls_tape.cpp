@@ -250,7 +250,7 @@ class Lowering {
 
 /// Values that no call makes, by their names in the module.
 void bind_roles(const Recording& recording, const Calls& calls, Tape& tape, Lowering& lowering) {
-  std::map<std::string_view, ValueId> named;
+  std::map<std::string, ValueId, std::less<>> named;
   for (const auto* list : {&tape.parameters, &tape.buffers})
     for (const ValueId id : *list) named.emplace(tape.values[static_cast<std::size_t>(id.index)].name, id);
   for (std::size_t i = 0; i < calls.values.size(); ++i) {

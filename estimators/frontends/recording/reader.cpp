@@ -160,6 +160,7 @@ Run read_run(const json& row, const torch_export::Archive& archive, const Record
   Run run;
   run.setup = read_setup(row.at("setup"), path);
   run.causes = row.at("causes").get<bool>();
+  run.why = row.value("why", std::string());
   for (const json& u : row.at("unknown")) run.unknown.push_back(u.at(0).get<std::string>());
   const json body = parse(archive, member, path);
   run.strings = body.at("strings").get<std::vector<std::string>>();
@@ -186,6 +187,8 @@ Recording convert(const json& root, const torch_export::Archive& archive, const 
     fail_input(
         fmt::format("the recording has version {} of its format; this memplan knows {}", version, format_version), path,
         "use a newer memplan, or record the module again with this one's memplan.record");
+  if (const auto script = root.find("script"); script != root.end())
+    out.script = fmt::format("{}", fmt::join(script->get<std::vector<std::string>>(), " "));
   out.torch = root.at("torch").get<std::string>();
   out.gpu = root.at("gpu").get<std::string>();
   out.evidence = root.at("evidence").get<std::string>();
@@ -214,6 +217,17 @@ Graph dims_graph(const Recording& recording) {
     g.inputs.push_back(static_cast<GraphValueId>(g.values.size()));
     g.values.push_back(std::move(v));
   }
+  // A script may make its batch on the device.
+  const bool said = std::any_of(recording.inputs.begin(), recording.inputs.end(), [](const StoredValue& input) {
+    return std::find(input.is_batch.begin(), input.is_batch.end(), true) != input.is_batch.end();
+  });
+  if (!recording.batches.empty() && !said) {
+    GraphValue v;
+    v.name = "batch";
+    v.shape.emplace(1, Dim{-1, "batch"});
+    g.inputs.push_back(static_cast<GraphValueId>(g.values.size()));
+    g.values.push_back(std::move(v));
+  }
   if (!recording.batches.empty()) g.metadata["memplan.batch"] = std::to_string(recording.batches.front());
   return g;
 }
@@ -225,8 +239,10 @@ Model read_recording(const torch_export::Archive& archive, const std::string& pa
     auto recording = std::make_shared<Recording>(convert(parse(archive, index_member, path), archive, path));
     Model model;
     model.graphs.push_back(dims_graph(*recording));
-    model.format = fmt::format("recording of {}, PyTorch {}", recording->module_class, recording->torch);
-    model.producer = "memplan.record";
+    const bool script = !recording->script.empty();
+    model.format = fmt::format("recording of {}, PyTorch {}", script ? recording->script : recording->module_class,
+                               recording->torch);
+    model.producer = script ? "memplan observe" : "memplan.record";
     model.torch = recording->torch;
     model.path = path;
     model.recorded = std::move(recording);

@@ -44,6 +44,7 @@ struct Run {
   std::vector<Scope> scopes;
   std::vector<Program> programs;
   std::shared_ptr<const Calls> calls;  ///< of one forward pass; null where the file leaves them out
+  std::string why;  ///< there are none: what the script does that calls of one forward pass do not say
 };
 
 struct StoredValue {
@@ -56,6 +57,7 @@ struct StoredValue {
 };
 
 struct Recording {
+  std::string script;    ///< "train.py --batch 4" that ran; empty: one module did, in the reference program
   std::string torch;     ///< "2.11.0+cu130"
   std::string gpu;       ///< card of the device table that PyTorch saw
   std::string evidence;  ///< "emulated device"

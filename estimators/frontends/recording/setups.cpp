@@ -122,6 +122,29 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
   return s;
 }
 
+TrainingSetup as_recorded(const Recording& recording, TrainingSetup s, const IsGiven& given) {
+  if (recording.script.empty() || recording.runs.empty()) return s;
+  const TrainingSetup& ran = recording.runs.front().setup;
+  const auto take = [&](Field field, auto& into, const auto& value) {
+    if (!given(field)) into = value;
+  };
+  take(Field::mode, s.mode, ran.mode);
+  if (!given(Field::autocast)) take(Field::precision, s.precision, ran.precision);
+  // Settings of another optimizer say nothing of the one that is asked for.
+  if (!given(Field::optimizer) || s.optimizer.kind == ran.optimizer.kind) {
+    const OptimizerSetup asked = s.optimizer;
+    s.optimizer = ran.optimizer;
+    if (given(Field::optimizer_impl)) s.optimizer.impl = asked.impl;
+    if (given(Field::momentum)) s.optimizer.momentum = asked.momentum;
+  }
+  take(Field::accumulate, s.accumulate, ran.accumulate);
+  take(Field::clip_grad_norm, s.clip_grad_norm, ran.clip_grad_norm);
+  take(Field::zero_grad, s.zero_grad, ran.zero_grad);
+  take(Field::loss, s.loss, ran.loss);
+  take(Field::steps, s.steps, ran.steps);
+  return s;
+}
+
 std::string name_of_run(const Run& run) {
   const TrainingSetup& s = run.setup;
   std::string out = fmt::format("{} {}", name_of(s.mode), name_of(s.precision));
@@ -152,6 +175,10 @@ std::optional<std::size_t> nearest_run(const Recording& recording, const Trainin
 }
 
 std::size_t run_of(const Recording& recording, const TrainingSetup& setup) {
+  if (!recording.script.empty() && !recording.runs.front().why.empty() && !exact_run(recording, setup))
+    fail(ErrorKind::usage,
+         fmt::format("the recording answers what the script ran and nothing else: {}", recording.runs.front().why),
+         recording.script, "change the script and record it again with memplan observe");
   if (const std::string what = beyond_recording(setup); !what.empty())
     fail(ErrorKind::usage, fmt::format("a recording does not tell what {} would change", what), what,
          "ask it of a graph of the module, memplan.export(module, args, kwargs, \"model.pt2\"), or change the module "

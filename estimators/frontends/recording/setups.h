@@ -1,11 +1,13 @@
 // Which setup of a recording answers a question, and what to say when none does.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "estimators/frontends/recording/recording.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::recording {
 
@@ -18,6 +20,11 @@ std::optional<std::size_t> exact_run(const Recording& recording, const TrainingS
 /// The run whose calls tell most of `setup`: of the same mode and precision where there is one. None where no run has
 /// calls, or where training is asked of inference alone.
 std::optional<std::size_t> nearest_run(const Recording& recording, const TrainingSetup& setup);
+
+/// What the script of a recording ran, in the fields that `given` does not name: memplan's question where it says
+/// nothing else. The setup as it is where no script ran.
+using IsGiven = std::function<bool(Field)>;
+TrainingSetup as_recorded(const Recording& recording, TrainingSetup setup, const IsGiven& given);
 
 /// "training fp32 adamw"
 std::string name_of_run(const Run& run);

@@ -53,23 +53,26 @@ bool answers(const Run& run, std::int64_t batch) {
 }
 
 /// The program of a batch. Where the module does other things at other sizes, only the recorded ones are known.
-const Program& program_of(const Run& run, std::int64_t batch) {
+const Program& program_of(const Run& run, std::int64_t batch, bool script) {
   for (const Program& p : run.programs)
     if (std::find(p.batches.begin(), p.batches.end(), batch) != p.batches.end()) return p;
   std::vector<std::int64_t> recorded;
   for (const Program& p : run.programs) recorded.insert(recorded.end(), p.batches.begin(), p.batches.end());
   std::sort(recorded.begin(), recorded.end());
   const Program& only = run.programs.front();
+  const std::string remedy =
+      script ? fmt::format("record the script again with memplan observe, batch {} among its batches", batch)
+             : fmt::format("record it: memplan.record(…, batches=[{}])", batch);
   if (run.programs.size() > 1)
     fail(ErrorKind::usage,
-         fmt::format("the module does other things at other batches, so batch {} has to be recorded; recorded are {}",
-                     batch, list_of(recorded)),
-         setting(Field::batch), fmt::format("record it: memplan.record(…, batches=[{}])", batch));
+         fmt::format("the {} does other things at other batches, so batch {} has to be recorded; recorded are {}",
+                     script ? "script" : "module", batch, list_of(recorded)),
+         setting(Field::batch), remedy);
   if (only.batches.size() < 3)
     fail(ErrorKind::usage,
          fmt::format("batch {} was not recorded, and other sizes can only be told from three or more; recorded: {}",
                      batch, list_of(recorded)),
-         setting(Field::batch), fmt::format("record it: memplan.record(…, batches=[{}])", batch));
+         setting(Field::batch), remedy);
   return only;
 }
 
@@ -193,7 +196,7 @@ void add_module(const Recording& recording, std::int64_t batch, Tape& tape) {
 Tape tape_of_steps(const std::shared_ptr<const Recording>& recording, std::int64_t batch, const TrainingSetup& setup) {
   auto steps = std::make_shared<Steps>(Steps{recording, run_of(*recording, setup), batch});
   const Run& run = recording->runs[steps->run];
-  const Program& program = program_of(run, batch);
+  const Program& program = program_of(run, batch, !recording->script.empty());
   Tape tape;
   tape.scopes = run.scopes;
   add_module(*recording, batch, tape);
@@ -246,7 +249,7 @@ Schedule schedule_of(const Steps& steps, const TrainingSetup& setup, const Devic
   if (run_of(recording, setup) != steps.run)
     fail(ErrorKind::internal, "the steps of one recorded setup were asked for those of another");
   const Run& run = recording.runs[steps.run];
-  const Program& p = program_of(run, steps.batch);
+  const Program& p = program_of(run, steps.batch, !recording.script.empty());
   const BatchSizes sizes = sizes_at(p, steps.batch);
   Schedule s;
   s.names = run.strings;

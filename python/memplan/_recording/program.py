@@ -9,7 +9,7 @@ DEFAULTS: Dict[str, Any] = dict(mode="training", precision="fp32", optimizer="ad
 HALF = {"amp-bf16": "bfloat16", "bf16": "bfloat16", "amp-fp16": "float16", "fp16": "float16"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor"}
 CHOICES: Dict[str, Tuple[Any, ...]] = dict(mode=("training", "inference"), precision=("fp32", *HALF), optimizer=("none", *OPTIMIZERS),
-                                           impl=("auto", "foreach", "fused", "loop"), zero_grad=("begin", "end", "keep"),
+                                           impl=("auto", "foreach", "fused", "loop"), zero_grad=("begin", "end", "keep", "backward"),
                                            loss=("auto", "cross-entropy", "mse", "sum"))
 
 
@@ -132,7 +132,7 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
             if host_y is not None:
                 y = host_y.to("cuda")
             log.inputs([*x, y])
-            if k == 0 and c["zero_grad"] != "end":
+            if k == 0 and c["zero_grad"] in ("begin", "keep"):
                 zero()
             log.mark(step, "forward")
             with autocast():
@@ -143,6 +143,8 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
                 loss = loss_of(c, output, y)
                 if c["accumulate"] > 1:
                     loss = loss / c["accumulate"]
+            if k == 0 and c["zero_grad"] == "backward":
+                zero()
             log.mark(step, "backward")
             scaler.scale(loss).backward()
             log.mark(step, "clip")

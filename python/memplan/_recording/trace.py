@@ -25,13 +25,16 @@ class Trace:
         self.torch.cuda.memory._record_memory_history("all", context=None, max_entries=MOST, clear_history=True)
 
     def _drain(self) -> None:
-        for e in self.torch.cuda.memory._snapshot()["device_traces"][0]:
+        self._take(self.torch.cuda.memory._snapshot()["device_traces"][0])
+        self._begin()
+
+    def _take(self, entries: List[Any]) -> None:
+        for e in entries:
             kind = KINDS.get(e["action"])
             if kind and e["size"]:
-                self.events.append((kind, e["addr"], e["size"], e["stream"], e["user_metadata"]))
+                self.events.append((kind, e["addr"], e["size"], e["stream"], e.get("user_metadata", "")))
             elif e["action"] == "oom":
                 raise MemoryError("the emulated GPU is full")
-        self._begin()
 
     def mark(self, step: int, phase: str) -> None:
         self._drain()

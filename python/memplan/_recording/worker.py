@@ -88,7 +88,9 @@ def _failure(error: BaseException) -> Dict[str, Any]:
     for f in frames:  # the innermost line that is not PyTorch's own
         if "/torch/" not in f.filename:
             at = f
-    return dict(error=f"{type(error).__name__}: {str(error).strip() or 'no text'}"[:2000], where=f"{at.filename}:{at.lineno} {at.line}" if at else "")
+    # What CUDA adds to every error is about another machine.
+    text = str(error).strip().partition("\nSearch for `cuda")[0].partition("\nCUDA kernel errors might")[0]
+    return dict(error=f"{type(error).__name__}: {text or 'no text'}"[:2000], where=f"{at.filename}:{at.lineno} {at.line}" if at else "")
 
 
 def _import_what_it_did(path: str) -> None:

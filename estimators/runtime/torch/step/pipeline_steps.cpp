@@ -117,7 +117,8 @@ class PipelineProgram {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       move_batch();
-      if (setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad(trainable);
+      if (const auto z = setup_.zero_grad; z == ZeroGrad::begin_set_none || z == ZeroGrad::before_backward)
+        zero_grad(trainable);
       while (!losses_.empty()) losses_.pop_back();  // losses = []
       if (s == 1) make_buffers();
       for (auto& c : chunks_)

@@ -109,6 +109,7 @@ class Program {
         if ((*target_shape_)->drops_output) output_.clear();
       }
       model_.end_autocast();
+      if (k == 0 && setup_.zero_grad == ZeroGrad::before_backward) zero_grad();
       model_.begin_backward();
       if (setup_.precision == Precision::amp_fp16) {
         Tensor scaled = scaler_.scale(r_, loss_);
