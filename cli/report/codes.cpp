@@ -57,6 +57,10 @@ constexpr std::array warnings{
         "MP022", "", "The file fixes the batch or the sequence, and another size was asked for.",
         "Every number among the arguments of its calls that stands for the size was found and replaced, so the figures "
         "are those of an export with an open dimension."},
+    Code{"MP023", "",
+         "The exporter's optimizer changed nodes so that the lines of the program noted there fit no more.",
+         "The nodes alone are counted, and the range holds what they have beyond PyTorch's own ops. Export with "
+         "optimize=False, or record the program with memplan.record."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",

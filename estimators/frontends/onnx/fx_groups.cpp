@@ -80,6 +80,19 @@ bool broadcasts_to(const Sizes& x, const Sizes& y) {
   return true;
 }
 
+/// Queries, keys, values and perhaps a mask of every query and key. Heads of keys may be fewer than those of queries.
+bool attends(const std::vector<Sizes>& x, const Sizes& y) {
+  if (x.size() < 3 || std::ranges::any_of(x, [](const Sizes& s) { return s.size() > 4; })) return false;
+  const Sizes &q = x[0], &k = x[1], &v = x[2];
+  const std::size_t rank = q.size();
+  if (rank < 2 || k.size() != rank || v.size() != rank || y.size() != rank) return false;
+  if (q.back() != k.back() || k[rank - 2] != v[rank - 2]) return false;
+  Sizes weights = q, result = q;
+  weights.back() = k[rank - 2];
+  result.back() = v.back();
+  return result == y && (x.size() == 3 || broadcasts_to(x[3], weights));
+}
+
 /// Whether a call of these tensors can give a result of these sizes; none for ops where the sizes do not tell.
 std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
   op = op.substr(0, op.find('.'));
@@ -96,8 +109,7 @@ std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, cons
   if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
   if (is({"aten::matmul", "aten::bmm"}))
     return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
-  if (is({"aten::scaled_dot_product_attention"}))
-    return x.size() > 2 && std::ranges::all_of(x, [](const Sizes& s) { return s.size() < 5; });
+  if (is({"aten::scaled_dot_product_attention"})) return attends(x, y);
   if (is({"aten::slice_scatter", "aten::index_put", "aten::masked_fill", "aten::softmax", "aten::clone", "aten::gelu",
           "aten::relu", "aten::silu", "aten::dropout", "aten::layer_norm", "aten::_to_copy", "aten::neg"}))
     return first == y;

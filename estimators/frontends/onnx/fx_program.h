@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/fx_text.h"
+#include "estimators/graph/exporter_notes.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
@@ -30,7 +31,5 @@ struct FxProgram {
 
 /// The views point into the graph's metadata.
 FxProgram read_fx_program(const Graph& graph);
-
-constexpr const char* fx_key = "pkg.torch.onnx.fx_node";
 
 }  // namespace memplan::onnx_format
