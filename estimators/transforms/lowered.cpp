@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "estimators/base/take.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/graph/exporter_notes.h"
 #include "estimators/pipeline.h"
 #include "estimators/transforms/value_shapes.h"
@@ -51,18 +51,18 @@ Bytes between_lines(const Tape& tape, const Graph& g) {
 
 Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& setup) {
   const auto lower_and_resize = [&](const Model& m) {
-    return catching([&] { return take(resize(take(lower(m, dims, setup)), m, dims)); });
+    return catching([&] { return unwrap(resize(unwrap(lower(m, dims, setup)), m, dims)); });
   };
   Result<Tape> tape = lower_and_resize(model);
   const bool told = !model.exported && !model.recorded && std::ranges::any_of(model.graphs.front().nodes, has_lines);
-  if (!told || (tape && tape->graph)) return take(std::move(tape));
+  if (!told || (tape && tape->graph)) return unwrap(std::move(tape));
   const auto runs = catching([&] {
     if (!tape) throw Failure(tape.error());
     return value_shapes(*tape, TrainingSetup{}, Device{}).size();
   });
-  if (runs) return take(std::move(tape));
+  if (runs) return unwrap(std::move(tape));
   Result<Tape> plain = lower_and_resize(without_lines(model));
-  if (!plain) return take(std::move(tape));
+  if (!plain) return unwrap(std::move(tape));
   const Bytes off = between_lines(*plain, model.graphs.front());
   note(plain->notes,
        {"MP023",
@@ -76,7 +76,7 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
         -1,
         1,
         Effect{off, off}});
-  return take(std::move(plain));
+  return unwrap(std::move(plain));
 }
 
 }  // namespace memplan

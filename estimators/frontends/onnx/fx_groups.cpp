@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/tape/uses.h"
@@ -194,8 +195,10 @@ class GroupMatcher {
     for (std::size_t i = 0; i < open.size(); ++i)
       (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
     for (std::size_t i = 0; i < open.size(); ++i)
-      if (const auto made = made_of_nothing_.find(open[i]); made != made_of_nothing_.end())
+      if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
         again_.emplace(unknown[i], made->second);
+      else if (is_merged(open[i]) && elementwise_op(g_.initializers.at(open[i]).name))
+        again_.emplace(unknown[i], folded_call(open[i]));
     return true;
   }
 
@@ -259,11 +262,12 @@ class GroupMatcher {
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    if (f.reads.empty()) made_of_nothing_[v_.output(last)] = call;
+    if (std::ranges::all_of(f.reads, [&](GraphValueId id) { return is_merged(id); }))
+      made_of_stored_[v_.output(last)] = call;
     f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
       std::map<std::int32_t, ValueId> instead;
-      for (const auto& [id, made] : again) instead[id] = e.call(made->op, made->args, made->kwargs);
+      for (const auto& [id, made] : again) instead[id] = call_again(*made, e);
       replace_values(c, [&](ValueId id) {
         const auto it = instead.find(id.index);
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
@@ -294,7 +298,36 @@ class GroupMatcher {
     return gives(call.op, inputs, *v_.sizes(v_.output(last))).value_or(!stands_in);
   }
 
-  /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
+  /// A parameter that may be there once for several modules.
+  bool is_merged(GraphValueId id) const {
+    const auto it = g_.initializers.find(id);
+    return it != g_.initializers.end() && is_floating(it->second.dtype) && !it->second.sizes.empty() &&
+           may_be_merged(it->second.sizes);
+  }
+
+  /// "1.0 + weight" that an optimizer worked out: its argument stands for the parameter.
+  std::shared_ptr<const Call> folded_call(GraphValueId id) const {
+    auto call = std::make_shared<Call>();
+    call->op = elementwise_op(g_.initializers.at(id).name);
+    call->args = {{ValueId{id}}};
+    if (call->op.ends_with(".Tensor")) call->args.push_back({1.0});
+    return call;
+  }
+
+  /// In the module where it is needed, and of that module's parameters.
+  static ValueId call_again(const Call& made, Emit& e) {
+    Call c = made;
+    const std::string_view module =
+        e.scope < 0 ? std::string_view() : std::string_view(e.tape.scopes[static_cast<std::size_t>(e.scope)].path);
+    replace_values(c, [&](ValueId id) {
+      const std::string_view folded = e.values.folded_parameter(id.index);
+      return Arg{e.values.of_module(folded.empty() ? e.tensor(id.index) : e.values.of_name(folded), module)};
+    });
+    return e.call(std::move(c.op), std::move(c.args), std::move(c.kwargs));
+  }
+
+  /// "torch.arange(n)" or "1.0 + self.weight" that was merged with an equal one is made once more for the call that
+  /// reads it.
   std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> made_again(const FxGroup& group, const Call& call) {
     std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> out;
     const auto look = [&](const Arg& named, const Arg& resolved) {
@@ -375,9 +408,9 @@ class GroupMatcher {
   const Graph& g_;
   const FxProgram program_;
   Names names_;  ///< and, while groups are matched, what stands in for names that are gone
-  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_nothing_;
-  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;  ///< by names that are gone
-  std::unordered_set<std::string_view> stood_in_;                            ///< names that are gone
+  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
+  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;       ///< by names that are gone
+  std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
   Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };
