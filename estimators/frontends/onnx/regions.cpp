@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "estimators/frontends/onnx/facts.h"
+#include "estimators/frontends/onnx/inferred.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
