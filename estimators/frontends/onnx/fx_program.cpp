@@ -4,6 +4,11 @@
 
 namespace memplan::onnx_format {
 
+bool has_fx_text(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; });
+}
+
 FxProgram read_fx_program(const Graph& graph) {
   FxProgram p;
   p.index.reserve(graph.nodes.size());

@@ -29,6 +29,9 @@ struct FxProgram {
   std::unordered_map<std::string_view, std::int32_t> index;
 };
 
+/// Whether nodes of the graph carry the exporter's text.
+bool has_fx_text(const Graph& graph);
+
 /// The views point into the graph's metadata.
 FxProgram read_fx_program(const Graph& graph);
 

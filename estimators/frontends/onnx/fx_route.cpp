@@ -393,11 +393,6 @@ class FxRoute {
 
 }  // namespace
 
-bool has_fx_text(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; });
-}
-
 void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape) {
   FxRoute(graph, program, setup, values, tape).run();
 }
