@@ -60,6 +60,10 @@ constexpr std::array warnings{
         "are those of an export with an open dimension."},
     Code{"MP023", "", "memplan exported the model itself, and says what it chose.",
          "--class, --task, --dtype, --no-labels and --gradient-checkpointing choose otherwise (docs/export.md)."},
+    Code{"MP024", "",
+         "The exporter's optimizer changed nodes so that the lines of the program noted there fit no more.",
+         "The nodes alone are counted, and the range holds what they have beyond PyTorch's own ops. Export with "
+         "optimize=False, or record the program with memplan.record."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",

@@ -12,6 +12,7 @@
 #include "estimators/transforms/fp8.h"
 #include "estimators/transforms/frozen.h"
 #include "estimators/transforms/lora.h"
+#include "estimators/transforms/lowered.h"
 #include "estimators/transforms/offload.h"
 #include "estimators/transforms/recorded_checkpoints.h"
 #include "estimators/transforms/tensor_parallel.h"
@@ -73,7 +74,7 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
   check_strategies(setup);
   DimBinding dims = unwrap(bind(model, setup));
   if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
-  Tape tape = unwrap(resize(unwrap(lower(model, dims, setup)), model, dims));
+  Tape tape = lowered(model, dims, setup);
   tape.reading = reading;
   return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
 }

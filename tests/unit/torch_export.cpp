@@ -228,6 +228,27 @@ TEST_CASE("a conversion in a helper is kept, since the file names its method") {
   CHECK(t.outputs.at(0) == t.calls[0].outputs.at(0));
 }
 
+TEST_CASE("a parameter that a helper converts takes the type of what it is added to") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json sizes = {symbol("s0"), number(3)};
+  const json fp32 = {{"as_scalar_type", 7}};
+  p["graph_module"]["signature"]["input_specs"].push_back(
+      {{"parameter", {{"arg", {{"name", "p_b"}}}, {"parameter_name", "a.bias"}}}});
+  g["tensor_values"]["p_b"] = meta({number(3)}, true);
+  // linear(x) + self.bias.to(x.dtype)
+  g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("p_b"), fp32}, {tensor("to")}), "to");
+  g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("linear"), tensor("to")}, {tensor("add")}));
+  g["tensor_values"]["to"] = meta({number(3)});
+  g["tensor_values"]["add"] = meta(sizes);
+  g["outputs"] = {tensor("add")};
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("add");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 3);
+  CHECK(t.calls[1].op == "aten::type_as");
+  CHECK(argument(t.calls[1], 1) == t.calls[0].outputs.at(0).index);
+}
+
 TEST_CASE("a conversion to a device alone is none") {
   json p = program();
   json& g = p["graph_module"]["graph"];

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes models, records PyTorch's counters and exports: python collect.py --python PYTHON --library libemulated_gpu.so [--route pt2] [--half open]
 
-Goes through the list in the order of a hash, models that have a truth before the others, whose truth is taken first; what
-is recorded or exported already is left out, so it may be stopped at any time. Of the sealed half nothing but counts is printed.
+Goes through the list in the order of a hash and takes each model's truth first; what is recorded or exported already is left
+out, so it may be stopped at any time, and what is there then is a fair draw. Of the sealed half nothing but counts is printed.
 """
 import argparse
 import json
@@ -86,9 +86,9 @@ class Collection:
         return "open" in answer
 
     def failure(self, name, what, answer):
-        """What is kept of an error: of the sealed half, that there was one."""
+        """What is kept of an error: of the sealed half, that there was one, and which limit it was if it was one."""
         if naming.half(name) == "sealed":
-            answer = dict(error="sealed")
+            answer = dict(error=answer["error"] if answer.get("error") in store.LIMITS else "sealed")
             self.say(f"(sealed): no {what}", flush=True)
         else:
             self.say(f"{name}: no {what}: {answer.get('error') or answer}"[:300], flush=True)
@@ -108,13 +108,15 @@ def main():
     p.add_argument("--route", default="pt2", help="routes to export, comma-separated")
     p.add_argument("--only", default="", help="regular expression on names of the open half")
     p.add_argument("--limit", type=int, default=10**9, help="at most so many models with a truth")
+    p.add_argument("--nice", type=int, default=15)
+    p.add_argument("--minutes", type=float, default=10**9, help="begin no model after so many")
     a = p.parse_args()
-    collection, models, files = Collection(a.python, a.library), 0, 0
-    names = collection.names()
-    for name in sorted(names, key=lambda n: naming.key(n) not in collection.known):
+    collection, models, files = Collection(a.python, a.library, nice=a.nice), 0, 0
+    names, until = collection.names(), time.monotonic() + 60 * a.minutes
+    for name in names:
         if (a.half and naming.half(name) != a.half) or (a.only and (naming.half(name) == "sealed" or not re.search(a.only, name))):
             continue
-        if models >= a.limit:
+        if models >= a.limit or time.monotonic() > until:
             break
         if collection.truth(name):
             models += 1

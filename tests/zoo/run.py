@@ -13,6 +13,7 @@ import csv
 import os
 import re
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -26,8 +27,10 @@ def rows_of(program, half, routes, setups, only="", limit=10**9, jobs=1):
     infos, truths = store.infos(), store.truths()
     work = []
     for route in routes:
-        names = [n for n in store.names() if naming.half(n) == half and re.search(only, n) and "open" in infos.get(naming.key(n), {}).get(route, {})
-                 and os.path.exists(naming.path(n, route))]
+        names = [n for n in store.names() if naming.half(n) == half]
+        if half == "sealed":
+            names = store.drawn(names, route, truths)
+        names = [n for n in names if re.search(only, n) and "open" in infos.get(naming.key(n), {}).get(route, {}) and os.path.exists(naming.path(n, route))]
         for name in names[:limit]:
             key = naming.key(name)
             work += [(name, route, setup, infos[key], truths[key, setup]) for setup in setups if (key, setup) in truths]
@@ -42,6 +45,20 @@ def table(rows, routes, setups):
             chosen = [r for r in rows if r["route"] == route and setup in (None, r["setup"])]
             if chosen:
                 print(f"| {route} | {setup or 'all'} | " + " | ".join(totals.cells(totals.totals(chosen))) + " |")
+
+
+def missing(half, routes):
+    """Of the models that were drawn: how many are not compared, and why."""
+    infos, truths = store.infos(), store.truths()
+    for route in routes:
+        names = store.drawn([n for n in store.names() if naming.half(n) == half], route, truths)
+        of = Counter()
+        for name in names:
+            info = infos.get(naming.key(name), {})
+            what = "truth" if "truth" in info else route
+            if error := info.get(what, {}).get("error"):
+                of[what, error if error in store.LIMITS else "an error"] += 1
+        print(f"{route}: {len(names)} models drawn" + "".join(f"; {n} without {'a truth' if what == 'truth' else 'a file'} ({why})" for (what, why), n in sorted(of.items())))
 
 
 def show(rows):
@@ -109,6 +126,7 @@ def main():
     if a.half == "open":
         listed(rows)
     table(rows, routes, setups)
+    missing(a.half, routes)
     if a.history:
         import history
 

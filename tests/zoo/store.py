@@ -9,6 +9,7 @@ import os
 import naming
 
 TRUTHS = os.path.join(naming.HERE, "truth", "torch-2.11.csv.gz")
+LIMITS = ("the time limit", "the memory limit")  # errors of worker.py that say nothing of the model
 STEPS = ("first", "second", "steady")
 COUNTERS = ("requested", "allocated", "reserved")
 # arguments: which of the model's arguments to try it took (catalogue.make).
@@ -65,6 +66,16 @@ def write_infos(found):
     there = infos()
     merged = {key: {**there.get(key, {}), **found.get(key, {})} for key in {**there, **found}}
     _replace(os.path.join(naming.CACHE, "exports.json"), json.dumps(merged).encode())
+
+
+def drawn(names, route, known):
+    """How far a route was collected: names in their order up to the first that was not tried. What lies behind is no fair draw."""
+    found = infos()
+    for i, name in enumerate(names):
+        info = found.get(naming.key(name), {})
+        if route not in info and ("truth" not in info or any((naming.key(name), s) in known for s in naming.SETUPS)):
+            return names[:i]
+    return names
 
 
 def names():

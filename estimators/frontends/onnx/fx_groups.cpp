@@ -1,15 +1,15 @@
 #include "estimators/frontends/onnx/fx_groups.h"
 
 #include <algorithm>
-#include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/result_sizes.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -71,40 +71,6 @@ bool gives_sizes(std::string_view op) {
         "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"})
     if (op == o) return true;
   return false;
-}
-
-bool broadcasts_to(const Sizes& x, const Sizes& y) {
-  if (x.size() > y.size()) return false;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (const std::int64_t n = x[x.size() - 1 - i]; n != 1 && n != y[y.size() - 1 - i]) return false;
-  return true;
-}
-
-/// Whether a call of these tensors can give a result of these sizes; none for ops where the sizes do not tell.
-std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
-  op = op.substr(0, op.find('.'));
-  const auto is = [&](std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, op) != names.end();
-  };
-  const Sizes& first = x.front();
-  if (is({"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::unsqueeze", "aten::squeeze"}))
-    return count_of(first) == count_of(y);
-  if (is({"aten::transpose", "aten::permute", "aten::t"})) return std::ranges::is_permutation(first, y);
-  if (is({"aten::slice"})) return first.size() == y.size() && std::ranges::equal(y, first, std::less_equal{});
-  if (is({"aten::index"})) return true;
-  if (is({"aten::cat"})) return std::ranges::all_of(x, [&](const Sizes& s) { return s.size() == y.size(); });
-  if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
-  if (is({"aten::matmul", "aten::bmm"}))
-    return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
-  if (is({"aten::scaled_dot_product_attention"}))
-    return x.size() > 2 && std::ranges::all_of(x, [](const Sizes& s) { return s.size() < 5; });
-  if (is({"aten::slice_scatter", "aten::index_put", "aten::masked_fill", "aten::softmax", "aten::clone", "aten::gelu",
-          "aten::relu", "aten::silu", "aten::dropout", "aten::layer_norm", "aten::_to_copy", "aten::neg"}))
-    return first == y;
-  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::where", "aten::eq", "aten::ne", "aten::lt",
-          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::logical_and"}))
-    return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
-  return std::nullopt;
 }
 
 class GroupMatcher {
@@ -182,8 +148,10 @@ class GroupMatcher {
     for (std::size_t i = 0; i < open.size(); ++i)
       (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
     for (std::size_t i = 0; i < open.size(); ++i)
-      if (const auto made = made_of_nothing_.find(open[i]); made != made_of_nothing_.end())
+      if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
         again_.emplace(unknown[i], made->second);
+      else if (is_merged(open[i]) && elementwise_op(g_.initializers.at(open[i]).name))
+        again_.emplace(unknown[i], folded_call(open[i]));
     return true;
   }
 
@@ -247,11 +215,12 @@ class GroupMatcher {
     f.nodes = group.nodes;
     f.op = "ATen calls";
     f.from = "the exporter's fx_node text";
-    if (f.reads.empty()) made_of_nothing_[v_.output(last)] = call;
+    if (std::ranges::all_of(f.reads, [&](GraphValueId id) { return is_merged(id); }))
+      made_of_stored_[v_.output(last)] = call;
     f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
       std::map<std::int32_t, ValueId> instead;
-      for (const auto& [id, made] : again) instead[id] = e.call(made->op, made->args, made->kwargs);
+      for (const auto& [id, made] : again) instead[id] = call_again(*made, e);
       replace_values(c, [&](ValueId id) {
         const auto it = instead.find(id.index);
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
@@ -282,7 +251,36 @@ class GroupMatcher {
     return gives(call.op, inputs, *v_.sizes(v_.output(last))).value_or(!stands_in);
   }
 
-  /// "torch.arange(n)" that was merged with an equal one is made once more for the call that reads it.
+  /// A parameter that may be there once for several modules.
+  bool is_merged(GraphValueId id) const {
+    const auto it = g_.initializers.find(id);
+    return it != g_.initializers.end() && is_floating(it->second.dtype) && !it->second.sizes.empty() &&
+           may_be_merged(it->second.sizes);
+  }
+
+  /// "1.0 + weight" that an optimizer worked out: its argument stands for the parameter.
+  std::shared_ptr<const Call> folded_call(GraphValueId id) const {
+    auto call = std::make_shared<Call>();
+    call->op = elementwise_op(g_.initializers.at(id).name);
+    call->args = {{ValueId{id}}};
+    if (call->op.ends_with(".Tensor")) call->args.push_back({1.0});
+    return call;
+  }
+
+  /// In the module where it is needed, and of that module's parameters.
+  static ValueId call_again(const Call& made, Emit& e) {
+    Call c = made;
+    const std::string_view module =
+        e.scope < 0 ? std::string_view() : std::string_view(e.tape.scopes[static_cast<std::size_t>(e.scope)].path);
+    replace_values(c, [&](ValueId id) {
+      const std::string_view folded = e.values.folded_parameter(id.index);
+      return Arg{e.values.of_module(folded.empty() ? e.tensor(id.index) : e.values.of_name(folded), module)};
+    });
+    return e.call(std::move(c.op), std::move(c.args), std::move(c.kwargs));
+  }
+
+  /// "torch.arange(n)" or "1.0 + self.weight" that was merged with an equal one is made once more for the call that
+  /// reads it.
   std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> made_again(const FxGroup& group, const Call& call) {
     std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> out;
     const auto look = [&](const Arg& named, const Arg& resolved) {
@@ -363,9 +361,9 @@ class GroupMatcher {
   const Graph& g_;
   const FxProgram program_;
   Names names_;  ///< and, while groups are matched, what stands in for names that are gone
-  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_nothing_;
-  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;  ///< by names that are gone
-  std::unordered_set<std::string_view> stood_in_;                            ///< names that are gone
+  std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
+  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;       ///< by names that are gone
+  std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
   Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };

@@ -4,6 +4,11 @@
 
 namespace memplan::onnx_format {
 
+bool has_fx_text(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; });
+}
+
 FxProgram read_fx_program(const Graph& graph) {
   FxProgram p;
   p.index.reserve(graph.nodes.size());
@@ -19,7 +24,7 @@ FxProgram read_fx_program(const Graph& graph) {
   group_of.reserve(graph.nodes.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const GraphNode& node = graph.nodes[i];
-    const auto it = node.metadata.find(fx_key);
+    const auto it = node.metadata.find(fx_node_key);
     const std::string_view text = it == node.metadata.end() ? std::string_view{} : std::string_view(it->second);
     const std::string_view name = fx_name(text);
     if (!name.empty()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/fx_text.h"
+#include "estimators/graph/exporter_notes.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
@@ -28,9 +29,10 @@ struct FxProgram {
   std::unordered_map<std::string_view, std::int32_t> index;
 };
 
+/// Whether nodes of the graph carry the exporter's text.
+bool has_fx_text(const Graph& graph);
+
 /// The views point into the graph's metadata.
 FxProgram read_fx_program(const Graph& graph);
-
-constexpr const char* fx_key = "pkg.torch.onnx.fx_node";
 
 }  // namespace memplan::onnx_format

@@ -9,8 +9,10 @@
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/regions.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/onnx/single_node.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -47,7 +49,9 @@ class FxRoute {
       } else if (!has_no_effect(group.text.target)) {
         emit(group, scope, std::move(source));
       }
+      regions_.resize(tape_.calls.size(), scopes_.region());
     }
+    if (setup_.mode == Mode::training) settle_regions(tape_, regions_);
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       ValueId v;
       if (!user_outputs_.empty())
@@ -378,6 +382,7 @@ class FxRoute {
   ScopeTracker scopes_;
   const FxProgram& program_;
   std::vector<Binding> bindings_;
+  std::vector<std::int32_t> regions_;  ///< by call
   std::vector<std::string_view> user_outputs_;
   std::map<std::int32_t, std::int64_t> numbers_;  ///< names that stand for a number folded by an optimizer
   std::map<std::pair<std::string, std::string>, std::int64_t> rewritten_;
@@ -387,11 +392,6 @@ class FxRoute {
 };
 
 }  // namespace
-
-bool has_fx_text(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const GraphNode& n) { return n.metadata.count(fx_key) > 0; });
-}
 
 void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape) {
   FxRoute(graph, program, setup, values, tape).run();

@@ -13,9 +13,6 @@ struct TrainingSetup;
 
 namespace memplan::onnx_format {
 
-/// Whether nodes of the graph carry the exporter's text.
-bool has_fx_text(const Graph& graph);
-
 /// Appends the calls of the graph to the tape. `program` is the graph's own.
 void lower_fx(const Graph& graph, const FxProgram& program, const TrainingSetup& setup, Values& values, Tape& tape);
 

@@ -11,9 +11,11 @@
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/name_scopes.h"
 #include "estimators/frontends/onnx/patterns.h"
+#include "estimators/frontends/onnx/regions.h"
 #include "estimators/frontends/onnx/roles.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/onnx/table.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -66,6 +68,7 @@ class OpRoute {
     tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
       if (needed_[i]) lower(i, casts);
+    if (emit_.training()) settle_regions(tape_, regions_);
     for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
     for (const auto& [key, count] : emit_.counts)
       tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});
@@ -125,7 +128,9 @@ class OpRoute {
     for (std::size_t c = first; c < tape_.calls.size(); ++c) {
       if (tape_.calls[c].binding < 0) tape_.calls[c].source = source;
       tape_.calls[c].function = told ? scopes_.function() : -1;
+      if (told) tie(tape_.calls[c]);
     }
+    regions_.resize(tape_.calls.size(), scopes_.region());
   }
 
   void take(std::vector<std::optional<Found>> all) {
@@ -134,6 +139,15 @@ class OpRoute {
       for (std::int32_t n : all[i]->nodes) covered_[static_cast<std::size_t>(n)] = true;
       found_[i] = std::move(all[i]);
     }
+  }
+
+  /// A large parameter that a module reads under another module's name is tied.
+  void tie(const Call& call) {
+    if (call.scope < 0) return;
+    for_each_value(call, [&](ValueId id) {
+      if (id.valid() && !may_be_merged(tape_.values[static_cast<std::size_t>(id.index)].sizes))
+        values_.use_in_scope(id, tape_.scopes[static_cast<std::size_t>(call.scope)].path);
+    });
   }
 
   void find_patterns(const View& view) {
@@ -263,6 +277,7 @@ class OpRoute {
   std::vector<bool> covered_, needed_;            ///< by node
   bool by_metadata_ = false;
   std::set<std::int32_t> positions_of_;  ///< scopes whose position_ids are made
+  std::vector<std::int32_t> regions_;    ///< by call: of ScopeTracker
 };
 
 }  // namespace

@@ -91,14 +91,23 @@ void ScopeTracker::follow_functions(const std::vector<std::string>& lines, std::
   }
 }
 
+/// A region without gradients or without autocast is a graph of its own, whose lines the exporter has written.
+bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
+  const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
+  std::string graph = region ? lines.back().substr(0, lines.back().find(':')) : std::string();
+  if (graph == graph_of_region_) return region;
+  graph_of_region_ = std::move(graph);
+  region_ = region ? regions_++ : -1;
+  return region;
+}
+
 template <class Text>
 std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
                                  const std::vector<std::string>& frames, std::string& source) {
   const std::vector<std::string> fewer =
       frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
   const std::vector<std::string>& lines = fewer.empty() ? frames : fewer;
-  // A region without gradients or without autocast is a graph of its own, whose lines the exporter has written.
-  const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
+  const bool region = follow_regions(lines);
   if (region)
     note(tape_.notes,
          {{},

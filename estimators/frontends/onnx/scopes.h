@@ -34,13 +34,20 @@ class ScopeTracker {
   /// The application of an autograd.Function that the node before stands in, counted from 0; -1: in none.
   std::int32_t function() const { return function_; }
 
+  /// The region without gradients or without autocast that the node before stands in, counted from 0; -1: in none.
+  std::int32_t region() const { return region_; }
+
  private:
   void follow_functions(const std::vector<std::string>& lines, std::int32_t scope);
+  /// Whether the node stands in a region.
+  bool follow_regions(const std::vector<std::string>& lines);
   Tape& tape_;
   std::vector<std::int32_t> stack_;
   std::map<std::string, std::int32_t> calls_;  ///< of each path so far
   std::int32_t function_ = -1, functions_ = 0, function_scope_ = -1;
   std::string application_;  ///< the line that applies the function
+  std::int32_t region_ = -1, regions_ = 0;
+  std::string graph_of_region_;  ///< "<eval_with_key>.42"
   std::unordered_map<std::string_view, std::vector<std::string>>
       lines_;  ///< of the traces so far, which lie in the graph
 };

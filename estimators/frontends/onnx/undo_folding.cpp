@@ -8,6 +8,7 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/frontends/onnx/values.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -202,9 +203,8 @@ class Restorer {
 
   void put_back(const FxGroup& group, std::size_t line, const Read& read) {
     const StoredTensor& t = g_.initializers.at(read.id);
-    // Optimizers merge equal tensors when they are small; two names for a large one are one tied parameter.
     const bool own = std::any_of(present_.begin(), present_.end(), [&](const auto& p) { return p.second == read.id; });
-    if (own && t.sizes.size() > 1) return;
+    if (own && !may_be_merged(t.sizes)) return;
     GraphNode& node = g_.nodes[read.node];
     const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
                             node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;

@@ -192,17 +192,22 @@ ValueId Values::make_missing(std::string_view fx_name, DType dtype, std::vector<
   return value;
 }
 
+/// "encoder.norm.weight" of any parameter called "….weight" that is used in "encoder.norm", where the signature has it
+/// and the file has no tensor for it; else empty.
+std::string Values::missing_in(ValueId value, std::string_view scope) const {
+  if (missing_targets_.empty() || !value.valid()) return {};
+  const TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
+  if (v.kind != ValueKind::parameter) return {};
+  const std::string leaf = v.name.substr(v.name.rfind('.') + 1);
+  std::string here = scope.empty() ? leaf : fmt::format("{}.{}", scope, leaf);
+  return here != v.name && missing_targets_.count(here) ? here : std::string();
+}
+
 void Values::use_in_scope(ValueId value, std::string_view scope) {
-  if (missing_targets_.empty() || !value.valid()) return;
+  const std::string here = missing_in(value, scope);
+  if (here.empty()) return;
   TapeValue& v = tape_.values[static_cast<std::size_t>(value.index)];
-  if (v.kind != ValueKind::parameter) return;
-  const std::size_t dot = v.name.rfind('.');
-  const std::string_view leaf =
-      dot == std::string::npos ? std::string_view(v.name) : std::string_view(v.name).substr(dot + 1);
-  const std::string here = scope.empty() ? std::string(leaf) : fmt::format("{}.{}", scope, leaf);
-  if (here == v.name) return;
   const auto it = missing_targets_.find(here);
-  if (it == missing_targets_.end()) return;
   const std::size_t line = it->second;
   missing_targets_.erase(it);
   const std::string other = v.name;
@@ -215,10 +220,20 @@ void Values::use_in_scope(ValueId value, std::string_view scope) {
                          Evidence::told_by_name, About::weights});
 }
 
+ValueId Values::of_module(ValueId value, std::string_view scope) {
+  const std::string here = missing_in(value, scope);
+  if (here.empty()) return value;
+  const TapeValue merged = tape_.values[static_cast<std::size_t>(value.index)];
+  return make_missing(signature_.inputs[missing_targets_.at(here)].name, merged.dtype, merged.sizes);
+}
+
+bool may_be_merged(const std::vector<std::int64_t>& sizes) { return count_of(sizes) <= 1024; }
+
 /// Tensors without sizes are taken to be no larger than the file's largest, or than what an optimizer worked out of
-/// them: that one may have a gradient and two states.
-Bytes Values::bound_of(const std::vector<std::string>& lost) const {
-  Bytes largest, sum;
+/// them: that one may have a gradient and two states. It is counted itself, and may be larger than what it came of.
+Effect Values::bound_of(const std::vector<std::string>& lost) const {
+  Bytes largest;
+  Effect sum;
   for (const auto& list : {tape_.parameters, tape_.buffers})
     for (const ValueId id : list) {
       const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
@@ -230,7 +245,8 @@ Bytes Values::bound_of(const std::vector<std::string>& lost) const {
       if (const auto from = folded_from(graph_, id);
           !t.sizes.empty() && std::find(from.begin(), from.end(), name) != from.end())
         folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
-    sum += folded > Bytes() ? folded * 4 : largest;
+    sum.above += folded > Bytes() ? folded * 4 : largest;
+    sum.below += folded * 4;
   }
   return sum;
 }
@@ -291,7 +307,7 @@ void Values::finish() {
                            {},
                            -1,
                            1,
-                           Effect{Bytes(), bound_of(lost)}});
+                           bound_of(lost)});
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
       const auto pa = position_.find(a.index), pb = position_.find(b.index);

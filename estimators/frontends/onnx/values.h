@@ -40,6 +40,8 @@ class Values {
   /// A module at `scope` used `value`, a parameter with another module's name: when the signature has one of that
   /// leaf name for this module and no tensor for it, the two are tied.
   void use_in_scope(ValueId value, std::string_view scope);
+  /// The same for a parameter that the file may hold once for several modules (may_be_merged): the module's own.
+  ValueId of_module(ValueId value, std::string_view scope);
 
   /// Makes the value of an initializer whose role the caller knows. `transposed`: a tool stored the matrix transposed,
   /// the module has it with its dimensions swapped.
@@ -78,9 +80,10 @@ class Values {
   /// What an optimizer worked out of others, `present` being the lines that have a tensor of their own.
   void find_folded(const std::unordered_set<std::size_t>& present);
   ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);
+  std::string missing_in(ValueId value, std::string_view scope) const;
   std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
-  Bytes bound_of(const std::vector<std::string>& lost) const;
+  Effect bound_of(const std::vector<std::string>& lost) const;
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
 
   const Graph& graph_;
@@ -98,6 +101,10 @@ class Values {
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same
   std::unordered_map<std::int32_t, std::size_t> position_;             ///< tape value -> index into signature_.inputs
 };
+
+/// Equal tensors of at most 1024 elements are stored once, whosever they are (onnx_ir 1.1.0,
+/// passes/common/initializer_deduplication.py:83); a larger one with two names is a tied parameter.
+bool may_be_merged(const std::vector<std::int64_t>& sizes);
 
 /// The kind of an initializer that no metadata explains: by its name, dtype and the ops that read it.
 ValueKind guess_kind(const StoredTensor& tensor);

@@ -97,7 +97,8 @@ ValueId ArchiveCasts::before_widening(ValueId value, std::int32_t scope) const {
   return {};
 }
 
-Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) const {
+Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
+  of_parameter_ = false;
   const ValueId given = value_of_argument(call, 0);
   auto become = [&](const char* op, bool widens, std::optional<Arg> argument) {
     const ValueId x = source_of(given, widens);
@@ -122,6 +123,8 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) co
   if ((follows && !of_weight) || hidden)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
+  of_parameter_ =
+      hidden && given.valid() && tape_.values[static_cast<std::size_t>(given.index)].kind == ValueKind::parameter;
   if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
   if (follows) return become("memplan::to_default_dtype", false, {});
   return Fate::pass_input;  // x.to(device)
@@ -131,6 +134,26 @@ void ArchiveCasts::made(const Call& call) {
   const ValueId from = value_of_argument(call, 0);
   if (call.outputs.size() != 1 || !from.valid()) return;
   casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false};
+  if (of_parameter_) waiting_[call.outputs[0].index] = tape_.calls.size();
+}
+
+/// Parameters are in the precision of the model, so nobody asks for it: `x + self.pos_embed.to(x.dtype)` asks for that
+/// of what the parameter meets.
+void ArchiveCasts::take_type_of_operand(const Call& call) {
+  for (const std::size_t i : {0u, 1u}) {
+    const ValueId cast = value_of_argument(call, i), other = value_of_argument(call, 1 - i);
+    const auto it = cast.valid() && other.valid() ? waiting_.find(cast.index) : waiting_.end();
+    if (it == waiting_.end()) continue;
+    const auto maker = makers_.find(other.index);
+    if (maker != makers_.end() && maker->second < it->second) {
+      Call& asked = tape_.calls[it->second];
+      asked.op = "aten::type_as";
+      asked.args.resize(1);
+      asked.args.push_back(Arg{other});
+      casts_[cast.index].widens = false;
+    }
+    waiting_.erase(it);
+  }
 }
 
 ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope) {
@@ -149,6 +172,8 @@ ValueId ArchiveCasts::returned(ValueId value) const {
 }
 
 void ArchiveCasts::follow(const Call& call) {
+  for (const std::string_view op : {"aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"})
+    if (call.op == op) take_type_of_operand(call);
   for (ValueId id : call.outputs) makers_[id.index] = tape_.calls.size();
 }
 

@@ -14,11 +14,11 @@ namespace memplan::torch_export {
 /// for a use of the cast's result. This keeps the casts and tells such uses apart.
 class ArchiveCasts {
  public:
-  explicit ArchiveCasts(const Tape& tape) : tape_(tape) {}
+  explicit ArchiveCasts(Tape& tape) : tape_(tape) {}
 
   /// What becomes of a call that converts nothing in the file. `function`: the method of the program that made it
   /// ("float", "to", "type_as"), where the file says; else the line of Python decides.
-  Fate rewrite(Call& call, DType type, std::string_view function) const;
+  Fate rewrite(Call& call, DType type, std::string_view function);
   /// The call, kept by rewrite(), has its outputs now.
   void made(const Call& call);
   /// The same of every call, before it goes onto the tape.
@@ -41,10 +41,13 @@ class ArchiveCasts {
   bool is_inside(std::int32_t scope, std::int32_t outer) const;
   ValueId source_of(ValueId value, bool widens) const;
   ValueId before_widening(ValueId value, std::int32_t scope) const;
+  void take_type_of_operand(const Call& call);
 
-  const Tape& tape_;
-  std::unordered_map<std::int32_t, Cast> casts_;          ///< by result
-  std::unordered_map<std::int32_t, std::size_t> makers_;  ///< value -> call of the tape
+  Tape& tape_;
+  bool of_parameter_ = false;                              ///< the last rewritten: a parameter, by a hidden line
+  std::unordered_map<std::int32_t, std::size_t> waiting_;  ///< results of such casts -> call of the tape
+  std::unordered_map<std::int32_t, Cast> casts_;           ///< by result
+  std::unordered_map<std::int32_t, std::size_t> makers_;   ///< value -> call of the tape
 };
 
 }  // namespace memplan::torch_export

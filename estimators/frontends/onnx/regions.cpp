@@ -1,0 +1,112 @@
+#include "estimators/frontends/onnx/regions.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string_view>
+
+#include "estimators/frontends/onnx/inferred.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+bool is_layer(std::string_view op) {
+  op = op.substr(0, op.find('.'));
+  for (const std::string_view layer : {"aten::linear", "aten::addmm", "aten::convolution", "aten::conv1d",
+                                       "aten::conv2d", "aten::conv3d", "aten::embedding", "aten::lstm", "aten::gru"})
+    if (op == layer) return true;
+  return false;
+}
+
+class Regions {
+ public:
+  explicit Regions(Tape& tape) : tape_(tape) {
+    for (const TapeValue& v : tape.values) wants_.push_back(v.kind == ValueKind::parameter && v.requires_grad);
+  }
+
+  void run(const std::vector<std::int32_t>& region) {
+    std::vector<Call> calls = std::move(tape_.calls);
+    tape_.calls.clear();
+    for (std::size_t i = 0; i < calls.size();) {
+      std::size_t end = i + 1;
+      while (end < calls.size() && region[end] == region[i]) ++end;
+      const std::span<Call> part(calls.begin() + static_cast<std::ptrdiff_t>(i), end - i);
+      if (region[i] >= 0) settle(part);
+      for (Call& c : part) put(std::move(c));
+      i = end;
+    }
+  }
+
+ private:
+  bool wants(ValueId id) const { return wants_[static_cast<std::size_t>(id.index)]; }
+
+  /// Results want a gradient where something that they are made of does.
+  void put(Call call) {
+    bool any = false;
+    for_each_value(call, [&](ValueId id) { any = any || (id.valid() && wants(id)); });
+    wants_.resize(tape_.values.size(), false);
+    for (const ValueId out : call.outputs)
+      if (out.valid()) wants_[static_cast<std::size_t>(out.index)] = any && call.op != "aten::detach";
+    tape_.calls.push_back(std::move(call));
+  }
+
+  void settle(std::span<Call> part) {
+    std::vector<ValueId> read;
+    bool layers = false;
+    Bytes made;
+    for (const Call& c : part) {
+      for_each_value(c, [&](ValueId id) {
+        if (!id.valid() || !wants(id)) return;
+        if (std::ranges::find(read, id) == read.end()) read.push_back(id);
+        layers =
+            layers || (is_layer(c.op) && tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::parameter);
+      });
+      for (const auto& [dtype, sizes] : c.known_shapes) made += bytes_of(dtype, count_of(sizes));
+    }
+    if (read.empty()) return;
+    if (layers) detach(part, read);
+    note(tape_.notes, {{},
+                       layers ? "a region with layers, without gradients or without autocast: taken to be without "
+                                "gradients"
+                              : "a region without gradients or without autocast, counted as the calls around it",
+                       Evidence::told_by_pattern,
+                       About::mode,
+                       {},
+                       {},
+                       -1,
+                       1,
+                       layers ? Effect{Bytes(), made} : Effect{made, made}});
+  }
+
+  void detach(std::span<Call> part, const std::vector<ValueId>& read) {
+    std::map<std::int32_t, ValueId> instead;
+    for (const ValueId id : read) {
+      TapeValue v;
+      v.name = tape_.values[static_cast<std::size_t>(id.index)].name;
+      Call c;
+      c.op = "aten::detach";
+      c.args = {{id}};
+      c.scope = part.front().scope;
+      c.outputs = {instead[id.index] = tape_.add_value(std::move(v))};
+      put(std::move(c));
+    }
+    for (Call& c : part)
+      replace_values(c, [&](ValueId id) {
+        const auto it = instead.find(id.index);
+        return Arg{it == instead.end() ? id : it->second};
+      });
+  }
+
+  Tape& tape_;
+  std::vector<bool> wants_;  ///< by value: a gradient
+};
+
+}  // namespace
+
+void settle_regions(Tape& tape, const std::vector<std::int32_t>& region) {
+  if (std::ranges::any_of(region, [](std::int32_t r) { return r >= 0; })) Regions(tape).run(region);
+}
+
+}  // namespace memplan::onnx_format

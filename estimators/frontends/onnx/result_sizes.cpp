@@ -1,0 +1,58 @@
+#include "estimators/frontends/onnx/result_sizes.h"
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+
+namespace memplan::onnx_format {
+
+namespace {
+
+bool broadcasts_to(const Sizes& x, const Sizes& y) {
+  if (x.size() > y.size()) return false;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (const std::int64_t n = x[x.size() - 1 - i]; n != 1 && n != y[y.size() - 1 - i]) return false;
+  return true;
+}
+
+/// Queries, keys, values and perhaps a mask of every query and key. Heads of keys may be fewer than those of queries.
+bool attends(const std::vector<Sizes>& x, const Sizes& y) {
+  if (x.size() < 3 || std::ranges::any_of(x, [](const Sizes& s) { return s.size() > 4; })) return false;
+  const Sizes &q = x[0], &k = x[1], &v = x[2];
+  const std::size_t rank = q.size();
+  if (rank < 2 || k.size() != rank || v.size() != rank || y.size() != rank) return false;
+  if (q.back() != k.back() || k[rank - 2] != v[rank - 2]) return false;
+  Sizes weights = q, result = q;
+  weights.back() = k[rank - 2];
+  result.back() = v.back();
+  return result == y && (x.size() == 3 || broadcasts_to(x[3], weights));
+}
+
+}  // namespace
+
+std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
+  op = op.substr(0, op.find('.'));
+  const auto is = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, op) != names.end();
+  };
+  const Sizes& first = x.front();
+  if (is({"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::unsqueeze", "aten::squeeze"}))
+    return count_of(first) == count_of(y);
+  if (is({"aten::transpose", "aten::permute", "aten::t"})) return std::ranges::is_permutation(first, y);
+  if (is({"aten::slice"})) return first.size() == y.size() && std::ranges::equal(y, first, std::less_equal{});
+  if (is({"aten::index"})) return true;
+  if (is({"aten::cat"})) return std::ranges::all_of(x, [&](const Sizes& s) { return s.size() == y.size(); });
+  if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
+  if (is({"aten::matmul", "aten::bmm"}))
+    return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
+  if (is({"aten::scaled_dot_product_attention"})) return attends(x, y);
+  if (is({"aten::slice_scatter", "aten::index_put", "aten::masked_fill", "aten::softmax", "aten::clone", "aten::gelu",
+          "aten::relu", "aten::silu", "aten::dropout", "aten::layer_norm", "aten::_to_copy", "aten::neg"}))
+    return first == y;
+  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::where", "aten::eq", "aten::ne", "aten::lt",
+          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::logical_and"}))
+    return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
+  return std::nullopt;
+}
+
+}  // namespace memplan::onnx_format

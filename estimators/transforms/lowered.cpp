@@ -1,0 +1,82 @@
+#include "estimators/transforms/lowered.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+#include "estimators/base/unwrap.h"
+#include "estimators/graph/exporter_notes.h"
+#include "estimators/pipeline.h"
+#include "estimators/transforms/value_shapes.h"
+
+namespace memplan {
+
+namespace {
+
+bool has_lines(const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; }
+
+Model without_lines(Model model) {
+  for (GraphNode& n : model.graphs.front().nodes) n.metadata.erase(fx_node_key);
+  return model;
+}
+
+/// The results that the lines name: "%add_2 : [num_users=1] = …".
+std::unordered_set<std::string> names_of_lines(const Graph& g) {
+  std::unordered_set<std::string> names;
+  for (const GraphNode& n : g.nodes)
+    if (const auto it = n.metadata.find(fx_node_key); it != n.metadata.end() && it->second.starts_with('%'))
+      names.insert(it->second.substr(1, it->second.find_first_of(" :") - 1));
+  return names;
+}
+
+/// What the calls make that no line names: PyTorch's own ops may have it in registers, or keep as much of their own.
+Bytes between_lines(const Tape& tape, const Graph& g) {
+  const auto named = names_of_lines(g);
+  Bytes all;
+  for (const Call& c : tape.calls)
+    for (std::size_t i = 0; i < c.outputs.size() && i < c.known_shapes.size(); ++i) {
+      const auto& [dtype, sizes] = c.known_shapes[i];
+      if (!c.outputs[i].valid() || named.count(tape.values[static_cast<std::size_t>(c.outputs[i].index)].name))
+        continue;
+      std::int64_t count = 1;
+      for (const std::int64_t n : sizes) count = checked_mul(count, n);
+      all += bytes_of(dtype, count);
+    }
+  return all;
+}
+
+}  // namespace
+
+Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& setup) {
+  const auto lower_and_resize = [&](const Model& m) {
+    return catching([&] { return unwrap(resize(unwrap(lower(m, dims, setup)), m, dims)); });
+  };
+  Result<Tape> tape = lower_and_resize(model);
+  const bool told = !model.exported && !model.recorded && std::ranges::any_of(model.graphs.front().nodes, has_lines);
+  if (!told || (tape && tape->graph)) return unwrap(std::move(tape));
+  const auto runs = catching([&] {
+    if (!tape) throw Failure(tape.error());
+    return value_shapes(*tape, TrainingSetup{}, Device{}).size();
+  });
+  if (runs) return unwrap(std::move(tape));
+  Result<Tape> plain = lower_and_resize(without_lines(model));
+  if (!plain) return unwrap(std::move(tape));
+  const Bytes off = between_lines(*plain, model.graphs.front());
+  note(plain->notes,
+       {"MP024",
+        fmt::format("the lines of the program that stand at the file's nodes do not fit them ({}{}{}); the nodes alone "
+                    "are counted",
+                    runs.error().what, runs.error().where.empty() ? "" : ": ", runs.error().where),
+        Evidence::assumed,
+        About::op,
+        {},
+        {},
+        -1,
+        1,
+        Effect{off, off}});
+  return unwrap(std::move(plain));
+}
+
+}  // namespace memplan

@@ -1,0 +1,156 @@
+// Lines of the exported program that an ONNX file carries at its nodes, where its optimizer changed the nodes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "onnx_builder.h"
+
+using namespace memplan;
+using namespace memplan::test;
+using Ops = std::vector<std::string>;
+
+namespace {
+
+void entry(::onnx::NodeProto& n, const std::string& key, const std::string& value) {
+  auto* e = n.add_metadata_props();
+  e->set_key(key);
+  e->set_value(value);
+}
+
+void line(::onnx::NodeProto& n, const std::string& name, const std::string& call) {
+  entry(n, "pkg.torch.onnx.fx_node",
+        "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
+}
+
+void module(::onnx::NodeProto& n, const std::string& path, const std::string& trace) {
+  entry(n, "pkg.torch.onnx.name_scopes", "['', '" + path + "', 'op']");
+  entry(n, "pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
+  entry(n, "pkg.torch.onnx.stack_trace", trace);
+}
+
+void signature(Builder& b, const std::vector<std::string>& parameters) {
+  std::string text = "\n# inputs\nx: USER_INPUT\n";
+  for (const std::string& p : parameters) {
+    std::string name = "p_" + p;
+    std::replace(name.begin(), name.end(), '.', '_');
+    text += name + ": PARAMETER target='" + p + "'\n";
+  }
+  auto* e = b.graph().add_metadata_props();
+  e->set_key("pkg.torch.export.ExportedProgram.graph_signature");
+  e->set_value(text);
+}
+
+/// relu(m) of 7 numbers, then attention without a mask; its line says that the relu's result is the mask.
+Builder misfit() {
+  Builder b;
+  b.input("m", {7});
+  for (const char* name : {"q", "k", "v"}) b.input(name, {-1, 4, 16, 64});
+  line(b.node("Relu", {"m"}, {"relu"}), "relu", "relu.default](args = (%m,)");
+  const std::string sdpa = "scaled_dot_product_attention";
+  const std::string text = sdpa + ".default](args = (%q, %k, %v, %relu)";
+  b.real("s", 0.35355339f);
+  auto& turn = b.node("Transpose", {"k"}, {"kt"});
+  Builder::attribute(turn, "perm", {0, 1, 3, 2});
+  line(turn, sdpa, text);
+  line(b.node("Mul", {"q", "s"}, {"qs"}), sdpa, text);
+  line(b.node("Mul", {"kt", "s"}, {"ks"}), sdpa, text);
+  line(b.node("MatMul", {"qs", "ks"}, {"scores"}), sdpa, text);
+  line(b.node("Softmax", {"scores"}, {"weights"}), sdpa, text);
+  line(b.node("MatMul", {"weights", "v"}, {sdpa}), sdpa, text);
+  b.output("relu").output(sdpa);
+  return b;
+}
+
+bool has_note(const Tape& tape, const std::string& code) {
+  return std::any_of(tape.notes.begin(), tape.notes.end(), [&](const Note& n) { return n.code == code; });
+}
+
+}  // namespace
+
+TEST_CASE("lines that cannot run make way for the nodes") {
+  const auto tape = misfit().tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::relu", "aten::scaled_dot_product_attention"});
+  CHECK(tape->calls[1].args[3].is_none());
+  REQUIRE(has_note(*tape, "MP024"));
+}
+
+TEST_CASE("one line that does not fit its nodes leaves the others alone") {
+  // A name that nothing makes: the file is told line by line where lines and nodes agree.
+  Builder b = misfit();
+  b.input("x", {3});
+  auto& lost = b.node("Exp", {"x"}, {"exp"});
+  line(lost, "exp", "exp.default](args = (%gone,)");
+  b.output("exp");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::relu", "aten::scaled_dot_product_attention", "aten::exp"});
+  CHECK(tape->calls[1].args[3].is_none());
+  CHECK_FALSE(has_note(*tape, "MP024"));
+}
+
+TEST_CASE("equal parameters that the file holds once are those of their modules") {
+  // x * (1 + weight) in two modules: weights are equal, so one is stored, and one "1 + weight" is there for both.
+  Builder b;
+  b.input("x", {-1, 8}).weight("first.weight", {8}).real("one", 1);
+  signature(b, {"first.weight", "second.weight"});
+  auto* name = b.graph().mutable_initializer(0)->add_metadata_props();
+  name->set_key("pkg.torch.onnx.original_node_name");
+  name->set_value("p_first_weight");
+  auto add = [&](const std::string& path, const std::string& plus, const std::string& in, const std::string& out) {
+    auto& n = b.node("Mul", {in, "add"}, {out});
+    line(n, out, "mul.Tensor](args = (%" + in + ", %" + plus + ")");
+    module(n, path, "");
+  };
+  auto& plus = b.node("Add", {"first.weight", "one"}, {"add"});
+  line(plus, "add", "add.Tensor](args = (%p_first_weight, 1.0)");
+  module(plus, "first", "");
+  add("first", "add", "x", "mul");
+  add("second", "add_1", "mul", "mul_1");
+  b.output("mul_1");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::add.Tensor", "aten::mul.Tensor", "aten::add.Tensor", "aten::mul.Tensor"});
+  REQUIRE(tape->parameters.size() == 2);
+  CHECK(value_of(*tape, "second.weight").sizes == std::vector<std::int64_t>{8});
+  const auto* read = std::get_if<ValueId>(&tape->calls[2].args[0].value);
+  REQUIRE(read);
+  CHECK(tape->values[static_cast<std::size_t>(read->index)].name == "second.weight");
+}
+
+TEST_CASE("layers in a region without gradients work on values that want none") {
+  Builder b;
+  b.input("x", {-1, 8}).weight("part.weight", {8, 8});
+  signature(b, {"part.weight"});
+  auto* result = b.graph().add_value_info();
+  result->set_name("linear");
+  auto* type = result->mutable_type()->mutable_tensor_type();
+  type->set_elem_type(::onnx::TensorProto::FLOAT);
+  type->mutable_shape()->add_dim()->set_dim_param("batch");
+  type->mutable_shape()->add_dim()->set_dim_value(8);
+  const std::string region = "File \"<eval_with_key>.7\", line 5, in forward\n    linear = linear(x)";
+  auto& turn = b.node("Transpose", {"part.weight"}, {"t"});
+  Builder::attribute(turn, "perm", {1, 0});
+  auto& product = b.node("MatMul", {"x", "t"}, {"linear"});
+  for (auto* n : {&turn, &product}) {
+    line(*n, "linear", "linear.default](args = (%x, %p_part_weight)");
+    module(*n, "part", region);
+  }
+  auto& last = b.node("Relu", {"linear"}, {"relu"});
+  line(last, "relu", "relu.default](args = (%linear,)");
+  module(last, "part", "File \"/m/net.py\", line 9, in forward\n    return relu(y)");
+  b.output("relu");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::detach", "aten::linear", "aten::relu"});
+  // As kept with gradients: the linear's result of 2 x 8 floats.
+  const auto note = std::find_if(tape->notes.begin(), tape->notes.end(),
+                                 [](const Note& n) { return n.about == About::mode && n.off.has_value(); });
+  REQUIRE(note != tape->notes.end());
+  CHECK(note->off->above == Bytes(64));
+  CHECK(note->off->below == Bytes());
+
+  TrainingSetup inference = with_batch(2);
+  inference.mode = Mode::inference;
+  CHECK(ops_of(*b.tape(inference)) == Ops{"aten::linear", "aten::relu"});
+}
