@@ -19,12 +19,17 @@ std::string roff(std::string_view text) {
       out += "\\-";
     else if (c == '\\')
       out += "\\\\";
-    else if (c == '|')
-      out += "|\\:";  // a line may end behind it
     else
       out += c;
   }
   return out;
+}
+
+/// "a | b": troff breaks and justifies lines at blanks.
+std::string spaced(std::string_view choices) {
+  std::string out;
+  for (const char c : choices) out += c == '|' ? " | " : std::string(1, c);
+  return roff(out);
 }
 
 }  // namespace
@@ -52,7 +57,7 @@ int run_man() {
       out += ".TP\n.B ";
       if (!f.letter.empty()) out += fmt::format("\\-{}, ", f.letter);
       out += fmt::format("\\-\\-{}{}\n{}", roff(f.name), f.value.empty() ? "" : " " + roff(f.value), roff(f.help));
-      if (!f.choices.empty()) out += fmt::format(": {}", roff(f.choices));
+      if (!f.choices.empty()) out += fmt::format(": {}", spaced(f.choices));
       out += '\n';
     }
   }
