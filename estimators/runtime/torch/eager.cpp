@@ -2,9 +2,12 @@
 // version that the setup's profile describes.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "estimators/base/unwrap.h"
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/allocator/caching_allocator.h"
+#include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/runtime/torch/step/steps.h"
@@ -66,6 +69,13 @@ class TorchEager final : public Runtime {
     };
     if (setup.runtime.evidence == Evidence::assumed) assume(fmt::format("{} is {}", profile.name(), setup.runtime.why));
     if (!profile.compared) assume(fmt::format("{} as its source says; no runs of it were compared", profile.name()));
+    const auto changes = [&](const auto& variable) {
+      return profile.reads.contains(variable.first) && !sets_allocator(variable.first);
+    };
+    const auto& environment = setup.runtime.environment;
+    if (!profile.environments_compared && std::any_of(environment.begin(), environment.end(), changes))
+      assume(fmt::format("what these variables change in {} is as its source says; no runs with them were compared",
+                         profile.name()));
     return notes;
   }
 

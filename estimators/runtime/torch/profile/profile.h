@@ -116,6 +116,7 @@ struct TorchProfile {
   std::vector<VersionChange> changes;  ///< against the row before
   /// Whole runs of this version were recorded and compared (docs/versions.md). Otherwise nothing it says is exact.
   bool compared = false;
+  bool environments_compared = false;  ///< runs with variables of the environment, likewise
   /// Ops that the version adds to base_ops() or replaces in it (aten/op_table.h), in this order.
   std::vector<void (*)(OpTable&)> op_changes;
   AutocastLists autocast;

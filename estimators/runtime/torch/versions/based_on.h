@@ -12,7 +12,7 @@ namespace memplan {
 /// changes and recordings is not said of it.
 inline TorchProfile based_on(TorchProfile neighbour, std::string version) {
   neighbour.version = std::move(version);
-  neighbour.compared = false;
+  neighbour.compared = neighbour.environments_compared = false;
   neighbour.changes = {};
   return neighbour;
 }

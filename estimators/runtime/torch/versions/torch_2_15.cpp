@@ -22,7 +22,7 @@ void follow_nan(OpTable& t) {
 
 TorchProfile torch_2_15() {
   TorchProfile p = based_on(torch_2_14(), "2.15");
-  p.compared = true;
+  p.compared = p.environments_compared = true;
   // CUDAContextLight.h: isCUDABlasWorkspaceCachingEnabled() is false unless TORCH_CUBLAS_WORKSPACE_CACHE is set.
   p.workspaces.cublas_life = WorkspaceLife::per_call;
   p.workspaces.cublas_lt_life = WorkspaceLife::per_call;
