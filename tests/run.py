@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--only", nargs="+", metavar="NAME")
     options = parser.parse_args()
-    os.environ.setdefault("MEMPLAN_CUDNN", "none")  # whatever PyTorch the machine has, figures are those of the tables
+    os.environ.setdefault("MEMPLAN_PYTHON", "/nonexistent/python3")  # whatever PyTorch the machine has, convolutions are those of the tables
     os.environ.setdefault("MEMPLAN_CHECK", "1")  # tapes are verified after every pass (estimators/tape/check.h)
     all_suites = suites(os.path.abspath(options.build))
     unknown = set(options.only or []) - set(all_suites)

@@ -382,22 +382,4 @@ Config load_config(const std::string& given) {
   return Reader(std::move(config)).read(root);
 }
 
-Options options_of(const Config& config, const Target& target) {
-  Parsed parsed;
-  parsed.command = find_command("estimate");
-  parsed.positionals = {target.path};
-  for (const auto& [name, setting] : target.setup)
-    if (!setting.values.empty()) parsed.values[name] = setting.values;
-  // A target gives the same figure on every machine, whatever is installed there.
-  parsed.values.try_emplace("cudnn", std::vector<std::string>{"none"});
-  const auto made = catching([&] { return make_options(parsed); });
-  if (made) return *made;
-  Error error = spelled_for_caller(made.error());
-  std::int64_t line = target.line;
-  for (const auto& [name, setting] : target.setup)
-    if (error.where.starts_with("--" + name) || error.what.find("--" + name) != std::string::npos) line = setting.line;
-  error.where = fmt::format("{}:{} (target '{}')", config.shown, line, clean(target.name));
-  throw Failure(error);
-}
-
 }  // namespace memplan::cli

@@ -193,6 +193,8 @@ def _configuration(source: str, choice: Choice) -> Any:
     local = os.path.exists(source)
     if not local and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError("there is no such model", source, "give " + ", ".join(KINDS), 3)
+    if os.path.isfile(source) and not source.endswith(".json"):
+        raise InputError("the file is no source of a model", source, f"memplan {source} reads it if it is a model; sources are " + ", ".join(KINDS), 3)
     path = configuration_of(source)
     if local and not os.path.isfile(str(path)):
         raise InputError("the folder has no config.json", source, "give " + ", ".join(KINDS), 3)

@@ -30,7 +30,7 @@ def installed(name, version, script):
 
 def ask(folder, *words, cache="cache", cudnn="auto", code=0):
     # The preloaded library only has to be there: /bin/sh runs without it.
-    environment = {"VIRTUAL_ENV": folder, "MEMPLAN_CUDNN": cudnn, "XDG_CACHE_HOME": scratch(cache), "MEMPLAN_EMULATED_GPU": write("libemulated_gpu.so", b"")}
+    environment = {"VIRTUAL_ENV": folder, "MEMPLAN_CUDNN": cudnn, "MEMPLAN_PYTHON": "", "XDG_CACHE_HOME": scratch(cache), "MEMPLAN_EMULATED_GPU": write("libemulated_gpu.so", b"")}
     answer = memplan(one_convolution(), "--mode", "inference", "--no-search", "--torch", "2.11", "--format", "json", *words, env=environment)
     equal(answer.code, code, answer.out + answer.err)
     return answer
@@ -102,7 +102,7 @@ def test_gates_do_not_depend_on_the_machine():
     folder = installed("gate", "9.19.0", ANSWERS)
     one_convolution()
     config = write("cudnn.toml", b'[[target]]\nname = "one"\nmodel = "one-convolution.onnx"\ngpu = "t4"\nmode = "inference"\n')
-    environment = {"VIRTUAL_ENV": folder, "MEMPLAN_CUDNN": "auto", "XDG_CACHE_HOME": scratch("gate-cache"), "MEMPLAN_EMULATED_GPU": write("libemulated_gpu.so", b"")}
+    environment = {"VIRTUAL_ENV": folder, "MEMPLAN_CUDNN": "auto", "MEMPLAN_PYTHON": "", "XDG_CACHE_HOME": scratch("gate-cache"), "MEMPLAN_EMULATED_GPU": write("libemulated_gpu.so", b"")}
     answer = memplan("check", "--config", config, env=environment)
     check(answer.code in (0, 1), answer.err)
     equal(asked(folder), [])

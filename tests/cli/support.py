@@ -21,6 +21,10 @@ BUILD = os.environ.get("MEMPLAN_BUILD", os.path.join(ROOT, "build", "release"))
 SCRATCH = tempfile.TemporaryDirectory(prefix="memplan-cli-")
 
 
+# Whatever PyTorch the machine has, convolutions are those of the tables.
+NO_CUDNN = {"MEMPLAN_PYTHON": "/nonexistent/python3", "XDG_CACHE_HOME": SCRATCH.name}
+
+
 class Answer:
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
@@ -32,8 +36,7 @@ class Answer:
 def memplan(*words, env=None, stdin=None, stdout=None, timeout=60, cwd=ROOT):
     """Runs memplan from the root of the repository (or `cwd`), in an environment without the variables that it reads."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "LANG")}
-    # Whatever PyTorch the machine has, figures are those of the tables.
-    clean |= {"LC_ALL": "C.UTF-8", "MEMPLAN_CUDNN": "none"} | (env or {})
+    clean |= {"LC_ALL": "C.UTF-8"} | NO_CUDNN | (env or {})
     done = subprocess.run([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, env=clean, stdin=subprocess.DEVNULL,
                           stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
     return Answer(done.returncode, done.stdout.decode() if done.stdout else "", done.stderr.decode())
@@ -44,7 +47,7 @@ def on_terminal(*words, env=None, cwd=ROOT, columns=None):
     master, slave = pty.openpty()
     if columns:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "TERM", "COLUMNS", "LC_CTYPE", "LANG")} | {"LC_ALL": "C.UTF-8", "TERM": "xterm"} | (env or {})
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "TERM", "COLUMNS", "LC_CTYPE", "LANG")} | {"LC_ALL": "C.UTF-8", "TERM": "xterm"} | NO_CUDNN | (env or {})
     process = subprocess.Popen([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=clean)
     os.close(slave)
     out = b""
