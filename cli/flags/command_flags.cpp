@@ -162,13 +162,15 @@ void parse_record(const Given& g, Options& o) {
          "leave --world out, or run the job without --record");
 }
 
+/// `memplan record` hands its words to Python, which reads them.
 void parse_batches(const Given& g, Options& o) {
+  if (o.command && o.command->id == in_record) return;
   for (const std::string& word : split_words(g.text(), ','))
     o.observe.batches.push_back(parse_count(word, "--batches"));
   const std::set<std::int64_t> different(o.observe.batches.begin(), o.observe.batches.end());
   if (different.size() != o.observe.batches.size())
     fail(ErrorKind::usage, "a batch is there twice", "--batches", "give each one once: --batches 4,8,13");
-  if (o.observe.record.empty())
+  if (!g.parsed.has("record"))
     fail(ErrorKind::usage, "several batches are for a recording", "--batches", "add --record job.memplan");
   const auto& words = g.parsed.command_line;
   if (std::none_of(words.begin(), words.end(), [](const std::string& w) { return w.find("{batch}") != w.npos; }))
@@ -275,8 +277,9 @@ const std::array command_rows{
          false, false},
     Flag{"setup", "", "KEY=VALUE,...", "", "Export", "a setup to record, as in precision=amp-bf16,optimizer=sgd",
          in_record, nullptr, true, false},
-    Flag{"batches", "", "N,N,N", "", "Export", "batch sizes to record (default: three)", in_record, nullptr, false,
-         false},
+    Flag{"batches", "", "N,N,N", "", "Export",
+         "batch sizes to record (default: three); observe runs the command at each, where it says {batch}",
+         in_record | in_observe, parse_batches, false, false},
     Flag{"unsupported", "", "", "", "Explain", "only the ops of the model that memplan has no row for", in_ops,
          [](const Given&, Options& o) { o.ops.unsupported = true; }, false, false},
     Flag{"world", "", "N", "", "Script",
@@ -304,9 +307,6 @@ const std::array command_rows{
     Flag{"record", "", "FILE", "", "Script",
          "write the steps as a recording, which memplan FILE, suggest, size and the others take", in_observe,
          parse_record},
-    Flag{"batches", "", "N,N,N", "", "Script",
-         "with --record: run the command at these batches, which stand where it says {batch}", in_observe,
-         parse_batches},
     Flag{"help", "h", "", "", "General", "this text", in_all, [](const Given&, Options& o) { o.help = true; }, false,
          false},
     Flag{"version", "V", "", "", "General", "print the version", in_all,

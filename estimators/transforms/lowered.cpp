@@ -56,6 +56,8 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
   Result<Tape> tape = lower_and_resize(model);
   const bool told = !model.exported && !model.recorded && std::ranges::any_of(model.graphs.front().nodes, has_lines);
   if (!told || (tape && tape->graph)) return unwrap(std::move(tape));
+  // What was asked for cannot be: the nodes alone would not know it better.
+  if (!tape && tape.error().kind == ErrorKind::usage) return unwrap(std::move(tape));
   const auto runs = catching([&] {
     if (!tape) throw Failure(tape.error());
     return value_shapes(*tape, TrainingSetup{}, Device{}).size();

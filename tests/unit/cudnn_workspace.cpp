@@ -65,7 +65,8 @@ TEST_CASE("a convolution that the table lacks gets a scaled figure and says so")
 
 TEST_CASE("another architecture takes the figures of the one before it and says so") {
   ConvProblem block = square(32, 64, 56, 64, 3, 1);
-  for (const int sm : {75, 80, 86, 89, 90, 100, 120}) CHECK(workspace(block, ConvPass::forward, sm).evidence == Evidence::recorded);
+  for (const int sm : {75, 80, 86, 89, 90, 100, 120})
+    CHECK(workspace(block, ConvPass::forward, sm).evidence == Evidence::recorded);
   for (const auto& [sm, before] : {std::pair(70, 75), std::pair(87, 86), std::pair(103, 100), std::pair(121, 120)}) {
     CHECK(workspace(block, ConvPass::forward, sm).bytes == workspace(block, ConvPass::forward, before).bytes);
     CHECK(workspace(block, ConvPass::forward, sm).evidence == Evidence::nearest_table_entry);

@@ -246,6 +246,9 @@ Bytes read_as(WorkspaceReading reading, const Around& around, const ConvProblem&
   return std::max(*most, other_kind);
 }
 
+/// supportsBFloat16ConvolutionWithCuDNNv8 (aten/src/ATen/cuda/detail/CUDAHooks.cpp).
+constexpr int oldest_bf16 = 80;
+
 constexpr int curves_of_dtype(DType dtype) {
   switch (dtype) {
     case DType::float32:
@@ -303,6 +306,11 @@ std::optional<ConvWorkspace> asked(const ConvProblem& p, ConvPass pass, const Cu
 }  // namespace
 
 ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn) {
+  if (p.dtype == DType::bfloat16 && cudnn.device.sm() < oldest_bf16)
+    return {
+        unknown_kind(p, cudnn.reading), Evidence::assumed,
+        "before compute capability 8.0 PyTorch runs convolutions of bfloat16 in kernels of its own, whose columns are "
+        "not counted"};
   const int type = curves_of_dtype(p.dtype);
   if (p.input.size() != 4 || type < 0) {
     if (const auto said = asked(p, pass, cudnn)) return *said;
