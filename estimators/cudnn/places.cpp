@@ -50,10 +50,11 @@ std::vector<std::string> pythons() {
     if (!program.empty() && runs(program) && std::find(out.begin(), out.end(), program) == out.end())
       out.push_back(program);
   };
-  if (const std::string named = variable("MEMPLAN_PYTHON"); !named.empty()) {
-    add(named);
-    return out;
-  }
+  for (const char* name : {"MEMPLAN_PYTHON", "MEMPLAN_TORCH_PYTHON"})
+    if (const std::string named = variable(name); !named.empty()) {
+      add(named);
+      return out;
+    }
   for (const char* folder : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const std::string where = variable(folder); !where.empty()) add(where + "/bin/python3");
   add(on_path("python3"));

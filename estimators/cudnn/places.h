@@ -13,8 +13,8 @@ struct CudnnPlace {
 };
 
 /// Places whose cuDNN is of `version`, "9.19", as the names of packages and files say, the likeliest first: that
-/// of the Python that $MEMPLAN_PYTHON names (the Python module sets it), else those of $VIRTUAL_ENV, $CONDA_PREFIX and
-/// python3 on PATH. Only folders are looked at, nothing is started.
+/// of the Python that $MEMPLAN_PYTHON (the Python module sets it) or $MEMPLAN_TORCH_PYTHON names, else those of
+/// $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. Only folders are looked at, nothing is started.
 std::vector<CudnnPlace> cudnn_places(std::string_view version);
 
 /// The library that somebody named, a file or its folder, with the first Python at hand. No element: there is no

@@ -10,10 +10,12 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 
 def _module(folder):
     """The observer with what it takes of memplan.record, as memplan lays them out."""
-    shutil.copytree(os.path.join(ROOT, "emulated_gpu", "observer", "memplan_observer"), os.path.join(folder, "memplan_observer"))
-    shutil.copytree(os.path.join(ROOT, "python", "memplan", "_recording"), os.path.join(folder, "memplan_observer", "recording"), ignore=shutil.ignore_patterns("worker.py", "device.py"))
+    # under a name of its own: other tests have imported the package from where it lies
+    package = os.path.join(folder, "observer_with_recording")
+    shutil.copytree(os.path.join(ROOT, "emulated_gpu", "observer", "memplan_observer"), package)
+    shutil.copytree(os.path.join(ROOT, "python", "memplan", "_recording"), os.path.join(package, "recording"), ignore=shutil.ignore_patterns("worker.py", "device.py"))
     sys.path.insert(0, folder)
-    from memplan_observer import steps
+    from observer_with_recording import steps
 
     return steps
 
@@ -70,6 +72,6 @@ def kept(activations):
         log.ends()
         begins = [at for at, _, phase in log.marks if phase == "data"] + [len(log.events)]
         sys.path.remove(folder)
-        for name in [n for n in sys.modules if n.startswith("memplan_observer")]:
+        for name in [n for n in sys.modules if n.startswith("observer_with_recording")]:
             del sys.modules[name]
         return [_highest(log, a, b) for a, b in zip(begins, begins[1:])]

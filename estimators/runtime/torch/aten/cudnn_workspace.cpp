@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <optional>
 
 namespace memplan {
@@ -36,11 +37,45 @@ std::int64_t number(std::string_view& text) {
   return value;
 }
 
-/// The table by architecture. The curves stay text until they are asked for: the table is large, and a model needs
-/// a few dozen lines of it.
+/// Of one architecture. The curves stay text until they are asked for: the table is large, and a model needs a few
+/// dozen lines of it.
 using Lines = std::map<Shape, std::string_view>;
 
-using Architectures = std::map<int, Lines>;
+Lines parse_lines(std::string_view text) {
+  Lines lines;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    number(line);  // the architecture
+    Shape shape;
+    for (auto& v : shape) {
+      line.remove_prefix(1);
+      v = number(line);
+    }
+    lines.emplace_hint(lines.end(), shape, line.substr(1));
+  }
+  return lines;
+}
+
+/// The lines of one architecture, which stand together; read when a run on it wants them.
+class Section {
+ public:
+  void add(std::string_view text) {
+    text_ = text_.empty() ? text : std::string_view(text_.data(), static_cast<std::size_t>(text.end() - text_.data()));
+  }
+  const Lines& lines() const {
+    std::call_once(read_, [&] { lines_ = parse_lines(text_); });
+    return lines_;
+  }
+
+ private:
+  std::string_view text_;
+  mutable std::once_flag read_;
+  mutable Lines lines_;
+};
+
+using Architectures = std::map<int, Section>;
 
 template <std::string_view (*embedded_text)()>
 const Architectures& parsed() {
@@ -49,20 +84,14 @@ const Architectures& parsed() {
     std::string_view text = embedded_text();
     while (!text.empty()) {
       const auto end = std::min(text.find('\n'), text.size());
-      std::string_view line = text.substr(0, end);
+      const std::string_view line = text.substr(0, end);
       text.remove_prefix(std::min(end + 1, text.size()));
       if (line.empty() || line[0] == '#') continue;
-      const bool all_the_same = line[0] == '@';
-      if (all_the_same) line.remove_prefix(1);
-      const auto of = static_cast<int>(number(line));
-      Lines& lines = out[of];
-      if (all_the_same) continue;
-      Shape shape;
-      for (auto& v : shape) {
-        line.remove_prefix(1);
-        v = number(line);
-      }
-      lines.emplace_hint(lines.end(), shape, line.substr(1));
+      // "@120": every line was asked for, whether one stands here or not
+      const bool alone = line[0] == '@';
+      std::string_view of = line.substr(alone ? 1 : 0);
+      Section& section = out[static_cast<int>(number(of))];
+      if (!alone) section.add(line);
     }
     return out;
   }();
@@ -163,8 +192,8 @@ std::optional<Bytes> figure(const Tables& tables, int sm, const Shape& shape, st
   if (!tables.changes) return look_up(base, index, batch);
   const auto lines = tables.changes->find(sm);
   if (lines == tables.changes->end()) return look_up(base, index, batch);
-  const auto own = lines->second.find(shape);
-  if (own == lines->second.end()) return look_up(base, index, batch);
+  const auto own = lines->second.lines().find(shape);
+  if (own == lines->second.lines().end()) return look_up(base, index, batch);
   std::string_view curve = item(own->second, index, ';');
   if (curve == "~") return look_up(base, index, batch);
   if (curve.starts_with('=')) {
@@ -196,7 +225,7 @@ std::pair<int, double> distance(const Shape& a, const Shape& b) {
 }
 
 /// The lines of the architecture, or of the one before it: kernels of an older architecture run on newer ones.
-const std::pair<const int, Lines>& lines_for(const Architectures& all, int sm) {
+const std::pair<const int, Section>& lines_for(const Architectures& all, int sm) {
   const auto after = all.upper_bound(sm);
   return after == all.begin() ? *after : *std::prev(after);
 }
@@ -287,7 +316,8 @@ ConvWorkspace own_line(const Tables& tables, int table, int sm, Bytes bytes, std
 Looked look(const Tables& tables, const ConvProblem& p, ConvPass pass, int type, int sm) {
   const Shape shape{p.input[1],   p.input[2],  p.input[3],  p.weight[0],   p.weight[2],   p.weight[3], p.padding[0],
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
-  const auto& [table, lines] = lines_for(tables.base, sm);
+  const auto& [table, section] = lines_for(tables.base, sm);
+  const Lines& lines = section.lines();
   Looked out{{}, tables, table, lines, shape, (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass)};
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = figure(tables, table, shape, it->second, out.index, p.input[0]))

@@ -49,9 +49,8 @@ bool cudnn_depthwise(const Tensor& x, const Tensor& w, const Geometry& g) {
 
 /// PyTorch's own kernels for depthwise convolutions take no workspace; channels_last ones always go to cuDNN.
 bool native_depthwise(const Tensor& x, const Tensor& w, const Geometry& g, bool channels_last) {
-  const bool depthwise =
-      !g.transposed && x->rank() == 4 && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0;
-  return depthwise && !channels_last && !cudnn_depthwise(x, w, g);
+  const bool depthwise = !g.transposed && x->sizes[1] == g.groups && g.groups > 1 && w->sizes[0] % x->sizes[1] == 0;
+  return depthwise && !channels_last && (x->rank() == 5 || !cudnn_depthwise(x, w, g));
 }
 
 void workspace(Run& r, const ConvProblem& problem, ConvPass pass, std::string_view op) {
@@ -104,16 +103,20 @@ TensorList convolution_backward(Run& r, Node& n, const Tensor& given, const Geom
                          : r.empty(t->sizes, t->dtype);
   };
   if (depthwise) {
-    // conv_depthwise2d_backward_cuda_out: the weight's gradient first.
+    // conv_depthwise2d_backward_cuda_out makes the weight's gradient first, conv_depthwise3d_backward_cuda_out the
+    // input's.
     Tensor grad = op::contiguous(r, given, format);
-    if (n.wants(1)) {
+    const auto weight_gradient = [&] {
+      if (!n.wants(1)) return;
       Tensor dense = op::contiguous(r, x, format);
       out[1] = like(w);
-    }
+    };
+    if (x->rank() == 4) weight_gradient();
     if (n.wants(0)) {
       Tensor dense_w = op::contiguous(r, w, format);
       out[0] = like(x);
     }
+    if (x->rank() == 5) weight_gradient();
   } else {
     // convolution_backward makes the input dense where the weight's gradient needs it, cudnn_convolution_backward then
     // the gradient; both live until the call returns.
