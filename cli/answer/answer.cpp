@@ -42,9 +42,7 @@ std::string weights_of(const Tape& tape, const TrainingSetup& setup) {
   std::map<DType, std::int64_t> bytes;
   for (ValueId id : tape.parameters) {
     const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    std::int64_t numel = 1;
-    for (const std::int64_t size : v.sizes) numel *= size;
-    bytes[v.dtype] += bytes_of(v.dtype, numel).count;
+    bytes[v.dtype] += bytes_of(v.dtype, v.sizes).count;
   }
   const auto most =
       std::max_element(bytes.begin(), bytes.end(), [](const auto& x, const auto& y) { return x.second < y.second; });

@@ -48,6 +48,12 @@ Bytes bytes_of(DType dtype, std::int64_t numel) {
   return Bytes(checked_add(checked_mul(numel, bits_of(dtype)), 7) / 8);
 }
 
+Bytes bytes_of(DType dtype, const std::vector<std::int64_t>& sizes) {
+  std::int64_t numel = 1;
+  for (const std::int64_t n : sizes) numel = checked_mul(numel, n);
+  return bytes_of(dtype, numel);
+}
+
 std::string_view name_of(DType dtype) { return row(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {

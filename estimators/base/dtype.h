@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "estimators/base/bytes.h"
 
@@ -37,6 +38,8 @@ enum class DType : std::uint8_t {
 int bits_of(DType dtype);
 /// Bytes of `numel` elements, packed and rounded up to whole bytes.
 Bytes bytes_of(DType dtype, std::int64_t numel);
+/// The same of a dense tensor of these sizes; none is a scalar.
+Bytes bytes_of(DType dtype, const std::vector<std::int64_t>& sizes);
 /// "float32", "bfloat16", "bool" …: the name PyTorch prints without "torch.".
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);

@@ -19,11 +19,6 @@ constexpr const char* how_to_get =
     "run pip install torch and build with cmake -DMEMPLAN_TORCH_PYTHON=/path/to/python, or name a built one with "
     "MEMPLAN_TORCH=/path/to/memplan-torch";
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::string find_program() {
   if (const std::string named = variable("MEMPLAN_TORCH"); !named.empty()) {
     if (access(named.c_str(), X_OK) == 0) return named;
@@ -104,6 +99,11 @@ ProcessResult start_with_torch(const CompanionCall& call, const std::string& pro
 }
 
 }  // namespace
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
 
 std::string program_folder() {
   char path[PATH_MAX];

@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "estimators/companion/companion.h"
 
 namespace memplan {
 
@@ -17,10 +18,9 @@ constexpr std::uintmax_t largest_file = std::uintmax_t{16} << 20;
 constexpr const char* first_line = "memplan: workspaces of convolutions as cuDNN said them, 1";
 
 std::string cache_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && *cache == '/') return std::string(cache) + "/memplan/cudnn";
-  const char* home = std::getenv("HOME");
-  return home && *home == '/' ? std::string(home) + "/.cache/memplan/cudnn" : std::string();
+  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/memplan/cudnn";
+  const std::string home = variable("HOME");
+  return home.starts_with('/') ? home + "/.cache/memplan/cudnn" : std::string();
 }
 
 }  // namespace

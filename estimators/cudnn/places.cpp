@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdlib>
 #include <filesystem>
 
 #include "estimators/base/error.h"
+#include "estimators/companion/companion.h"
 
 namespace memplan {
 
@@ -17,11 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* library_name = "libcudnn.so.9";
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 bool runs(const std::string& program) { return access(program.c_str(), X_OK) == 0; }
 

@@ -174,9 +174,7 @@ Bytes recorded_bytes(const Tape& tape, ValueId id) {
   for (const Call& c : tape.calls)
     for (std::size_t o = 0; o < c.outputs.size() && o < c.known_shapes.size(); ++o)
       if (c.outputs[o] == id) std::tie(dtype, sizes) = c.known_shapes[o];
-  std::int64_t numel = 1;
-  for (const std::int64_t n : sizes) numel = checked_mul(numel, n);
-  return bytes_of(dtype, numel);
+  return bytes_of(dtype, sizes);
 }
 
 /// What a checkpointed autograd.Function has saved is made again for its backward pass, and unpacked there: names that

@@ -40,9 +40,7 @@ Bytes between_lines(const Tape& tape, const Graph& g) {
       const auto& [dtype, sizes] = c.known_shapes[i];
       if (!c.outputs[i].valid() || named.count(tape.values[static_cast<std::size_t>(c.outputs[i].index)].name))
         continue;
-      std::int64_t count = 1;
-      for (const std::int64_t n : sizes) count = checked_mul(count, n);
-      all += bytes_of(dtype, count);
+      all += bytes_of(dtype, sizes);
     }
   return all;
 }

@@ -11,10 +11,12 @@ import argparse
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import build_tree
 
 CARDS = ("t4", "rtx3060-12gb", "l4", "a100-80gb", "h100-80gb", "rtx5090")
 COUNTERS = ("requested", "allocated", "reserved")
@@ -84,9 +86,7 @@ def main():
     p.add_argument("--models", type=int, default=5)
     p.add_argument("--cards", default=",".join(CARDS))
     a = p.parse_args()
-    if not a.torch:
-        with open(os.path.join(a.build, "CMakeCache.txt")) as f:
-            a.torch = re.search(r"^MEMPLAN_TORCH_PYTHON:\w+=(.*)$", f.read(), re.M)[1]
+    a.torch = a.torch or build_tree.cached(a.build, "MEMPLAN_TORCH_PYTHON")
     print("| card | asked: peaks exact in all counters | asked: reserved, worst | table alone: requested, worst | table alone: reserved, worst |\n|---|---|---|---|---|")
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,6 @@ below build/bench. The exit status is 1 where a bound is missed.
 import argparse
 import gzip
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -19,6 +18,9 @@ import time
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import build_tree
+
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 MADE = os.path.join(ROOT, "build", "bench")
 MIB = 1 << 20
@@ -149,9 +151,8 @@ def program_with_weights(path):
 
 def torch_python(build):
     """The Python with PyTorch that the build knows, where there is a memplan-torch."""
-    with open(os.path.join(build, "CMakeCache.txt")) as f:
-        found = re.search(r"^MEMPLAN_TORCH_PYTHON:\w+=(.+)$", f.read(), re.M)
-    return found and os.path.exists(os.path.join(build, "memplan-torch")) and found[1]
+    found = build_tree.cached(build, "MEMPLAN_TORCH_PYTHON")
+    return found and os.path.exists(os.path.join(build, "memplan-torch")) and found
 
 
 def traced_with_weights(python):

@@ -1,7 +1,7 @@
 """An installed cuDNN is asked about convolutions that no table has: which one, what it says, and what happens when it says nothing."""
 import os
-import re
 
+import build_tree
 from onnx import helper
 from support import BUILD, check, equal, memplan, onnx_bytes, scratch, tensor, weight, write
 
@@ -127,10 +127,10 @@ def convolutions():
 
 
 def test_what_cudnn_says_is_what_pytorch_takes():
-    if not os.path.exists(os.path.join(BUILD, "memplan-torch")) or not os.path.exists(os.path.join(BUILD, "emulated_gpu", "libemulated_gpu.so")):
+    found = build_tree.emulated(BUILD)
+    if not found or not os.path.exists(os.path.join(BUILD, "memplan-torch")):
         return
-    with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
-        python = re.search(r"^MEMPLAN_TORCH_PYTHON:\w+=(.*)$", f.read(), re.M)[1]
+    python, _ = found
     for card in ("rtx3060-12gb", "h100-80gb"):
         answer = memplan("validate", convolutions(), "--torch", "2.11", "--on", "emulated:" + card, "--format", "json", timeout=300,
                          env={"MEMPLAN_CUDNN": "auto", "MEMPLAN_PYTHON": python, "XDG_CACHE_HOME": scratch("live-cache")})

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-sys.path.insert(0, os.path.join(ROOT, "tests", "accuracy"))
+sys.path[:0] = [os.path.join(ROOT, "tests", "accuracy"), os.path.join(ROOT, "tests")]
 import zoo
 
 BUILD = os.environ.get("MEMPLAN_BUILD", os.path.join(ROOT, "build", "release"))

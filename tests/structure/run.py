@@ -35,13 +35,16 @@ def sources(*folders):
                     yield os.path.relpath(os.path.join(path, name), ROOT)
 
 
+def check_rule(name, rule, files):
+    """What a rule (layers.py, functions.py) finds; then it is broken in each way that it knows, and has to notice."""
+    found = list(rule.problems(files))
+    yield name, not found, "\n    ".join(found)
+    for what, broken, table in rule.broken_on_purpose(files):
+        yield f"the test sees that {what}", any(p not in found for p in rule.problems(broken, table)), "it does not"
+
+
 def check_includes():
-    """Files against the table of layers.py; then every rule is broken once, in each folder, and has to be noticed."""
-    files = layers.sources()
-    found = list(layers.problems(files))
-    yield "who includes whom", not found, "\n    ".join(found)
-    for what, broken, table in layers.broken_on_purpose(files):
-        yield f"the layer test sees that {what}", any(p not in found for p in layers.problems(broken, table)), "it does not"
+    yield from check_rule("who includes whom", layers, layers.sources())
     yield "the table of docs/architecture.md", layers.page_says_so(), "not that of tests/structure/layers.py: run it with --write"
 
 
@@ -55,12 +58,7 @@ def check_lengths():
 
 
 def check_functions():
-    """Lengths of functions; then the rule is broken in several ways, and has to notice each."""
-    files = functions.texts()
-    found = list(functions.problems(files))
-    yield "lengths of functions", not found, "\n    ".join(found)
-    for what, broken, longer in functions.broken_on_purpose(files):
-        yield f"the test sees that {what}", any(p not in found for p in functions.problems(broken, longer)), "it does not"
+    yield from check_rule("lengths of functions", functions, functions.texts())
 
 
 def tracked():

@@ -63,7 +63,7 @@ class Regions {
         layers =
             layers || (is_layer(c.op) && tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::parameter);
       });
-      for (const auto& [dtype, sizes] : c.known_shapes) made += bytes_of(dtype, count_of(sizes));
+      for (const auto& [dtype, sizes] : c.known_shapes) made += bytes_of(dtype, sizes);
     }
     if (read.empty()) return;
     if (layers) detach(part, read);

@@ -294,7 +294,6 @@ constexpr int curves_of_dtype(DType dtype) {
 /// What the tables say of a convolution of images: its own line if there is one, and where the nearest lines are.
 struct Looked {
   std::optional<ConvWorkspace> found;
-  const Tables& tables;
   int table;  ///< the architecture whose lines are taken
   const Lines& lines;
   Shape shape;
@@ -318,7 +317,7 @@ Looked look(const Tables& tables, const ConvProblem& p, ConvPass pass, int type,
                     p.padding[1], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.groups};
   const auto& [table, section] = lines_for(tables.base, sm);
   const Lines& lines = section.lines();
-  Looked out{{}, tables, table, lines, shape, (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass)};
+  Looked out{{}, table, lines, shape, (type * 2 + (p.channels_last ? 1 : 0)) * 3 + static_cast<int>(pass)};
   if (const auto it = lines.find(shape); it != lines.end())
     if (const auto bytes = figure(tables, table, shape, it->second, out.index, p.input[0]))
       out.found = own_line(tables, table, sm, *bytes, p.input[0]);
