@@ -127,11 +127,14 @@ void choose_torch(Options& options, const Model& model) {
 
 namespace {
 
-/// The graph that an installed ONNX Runtime makes of the file's, where one is asked.
-Model as_session_runs_it(Model model, const std::string& path, const std::string& where) {
-  Rewritten rewritten = rewritten_by_onnxruntime(model, path, where);
+/// The graph that an installed ONNX Runtime makes of the file's, where one is asked. Another batch than the one that
+/// a file fixes is followed through the file's own nodes.
+Model as_session_runs_it(Model model, const std::string& path, const Options& options) {
+  const bool resized = options.setup.batch || options.setup.sequence || !options.setup.dims.empty();
+  if (resized && !fixed_sizes(model.graphs.front()).empty()) return model;
+  Rewritten rewritten = rewritten_by_onnxruntime(model, unwrap(slim_onnx(path)), options.onnxruntime);
   if (!rewritten.complaint.empty()) fmt::print(stderr, "memplan: {}\n", clean(rewritten.complaint));
-  return rewritten.model ? std::move(*rewritten.model) : std::move(model);
+  return rewritten.model ? open_fixed(std::move(*rewritten.model)) : std::move(model);
 }
 
 }  // namespace
@@ -140,7 +143,7 @@ Model model_of(const Options& options) {
   const ModelFile file = model_file(options.argument, options);
   Model model = unwrap(load_model(file.path, file.exported() ? std::vector<GivenInput>{} : options.inputs));
   if (runs_nodes(options.setup.runtime) && options.onnxruntime != "none" && !model.exported && !model.recorded)
-    model = as_session_runs_it(std::move(model), file.path, options.onnxruntime);
+    model = as_session_runs_it(std::move(model), file.path, options);
   model.path = options.argument;
   return model;
 }

@@ -14,7 +14,7 @@ TOPS = ("estimators", "planner", "cli", "memplan_torch")
 # Implementations include the page of arrows that declares them, so it stands outside of the order.
 ANYWHERE = {"estimators/pipeline.h"}
 # Generated headers of libraries.
-FOREIGN = {"onnx": {"estimators/frontends/onnx"}}
+FOREIGN = {"onnx": {"estimators/frontends/onnx", "estimators/onnxruntime"}}
 
 E = "estimators/"
 # folder -> folders it may include, in the order of the flow. Short names are folders of estimators/.
@@ -39,9 +39,9 @@ TABLE = {
     "runtime/torch/aten": "base setup facts tape schedule runtime/torch/profile",
     "resize": "base facts graph tape runtime/torch/profile runtime/torch/aten",
     "cudnn": "base companion facts runtime/torch/aten",
-    "onnxruntime": "base companion graph frontends frontends/onnx runtime/ort",
     "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
     "runtime/ort": "base setup facts graph tape schedule frontends/onnx runtime runtime/torch/aten",
+    "onnxruntime": "base companion graph frontends/onnx runtime/ort",
     "transforms": "base setup facts graph tape restore runtime/torch/aten runtime/torch/autograd",
     "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",
     "replay": "base setup facts schedule runtime",

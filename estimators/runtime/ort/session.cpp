@@ -112,8 +112,8 @@ class Session {
     s_.notes.push_back(
         {"MP070 not-optimized",
          fmt::format("ONNX Runtime's optimizers fuse and move nodes of a plain file, of which memplan follows "
-                     "a part; they may change these: {}. The file that a session saves with "
-                     "optimized_model_filepath is taken as it is",
+                     "a part; they may change these: {}. pip install onnxruntime lets memplan ask them, and the file "
+                     "that a session saves with optimized_model_filepath is taken as it is",
                      ops),
          Evidence::assumed, About::op, "graph optimizers", "", -1, 1, Effect{buffers, buffers + weights}});
   }
