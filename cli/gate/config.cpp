@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <span>
@@ -28,6 +27,7 @@ constexpr void toml_assert(bool holds) {
 #include "cli/terminal/style.h"
 #include "estimators/base/glob.h"
 #include "estimators/base/text.h"
+#include "estimators/base/text_file.h"
 
 namespace memplan::cli {
 
@@ -308,11 +308,9 @@ std::string read_file(const std::string& path) {
   std::error_code ignored;
   if (fs::file_size(path, ignored) > largest_file && !ignored)
     fail(ErrorKind::usage, "the configuration is larger than 1 MiB", path, "give a memplan.toml");
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || !file.is_open() || !fs::is_regular_file(path, ignored))
-    fail(ErrorKind::usage, "the configuration cannot be read", path, "give a file that exists with --config");
-  return text;
+  const char* const again = "give a file that exists with --config";
+  if (!fs::is_regular_file(path, ignored)) fail(ErrorKind::usage, "the configuration cannot be read", path, again);
+  return text_of_file(path, ErrorKind::usage, again);
 }
 
 bool is_python_project(const fs::path& path) { return path.filename() == "pyproject.toml"; }
