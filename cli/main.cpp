@@ -13,10 +13,10 @@
 #include "cli/commands/commands.h"
 #include "cli/flags/spelling.h"
 #include "cli/report/report.h"
-#include "cli/terminal/ending.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/timeout.h"
 #include "estimators/base/shell.h"
+#include "estimators/companion/ending.h"
 
 namespace memplan::cli {
 namespace {
@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   mallopt(M_MXFAST, 0);
   // A reader that closes the pipe early is not an error of memplan.
   std::signal(SIGPIPE, SIG_IGN);
-  memplan::cli::guard_endings();
+  memplan::guard_endings();
   try {
     return memplan::cli::main_of({argv + 1, argv + argc});
   } catch (const memplan::Failure& unwritten) {  // the document that says what is wrong

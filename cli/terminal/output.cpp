@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cli/terminal/ending.h"
 #include "cli/terminal/timeout.h"
 #include "estimators/base/error.h"
+#include "estimators/companion/ending.h"
 
 namespace memplan::cli {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "cli/terminal/ending.h"
+#include "estimators/companion/ending.h"
 
 namespace memplan::cli {
 

@@ -56,4 +56,11 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
   });
 }
 
+Result<std::string> slim_onnx(const std::string& path) {
+  return catching([&] {
+    if (frontends::is_gzip(path)) return onnx_format::slim_model(frontends::unpack_gzip(path, most_unpacked), path);
+    return onnx_format::slim_model(onnx_format::MappedFile(path).bytes(), path);
+  });
+}
+
 }  // namespace memplan

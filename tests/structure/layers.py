@@ -14,7 +14,7 @@ TOPS = ("estimators", "planner", "cli", "memplan_torch")
 # Implementations include the page of arrows that declares them, so it stands outside of the order.
 ANYWHERE = {"estimators/pipeline.h"}
 # Generated headers of libraries.
-FOREIGN = {"onnx": {"estimators/frontends/onnx"}}
+FOREIGN = {"onnx": {"estimators/frontends/onnx", "estimators/onnxruntime"}}
 
 E = "estimators/"
 # folder -> folders it may include, in the order of the flow. Short names are folders of estimators/.
@@ -41,6 +41,7 @@ TABLE = {
     "cudnn": "base companion facts runtime/torch/aten",
     "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
     "runtime/ort": "base setup facts graph tape schedule frontends/onnx runtime runtime/torch/aten",
+    "onnxruntime": "base companion graph frontends/onnx runtime/ort",
     "transforms": "base setup facts graph tape restore runtime/torch/aten runtime/torch/autograd",
     "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",
     "replay": "base setup facts schedule runtime",
@@ -52,10 +53,10 @@ TABLE = {
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
     "cli/flags": "base setup graph runtime/torch/profile estimate",
-    "cli/terminal": "base cli/flags",
+    "cli/terminal": "base companion cli/flags",
     "cli/python": "base companion cli/flags cli/terminal",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
-    "cli/answer": "base setup graph frontends/recording cudnn runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/program",
+    "cli/answer": "base setup graph frontends/recording cudnn onnxruntime runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/program",
     "cli/report": "base setup facts runtime runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
     "cli/observe": "base facts estimate cli/flags cli/terminal cli/python",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",

@@ -1,4 +1,4 @@
-#include "cli/terminal/ending.h"
+#include "estimators/companion/ending.h"
 
 #include <limits.h>
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace memplan::cli {
+namespace memplan {
 
 namespace {
 
@@ -138,4 +138,4 @@ void remove_what_is_left() {
   }
 }
 
-}  // namespace memplan::cli
+}  // namespace memplan

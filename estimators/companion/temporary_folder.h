@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/terminal/ending.h"
+#include "estimators/companion/ending.h"
 
-namespace memplan::cli {
+namespace memplan {
 
 /// A folder below TMPDIR, for this user alone, that goes when the value goes, or when a signal ends memplan. Folders of
 /// runs that were killed are removed on the way.
@@ -23,4 +23,4 @@ class TemporaryFolder {
   std::optional<RemovedAtEnd> removed_;
 };
 
-}  // namespace memplan::cli
+}  // namespace memplan

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace memplan::cli {
+namespace memplan {
 
 /// What is said in those cases, made while there is memory. `file` is STDOUT_FILENO for a document, STDERR_FILENO for
 /// people.
@@ -39,4 +39,4 @@ class RemovedAtEnd {
 /// Safe in a signal handler, right before _exit().
 void remove_what_is_left();
 
-}  // namespace memplan::cli
+}  // namespace memplan
