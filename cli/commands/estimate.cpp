@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/gate/single.h"
 #include "cli/report/document.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 
@@ -26,8 +27,7 @@ int run_estimate(const Options& options) {
   const int code = gated ? add_gate(document, options) : answer.exit_code;
   deliver(document, options);
   // A report that goes to a file or a program leaves people without the verdict.
-  if (!options.output.empty() || options.format != Format::text)
-    fmt::print(stderr, "memplan: {}\n", one_line(document));
+  if (!options.output.empty() || options.format != Format::text) tell(fmt::format("memplan: {}\n", one_line(document)));
   return code;
 }
 

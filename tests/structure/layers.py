@@ -53,7 +53,7 @@ TABLE = {
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
     "cli/flags": "base setup graph runtime/torch/profile estimate",
-    "cli/terminal": "base cli/flags",
+    "cli/terminal": "base companion cli/flags",
     "cli/python": "base companion cli/flags cli/terminal",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
     "cli/answer": "base setup graph frontends/recording cudnn onnxruntime runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/program",
