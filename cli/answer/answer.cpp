@@ -10,11 +10,13 @@
 #include "cli/flags/values.h"
 #include "cli/python/source.h"
 #include "cli/terminal/progress.h"
+#include "cli/terminal/style.h"
 #include "estimators/base/hash.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
+#include "estimators/onnxruntime/rewritten.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
@@ -123,9 +125,22 @@ void choose_torch(Options& options, const Model& model) {
   set_allocator(options);
 }
 
+namespace {
+
+/// The graph that an installed ONNX Runtime makes of the file's, where one is asked.
+Model as_session_runs_it(Model model, const std::string& path, const std::string& where) {
+  Rewritten rewritten = rewritten_by_onnxruntime(model, path, where);
+  if (!rewritten.complaint.empty()) fmt::print(stderr, "memplan: {}\n", clean(rewritten.complaint));
+  return rewritten.model ? std::move(*rewritten.model) : std::move(model);
+}
+
+}  // namespace
+
 Model model_of(const Options& options) {
   const ModelFile file = model_file(options.argument, options);
   Model model = unwrap(load_model(file.path, file.exported() ? std::vector<GivenInput>{} : options.inputs));
+  if (runs_nodes(options.setup.runtime) && options.onnxruntime != "none" && !model.exported && !model.recorded)
+    model = as_session_runs_it(std::move(model), file.path, options.onnxruntime);
   model.path = options.argument;
   return model;
 }

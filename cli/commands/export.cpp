@@ -2,7 +2,7 @@
 #include "cli/commands/commands.h"
 #include "cli/observe/launch.h"
 #include "cli/python/package.h"
-#include "cli/python/temporary_folder.h"
+#include "estimators/companion/temporary_folder.h"
 
 namespace memplan::cli {
 

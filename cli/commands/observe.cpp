@@ -16,7 +16,7 @@
 #include "cli/observe/observer.h"
 #include "cli/observe/recording.h"
 #include "cli/observe/text.h"
-#include "cli/python/temporary_folder.h"
+#include "estimators/companion/temporary_folder.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"

@@ -39,9 +39,10 @@ void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
 /// ONNX Runtime runs a model, it does not train it.
 void finish_runtime(const Parsed& parsed, Options& o) {
   if (!runs_nodes(o.setup.runtime)) {
-    if (parsed.has("ort"))
-      fail(ErrorKind::usage, "options of ONNX Runtime say nothing about PyTorch", setting(Field::runtime_option),
-           "add " + setting(Field::runtime, "ort"));
+    for (const char* name : {"ort", "onnxruntime"})
+      if (parsed.has(name))
+        fail(ErrorKind::usage, "options of ONNX Runtime say nothing about PyTorch", fmt::format("--{}", name),
+             "add " + setting(Field::runtime, "ort"));
     return;
   }
   if (parsed.has("mode") && o.setup.mode == Mode::training)

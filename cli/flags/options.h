@@ -34,6 +34,7 @@ struct JobOptions {
   TrainingSetup setup;
   std::string torch;                     ///< the version of PyTorch that is asked for; empty: the file's
   std::string cudnn = "auto";            ///< which cuDNN is asked about convolutions: "auto", "none", or where one lies
+  std::string onnxruntime = "auto";      ///< which one rewrites a plain graph: "auto", "none", or a Python that has it
   std::vector<GivenInput> inputs;        ///< of files that do not describe them
   std::vector<std::string> input_words;  ///< the same as typed
   std::vector<std::string> source_flags;  ///< how a model that is no file yet is exported, word by word

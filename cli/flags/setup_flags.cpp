@@ -153,6 +153,9 @@ constexpr std::array
              "cuDNN that is asked about convolutions that no table has (default: the one that python3's PyTorch "
              "brought)",
              in_setup, [](const Given& g, Options& o) { o.cudnn = g.text(); }},
+        Flag{"onnxruntime", "", "auto|none|PYTHON", "", "Device",
+             "Python whose ONNX Runtime says which graph it makes of a plain file (default: python3, where it has one)",
+             in_setup, [](const Given& g, Options& o) { o.onnxruntime = g.text(); }},
         Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)",
              in_setup | in_ops | in_source, [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops | in_source,

@@ -16,7 +16,11 @@ Options options_of(const Config& config, const Target& target) {
   // A target gives the same figure on every machine, whatever is installed there.
   parsed.values.try_emplace("cudnn", std::vector<std::string>{"none"});
   const auto made = catching([&] { return make_options(parsed); });
-  if (made) return *made;
+  if (made) {
+    Options options = *made;
+    if (!parsed.has("onnxruntime")) options.onnxruntime = "none";
+    return options;
+  }
   Error error = spelled_for_caller(made.error());
   std::int64_t line = target.line;
   for (const auto& [name, setting] : target.setup)

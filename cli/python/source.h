@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/flags/options.h"
-#include "cli/python/temporary_folder.h"
+#include "estimators/companion/temporary_folder.h"
 
 namespace memplan::cli {
 

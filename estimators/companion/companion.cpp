@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "estimators/base/error.h"
+#include "estimators/companion/surroundings.h"
 
 namespace memplan {
 
@@ -99,11 +99,6 @@ ProcessResult start_with_torch(const CompanionCall& call, const std::string& pro
 }
 
 }  // namespace
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::string program_folder() {
   char path[PATH_MAX];

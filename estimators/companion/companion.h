@@ -31,9 +31,6 @@ std::string find_emulated_gpu();
 /// The same; Failure(usage) with how to build it when it is nowhere.
 std::string emulated_gpu_library();
 
-/// What the environment says; empty where it says nothing.
-std::string variable(const char* name);
-
 /// Folder of the running program, without a slash at the end; empty when it cannot be told.
 std::string program_folder();
 

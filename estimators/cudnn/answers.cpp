@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "estimators/companion/companion.h"
+#include "estimators/companion/surroundings.h"
 
 namespace memplan {
 
@@ -17,16 +17,10 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t largest_file = std::uintmax_t{16} << 20;
 constexpr const char* first_line = "memplan: workspaces of convolutions as cuDNN said them, 1";
 
-std::string cache_folder() {
-  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/memplan/cudnn";
-  const std::string home = variable("HOME");
-  return home.starts_with('/') ? home + "/.cache/memplan/cudnn" : std::string();
-}
-
 }  // namespace
 
 CudnnAnswers::CudnnAnswers(const std::string& name) {
-  const std::string folder = cache_folder();
+  const std::string folder = cache_folder("cudnn");
   if (folder.empty()) return;
   path_ = folder + "/" + name + ".txt";
   std::error_code none;

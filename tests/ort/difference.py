@@ -26,7 +26,7 @@ def predicted(memplan, row, phase):
     seq = ["--seq", str(row["seq"])] if row["seq"] else []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "events.json")
-        subprocess.run([memplan, "estimate", os.path.join(suite.MODELS, f"{row['model']}.{row['source']}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
+        subprocess.run([memplan, "estimate", os.path.join(suite.MODELS, f"{row['model']}.{row['source'].replace('asked', 'plain')}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
                         "--batch", str(row["batch"]), *seq, *options, "--export", f"snapshot={path}.pickle"], capture_output=True)
         import pickle
 

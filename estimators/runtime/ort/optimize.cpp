@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <limits>
 #include <set>
 #include <string_view>
 
@@ -192,6 +194,18 @@ void fuse_quick_gelu(Graph& graph) {
   remove_nodes(graph, gone);
 }
 
+/// A graph that ONNX Runtime was asked for tells the indices; a file that a session saved has its order.
+void by_index(Graph& graph) {
+  const auto index = [](const GraphNode& node) {
+    std::int64_t n = std::numeric_limits<std::int64_t>::max();
+    if (const auto it = node.metadata.find(index_key); it != node.metadata.end())
+      std::from_chars(it->second.data(), it->second.data() + it->second.size(), n);
+    return n;
+  };
+  std::stable_sort(graph.nodes.begin(), graph.nodes.end(),
+                   [&](const GraphNode& a, const GraphNode& b) { return index(a) < index(b); });
+}
+
 /// Ops that no optimizer touches but those above: a graph of nothing else runs as it stands.
 constexpr std::array<std::string_view, 34> settled{
     "Conv",          "Relu",         "MaxPool",      "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
@@ -203,15 +217,26 @@ constexpr std::array<std::string_view, 34> settled{
 
 }  // namespace
 
-bool saved_by_onnxruntime(const BoundGraph& bound) {
+bool saved_by_onnxruntime(const std::vector<std::string>& domains) {
   // It writes every domain that it has, whether the file uses it or not (Graph::ToGraphProto).
-  return std::find(bound.domains.begin(), bound.domains.end(), "com.microsoft.nchwc") != bound.domains.end();
+  return std::find(domains.begin(), domains.end(), "com.microsoft.nchwc") != domains.end();
+}
+
+bool is_settled(const Graph& graph) {
+  constexpr std::array<std::string_view, 3> followed{"Identity", "Dropout", "Constant"};
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const GraphNode& n) {
+    const auto has = [&](const auto& list) { return std::find(list.begin(), list.end(), n.op_type) != list.end(); };
+    return has(settled) || has(followed);
+  });
 }
 
 Optimized optimized(const BoundGraph& bound) {
   Optimized out{bound.graph, {}};
   constants_to_weights(out.graph);
-  if (saved_by_onnxruntime(bound)) return out;
+  if (saved_by_onnxruntime(bound.domains)) {
+    by_index(out.graph);
+    return out;
+  }
   pass_through(out.graph);
   fold_norms(out.graph);
   while (fold_constants(out.graph, bound)) {

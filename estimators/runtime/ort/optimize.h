@@ -14,8 +14,14 @@ struct Optimized {
   std::vector<std::string> may_change;
 };
 
-/// A file that ONNX Runtime saved is taken as it is.
-bool saved_by_onnxruntime(const BoundGraph& bound);
+/// Key of a node's metadata: its index in ONNX Runtime's graph, where that was asked (estimators/onnxruntime).
+inline constexpr const char* index_key = "onnxruntime.index";
+
+/// A file that ONNX Runtime saved is taken as it is; it is told by Model::domains.
+bool saved_by_onnxruntime(const std::vector<std::string>& domains);
+
+/// A plain graph of nothing but ops whose optimizers are followed here.
+bool is_settled(const Graph& graph);
 
 Optimized optimized(const BoundGraph& bound);
 

@@ -105,10 +105,8 @@ class Planner {
   void find_last_uses() {
     std::vector<std::int32_t> last(graph_.values.size(), -1);
     for (std::size_t k = 0; k < graph_.nodes.size(); ++k) {
-      const GraphNode& node = graph_.nodes[k];
-      for (const auto* ids : {&node.inputs, &node.outputs})
-        for (const GraphValueId id : *ids)
-          if (id >= 0) last[of(id)] = static_cast<std::int32_t>(k);
+      for (const GraphValueId id : graph_.nodes[k].inputs)
+        if (id >= 0) last[of(id)] = static_cast<std::int32_t>(k);
     }
     plan_.released.resize(graph_.nodes.size());
     for (std::size_t id = 0; id < last.size(); ++id)

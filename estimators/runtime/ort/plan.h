@@ -18,9 +18,10 @@ enum class Own : std::uint8_t {
 };
 
 struct BufferPlan {
-  std::vector<Own> own;                             ///< by value
-  std::vector<GraphValueId> root;                   ///< by value: whose buffer it uses, itself where it has one
-  std::vector<std::vector<GraphValueId>> released;  ///< by node: planned buffers whose last use it is
+  std::vector<Own> own;            ///< by value
+  std::vector<GraphValueId> root;  ///< by value: whose buffer it uses, itself where it has one
+  std::vector<std::vector<GraphValueId>>
+      released;  ///< by node: planned buffers whose last reader it is; what nobody reads stays to the end
 };
 
 /// `placed` has its nodes in the order in which they run. `reuse`: enable_mem_reuse.

@@ -25,7 +25,7 @@ Note up_to(const At& at, const char* text, std::int64_t bytes) {
   return note;
 }
 
-Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}} : Scratch{}; }
+Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}, {}} : Scratch{}; }
 
 std::optional<ConvProblem> problem_of(const At& at) {
   const auto &x = at.sizes(0), &w = at.sizes(1);
@@ -53,6 +53,7 @@ Scratch conv(const At& at, const ScratchContext& c) {
   const auto p = problem_of(at);
   if (!p)
     return {{},
+            {},
             Note{{},
                  "three-dimensional convolutions are taken to need no workspace",
                  Evidence::assumed,
@@ -85,7 +86,7 @@ Scratch bounded(const At& at, const char* text) {
   std::int64_t bytes = 0;
   for (const auto* ids : {&at.node.inputs, &at.node.outputs})
     for (const GraphValueId id : *ids) bytes = checked_add(bytes, float_bytes(at, id));
-  return {{}, up_to(at, text, bytes)};
+  return {{}, {}, up_to(at, text, bytes)};
 }
 
 /// compute_reduce_matrix_columns_intermediate_buffer_size (cuda/reduction/reduction_functions.cu): a partial result and
@@ -123,7 +124,7 @@ Scratch split(const At& at, const ScratchContext&) {
       sizes.push_back((*at.inferred[id].sizes)[axis]);
   if (sizes.empty() || std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) return {};
   const auto each = static_cast<std::int64_t>(8 * sizes.size());
-  return {{each, each, each, checked_mul(8, (*at.sizes(0))[axis])}, {}};
+  return {{each, each, each, checked_mul(8, (*at.sizes(0))[axis])}, {}, {}};
 }
 
 /// Where each slice begins (cuda/tensor/gather_nd.cc).
@@ -132,17 +133,23 @@ Scratch gather_nd(const At& at, const ScratchContext&) {
   return one(checked_mul(8, onnx_format::count_of(*at.sizes(1)) / at.sizes(1)->back()));
 }
 
-/// Recurrent layers copy their weights into cuDNN's form when the session is made, with a state for dropout, and need a
-/// workspace that only a device knows: bounded, not counted.
+/// When the session is made, recurrent layers take a state for dropout, a generator for every thread of the card, and
+/// copy weights that the file holds into cuDNN's form, all in one piece (cuda/rnn/cudnn_rnn_base.h). Their workspace
+/// only a device knows: bounded, not counted.
 Scratch recurrent(const At& at, const ScratchContext& c) {
   std::int64_t weights = 0, out = 0;
-  for (std::size_t i = 1; i < 4; ++i)
-    if (at.has(i)) weights = checked_add(weights, float_bytes(at, at.node.inputs[i]));
+  bool stored = true;
+  for (std::size_t i = 1; i < 4; ++i) {
+    if (!at.has(i)) continue;
+    weights = checked_add(weights, float_bytes(at, at.node.inputs[i]));
+    stored = stored && c.stored(at.node.inputs[i]);
+  }
   for (const GraphValueId id : at.node.outputs) out = checked_add(out, float_bytes(at, id));
-  const std::int64_t dropout = 16LL * 2048 * std::max(c.device.multiprocessors, 1);  // a generator for every thread
-  return {{},
-          up_to(at, "weights in cuDNN's form and the workspace of recurrent layers are bounded, not counted",
-                checked_add(checked_add(weights, dropout), checked_mul(16, out)))};
+  Scratch found{{}, {16LL * c.device.multiprocessors * c.device.threads_per_multiprocessor}, {}};
+  if (stored) found.kept.push_back(weights);
+  found.note = up_to(at, "the workspace of recurrent layers is bounded, not counted",
+                     checked_add(stored ? 0 : weights, checked_mul(16, out)));
+  return found;
 }
 
 struct Row {

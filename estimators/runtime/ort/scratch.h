@@ -1,6 +1,7 @@
 // Device memory that a kernel takes for as long as it runs.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace memplan::ort {
 
 struct Scratch {
   std::vector<std::int64_t> bytes;  ///< requests in order, all given back when the kernel ends
+  std::vector<std::int64_t> kept;   ///< requests when the session makes the kernel, for as long as it lives
   std::optional<Note> note;         ///< where it comes from, where no source states it
 };
 
@@ -22,6 +24,7 @@ struct ScratchContext {
   const OrtSetup& setup;
   const Device& device;
   WorkspaceReading reading;
+  std::function<bool(GraphValueId)> stored;  ///< whether the file holds the value
 };
 
 Scratch scratch_of(const onnx_format::At& at, const ScratchContext& context);

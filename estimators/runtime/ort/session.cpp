@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "estimators/frontends/onnx/inferred.h"
 #include "estimators/runtime/ort/kernels.h"
@@ -21,7 +22,8 @@ class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
       : setup_(setup),
-        context_{setup.ort, device, reading.workspaces},
+        context_{setup.ort, device, reading.workspaces,
+                 [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
         optimized_(optimized(bound)),
         placed_(in_order(place(std::move(optimized_.graph)))),
         inferred_(placed_.graph, bound.symbols, bound.opset),
@@ -77,6 +79,7 @@ class Session {
         note(s_.notes, *found.note);
       }
       scratch_[k] = std::move(found.bytes);
+      for (const std::int64_t bytes : found.kept) kept_.emplace_back(k, bytes);
     }
     for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
   }
@@ -173,6 +176,7 @@ class Session {
       if (plan_.own[static_cast<std::size_t>(id)] == Own::weight) weights.push_back(id);
     if (order_seed_ != 0) std::shuffle(weights.begin(), weights.end(), std::mt19937(order_seed_));
     for (const GraphValueId id : weights) allocate_value(id, Category::parameter, 0);
+    for (const auto& [node, bytes] : kept_) allocate(bytes, Category::workspace, 0, graph().nodes[node].name);
   }
 
   void one_run(std::int64_t step) {
@@ -189,6 +193,7 @@ class Session {
     }
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) run_node(k, step, pattern, outputs);
     begin_op("end of run", Phase::forward, step);
+    for (const auto& [id, allocation] : std::exchange(held_, {})) release(allocation);
     release(block);
     for (const auto* list : {&outputs, &inputs})
       for (const std::int32_t a : *list) release(a);
@@ -212,7 +217,7 @@ class Session {
     for (const std::int32_t a : scratch) release(a);
     for (const GraphValueId id : plan_.released[k]) {
       if (step == 1) pattern_.free(id);
-      if (!pattern) release(held_[id]);
+      if (!pattern) release(std::exchange(held_[id], -1));
     }
   }
 
@@ -224,8 +229,9 @@ class Session {
   std::uint32_t order_seed_;
   std::vector<DType> types_;
   BufferPlan plan_;
-  std::vector<std::int64_t> bytes_;                 ///< by value
-  std::vector<std::vector<std::int64_t>> scratch_;  ///< by node
+  std::vector<std::int64_t> bytes_;                         ///< by value
+  std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
+  std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
   MemoryPattern pattern_;
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
   std::map<std::string, std::int32_t> names_;

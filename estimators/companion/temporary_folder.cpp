@@ -1,4 +1,4 @@
-#include "cli/python/temporary_folder.h"
+#include "estimators/companion/temporary_folder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "estimators/base/error.h"
 
-namespace memplan::cli {
+namespace memplan {
 
 namespace {
 
@@ -50,4 +50,4 @@ TemporaryFolder::~TemporaryFolder() {
   fs::remove_all(path_, ignored);
 }
 
-}  // namespace memplan::cli
+}  // namespace memplan

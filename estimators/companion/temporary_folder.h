@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace memplan::cli {
+namespace memplan {
 
 /// A folder below TMPDIR, for this user alone, that goes when the value goes. Folders of runs that were killed are
 /// removed on the way.
@@ -19,4 +19,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace memplan::cli
+}  // namespace memplan
