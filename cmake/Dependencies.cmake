@@ -1,5 +1,5 @@
 # Libraries. Debian: libfmt-dev nlohmann-json3-dev libcli11-dev doctest-dev protobuf-compiler libprotobuf-dev
-# libzip-dev zlib1g-dev libjs-dygraphs libtomlplusplus-dev pkg-config; libmimalloc-dev where there is one.
+# libzip-dev zlib1g-dev libjs-dygraphs libtomlplusplus-dev pkg-config; libmimalloc-dev and libzstd-dev where there are.
 # onnx-ml.proto lies in third_party/onnx.
 # MEMPLAN_STATIC, a folder of tools/static-libraries.sh: the program then needs nothing of the machine it runs on.
 set(MEMPLAN_STATIC "" CACHE PATH "Folder of static libraries: links memplan without any shared one")
@@ -25,4 +25,7 @@ find_package(mimalloc QUIET)
 if(TARGET mimalloc-static AND NOT TARGET mimalloc)
   add_library(mimalloc ALIAS mimalloc-static)
 endif()
+# Optional: models in .zst files.
+find_library(ZSTD zstd)
+find_path(ZSTD_HEADERS zstd.h)
 include(Onnx)

@@ -2,7 +2,7 @@
 # Installs the Debian packages that the build and the tests need, where this user may; says what to type otherwise.
 set -eu
 needed="cmake g++ ninja-build protobuf-compiler libprotobuf-dev nlohmann-json3-dev libcli11-dev libfmt-dev libzip-dev zlib1g-dev libjs-dygraphs libtomlplusplus-dev pkg-config doctest-dev python3-venv"
-useful="ccache hyperfine libmimalloc-dev $*"  # faster builds, benchmarks, faster estimates, and what is asked for: their absence stops nothing
+useful="ccache hyperfine libmimalloc-dev libzstd-dev $*"  # faster builds, benchmarks, faster estimates, models in .zst files, and what is asked for: their absence stops nothing
 
 command -v dpkg-query >/dev/null || exit 0  # not Debian: CMake says what is missing
 missing() {

@@ -21,7 +21,7 @@ strip -o "$work/libemulated_gpu.so" "$build/emulated_gpu/libemulated_gpu.so"
 mkdir "$work/licenses"
 cp "$root/build/static-libraries/licenses/"* "$work/licenses/"
 cp "$root/third_party/onnx/LICENSE" "$work/licenses/onnx"
-for package in libprotobuf-dev:protobuf zlib1g-dev:zlib nlohmann-json3-dev:nlohmann-json libcli11-dev:cli11 libtomlplusplus-dev:tomlplusplus libjs-dygraphs:dygraphs libc6-dev:glibc libstdc++-12-dev:libstdc++; do
+for package in libprotobuf-dev:protobuf zlib1g-dev:zlib libzstd-dev:zstd nlohmann-json3-dev:nlohmann-json libcli11-dev:cli11 libtomlplusplus-dev:tomlplusplus libjs-dygraphs:dygraphs libc6-dev:glibc libstdc++-12-dev:libstdc++; do
   [ ! -e "/usr/share/doc/${package%:*}/copyright" ] || cp -L "/usr/share/doc/${package%:*}/copyright" "$work/licenses/${package#*:}"
 done
 "$python" -m pip wheel "$root" --no-deps --quiet --disable-pip-version-check --wheel-dir "$work/wheel" -C "build-dir=$work/build" \

@@ -111,6 +111,16 @@ void format_by_suffix(const Parsed& parsed, Options& o) {
   if (std::find(known.begin(), known.end(), suffix) != known.end()) flag->parse({*flag, {suffix}, parsed}, o);
 }
 
+/// What a framework's loop does whatever it is told: Lightning hands the whole micro-batch to the optimizer as a
+/// closure, which clears the gradients between the forward and the backward pass (strategies of
+/// lightning.pytorch.loops).
+void as_framework_runs(const Parsed& parsed, Options& o) {
+  if (o.suggest.framework != "lightning" || parsed.has("zero-grad") || o.setup.mode != Mode::training) return;
+  o.setup.zero_grad = ZeroGrad::before_backward;
+  o.setup_flags.insert(o.setup_flags.end(), {setting(Field::zero_grad), name_of(o.setup.zero_grad)});
+  o.setup_words += " " + setting(Field::zero_grad, name_of(o.setup.zero_grad));
+}
+
 }  // namespace
 
 Bytes Margin::of(Bytes total) const {
@@ -129,6 +139,7 @@ Options make_options(const Parsed& parsed) {
     if (given != parsed.values.end() && flag.parse) flag.parse({flag, given->second, parsed}, o);
   }
   format_by_suffix(parsed, o);
+  as_framework_runs(parsed, o);
   finish_parallel(parsed, o.setup.parallel);
   finish_runtime(parsed, o);
   if (o.validate.measured.empty() && o.validate.on.empty()) o.validate.on = "emulated";

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/program/settings.h"
+#include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/setup/optimizers.h"
 #include "estimators/setup/strategies.h"
 
 namespace memplan::cli {
@@ -22,13 +24,35 @@ std::vector<std::string> unsaid_in_deepspeed(const TrainingSetup& s) {
   return left;
 }
 
+namespace {
+
+/// Without torch_adam it would be DeepSpeed's own fused Adam, which a compiler makes when it is first used and which
+/// needs the memory of the fused one of PyTorch; with the state in host memory it has to be DeepSpeed's. Null: given to
+/// deepspeed.initialize by the script.
+nlohmann::ordered_json optimizer_of(const TrainingSetup& s) {
+  nlohmann::ordered_json parameters{{"lr", 1e-4}};
+  if (!optimizer_model(s.optimizer.kind).adam || s.optimizer.amsgrad) return nullptr;
+  if (!s.offload.optimizer) {
+    parameters["torch_adam"] = true;
+    const OptimizerImpl impl = optimizer_of_rank(s).impl;
+    if (impl == OptimizerImpl::fused) parameters["fused"] = true;
+    if (impl == OptimizerImpl::loop) parameters["foreach"] = false;
+  }
+  return {{"type", s.optimizer.kind == OptimizerKind::adam ? "Adam" : "AdamW"}, {"params", parameters}};
+}
+
+}  // namespace
+
 std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) {
   const ParallelSetup& p = s.parallel;
   nlohmann::ordered_json j;
   j["train_micro_batch_size_per_gpu"] = s.batch.value_or(1);
   j["gradient_accumulation_steps"] = s.accumulate;
   if (s.clip_grad_norm) j["gradient_clipping"] = 1.0;
-  if (is_amp(s.precision) || is_pure(s.precision)) j[is_bf16(s.precision) ? "bf16" : "fp16"] = {{"enabled", true}};
+  if (is_amp(s.precision))
+    j["torch_autocast"] = {{"enabled", true}, {"dtype", is_bf16(s.precision) ? "bfloat16" : "float16"}};
+  if (is_pure(s.precision)) j[is_bf16(s.precision) ? "bf16" : "fp16"] = {{"enabled", true}};
+  if (const auto optimizer = optimizer_of(s); !optimizer.is_null()) j["optimizer"] = optimizer;
   const int stage = strategy_of(p).units ? 3 : strategy_of(p).stage;
   // The engine offloads with sharded states only; on one GPU they are one shard.
   j["zero_optimization"] = {{"stage", s.offload.optimizer && stage == 0 ? 2 : stage}};
@@ -41,10 +65,6 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   if (is_parallel(p))
     out += fmt::format("# deepspeed --num_gpus {} train.py --deepspeed_config ds_config.json\n",
                        std::min<std::int64_t>(p.gpus, 8));
-  if (is_amp(s.precision))
-    out +=
-        "# DeepSpeed's bf16/fp16 keeps 16-bit weights beside fp32 masters, which is not autocast: re-check with "
-        "--precision\n";
   if (strategy_of(p).units)
     out += "# estimated with fully_shard (FSDP2), of which stage 3 is the counterpart: re-check with --zero 3\n";
   if (stage == 3)
@@ -53,6 +73,8 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
         "then holds all of it\n";
   if (s.offload.optimizer && stage == 0)
     out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
+  if (j.contains("optimizer"))
+    out += "# lr is an example; without an optimizer in the file, the script hands over its own\n";
   if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
   return out + not_said(unsaid_in_deepspeed(s), "ds_config.json") + j.dump(2) + "\n";
 }

@@ -178,6 +178,7 @@ std::string wrap(std::string_view text, std::size_t width, std::size_t indent, s
     const std::string_view word = text.substr(at, end - at);
     const std::size_t size = columns(word);
     if (!starts_line && used + 1 + size > width) {
+      out.erase(out.find_last_not_of(' ') + 1);  // two blanks in a row: none at the end of a line
       out += '\n' + std::string(indent, ' ');
       used = indent;
     } else if (!starts_line) {

@@ -39,6 +39,7 @@ std::string what_to_do_without_file(const std::string& path);
 bool is_packed(std::string_view head);
 
 bool is_gzip(const std::string& path);
+bool is_zstandard(const std::string& path);
 
 /// Fails with the command that unpacks the file.
 [[noreturn]] void refuse_packed(const std::string& path);

@@ -17,10 +17,13 @@ namespace {
 constexpr std::size_t most_unpacked = std::size_t{512} << 20;
 
 Model read_packed(const std::string& path) {
-  const std::string bytes = frontends::unpack_gzip(path, most_unpacked);
+  const auto unpacked = frontends::unpack(path, most_unpacked);
+  if (!unpacked) frontends::refuse_packed(path);
+  const std::string& bytes = *unpacked;
   // Archives are read by their directory at the end of a file.
   const bool tar = bytes.size() > 262 && bytes.compare(257, 5, "ustar") == 0;
-  if (bytes.starts_with("PK") || tar || path.ends_with(".tar.gz") || path.ends_with(".tgz"))
+  if (bytes.starts_with("PK") || tar || path.ends_with(".tar.gz") || path.ends_with(".tgz") ||
+      path.ends_with(".tar.zst"))
     frontends::refuse_packed(path);
   frontends::refuse_what_is_no_model(path, std::string_view(bytes).substr(0, 64));
   return open_fixed(onnx_format::read_model(bytes, path));
@@ -44,8 +47,7 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
         return open_fixed(onnx_format::read_model(file.bytes(), path));
       }
       case frontends::FileKind::packed:
-        if (frontends::is_gzip(path)) return read_packed(path);
-        frontends::refuse_packed(path);
+        return read_packed(path);
       case frontends::FileKind::recording:
         return recording::read_recording(torch_export::Archive(path), path);
       case frontends::FileKind::torch_export:
@@ -58,7 +60,7 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
 
 Result<std::string> slim_onnx(const std::string& path) {
   return catching([&] {
-    if (frontends::is_gzip(path)) return onnx_format::slim_model(frontends::unpack_gzip(path, most_unpacked), path);
+    if (const auto unpacked = frontends::unpack(path, most_unpacked)) return onnx_format::slim_model(*unpacked, path);
     return onnx_format::slim_model(onnx_format::MappedFile(path).bytes(), path);
   });
 }

@@ -89,8 +89,8 @@ std::string what_to_do_without_file(const std::string& path) {
       return std::isalnum(c) || c == '-' || c == '_' || c == '.';
     }) && w.front() != '.';
   };
-  static constexpr std::string_view suffixes[] = {".onnx", ".pt2", ".pt", ".pth",    ".gz",
-                                                  ".json", ".ts",  ".py", ".memplan"};
+  static constexpr std::string_view suffixes[] = {".onnx", ".pt2",  ".pt", ".pth", ".gz",
+                                                  ".zst",  ".json", ".ts", ".py",  ".memplan"};
   const bool named_file =
       std::any_of(std::begin(suffixes), std::end(suffixes), [&](std::string_view s) { return path.ends_with(s); });
   if (slash != std::string::npos && !named_file && word(std::string_view(path).substr(0, slash)) &&

@@ -1,5 +1,6 @@
-// Files that were packed for the way: said by name, with the command that unpacks them. They are not read through,
-// because what comes out has no size until it is out, and the readers want to skip weights, not to unpack them.
+// Files that were packed for the way: said by name, with the command that unpacks them. Most are not read through,
+// because what comes out has no size until it is out, and the readers want to skip weights, not to unpack them; gzip
+// and Zstandard, which graphs without weights are packed with, are (unpack.h).
 #include <fmt/format.h>
 
 #include <array>
@@ -43,16 +44,19 @@ const Packing* packing_of(std::string_view head) {
   return nullptr;
 }
 
+bool begins_with(const std::string& path, std::string_view magic) {
+  std::array<char, 8> head{};
+  std::ifstream in(path, std::ios::binary);
+  in.read(head.data(), static_cast<std::streamsize>(magic.size()));
+  return std::string_view(head.data(), magic.size()) == magic;
+}
+
 }  // namespace
 
 bool is_packed(std::string_view head) { return packing_of(head) != nullptr; }
 
-bool is_gzip(const std::string& path) {
-  std::array<char, 3> head{};
-  std::ifstream in(path, std::ios::binary);
-  in.read(head.data(), head.size());
-  return std::string_view(head.data(), head.size()) == "\x1f\x8b\x08"sv;
-}
+bool is_gzip(const std::string& path) { return begins_with(path, packings[0].magic); }
+bool is_zstandard(const std::string& path) { return begins_with(path, packings[1].magic); }
 
 void refuse_packed(const std::string& path) {
   std::array<char, 16> head{};

@@ -119,6 +119,29 @@ def test_gzip_is_read_and_bounded():
     failing((write("script.py.gz", gzip.compress(b"#!/bin/sh\n")),), 3, "a script")
 
 
+def zstandard(blocks):
+    """A frame of RFC 8878 out of (type, size, content): type 0 is stored, 1 repeats one byte."""
+    frame = b"\x28\xb5\x2f\xfd\x00\x38"  # no size, no checksum; a window of 128 KiB
+    for i, (kind, size, content) in enumerate(blocks):
+        frame += (int(i == len(blocks) - 1) | kind << 1 | size << 3).to_bytes(3, "little") + content
+    return frame
+
+
+def test_zstandard_is_read_and_bounded():
+    with open(os.path.join(ROOT, model("mlp")), "rb") as f:
+        plain = f.read()
+    blocks = [plain[i:i + 50000] for i in range(0, len(plain), 50000)]
+    frame = zstandard([(0, len(b), b) for b in blocks])
+    packed = write("mlp.onnx.zst", frame)
+    if "is compressed with Zstandard" in memplan(packed, "--gpu", "t4").err:
+        return  # built without libzstd: the command that unpacks it is said
+    figures = lambda path: memplan(path, "--gpu", "t4", "--no-search", "--format", "json").json()["counters"]
+    equal(figures(packed), figures(model("mlp")))
+    failing((write("cut.onnx.zst", frame[:-20]),), 3, "Zstandard", "ends in the middle")
+    failing((write("bad.onnx.zst", frame[:6] + b"\x07\x00\x00" + frame[9:]),), 3, "Zstandard", "damaged")
+    failing((write("bomb.onnx.zst", zstandard([(1, 1 << 17, b"\0")] * 4800)),), 3, "512.0 MiB come out")
+
+
 def test_positions_beyond_the_table():
     # GPT-2 has 1,024 positions: torch.nn.Embedding raises beyond.
     for path in (GPT2, model("gpt2").replace("gpt2.onnx", "pt2/gpt2.pt2")):

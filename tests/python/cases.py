@@ -131,6 +131,23 @@ def test_card_of_notebooks():
     assert "of" not in Structure(memplan.estimate(file("mlp.onnx"))._repr_html_()).text.split("at the peak")[0]  # no limit, no verdict
 
 
+def test_card_has_the_colours_of_the_page():
+    from memplan import _card
+
+    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "cli", "report", "html", "style.css")) as f:
+        light = dict(re.findall(r"--k-([a-z]+): (#[0-9a-f]{6})", f.read().split("}")[0]))
+    assert {kind.split()[0]: colour for kind, colour in _card.PART_COLORS.items()} == {k: light[k] for k in light if k != "other"}
+    assert _card.OTHER_COLOR == light["other"]
+
+
+def test_card_shows_where_the_card_ends():
+    small = memplan.estimate(file("gpt2.onnx"), gpu="t4", batch=16, seq=1024)
+    assert small.verdict == "no-fit"
+    card = small._repr_html_()
+    assert "DOES NOT FIT" in card and f"left:{100 * small.limit / small.peak:.2f}%" in card
+    assert "left:" not in memplan.estimate(file("gpt2.onnx"), gpu="24GB", batch=2, seq=64)._repr_html_()
+
+
 def test_names_in_html_are_escaped():
     name = "<img src=x onerror=alert(1)>&.onnx"
     shutil.copy(file("mlp.onnx"), name)

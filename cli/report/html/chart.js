@@ -111,7 +111,7 @@ function timelineSection() {
       labels: ["event", ...kinds.map(k => k.name)], colors: kinds.map(k => colour(k.name)), stackedGraph: true, stepPlot: true, fillAlpha: .88, strokeWidth: .6, dateWindow: view,
       valueRange: [0, ceiling], highlightCircleSize: 0, gridLineColor: variable("--grid"), gridLineWidth: 1, axisLineColor: variable("--line"),
       axes: {y: {ticker: (low, high) => gigabyteTicks(low, high), axisLabelWidth: 64, axisLabelFontSize: 12}, x: {drawGrid: false, axisLabelFontSize: 12, pixelsPerLabel: 90, axisLabelFormatter: v => grouped(Math.round(v))}},
-      plugins: [overlay], animatedZooms: false, xRangePad: 0, panEdgeFraction: 0,
+      plugins: [overlay], xlabel: "allocations and frees, in their order", xLabelHeight: 18, animatedZooms: false, xRangePad: 0, panEdgeFraction: 0,
       highlightCallback: (e, x, points, row) => { if (!pinned && row >= 0) { at = rows[Math.min(row, T.at.length - 1)][0]; requestAnimationFrame(live); } },
       clickCallback: (e, x) => { pinned = !pinned; at = T.at[Math.max(0, lastAtMost(T.at, x))]; live(); },
       zoomCallback: (a, b) => { view = [Math.max(0, a), Math.min(T.events, b)]; },
@@ -121,20 +121,20 @@ function timelineSection() {
   const cursor = el("div", {class: "cursor", "aria-hidden": "true"});
   frame.append(cursor);
   function live() {
-    const row = Math.max(0, lastAtMost(T.at, at)), place = placeOf(at), set = liveSet(at, 10);
+    const row = Math.max(0, lastAtMost(T.at, at)), place = placeOf(at), set = liveSet(at, 64), alike = foldLive(set.best, at).slice(0, 10);
     const x = graph.toDomXCoord(at), area = graph.getArea();
     cursor.hidden = x < area.x || x > area.x + area.w;
     cursor.style.left = x + "px";
     cursor.style.height = area.h + "px";
-    const most = set.best.length ? tensors.bytes[set.best[0]] : 1;
+    const most = alike.length ? alike[0].bytes : 1, more = set.count - alike.reduce((sum, g) => sum + g.count, 0);
     panel.replaceChildren(
       el("h3", null, at === T.peak_event ? "Alive at the peak" : "Alive here", pinned ? el("span", {class: "pin"}, "pinned") : null),
       el("p", {class: "muted where"}, placeText(at) || "before the first op"),
       el("dl", {class: "small"}, el("div", null, el("dt", null, "process"), el("dd", null, size(process(row)))), el("div", null, el("dt", null, "allocated"), el("dd", null, size(T.allocated_bytes[row]))), el("div", null, el("dt", null, "requested"), el("dd", null, size(T.requested_bytes[row])))),
-      el("ol", {class: "lives"}, set.best.map(i => el("li", {title: tensors.reason(i) || ""},
-        el("span", {class: "livename"}, swatch(tensors.kindName(i)), middle(tensorWord(i))), el("span", {class: "number"}, size(tensors.bytes[i])),
-        el("span", {class: "livebar k-" + kindOf(tensors.kindName(i)).key, css: {width: Math.max(1, tensors.bytes[i] / most * 100) + "%"}})))),
-      el("p", {class: "muted"}, set.count > set.best.length ? "and " + grouped(set.count - set.best.length) + " more" : "", tensors.of > tensors.count ? " (of the " + grouped(tensors.count) + " largest of " + plural(tensors.of, "tensor") + ")" : ""));
+      el("ol", {class: "lives"}, alike.map(({i, count, bytes}) => el("li", {title: tensors.reason(i) || ""},
+        el("span", {class: "livename"}, swatch(tensors.kindName(i)), middle(tensorWord(i)), count > 1 ? el("span", {class: "times"}, "×" + count) : null), el("span", {class: "number"}, size(bytes)),
+        el("span", {class: "livebar k-" + kindOf(tensors.kindName(i)).key, css: {width: Math.max(1, bytes / most * 100) + "%"}})))),
+      el("p", {class: "muted"}, more > 0 ? "and " + grouped(more) + " more" : "", tensors.of > tensors.count ? " (of the " + grouped(tensors.count) + " largest of " + plural(tensors.of, "tensor") + ")" : ""));
   }
 
   const move = rowsFurther => {

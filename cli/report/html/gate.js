@@ -19,7 +19,7 @@ function fixBox(fix, command) {
 function gateSection() {
   const gate = doc.gate || {};
   if (!gate.rules) return null;
-  return section("gate", "The gate", "The limits and the baseline that were given with the command; each rule was asked of these figures.", el("p", null, statePill(gate.status)), ruleList(gate.rules), fixBox(gate.fix, gate.fix ? memplanCommand(gate.fix.flags) : ""));
+  return section("gate", "The gate", "The limits and the baseline that were given with the command; each rule was asked of these figures.", gate.rules.length ? null : el("p", null, statePill(gate.status)), ruleList(gate.rules), fixBox(gate.fix, gate.fix ? memplanCommand(gate.fix.flags) : ""));
 }
 
 // Rows of repeated layers stand together, as "h.*.mlp" with their number. Modules differ by more than an index; tensors of
@@ -42,9 +42,9 @@ function mergedRows(list, nameOf, fold) {
 function diffTable(title, list, nameOf, most, fold = ofLayers) {
   const rows = mergedRows((list || []).filter(r => r.delta_bytes !== 0 || r.state === "new" || r.state === "gone"), nameOf, fold);
   if (!rows.length) return null;
-  const row = r => el("tr", null, el("th", {scope: "row"}, r.name, r.count > 1 ? el("span", {class: "times"}, "×" + r.count) : null), el("td", {class: "number", title: exact(r.base)}, r.state === "new" ? "–" : size(r.base)), el("td", {class: "number", title: exact(r.head)}, r.state === "gone" ? "–" : size(r.head)),
-    el("td", {class: "number " + tone(r.delta), title: exact(r.delta)}, signed(r.delta)), el("td", {class: "muted"}, r.state === "new" || r.state === "gone" ? r.state : ""));
-  return el("div", null, el("h3", null, title), el("div", {class: "scroll"}, el("table", {class: "plaintable diff"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, el("span", {class: "offscreen"}, title)), el("th", {scope: "col", class: "number"}, "base"), el("th", {scope: "col", class: "number"}, "now"), el("th", {scope: "col", class: "number"}, "change"), el("th", {scope: "col"}, el("span", {class: "offscreen"}, "state")))),
+  const row = r => el("tr", null, el("th", {scope: "row"}, r.name, r.count > 1 ? el("span", {class: "times"}, "×" + r.count) : null), el("td", {class: "number " + tone(r.delta), title: exact(r.delta)}, signed(r.delta)), el("td", {class: "number", title: exact(r.base)}, r.state === "new" ? "–" : size(r.base)),
+    el("td", {class: "number", title: exact(r.head)}, r.state === "gone" ? "–" : size(r.head)), el("td", {class: "muted"}, r.state === "new" || r.state === "gone" ? r.state : ""));
+  return el("div", null, el("h3", null, title), el("div", {class: "scroll"}, el("table", {class: "plaintable diff"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, el("span", {class: "offscreen"}, title)), ["change", "base", "now"].map(w => el("th", {scope: "col", class: "number"}, w)), el("th", {scope: "col"}, el("span", {class: "offscreen"}, "state")))),
     el("tbody", null, rows.slice(0, most).map(row)))), rows.length > most ? el("p", {class: "muted"}, plural(rows.length - most, "more row") + " are in the JSON report.") : null);
 }
 
@@ -52,10 +52,11 @@ const setupTable = changes => changes.length ? el("div", null, el("h3", null, "T
 
 function diffParts(d, most = 15) {
   const kind = r => kindOf(r.category).label, tensor = r => (r.module && !r.name.includes(r.module) ? r.module + " " : "") + r.name + " – " + r.category;
-  return [setupTable(d.setup || []), diffTable("By kind", d.parts, kind, most), diffTable("By module", d.modules, r => r.module || "(outside modules)", most), diffTable("By tensor", d.tensors, tensor, most, ofTensors)];
+  const tables = [diffTable("By kind", d.parts, kind, most), diffTable("By module", d.modules, r => r.module || "(outside modules)", most), diffTable("By tensor", d.tensors, tensor, most, ofTensors)].filter(Boolean);
+  return [setupTable(d.setup || []), tables.length ? el("div", {class: "tables"}, tables) : null];
 }
 
-const diffLead = s => el("p", {class: "lead"}, "Peak " + size(s.base_bytes) + " → " + size(s.head_bytes) + ": ", el("strong", {class: tone(s.delta_bytes)}, signed(s.delta_bytes) + percentOf(s)));
+const diffLead = (s, state) => el("p", {class: "lead"}, state ? [statePill(state), " "] : null, "Peak " + size(s.base_bytes) + " → " + size(s.head_bytes) + ": ", el("strong", {class: tone(s.delta_bytes)}, signed(s.delta_bytes) + percentOf(s)));
 
 function diffSection() {
   const d = doc.diff;
@@ -78,15 +79,15 @@ function checkSections() {
   const title = bad ? (s.targets === 1 ? "The target" : bad + " of " + s.targets + " targets") + (s.errors && !s.failed ? " cannot be checked" : bad === 1 ? " fails" : " fail") : s.targets === 1 ? "The target passes" : "All " + s.targets + " targets pass";
   const rows = doc.targets.map((t, i) => {
     const r = t.report, d = t.diff ? t.diff.summary : null;
-    return el("tr", null, el("th", {scope: "row"}, el("a", {href: "#target-" + i}, t.name)), el("td", null, r && r.device.given ? r.device.key : "–"), el("td", {class: "number"}, d ? size(d.base_bytes) : "–"), el("td", {class: "number"}, r ? size(r.summary.peak_bytes) : "–"), el("td", {class: "number " + tone(d ? d.delta_bytes : 0)}, d ? signed(d.delta_bytes) : "–"), el("td", null, statePill(t.status)));
+    return el("tr", null, el("th", {scope: "row"}, el("a", {href: "#target-" + i}, t.name)), el("td", {class: "number " + tone(d ? d.delta_bytes : 0)}, d ? signed(d.delta_bytes) : "–"), el("td", {class: "number roomy"}, d ? size(d.base_bytes) : "–"), el("td", {class: "number"}, r ? size(r.summary.peak_bytes) : "–"), el("td", {class: "roomy"}, r && r.device.given ? r.device.key : "–"), el("td", null, statePill(t.status)));
   });
   const head = el("section", {id: "verdict", class: "card hero", tabindex: "-1", "aria-label": "Gate"}, el("p", {class: "file"}, el("strong", null, doc.config || ""), el("span", {class: "muted"}, doc.baseline && doc.baseline.present ? "  baseline " + doc.baseline.path : "  no baseline")),
     el("div", {class: "verdicthead " + (bad ? "no-fit" : s.warned ? "tight" : "fits")}, el("div", {class: "mark", "aria-hidden": "true"}, bad ? "✕" : s.warned ? "!" : "✓"), el("div", null, el("h1", null, title), s.warned ? el("p", {class: "lead"}, plural(s.warned, "target") + " with a warning") : null)),
-    el("div", {class: "scroll"}, el("table", {class: "plaintable full"}, el("thead", null, el("tr", null, ["target", "GPU"].map(w => el("th", {scope: "col"}, w)), ["base", "now", "change"].map(w => el("th", {scope: "col", class: "number"}, w)), el("th", {scope: "col"}, "status"))), el("tbody", null, rows))));
+    el("div", {class: "scroll"}, el("table", {class: "plaintable full"}, el("thead", null, el("tr", null, el("th", {scope: "col"}, "target"), el("th", {scope: "col", class: "number"}, "change"), el("th", {scope: "col", class: "number roomy"}, "base"), el("th", {scope: "col", class: "number"}, "now"), el("th", {scope: "col", class: "roomy"}, "GPU"), el("th", {scope: "col"}, "status"))), el("tbody", null, rows))));
   const targets = doc.targets.map((t, i) => {
     const parts = t.error ? [el("p", null, t.error.where ? el("code", null, t.error.where) : null, " " + t.error.message + ". " + t.error.hint)]
-      : [t.diff ? diffLead(t.diff.summary) : null, ruleList(t.rules), fixBox(t.fix, ""), t.message ? el("p", null, t.message) : null, t.diff && (t.diff.summary.delta_bytes || t.diff.setup.length) ? el("details", {open: t.status !== "passed"}, el("summary", null, "What moved"), diffParts(t.diff, 8)) : null];
-    return section("target-" + i, t.name, t.model, el("p", null, statePill(t.status)), parts);
+      : [t.diff ? diffLead(t.diff.summary, t.status) : null, ruleList(t.rules), fixBox(t.fix, ""), t.message ? el("p", null, t.message) : null, t.diff && (t.diff.summary.delta_bytes || t.diff.setup.length) ? el("details", {open: t.status !== "passed"}, el("summary", null, "What moved"), diffParts(t.diff, 8)) : null];
+    return section("target-" + i, t.name, t.model, t.diff && !t.error ? null : el("p", null, statePill(t.status)), parts);
   });
   return [head, ...targets];
 }

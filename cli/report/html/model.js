@@ -49,6 +49,18 @@ function liveSet(event, most) {
   return {best, count, bytes};
 }
 
+// Equal tensors (name, kind and size) as one, the largest sum first. What is beyond `best` is counted too.
+function foldLive(best, event) {
+  const groups = new Map(), sizes = new Set(best.map(i => tensors.bytes[i])), key = i => tensors.bytes[i] + " " + tensors.kindName(i) + " " + tensorWord(i);
+  for (const i of best) if (!groups.has(key(i))) groups.set(key(i), {i, count: 0, bytes: 0});
+  for (let i = 0; i < tensors.count; ++i) {
+    if (!sizes.has(tensors.bytes[i]) || !livesAt(i, event)) continue;
+    const group = groups.get(key(i));
+    if (group) ++group.count, group.bytes += tensors.bytes[i];
+  }
+  return [...groups.values()].sort((x, y) => y.bytes - x.bytes);
+}
+
 // The last index of an ascending column with a value of at most x.
 function lastAtMost(column, x) {
   let low = 0, high = column.length;
