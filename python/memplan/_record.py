@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+from . import _binary
 from ._errors import Error, InputError, UsageError
 from ._recording import archive, device, hollow, lift, program
 
@@ -151,7 +152,7 @@ def _add_calls(tapes: Dict[int, Dict[str, Any]], batch: int, worker: "_Worker", 
 
 def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
            batch: Union[int, None, Mapping[str, int]] = 0, batches: Optional[Sequence[int]] = None, setups: Optional[Sequence[Dict[str, Any]]] = None,
-           gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600) -> str:
+           gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600, into: Union[str, "os.PathLike[str]", None] = None) -> str:
     """Records the eager program of a module and writes it to `path` (default: the class's name, with the ending .memplan). Returns the path.
 
     module: a torch.nn.Module, whose weights are neither read nor copied, or a function that makes one. args, kwargs: of its forward pass; of tensors only
@@ -162,16 +163,33 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     setups: what to record, as dictionaries of flags (mode, precision, optimizer, impl, momentum, accumulate, clip, zero_grad, loss, steps). Default:
         training with AdamW in fp32 and under bf16 autocast, and inference in both.
     gpu: the card whose kernels PyTorch chooses. calls=False leaves the ATen calls out: a smaller file, and half of the time.
-    timeout: seconds for one run.
+    timeout: seconds for one run. into: an ONNX file or a .pt2 archive of the module that the recording is put into; memplan FILE then answers by it.
     """
     if os.environ.get("MEMPLAN_RECORDING_WORKER"):
         raise Error("memplan.record() was called while a recording builds its module again", hint="put the script's work below if __name__ == '__main__':")
+    call = Call(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), batch)
+    chosen = completed(setups)
+    if into is None:
+        return write(call, path, batches, chosen, gpu, calls, timeout)
+    with tempfile.TemporaryDirectory(prefix="memplan-") as folder:
+        made = write(call, path or os.path.join(folder, "recording.memplan"), batches, chosen, gpu, calls, timeout)
+        return attach(made, os.fspath(into))
+
+
+def completed(setups: Optional[Sequence[Dict[str, Any]]]) -> List[Dict[str, Any]]:
     try:
-        chosen = [program.complete(dict(s)) for s in (SETUPS if setups is None else setups)]
+        return [program.complete(dict(s)) for s in (SETUPS if setups is None else setups)]
     except ValueError as error:
         raise UsageError(str(error), code=2) from error
-    call = Call(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), batch)
-    return write(call, path, batches, chosen, gpu, calls, timeout)
+
+
+def attach(recording: str, file: str) -> str:
+    """Puts a recording into the ONNX file or .pt2 archive of its module. Returns that file's path."""
+    said: List[str] = []
+    code, _ = _binary.call(["attach", "--", recording, file], None, None, said)
+    if code:
+        raise InputError(said[0].strip().removeprefix("error: "), code=code)
+    return file
 
 
 @dataclass
@@ -181,6 +199,7 @@ class Call:
     args: Tuple[Any, ...]
     kwargs: Dict[str, Any]
     batch: Union[int, None, Mapping[str, int]] = 0
+    source: Optional[Dict[str, Any]] = None  # what makes the module: an argument of the command line, and flags
 
 
 def size_of(call: Call) -> Optional[int]:
@@ -231,5 +250,7 @@ def write(call: Call, path: Union[str, "os.PathLike[str]", None], batches: Optio
     open_axes = [[i, a, "batch"] for i, mine in enumerate(axes) for a in mine]
     index = dict(format="memplan recording", version=archive.VERSION, torch=torch.__version__, gpu=gpu, evidence="emulated device", model=first["model"],
                  inputs=[[n, *inputs[sizes[0]][i]] for i, n in enumerate(names)], open=open_axes, batches=[b for b in sizes if b is not None], runs=rows)
+    if call.source:
+        index["source"] = call.source
     archive.write(to, index, runs)
     return to

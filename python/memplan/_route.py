@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -106,14 +107,34 @@ def resized(args: Tuple[Any, ...], kwargs: Dict[str, Any], seq: Optional[int]) -
     return out  # type: ignore[no-any-return]
 
 
-def record(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], path: str, asked: Run, seq: Any) -> Optional[int]:
-    """Writes the recording that answers what was asked, and returns its batch. Impossible where there is no emulated GPU, or the module does not run there."""
+def record(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], path: str, asked: Run, seq: Any, *, confirming: bool = False) -> Optional[int]:
+    """Writes the recording that answers what was asked, and returns its batch; `confirming`: that setup alone, with nobody looking on. Impossible where there is no emulated GPU, or the module does not run there."""
     if device.library() is None:
         raise Impossible("the emulated GPU is not at hand")
+    if confirming and not asked.complete:
+        raise Impossible("the setup changes the program, and the module runs as it is")
     try:
         call = _record.Call(module, *resized(args, kwargs, int(seq) if seq is not None else None))
         batch = asked.batch or _record.size_of(call)
-        _record.write(call, path, _record.three_of(batch) if batch else None, [program.complete(asked.setup)], asked.gpu, again=_guarded())
+        sizes = ([batch] if confirming else _record.three_of(batch)) if batch else None
+        _record.write(call, path, sizes, [program.complete(asked.setup)], asked.gpu, calls=not confirming, again=_guarded())
         return batch
     except (InputError, UsageError) as error:
-        raise Impossible(f"{error.message}{f' ({error.where})' if error.where else ''}") from error
+        raise Impossible(_text(error)) from error
+
+
+def record_into(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], path: str) -> None:
+    """Puts a recording of the usual setups into a file of the module. Impossible where it cannot be had."""
+    if device.library() is None:
+        raise Impossible("the emulated GPU is not at hand")
+    try:
+        call = _record.Call(module, args, kwargs)
+        with tempfile.TemporaryDirectory(prefix="memplan-") as folder:
+            made = _record.write(call, os.path.join(folder, "recording.memplan"), None, _record.completed(None), "h100-80gb", again=_guarded())
+            _record.attach(made, path)
+    except (InputError, UsageError) as error:
+        raise Impossible(_text(error)) from error
+
+
+def _text(error: Error) -> str:
+    return f"{error.message}{f' ({error.where})' if error.where else ''}"
