@@ -6,8 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
 
+#include "estimators/base/bytes.h"
 #include "estimators/base/error.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/frontends/onnx/wire.h"
@@ -155,15 +156,42 @@ void write_archive(const std::string& path, const std::string& text) {
   file.take_place();
 }
 
-/// Names of weights that both have; exporters fold some and rename others, so a module is another one when none is
-/// left.
+std::int64_t elements(const std::vector<std::int64_t>& sizes) {
+  std::int64_t n = 1;
+  for (const std::int64_t size : sizes) n = checked_mul(n, size);
+  return n;
+}
+
+/// Elements of the weights of a file, by name.
+std::map<std::string, std::int64_t, std::less<>> weights_of(const Model& model) {
+  std::map<std::string, std::int64_t, std::less<>> out;
+  for (const auto& [id, t] : model.graphs.front().initializers) out.emplace(t.name, elements(t.sizes));
+  if (!model.exported) return out;
+  for (const torch_export::InputSpec& input : model.exported->inputs) {
+    if (input.target.empty() || input.name < 0) continue;
+    const auto& tensor = model.exported->names[static_cast<std::size_t>(input.name)].tensor;
+    if (!tensor || std::any_of(tensor->sizes.begin(), tensor->sizes.end(), [](const Dim& d) { return d.open(); }))
+      continue;
+    std::vector<std::int64_t> sizes;
+    for (const Dim& d : tensor->sizes) sizes.push_back(d.size);
+    out.emplace(input.target, elements(sizes));
+  }
+  return out;
+}
+
+/// Exporters fold some weights and rename others; those that bear the same name are as large.
 void check_same_module(const Model& graph, const Recording& recording, const std::string& path) {
-  std::set<std::string, std::less<>> names;
-  for (const auto& [id, t] : graph.graphs.front().initializers) names.insert(t.name);
-  if (graph.exported)
-    for (const torch_export::InputSpec& input : graph.exported->inputs) names.insert(input.target);
-  const auto known = [&](const StoredValue& v) { return names.contains(v.name); };
-  if (!recording.parameters.empty() && std::none_of(recording.parameters.begin(), recording.parameters.end(), known))
+  const auto weights = weights_of(graph);
+  bool any = recording.parameters.empty();
+  for (const StoredValue& v : recording.parameters) {
+    const auto found = weights.find(v.name);
+    if (found == weights.end()) continue;
+    if (found->second != elements(v.sizes))
+      fail_input(fmt::format("'{}' is of another size in the recording of {}", v.name, recording.module_class), path,
+                 "record the module that this file was exported from");
+    any = true;
+  }
+  if (!any)
     fail_input(fmt::format("the recording is of {}, none of whose parameters is in the file", recording.module_class),
                path, "record the module that this file was exported from");
 }
