@@ -50,6 +50,8 @@ int run(const Parsed& parsed, const Options& options, const std::vector<std::str
     case in_export:
     case in_record:
       return run_package(options, {words.begin() + 1, words.end()});
+    case in_attach:
+      return run_attach(options);
     case in_completions:
       return run_completions(options);
     case in_man:

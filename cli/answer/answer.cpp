@@ -12,6 +12,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/style.h"
 #include "estimators/base/hash.h"
+#include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
@@ -160,8 +161,32 @@ void take_over(Options& options, const Model& model) {
     setup.checkpoint = own_checkpoints(model);
 }
 
+namespace {
+
+/// A recording that travels in a file is of one version of PyTorch in one environment; the file's graph answers others.
+void leave_recording_out(Job& job) {
+  const Model& model = job.model;
+  if (!model.recorded || !model.recorded->plain) return;
+  std::string why;
+  const auto& environment = job.options.setup.runtime.environment;
+  if (runs_nodes(job.options.setup.runtime))
+    why = "ONNX Runtime runs the nodes";
+  else if (!job.options.torch.empty() &&
+           choose_version(job.options.torch, {}).version != choose_version({}, model.torch).version)
+    why = fmt::format("it was made with PyTorch {}", model.torch);
+  else if (std::any_of(environment.begin(), environment.end(), [](const auto& e) { return !sets_allocator(e.first); }))
+    why = "it was made in another environment";
+  if (why.empty()) return;
+  Model plain = *model.recorded->plain;
+  if (!runs_nodes(job.options.setup.runtime)) plain.warnings.push_back("the recording in the file is not used: " + why);
+  job.model = std::move(plain);
+}
+
+}  // namespace
+
 Job load_job(const Options& options) {
   Job job{model_of(options), options};
+  leave_recording_out(job);
   take_over(job.options, job.model);
   return job;
 }
