@@ -16,10 +16,10 @@
 #include "cli/observe/observer.h"
 #include "cli/observe/recording.h"
 #include "cli/observe/text.h"
-#include "estimators/companion/temporary_folder.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"
+#include "estimators/companion/temporary_folder.h"
 #include "estimators/facts/cards.h"
 
 namespace memplan::cli {

@@ -61,7 +61,7 @@ TABLE = {
     "cli/observe": "base facts estimate cli/flags cli/terminal cli/python",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",
     "cli/commands": "base companion setup facts graph runtime/torch/profile runtime/torch/aten measured runtime/torch/step dryrun planner/checkpointing planner cli/flags cli/terminal cli/python cli/program cli/answer cli/report cli/observe cli/gate",
-    "cli": "base cli/flags cli/terminal cli/answer cli/report cli/commands",
+    "cli": "base companion cli/flags cli/terminal cli/answer cli/report cli/commands",
     "estimators": "base setup facts graph tape schedule estimate replay",
     "frontends": "base setup graph tape frontends/onnx frontends/torch_export frontends/recording frontends/torchscript",
     "runtime/torch": "base runtime runtime/torch/allocator runtime/torch/profile runtime/torch/step",

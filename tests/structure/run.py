@@ -21,7 +21,7 @@ LONGER = {
     "estimators/runtime/torch/aten/rows/attention.cpp": (413, "the four kernels of one op and the rule that chooses one of them"),
     "estimators/runtime/torch/aten/rows/losses.cpp": (402, "one family of ops"),
     "estimators/runtime/torch/aten/rows/reductions.cpp": (439, "one family of ops, which shares a rule for scratch memory"),
-    "estimators/runtime/torch/step/pipeline_steps.cpp": (435, "one program: a rank of a pipeline"),
+    "estimators/runtime/torch/step/pipeline_steps.cpp": (436, "one program: a rank of a pipeline"),
     "estimators/runtime/torch/wrappers/fsdp.cpp": (448, "one program: FSDP2 around a model; its streams and events depend on each other"),
     "memplan_torch/optimizers.cpp": (446, "the optimizers of torch.optim, one after the other"),
 }

@@ -114,8 +114,7 @@ class PipelineProgram {
       trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
     }
     optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
-    const std::int64_t steps = steps_run(setup_);
-    for (std::int64_t s = 1; s <= steps; ++s) {
+    for (std::int64_t s = 1, steps = steps_run(setup_); s <= steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       move_batch();
