@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "estimators/base/bytes.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/strategies.h"
 #include "estimators/transforms/pipeline_parallel.h"
@@ -17,7 +18,7 @@ JobSpace::JobSpace(const Model& model, const TrainingSetup& given, const Device&
     : present(given), keep_samples_(options.keep_samples) {
   batch = present.batch.value_or(1);
   micro = present.parallel.pipeline > 1 ? present.parallel.micro_batches : present.accumulate;
-  samples = batch * micro * present.parallel.data;
+  samples = checked_mul(checked_mul(batch, micro), present.parallel.data);
   Knobs knobs = options.knobs;
   for (Knob k : {Knob::batch, Knob::offload, Knob::parallel, Knob::allocator})
     knobs.keep(k);  // offload on several GPUs has no model

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimators/base/bytes.h"
 #include "estimators/graph/dims.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
@@ -150,7 +151,8 @@ Axis adapters_axis(const TrainingSetup& s) {
 
 std::vector<std::int64_t> divisors_descending(std::int64_t n) {
   std::vector<std::int64_t> out;
-  for (std::int64_t d = 1; d * d <= n; ++d)
+  // Of numbers beyond 2^32 only the divisors below 2^16 and those that they leave: nobody splits a batch otherwise.
+  for (std::int64_t d = 1; d <= 65'536 && d * d <= n; ++d)
     if (n % d == 0) {
       out.push_back(d);
       if (d != n / d) out.push_back(n / d);
@@ -238,7 +240,7 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
   const auto dims = open_dims(model.graphs.front());
   space.open = std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.batch; });
   space.keeps_samples = keep_samples;
-  space.replica_batch = batch * present.accumulate;
+  space.replica_batch = checked_mul(batch, present.accumulate);
   space.batches = {batch};
   if (knobs.has(Knob::batch) && space.open && training) {
     if (keep_samples) {

@@ -197,7 +197,12 @@ constexpr std::array
              [](const Given& g, Options& o) { o.setup.optimizer.impl = parse_optimizer_impl(g.text()); }},
         Flag{"momentum", "", "X", "", "Training", "momentum of sgd or rmsprop", in_setup, parse_momentum},
         Flag{"accumulate", "", "N", "", "Training", "micro-batches per optimizer step", in_setup,
-             [](const Given& g, Options& o) { o.setup.accumulate = g.count(); }},
+             [](const Given& g, Options& o) {
+               constexpr std::int64_t most = 1'000'000'000'000;  // searches multiply it
+               if (g.count() > most)
+                 fail(ErrorKind::usage, fmt::format("a step has at most {} micro-batches here", most), g.name());
+               o.setup.accumulate = g.count();
+             }},
         Flag{"clip", "", "", "", "Training", "clip the gradient norm before the optimizer step", in_setup,
              [](const Given&, Options& o) { o.setup.clip_grad_norm = true; }},
         Flag{"checkpoint", "", "GLOB|blocks|every:N|groups:N[/blocks]|optimal[:SIZE]", "", "Training",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -13,11 +14,21 @@ namespace {
 
 thread_local bool spread = false;
 
+/// As many as there are cores, or as MEMPLAN_THREADS says. Answers do not depend on it.
+std::size_t most_workers() {
+  static const std::size_t most = [] {
+    const char* told = std::getenv("MEMPLAN_THREADS");
+    const long number = told ? std::strtol(told, nullptr, 10) : 0;
+    return number > 0 ? static_cast<std::size_t>(std::min(number, 256L))
+                      : std::size_t{std::max(1u, std::thread::hardware_concurrency())};
+  }();
+  return most;
+}
+
 }  // namespace
 
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& part) {
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency()),
-                    workers = spread ? 1 : std::min(count, cores);
+  const std::size_t workers = spread ? 1 : std::min(count, most_workers());
   if (workers < 2) {
     for (std::size_t i = 0; i < count; ++i) part(i);
     return;

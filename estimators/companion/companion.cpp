@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -88,9 +89,13 @@ ProcessResult start_with_torch(const CompanionCall& call, const std::string& pro
       fail(ErrorKind::internal, what + " answered with more than " + std::to_string(call.limits.output_bytes >> 20) +
                                     " MiB and was stopped");
     case End::signalled:
+      // By somebody else, as the system does where memory runs out; any other signal is a crash.
+      if (r.code == SIGKILL || r.code == SIGTERM || r.code == SIGINT || r.code == SIGHUP)
+        fail_input(what + " was ended by signal " + std::to_string(r.code), {},
+                   "try again; a system without memory ends processes this way");
       fail(ErrorKind::internal, what + " was ended by signal " + std::to_string(r.code), last_line(r.errors));
     case End::not_started:
-      fail(ErrorKind::internal, what + " could not be started");
+      fail_input(what + " could not be started", {}, "the system has no process or no pipe to give; try again");
     case End::exited:
       break;
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/strategies.h"
@@ -11,7 +13,7 @@ namespace memplan {
 
 namespace {
 
-constexpr std::int64_t most_micro_batches = 65'536;
+constexpr std::int64_t most_micro_batches = 65'536, most_gpus = 1'048'576;
 
 struct Degree {
   Field field;
@@ -23,6 +25,10 @@ struct Degree {
   fail(ErrorKind::usage, std::move(what), std::move(where), std::move(hint));
 }
 
+[[noreturn]] void refuse_many(std::string where) {
+  refuse(fmt::format("a job has at most {} GPUs here", most_gpus), std::move(where), "give fewer");
+}
+
 void check_degrees(const ParallelSetup& p) {
   if (p.gpus < 0) refuse(fmt::format("{} GPUs cannot train a model", p.gpus), setting(Field::gpus), "give at least 1");
   for (const Degree& d : {Degree{Field::data_parallel, "data-parallel ranks", p.data == 0 ? 1 : p.data},
@@ -32,6 +38,9 @@ void check_degrees(const ParallelSetup& p) {
                           Degree{Field::expert_parallel, "expert-parallel ranks", p.expert}})
     if (d.ranks < 1)
       refuse(fmt::format("{} {} are not possible", d.ranks, d.what), setting(d.field), "give at least 1");
+    else if (d.ranks > most_gpus)
+      refuse_many(setting(d.field));
+  if (p.gpus > most_gpus) refuse_many(setting(Field::gpus));
   if (p.virtual_stages < 1)
     refuse("an interleaved schedule needs at least 1 chunk per rank", setting(Field::pipeline_schedule),
            "write interleaved:2");
@@ -45,7 +54,10 @@ void check_degrees(const ParallelSetup& p) {
 }
 
 void fill(ParallelSetup& p) {
-  const std::int64_t others = p.tensor * p.pipeline * p.context;
+  // Each is at most 2^20, so that two of them can be multiplied.
+  std::int64_t others = p.tensor * p.pipeline;
+  if (others <= most_gpus) others *= p.context;
+  if (others > most_gpus || std::max<std::int64_t>(1, p.data) * others > most_gpus) refuse_many({});
   const std::string product = fmt::format("tp {} x pp {} x cp {}", p.tensor, p.pipeline, p.context);
   if (p.data == 0) {
     if (p.gpus == 0) p.gpus = others;

@@ -216,6 +216,8 @@ def test_hostile_numbers():
     failing((model("mlp"), *GPU, "--batch", "9000000000000000000"), 3, "64 bits")
     failing((model("gpt2"), *GPU, "--batch", "1", "--seq", "8", "--steps", "1000000", "--loss-history", "--no-search"), 3, "limit of events")
     failing((model("gpt2"), *GPU, "--batch", "1", "--pp", "2", "--micro-batches", "999999999999"), 2, "65536", "--micro-batches")
+    for flags in (("--tp", "4611686018427387904", "--cp", "8"), ("--gpus", "9007199254740992", "--zero", "2"), ("--dp", "1048576", "--tp", "2")):
+        failing((model("gpt2"), *GPU, "--batch", "1", *flags), 2, "1048576 GPUs")
 
 
 def test_timeout():
@@ -262,7 +264,8 @@ def test_external_data_is_never_opened():
 
 def test_external_data_outside_the_folder():
     failing((write("outside.onnx", dense(external="../../../../etc/passwd")), *GPU), 3, "etc/passwd", "outside")
-    failing((write("absolute.onnx", dense(external="/etc/passwd")), *GPU), 3, "etc/passwd")
+    for name in ("/etc/passwd", "C:\\secrets.bin", "\\\\server\\share", "weights\\..\\..\\secrets.bin", "weights/../../secrets.bin"):
+        failing((write("elsewhere.onnx", dense(external=name)), *GPU), 3, "outside the folder")
 
 
 def test_unwritable_output():

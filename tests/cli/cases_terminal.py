@@ -115,6 +115,15 @@ def test_the_same_bytes_every_time():
     equal(r.run("check", "--format", "json").out, r.run("check", "--format", "json").out, "a gate with a fix")
 
 
+def test_the_same_bytes_with_any_number_of_threads():
+    for w in ((*GPT2, "--format", "json"), (model("resnet18"), "--gpu", "8GB", "--batch", "512", "--format", "json"), ("suggest", *GPT2, "--gpus", "4", "--format", "json"),
+              (*GPT2, "--gpus", "4", "--pp", "4", "--micro-batches", "8", "--format", "json")):
+        one = memplan(*w, env={"MEMPLAN_THREADS": "1"}, timeout=300)
+        check(one.code in (0, 1) and one.out, one.err)
+        for threads in ("2", "8"):
+            equal(memplan(*w, env={"MEMPLAN_THREADS": threads}, timeout=300).out, one.out, w)
+
+
 EVIL = "w\x1b[31m::error::\u202e\x07<b>"
 
 
