@@ -14,7 +14,6 @@
 #include "estimators/companion/process.h"
 #include "estimators/companion/surroundings.h"
 #include "estimators/companion/temporary_folder.h"
-#include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
 #include "estimators/frontends/unpack.h"
@@ -55,7 +54,7 @@ std::optional<Place> place_of(const std::vector<std::string>& known) {
 }
 
 std::string slim_of(const std::string& path) {
-  if (frontends::is_gzip(path)) return onnx_format::slim_model(frontends::unpack_gzip(path, most_unpacked), path);
+  if (const auto unpacked = frontends::unpack(path, most_unpacked)) return onnx_format::slim_model(*unpacked, path);
   return onnx_format::slim_model(onnx_format::MappedFile(path).bytes(), path);
 }
 
