@@ -16,6 +16,7 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/timeout.h"
 #include "estimators/base/shell.h"
+#include "estimators/companion/ending.h"
 
 namespace memplan::cli {
 namespace {
@@ -49,6 +50,8 @@ int run(const Parsed& parsed, const Options& options, const std::vector<std::str
     case in_export:
     case in_record:
       return run_package(options, {words.begin() + 1, words.end()});
+    case in_attach:
+      return run_attach(options);
     case in_completions:
       return run_completions(options);
     case in_man:
@@ -106,7 +109,7 @@ int report_failure(const Error& failure, const Options& options) {
   // Errors go to stderr, whose terminal decides about colours.
   style.colour =
       options.color == When::always || (options.color == When::automatic && style.colour && isatty(STDERR_FILENO));
-  fmt::print(stderr, "{}", text_error(error, style));
+  tell(text_error(error, style));
   return code;
 }
 
@@ -127,12 +130,25 @@ void limit_time(const Options& options) {
     start_timeout(options.timeout, text_error(error, make_style(options)), STDERR_FILENO);
 }
 
+/// What ends memplan where nothing can be made any more is written down before anything is read.
+void prepare(const Options& options) {
+  const Error shrunk{ErrorKind::input, "a file became shorter while it was read", {}, "try again when it is complete"};
+  const Error no_memory{ErrorKind::input, "not enough host memory to process this model", {}, "try a smaller model"};
+  const Error defect{ErrorKind::internal, "an error that nobody expected", {}, general_advice(ErrorKind::internal)};
+  const bool json = options.format == Format::json;
+  const auto words = [&](const Error& e) {
+    return json ? json_error(e, exit_code_of(e.kind)) : text_error(e, Style{});
+  };
+  prepare_last_words({words(shrunk), words(no_memory), words(defect), json ? STDOUT_FILENO : STDERR_FILENO});
+}
+
 int main_of(const std::vector<std::string>& words) {
   Options options;
   options.format = asks_for_json(words) ? Format::json : Format::text;
+  prepare(options);
   const auto result = catching([&] {
     if (words.empty()) {
-      fmt::print(stderr, "{}", help_text(*find_command("estimate"), true));
+      tell(help_text(*find_command("estimate"), true));
       return 2;
     }
     if (words.front() == "help") {
@@ -165,5 +181,11 @@ int main(int argc, char** argv) {
   mallopt(M_MXFAST, 0);
   // A reader that closes the pipe early is not an error of memplan.
   std::signal(SIGPIPE, SIG_IGN);
-  return memplan::cli::main_of({argv + 1, argv + argc});
+  memplan::guard_endings();
+  try {
+    return memplan::cli::main_of({argv + 1, argv + argc});
+  } catch (const memplan::Failure& unwritten) {  // the document that says what is wrong
+    memplan::cli::tell(memplan::cli::text_error(unwritten.error(), {}));
+    return memplan::cli::exit_code_of(unwritten.error().kind);
+  }
 }

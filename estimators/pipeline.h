@@ -29,6 +29,10 @@ namespace memplan {
 /// themselves what they take, so for them it is Failure(usage).
 Result<Model> load_model(const std::string& path, const std::vector<GivenInput>& inputs = {});
 
+/// The bytes of an ONNX file, packed or not, without its large weights (frontends/onnx/wire.h): what another library
+/// can be asked about.
+Result<std::string> slim_onnx(const std::string& path);
+
 /// Batch and sequence that the file fixes are open in the result, with the file's own sizes as defaults, where a trial
 /// run on paper follows them through all of its calls. Where it cannot, they stay as they are and
 /// `Graph::metadata["memplan.unfollowed.batch"]` names the op that prevents it. load_model ends with it.

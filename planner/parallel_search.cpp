@@ -355,11 +355,9 @@ class ParallelSearch : public SetupSearch {
           return a.changes != b.changes ? a.changes < b.changes : per_sample(a) < per_sample(b);
         });
     if (least == estimates_.end()) return std::nullopt;
-    // A change of many flags is not small because it is the least that was found: it has to be worth something.
-    const bool beaten = std::any_of(estimates_.begin(), estimates_.end(), [&](const Candidate& c) {
-      return per_sample(c) < per_sample(*least) && c.peak <= least->peak;
-    });
-    return beaten ? std::nullopt : std::optional(*least);
+    // Many flags are no small change, even the fewest that were found: they have to be worth something.
+    const auto beats = [&](const Candidate& c) { return per_sample(c) < per_sample(*least) && c.peak <= least->peak; };
+    return std::any_of(estimates_.begin(), estimates_.end(), beats) ? std::nullopt : std::optional(*least);
   }
 
   /// Besides, the one that promises least memory among those that take at most twice the time of the fastest.

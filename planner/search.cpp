@@ -109,10 +109,13 @@ Model searchable(Model model) {
   if (!model.recorded) return model;
   auto recording = std::make_shared<recording::Recording>(*model.recorded);
   if (std::none_of(recording->runs.begin(), recording->runs.end(),
-                   [](const auto& run) { return run.calls != nullptr; }))
+                   [](const auto& run) { return run.calls != nullptr; })) {
+    if (recording->plain) return Model(*recording->plain);
     fail(ErrorKind::usage, "suggest searches settings, and this recording holds no calls to work them out from",
          model.path, "record the module again with memplan.record, without calls=False");
+  }
   recording->by_calls = true;
+  recording->plain = nullptr;
   model.recorded = std::move(recording);
   return model;
 }

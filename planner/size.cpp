@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <sstream>
 
+#include "estimators/base/text_file.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/position_table.h"
 #include "estimators/setup/field.h"
@@ -63,10 +64,7 @@ std::optional<LargestSequence> largest_sequence(const Model& model, const Traini
 }
 
 Prices read_prices(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    fail(ErrorKind::usage, fmt::format("{} cannot be read", path), setting(Field::prices),
-         "give a file with lines such as h100-80gb,2.49");
+  std::istringstream file(text_of_file(path, ErrorKind::usage, "give a file with lines such as h100-80gb,2.49"));
   Prices prices;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

@@ -12,6 +12,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/style.h"
 #include "estimators/base/hash.h"
+#include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/graph/dims.h"
@@ -127,11 +128,14 @@ void choose_torch(Options& options, const Model& model) {
 
 namespace {
 
-/// The graph that an installed ONNX Runtime makes of the file's, where one is asked.
-Model as_session_runs_it(Model model, const std::string& path, const std::string& where) {
-  Rewritten rewritten = rewritten_by_onnxruntime(model, path, where);
+/// The graph that an installed ONNX Runtime makes of the file's, where one is asked. Another batch than the one that
+/// a file fixes is followed through the file's own nodes.
+Model as_session_runs_it(Model model, const std::string& path, const Options& options) {
+  const bool resized = options.setup.batch || options.setup.sequence || !options.setup.dims.empty();
+  if (resized && !fixed_sizes(model.graphs.front()).empty()) return model;
+  Rewritten rewritten = rewritten_by_onnxruntime(model, unwrap(slim_onnx(path)), options.onnxruntime);
   if (!rewritten.complaint.empty()) fmt::print(stderr, "memplan: {}\n", clean(rewritten.complaint));
-  return rewritten.model ? std::move(*rewritten.model) : std::move(model);
+  return rewritten.model ? open_fixed(std::move(*rewritten.model)) : std::move(model);
 }
 
 }  // namespace
@@ -140,7 +144,7 @@ Model model_of(const Options& options) {
   const ModelFile file = model_file(options.argument, options);
   Model model = unwrap(load_model(file.path, file.exported() ? std::vector<GivenInput>{} : options.inputs));
   if (runs_nodes(options.setup.runtime) && options.onnxruntime != "none" && !model.exported && !model.recorded)
-    model = as_session_runs_it(std::move(model), file.path, options.onnxruntime);
+    model = as_session_runs_it(std::move(model), file.path, options);
   model.path = options.argument;
   return model;
 }
@@ -157,8 +161,32 @@ void take_over(Options& options, const Model& model) {
     setup.checkpoint = own_checkpoints(model);
 }
 
+namespace {
+
+/// A recording that travels in a file is of one version of PyTorch in one environment; the file's graph answers others.
+void leave_recording_out(Job& job) {
+  const Model& model = job.model;
+  if (!model.recorded || !model.recorded->plain) return;
+  std::string why;
+  const auto& environment = job.options.setup.runtime.environment;
+  if (runs_nodes(job.options.setup.runtime))
+    why = "ONNX Runtime runs the nodes";
+  else if (!job.options.torch.empty() &&
+           choose_version(job.options.torch, {}).version != choose_version({}, model.torch).version)
+    why = fmt::format("it was made with PyTorch {}", model.torch);
+  else if (std::any_of(environment.begin(), environment.end(), [](const auto& e) { return !sets_allocator(e.first); }))
+    why = "it was made in another environment";
+  if (why.empty()) return;
+  Model plain = *model.recorded->plain;
+  if (!runs_nodes(job.options.setup.runtime)) plain.warnings.push_back("the recording in the file is not used: " + why);
+  job.model = std::move(plain);
+}
+
+}  // namespace
+
 Job load_job(const Options& options) {
   Job job{model_of(options), options};
+  leave_recording_out(job);
   take_over(job.options, job.model);
   return job;
 }

@@ -18,6 +18,12 @@ struct Input {
   std::vector<std::int64_t> sizes;
 };
 
+/// The module itself ran on the emulated GPU: whether PyTorch did what the estimate says, event by event.
+struct Confirmation {
+  bool agrees = false;
+  std::string text;  ///< one sentence
+};
+
 struct Answer {
   std::string path, format;
   std::string graph_hash;  ///< of parameters, calls and modules
@@ -34,7 +40,8 @@ struct Answer {
   std::optional<Alternative> inference;  ///< a forward pass of the same batch
   std::optional<LargestBatch> largest;
   std::vector<Card> cards;
-  std::optional<RunRecord> run;      ///< for formats that show the run itself
+  std::optional<RunRecord> run;  ///< for formats that show the run itself
+  std::optional<Confirmation> confirmation;
   std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
   int exit_code = 0;
 };

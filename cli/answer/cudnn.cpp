@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "cli/terminal/output.h"
 #include "estimators/cudnn/installed.h"
 
 namespace memplan::cli {
@@ -28,7 +29,7 @@ std::shared_ptr<CudnnLibrary> cudnn_to_ask(const std::string& word) {
 void say_what_cudnn_lacked() {
   for (const auto& [word, library] : asked())
     if (const std::string why = library ? library->complaint() : std::string(); !why.empty())
-      fmt::print(stderr, "memplan: {}\n", why);
+      tell(fmt::format("memplan: {}\n", why));
 }
 
 }  // namespace memplan::cli

@@ -69,8 +69,7 @@ int run_check(const Options& options) {
   const Config config = load_config(options.gate.config);
   const Json document = check_targets(config, gate_flags(options, options.arguments));
   deliver(document, options);
-  if (!options.output.empty() || options.format != Format::text)
-    fmt::print(stderr, "memplan: {}\n", one_line(document));
+  if (!options.output.empty() || options.format != Format::text) tell(fmt::format("memplan: {}\n", one_line(document)));
   return document.at("summary").at("exit_code");
 }
 

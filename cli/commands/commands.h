@@ -21,6 +21,7 @@ int run_ops(const Options& options);
 int run_observe(const Options& options);
 /// memplan export and memplan record, which the Python package does. `words`: those behind the command.
 int run_package(const Options& options, const std::vector<std::string>& words);
+int run_attach(const Options& options);
 int run_completions(const Options& options);
 int run_man();
 int run_schema(const Options& options);

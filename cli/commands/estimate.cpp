@@ -4,8 +4,10 @@
 
 #include "cli/answer/answer.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/confirm.h"
 #include "cli/gate/single.h"
 #include "cli/report/document.h"
+#include "cli/terminal/output.h"
 
 namespace memplan::cli {
 
@@ -17,17 +19,25 @@ Detail shown_of(const Options& options, bool gated) {
   return options.quiet ? Detail::none : Detail::tensors;
 }
 
+Answer computed(const Options& options) {
+  if (!options.confirm.run && options.confirm.with.empty()) return compute(options, timeline_wanted(options));
+  device_of(options);  // a card that is not known is said before a large file is read
+  const Job job = load_job(options);
+  Answer answer = compute(job, timeline_wanted(options));
+  answer.confirmation = confirm(job, answer);
+  return answer;
+}
+
 }  // namespace
 
 int run_estimate(const Options& options) {
   const bool gated = is_gated(options);
-  const Answer answer = compute(options, timeline_wanted(options));
+  const Answer answer = computed(options);
   Json document = document_of(answer, options, shown_of(options, gated));
   const int code = gated ? add_gate(document, options) : answer.exit_code;
   deliver(document, options);
   // A report that goes to a file or a program leaves people without the verdict.
-  if (!options.output.empty() || options.format != Format::text)
-    fmt::print(stderr, "memplan: {}\n", one_line(document));
+  if (!options.output.empty() || options.format != Format::text) tell(fmt::format("memplan: {}\n", one_line(document)));
   return code;
 }
 

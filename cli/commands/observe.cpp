@@ -16,10 +16,10 @@
 #include "cli/observe/observer.h"
 #include "cli/observe/recording.h"
 #include "cli/observe/text.h"
-#include "estimators/companion/temporary_folder.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
 #include "estimators/companion/companion.h"
+#include "estimators/companion/temporary_folder.h"
 #include "estimators/facts/cards.h"
 
 namespace memplan::cli {
@@ -181,8 +181,8 @@ std::optional<int> run_script(const Options& options, Observation& o, const Cach
   for (std::size_t i = 0; i < ended.size(); ++i) {
     o.exit_codes.push_back(ended[i].code);
     if (ended[i].code != 0 && i && ended.front().code == 0)
-      fmt::print(stderr, "rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code,
-                 last_lines(run.processes[i].log, 20));
+      tell(fmt::format("rank {} ended with {}:\n{}\n", run.ranks[i], ended[i].code,
+                       last_lines(run.processes[i].log, 20)));
   }
   try {
     read_processes(folder.path() + "/found", o);
@@ -190,12 +190,12 @@ std::optional<int> run_script(const Options& options, Observation& o, const Cach
     // Its own traceback is on stderr and says more.
     const auto code = std::find_if(o.exit_codes.begin(), o.exit_codes.end(), [](int c) { return c != 0 && c != 3; });
     if (code == o.exit_codes.end()) throw;
-    fmt::print(stderr, "error: the script ended with exit code {} before it used a GPU\n", *code);
+    tell(fmt::format("error: the script ended with exit code {} before it used a GPU\n", *code));
     return *code;
   }
   judge_observation(o);
   if (taking && taking->last)
-    fmt::print(stderr, "{}\n", keep_recording(folder.path() + "/found", taking->kept));
+    tell(fmt::format("{}\n", keep_recording(folder.path() + "/found", taking->kept)));
   else if (taking)
     keep_record(folder.path() + "/found", taking->kept);
   return std::nullopt;
@@ -211,20 +211,20 @@ std::optional<int> run_first(const Options& options, Observation& o, const Cache
     Observation other;
     other.limited = o.limited;
     const Taking part{w.batches[i], {}, false, fmt::format("{}/{}.json", folder.path(), i)};
-    fmt::print(stderr, "memplan: batch {}\n", part.batch);
+    tell(fmt::format("memplan: batch {}\n", part.batch));
     if (const auto code = run_script(options, other, caches, &part)) return code;
     taking.earlier.push_back(part.kept);
   }
   if (!w.batches.empty()) {
     taking.batch = w.batches.front();
-    fmt::print(stderr, "memplan: batch {}\n", taking.batch);
+    tell(fmt::format("memplan: batch {}\n", taking.batch));
   }
   return run_script(options, o, caches, &taking);
 }
 
 /// A second run without a limit says what the first one, which ran out of memory, would have needed.
 std::optional<int> run_again(const Options& options, Observation& o, const Caches& caches) {
-  fmt::print(stderr, "memplan: memory ran out; the script starts again, without a limit\n");
+  tell("memplan: memory ran out; the script starts again, without a limit\n");
   Observation whole;
   whole.limited = false;
   if (const auto code = run_script(options, whole, caches)) return code;
@@ -242,8 +242,8 @@ std::optional<int> run_compiled_again(const Options& options, Observation& o, co
   std::vector<std::pair<std::string, Caches>> more = {{"warm", caches}};
   if (o.compiled->padding_measured) more.push_back({"padded", {caches.folder, true}});
   for (const auto& [name, how] : more) {
-    fmt::print(stderr, "memplan: the script starts again, {}\n",
-               how.pad ? "with matrix products padded" : "with warm caches of torch.compile");
+    tell(fmt::format("memplan: the script starts again, {}\n",
+                     how.pad ? "with matrix products padded" : "with warm caches of torch.compile"));
     Observation again;
     again.limited = o.limited;
     if (const auto code = run_script(options, again, how)) return code;
@@ -297,8 +297,8 @@ int run_observe(const Options& options) {
   else
     write_out(observation_json(o).dump(2) + "\n", options.output);
   if (!text || !options.output.empty())
-    fmt::print(stderr, "memplan: verdict={} peak={} limit={}\n", name_of(o.verdict), o.peak.count,
-               o.choice.device.total.count);
+    tell(fmt::format("memplan: verdict={} peak={} limit={}\n", name_of(o.verdict), o.peak.count,
+                     o.choice.device.total.count));
   return o.exit_code;
 }
 

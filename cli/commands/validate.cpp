@@ -12,6 +12,7 @@
 #include "cli/report/validation.h"
 #include "cli/terminal/output.h"
 #include "estimators/dryrun/dryrun.h"
+#include "estimators/frontends/recording/recording.h"
 #include "estimators/measured/sources.h"
 
 namespace memplan::cli {
@@ -112,7 +113,7 @@ void judge(Validation& v) {
 
 Validation on_device(const Options& given) {
   const Job job = load_job(given);
-  const Model& model = job.model;
+  const Model& model = job.model.recorded && job.model.recorded->plain ? *job.model.recorded->plain : job.model;
   if (model.recorded)
     fail(ErrorKind::usage, "PyTorch itself made this recording, so there is nothing of it to run", given.argument,
          "compare it with a run of yours: --measured snapshot.pickle");

@@ -252,6 +252,12 @@ const std::array command_rows{
          [](const Given&, Options& o) { o.gate.effective = true; }, false, false},
     Flag{"to", "", "FLAGS", "", "Compare", "the flags of the other setup, as in --to '--batch 16 --amp bf16'", in_diff,
          [](const Given& g, Options& o) { o.diff.to = g.text(); }, false, false},
+    Flag{"confirm", "", "", "", "Validate",
+         "run the module itself on the emulated GPU as well and compare, event by event; for sources (train.py:fn, "
+         "hf:NAME …) and files that memplan made of them",
+         in_estimate, [](const Given&, Options& o) { o.confirm.run = true; }, false, false},
+    Flag{"confirm-with", "", "RECORDING", "", "Validate", "the same by a recording of that run", in_estimate,
+         [](const Given& g, Options& o) { o.confirm.with = g.text(); }, false, false},
     Flag{"on", "", "WHERE", "", "Validate", "emulated[:CARD] (no GPU needed) or cuda[:N]: where PyTorch runs the steps",
          in_validate, [](const Given& g, Options& o) { o.validate.on = g.text(); }},
     Flag{"measured", "", "FILE|SIZE", "", "Validate",

@@ -35,6 +35,10 @@ constexpr std::array command_table{
     Command{"export", "SOURCE",
             "write a model's graph as a .pt2 file, without weights (runs your Python; docs/export.md)", in_export},
     Command{"record", "SOURCE", "run a model's own code on the emulated GPU and write what it allocates", in_record},
+    Command{
+        "attach", "RECORDING MODEL",
+        "put a recording into the ONNX file or .pt2 archive of its module, which then answers as the recording does",
+        in_attach, 2},
     Command{"schema", "[NAME]",
             "the JSON Schema of what --format json prints: report (the default), observe, planner, validate",
             in_schema},

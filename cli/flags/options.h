@@ -99,6 +99,12 @@ struct SizeOptions {
   std::string prices;
 };
 
+/// Of an estimate that PyTorch itself is to confirm.
+struct ConfirmOptions {
+  bool run = false;  ///< the module, by what the file says makes it
+  std::string with;  ///< a recording of such a run
+};
+
 struct ValidateOptions {
   std::string on;        ///< "emulated", "emulated:l4", "cuda", "cuda:1"; empty where --measured is given
   std::string measured;  ///< file or figure
@@ -130,6 +136,7 @@ struct Options : JobOptions, OutputOptions {
   DiffOptions diff;
   SuggestFlags suggest;
   SizeOptions size;
+  ConfirmOptions confirm;
   ValidateOptions validate;
   ObserveOptions observe;
 };

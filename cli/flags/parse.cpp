@@ -75,7 +75,8 @@ void warn_of_misspelt_variables() {
     if (find_flag(flag)) continue;
     const std::string_view near = nearest_flag(flag, in_all);
     if (near.empty() || edit_distance(flag, near) > std::max<std::size_t>(1, flag.size() / 5)) continue;
-    fmt::print(stderr, "memplan: {} sets nothing. Did you mean {}?\n", name, environment_name(near));
+    std::fputs(fmt::format("memplan: {} sets nothing. Did you mean {}?\n", name, environment_name(near)).c_str(),
+               stderr);
   }
 }
 

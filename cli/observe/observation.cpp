@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "cli/terminal/style.h"
+#include "estimators/base/text_file.h"
 #include "estimators/facts/nccl.h"
 
 namespace memplan::cli {
@@ -32,8 +32,7 @@ std::vector<json> files_of(const std::string& folder, std::string_view prefix) {
   std::sort(paths.begin(), paths.end());
   std::vector<json> found;
   for (const fs::path& path : paths) {
-    std::ifstream file(path);
-    json j = json::parse(file, nullptr, false);
+    json j = json::parse(text_of_file(path.string(), ErrorKind::input), nullptr, false);
     if (!j.is_discarded()) found.push_back(std::move(j));
   }
   return found;

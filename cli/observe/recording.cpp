@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/output.h"
 #include "estimators/base/error.h"
+#include "estimators/base/text_file.h"
 
 namespace memplan::cli {
 
@@ -30,10 +30,7 @@ fs::path only_one(const fs::path& folder, std::string_view begin, std::string_vi
   return found.front();
 }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string text_of(const fs::path& path) { return text_of_file(path.string(), ErrorKind::input); }
 
 }  // namespace
 

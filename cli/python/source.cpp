@@ -77,6 +77,19 @@ bool is_source(const std::string& argument) {
   return is_name(argument) || (script != std::string::npos && script + 4 < argument.size());
 }
 
+std::string made_by_package(std::vector<std::string> words, const std::string& source, const std::string& folder) {
+  std::vector<std::string> needed{"torch"};
+  if (of_transformers(source)) needed.emplace_back("transformers");
+  const std::string python = find_python(needed);
+  words.insert(words.end(), {"--", source});
+  const ProcessResult r = run_process(package_command(python, folder, words), {}, package_environment(), limits);
+  const json answer = answer_of(r);
+  if (!answer.is_object()) report_no_answer(r, source);
+  if (const auto path = answer.find("path"); path != answer.end() && path->is_string()) return path->get<std::string>();
+  fail(answer.value("code", 3) == 2 ? ErrorKind::usage : ErrorKind::input, answer.value("message", "the export failed"),
+       answer.value("where", source), answer.value("hint", ""));
+}
+
 ModelFile model_file(const std::string& argument, const JobOptions& options) {
   if (!is_source(argument)) {
     if (!options.source_flags.empty())
@@ -86,24 +99,12 @@ ModelFile model_file(const std::string& argument, const JobOptions& options) {
   }
   Progress progress;
   progress.show(fmt::format("exporting {}", argument));
-  std::vector<std::string> needed{"torch"};
-  if (of_transformers(argument)) needed.push_back("transformers");
-  const std::string python = find_python(needed);
   ModelFile file{{}, std::make_unique<TemporaryFolder>()};
   std::vector<std::string> words{"export", "--for-program", "--output", file.scratch->path() + "/model.pt2"};
   words.insert(words.end(), options.source_flags.begin(), options.source_flags.end());
   for (const std::string& input : options.input_words) words.insert(words.end(), {"--input", input});
-  words.insert(words.end(), {"--", argument});
-  const ProcessResult r =
-      run_process(package_command(python, file.scratch->path(), words), {}, package_environment(), limits);
-  const json answer = answer_of(r);
-  if (!answer.is_object()) report_no_answer(r, argument);
-  if (const auto path = answer.find("path"); path != answer.end() && path->is_string()) {
-    file.path = path->get<std::string>();
-    return file;
-  }
-  fail(answer.value("code", 3) == 2 ? ErrorKind::usage : ErrorKind::input, answer.value("message", "the export failed"),
-       answer.value("where", argument), answer.value("hint", ""));
+  file.path = made_by_package(std::move(words), argument, file.scratch->path());
+  return file;
 }
 
 }  // namespace memplan::cli

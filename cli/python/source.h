@@ -21,6 +21,10 @@ struct ModelFile {
   bool exported() const { return scratch != nullptr; }
 };
 
+/// `python -m memplan WORDS -- SOURCE` in a process with limits: the path of the file that it says it made, which lies
+/// in `folder` or among those kept. Failure with the first cause.
+std::string made_by_package(std::vector<std::string> words, const std::string& source, const std::string& folder);
+
 /// The argument itself where it is a file. Else the file that `python -m memplan export` makes of it, in a process
 /// with limits; those of configurations and names are kept below ~/.cache/memplan. Failure with the first cause.
 ModelFile model_file(const std::string& argument, const JobOptions& options);

@@ -64,6 +64,10 @@ constexpr std::array warnings{
          "The exporter's optimizer changed nodes so that the lines of the program noted there fit no more.",
          "The nodes alone are counted, and the range holds what they have beyond PyTorch's own ops. Export with "
          "optimize=False, or record the program with memplan.record."},
+    Code{"MP025", "", "A module was exported, since it could not be run on the emulated GPU.",
+         "The text of the warning says why. An export leaves out what an eager program does beside its ops, so the "
+         "figure "
+         "is weaker evidence than a recording."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",
@@ -81,6 +85,10 @@ constexpr std::array warnings{
          "Record the program with this setup to have its own steps."},
     Code{"MP063", "", "The recorded calls ran in another precision than is asked for.",
          "Record the program in this precision: code that asks for it may take another way."},
+    Code{"MP065", "", "The file holds a recording that does not tell the setup that is asked for.",
+         "The file's graph answers instead, with what an export leaves open. Record the module with this setup and "
+         "attach "
+         "that (memplan attach)."},
     Code{"MP064", "", "The recorded calls ran in training, and inference is asked for.",
          "Record the program with mode=\"inference\"."},
 };

@@ -176,6 +176,8 @@ Json summary(const Answer& a) {
           {"out_of_memory_at", e.out_of_memory ? Json(clean(e.out_of_memory_at)) : Json(nullptr)},
           {"certainty", sure.word},
           {"certainty_why", clean(sure.why)},
+          {"confirmed", a.confirmation ? Json(a.confirmation->agrees) : Json(nullptr)},
+          {"confirmation", a.confirmation ? Json(clean(a.confirmation->text)) : Json(nullptr)},
           {"surer", sure.surer.empty() ? Json(nullptr) : Json(sure.surer)}};
 }
 

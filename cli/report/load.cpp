@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/document.h"
+#include "estimators/base/text_file.h"
 
 namespace memplan::cli {
 
@@ -116,9 +117,7 @@ Json load_document(const std::string& path, ErrorKind kind) {
     refuse(kind, fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
   if (S_ISDIR(info.st_mode)) refuse(kind, "this is a folder, not a report", path, again);
   if (info.st_size > largest_file) refuse(kind, "the file is larger than 1 GiB, which no report is", path, again);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(kind, fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  const std::string content = text_of_file(path, kind, again);
   // Looked at before parsing: nlohmann's callback would do it while it parses, in quadratic time.
   Json document = too_deep(content) ? Json(nullptr) : Json::parse(content, nullptr, false);
   if (document.is_discarded() || !document.is_object())

@@ -87,7 +87,10 @@ std::string certainty_line(const Json& document, const Style& style) {
   if (!s.contains("certainty")) return {};
   std::string text = fmt::format("{}: {}", text_of(s, "certainty"), text_of(s, "certainty_why"));
   if (!s.at("surer").is_null()) text += "; to be surer, " + text_of(s, "surer");
-  return "  " + wrap(text, style.width, 2, 2) + "\n";
+  std::string out = "  " + wrap(text, style.width, 2, 2) + "\n";
+  if (s.contains("confirmation") && !s.at("confirmation").is_null())
+    out += "  " + wrap(text_of(s, "confirmation"), style.width, 2, 2) + "\n";
+  return out;
 }
 
 std::string verdict_lines(const Json& document, const Figures& f, const Style& style) {

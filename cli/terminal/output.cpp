@@ -11,6 +11,7 @@
 
 #include "cli/terminal/timeout.h"
 #include "estimators/base/error.h"
+#include "estimators/companion/ending.h"
 
 namespace memplan::cli {
 
@@ -34,6 +35,8 @@ int write_all(int fd, std::string_view text) {
 
 }  // namespace
 
+void tell(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void write_out(std::string_view text, const std::string& path) {
   stop_timeout();
   if (path.empty() || path == "-") {
@@ -55,6 +58,7 @@ void write_out(std::string_view text, const std::string& path) {
     return;
   }
   const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const RemovedAtEnd removed(temporary, RemovedAtEnd::What::file);
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? info.st_mode & 0777 : 0666);
   if (fd < 0) cannot_write(path, errno);

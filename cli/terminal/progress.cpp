@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cli/terminal/output.h"
 #include "cli/terminal/style.h"
 
 namespace memplan::cli {
@@ -46,13 +47,13 @@ void Progress::draw() {
     if (seconds < 0.5) continue;
     const std::string line = seconds < 2 ? text_ : fmt::format("{}  {:.0f} s", text_, seconds);
     if (line == last) continue;
-    fmt::print(stderr, "\r\x1b[K{}", shorten(line, width_ - 1, Style{}));
+    tell(fmt::format("\r\x1b[K{}", shorten(line, width_ - 1, Style{})));
     std::fflush(stderr);
     last = line;
     shown = true;
   }
   if (!shown) return;
-  fmt::print(stderr, "\r\x1b[K");
+  tell("\r\x1b[K");
   std::fflush(stderr);
 }
 

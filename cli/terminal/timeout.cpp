@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "estimators/companion/ending.h"
+
 namespace memplan::cli {
 
 namespace {
@@ -31,6 +33,7 @@ extern "C" void time_is_up(int) {
     if (n <= 0) break;
     at += static_cast<std::size_t>(n);
   }
+  remove_what_is_left();
   ::_exit(timeout_exit_code);
 }
 

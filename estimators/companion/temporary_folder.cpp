@@ -43,6 +43,7 @@ TemporaryFolder::TemporaryFolder() {
     fail_input(fmt::format("no temporary folder can be made: {}", std::strerror(errno)), below.string(),
                "set TMPDIR to a folder that is writable");
   path_ = pattern;
+  removed_.emplace(path_, RemovedAtEnd::What::folder);
 }
 
 TemporaryFolder::~TemporaryFolder() {

@@ -1,12 +1,15 @@
 // Files that are needed while memplan runs.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "estimators/companion/ending.h"
 
 namespace memplan {
 
-/// A folder below TMPDIR, for this user alone, that goes when the value goes. Folders of runs that were killed are
-/// removed on the way.
+/// A folder below TMPDIR, for this user alone, that goes when the value goes, or when a signal ends memplan. Folders of
+/// runs that were killed are removed on the way.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -17,6 +20,7 @@ class TemporaryFolder {
 
  private:
   std::string path_;
+  std::optional<RemovedAtEnd> removed_;
 };
 
 }  // namespace memplan

@@ -263,7 +263,7 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       if (s) merge(sources, *s);
     if (tape.exported.recorded && setup.mode == Mode::training)
       if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
-    if (model.recorded)
+    if (model.recorded && tape.exported.recorded)
       if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
     // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
     if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))

@@ -2,6 +2,7 @@
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
+#include "estimators/frontends/recording/attached.h"
 #include "estimators/frontends/recording/reader.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
@@ -16,6 +17,21 @@ namespace {
 /// Graphs whose weights lie elsewhere, or nowhere, are a few MB; files beyond this have weights in them.
 constexpr std::size_t most_unpacked = std::size_t{512} << 20;
 
+Model read_onnx(std::string_view bytes, const std::string& path) {
+  Model model = onnx_format::read_model(bytes, path);
+  auto attached = model.metadata.extract(std::string(recording::attached_key));
+  return attached ? recording::with_attached(open_fixed(std::move(model)), attached.mapped())
+                  : open_fixed(std::move(model));
+}
+
+Model read_export(const torch_export::Archive& archive, const std::string& path) {
+  Model model = open_fixed(torch_export::read_archive(archive, path));
+  for (const auto& member : archive.members())
+    if (member.name.ends_with(recording::attached_member) && member.bytes <= recording::most_attached)
+      return recording::with_attached(std::move(model), archive.read(member, recording::most_attached));
+  return model;
+}
+
 Model read_packed(const std::string& path) {
   const auto unpacked = frontends::unpack(path, most_unpacked);
   if (!unpacked) frontends::refuse_packed(path);
@@ -26,7 +42,7 @@ Model read_packed(const std::string& path) {
       path.ends_with(".tar.zst"))
     frontends::refuse_packed(path);
   frontends::refuse_what_is_no_model(path, std::string_view(bytes).substr(0, 64));
-  return open_fixed(onnx_format::read_model(bytes, path));
+  return read_onnx(bytes, path);
 }
 
 }  // namespace
@@ -44,17 +60,24 @@ Result<Model> load_model(const std::string& path, const std::vector<GivenInput>&
     switch (kind) {
       case frontends::FileKind::onnx: {
         const onnx_format::MappedFile file(path);
-        return open_fixed(onnx_format::read_model(file.bytes(), path));
+        return read_onnx(file.bytes(), path);
       }
       case frontends::FileKind::packed:
         return read_packed(path);
       case frontends::FileKind::recording:
         return recording::read_recording(torch_export::Archive(path), path);
       case frontends::FileKind::torch_export:
-        return open_fixed(torch_export::read_archive(torch_export::Archive(path), path));
+        return read_export(torch_export::Archive(path), path);
       default:
         frontends::refuse_without_graph(kind, path);
     }
+  });
+}
+
+Result<std::string> slim_onnx(const std::string& path) {
+  return catching([&] {
+    if (const auto unpacked = frontends::unpack(path, most_unpacked)) return onnx_format::slim_model(*unpacked, path);
+    return onnx_format::slim_model(onnx_format::MappedFile(path).bytes(), path);
   });
 }
 

@@ -7,6 +7,9 @@
 #endif
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -28,30 +31,54 @@ constexpr const char* again = "download or pack it again";
       fmt::format("unpack it with `{}` and name the model that comes out; weights are not read from there", command));
 }
 
-std::string unpack_gzip(const std::string& path, std::size_t most) {
-  struct Close {
-    void operator()(gzFile_s* f) const { gzclose(f); }
-  };
-  const std::unique_ptr<gzFile_s, Close> file(gzopen(path.c_str(), "rbe"));
-  if (!file) fail_input("cannot open the model", path, "check the path");
-  gzbuffer(file.get(), 256 << 10);
-  std::string out;
-  for (;;) {
-    const std::size_t had = out.size();
-    const std::size_t step = std::min<std::size_t>(std::max<std::size_t>(had, 1 << 20), most + 1 - had);
-    out.resize(had + step);
-    const int got = gzread(file.get(), out.data() + had, static_cast<unsigned>(step));
-    int code = Z_OK;
-    const char* why = got < 0 ? gzerror(file.get(), &code) : nullptr;
-    if (got < 0) fail_input(fmt::format("the gzip file is damaged: {}", why), path, again);
-    out.resize(had + static_cast<std::size_t>(got));
-    if (out.size() > most) refuse_more(path, most, "gzip", "gzip -dk");
-    if (static_cast<std::size_t>(got) < step) break;
+/// zlib's state for gzip's members; its own reader of files takes an interrupted read for damage.
+class Inflate {
+ public:
+  Inflate() {
+    if (inflateInit2(&stream_, MAX_WBITS + 16) != Z_OK) throw std::bad_alloc();
   }
-  // gzread ends in the middle of a member without a word; the stream's own state knows.
-  int code = Z_OK;
-  gzerror(file.get(), &code);
-  if (code == Z_BUF_ERROR) fail_input("the gzip file ends in the middle", path, again);
+  ~Inflate() { inflateEnd(&stream_); }
+  Inflate(const Inflate&) = delete;
+  Inflate& operator=(const Inflate&) = delete;
+
+  z_stream& stream() { return stream_; }
+
+ private:
+  z_stream stream_{};
+};
+
+std::string unpack_gzip(const std::string& path, std::size_t most) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail_input("cannot open the model", path, "check the path");
+  Inflate inflate;
+  z_stream& z = inflate.stream();
+  std::array<char, 65536> packed{};
+  std::string out;
+  std::size_t had = 0;  // of `out`, which is larger
+  int state = Z_OK;
+  while (file.read(packed.data(), packed.size()), file.gcount() > 0) {
+    z.next_in = reinterpret_cast<Bytef*>(packed.data());
+    z.avail_in = static_cast<uInt>(file.gcount());
+    do {
+      if (state == Z_STREAM_END) {
+        // Another member may follow; anything else behind the last one is passed over, as gzip does.
+        if (z.avail_in == 0 || *z.next_in != 0x1F) break;
+        inflateReset(&z);
+      }
+      if (had == out.size()) out.resize(std::min(std::max<std::size_t>(had * 2, 1 << 20), most + 1));
+      z.next_out = reinterpret_cast<Bytef*>(out.data() + had);
+      z.avail_out = static_cast<uInt>(out.size() - had);
+      state = ::inflate(&z, Z_NO_FLUSH);
+      had = out.size() - z.avail_out;
+      if (state == Z_MEM_ERROR) throw std::bad_alloc();
+      if (state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR)
+        fail_input(fmt::format("the gzip file is damaged: {}", z.msg ? z.msg : "unknown"), path, again);
+      if (had > most) refuse_more(path, most, "gzip", "gzip -dk");
+    } while (z.avail_in > 0 || z.avail_out == 0);
+  }
+  if (file.bad()) fail_input(fmt::format("the file cannot be read: {}", std::strerror(errno)), path, again);
+  if (state != Z_STREAM_END) fail_input("the gzip file ends in the middle", path, again);
+  out.resize(had);
   return out;
 }
 

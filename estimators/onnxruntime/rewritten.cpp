@@ -16,7 +16,6 @@
 #include "estimators/companion/temporary_folder.h"
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
-#include "estimators/frontends/unpack.h"
 #include "estimators/onnxruntime/protos.h"
 #include "estimators/runtime/ort/optimize.h"
 #include "onnx/onnx-ml.pb.h"
@@ -33,7 +32,6 @@ namespace fs = std::filesystem;
 using ::onnx::ModelProto;
 
 constexpr std::int64_t most_weights = std::int64_t{1} << 30;
-constexpr std::size_t most_unpacked = std::size_t{512} << 20;
 constexpr std::chrono::seconds most_time{120};
 /// Counts up with what this folder makes of an answer: what earlier ones kept is asked for again.
 constexpr const char* revision = "1";
@@ -51,11 +49,6 @@ std::optional<Place> place_of(const std::vector<std::string>& known) {
         if (fs::exists(packages + "/onnxruntime/capi")) return Place{python, packages, version};
       }
   return std::nullopt;
-}
-
-std::string slim_of(const std::string& path) {
-  if (const auto unpacked = frontends::unpack(path, most_unpacked)) return onnx_format::slim_model(*unpacked, path);
-  return onnx_format::slim_model(onnx_format::MappedFile(path).bytes(), path);
 }
 
 void write_file(const std::string& path, const std::string& bytes) {
@@ -116,7 +109,7 @@ class Kept {
 };
 
 /// The rewritten model as bytes, weightless, with its nodes' indices; empty where `complaint` says why not.
-std::string ask(const Place& place, const std::string& slim, const std::string& path, std::string& complaint) {
+std::string ask(const Place& place, const std::string& slim, std::string& complaint) {
   ModelProto plain, asked;
   if (!plain.ParseFromString(slim)) return {};
   asked = plain;
@@ -141,9 +134,8 @@ std::string ask(const Place& place, const std::string& slim, const std::string& 
     return {};
   }
   ModelProto made;
-  if (!made.ParseFromString(
-          onnx_format::slim_model(onnx_format::MappedFile(folder.path() + "/optimized.onnx").bytes(), path)))
-    return {};
+  const std::string optimized = folder.path() + "/optimized.onnx";
+  if (!made.ParseFromString(onnx_format::slim_model(onnx_format::MappedFile(optimized).bytes(), optimized))) return {};
   note_indices(made, indices_in(lines));
   put_back_functions(plain, made);
   return made.SerializeAsString();
@@ -151,7 +143,7 @@ std::string ask(const Place& place, const std::string& slim, const std::string& 
 
 }  // namespace
 
-Rewritten rewritten_by_onnxruntime(const Model& plain, const std::string& path, const std::string& where) {
+Rewritten rewritten_by_onnxruntime(const Model& plain, const std::string& slim, const std::string& where) {
   Rewritten out;
   // What is followed exactly need not be asked for.
   if (ort::saved_by_onnxruntime(plain.domains) || (where == "auto" && ort::is_settled(plain.graphs.front())))
@@ -161,15 +153,14 @@ Rewritten rewritten_by_onnxruntime(const Model& plain, const std::string& path, 
     fail(ErrorKind::usage, "this Python has no package onnxruntime", where,
          "name a Python that has it, or install it there: pip install onnxruntime");
   if (!place) return out;
-  const std::string slim = slim_of(path);
   const Kept kept(*place, slim);
   std::string bytes = kept.find().value_or("");
   if (bytes.empty()) {
-    bytes = ask(*place, slim, path, out.complaint);
+    bytes = ask(*place, slim, out.complaint);
     if (bytes.empty()) return out;
     kept.keep(bytes);
   }
-  out.model = onnx_format::read_model(bytes, path);
+  out.model = onnx_format::read_model(bytes, plain.path);
   out.model->format = fmt::format("{}, rewritten by ONNX Runtime {}", plain.format, place->version);
   out.model->file_bytes = plain.file_bytes;
   out.model->torch = plain.torch;

@@ -9,11 +9,13 @@ namespace memplan {
 
 namespace {
 
-/// The line calls a function that builds masks only because it is traced.
-bool builds_mask(std::string_view source) {
+/// The function that the line calls which builds masks only because it is traced; nullptr for none.
+const LibraryFact* mask_builder(std::string_view source) {
   const auto& known = library_facts("masks_while_traced");
-  return std::any_of(known.begin(), known.end(),
-                     [&](const LibraryFact& f) { return source.find(f.subject + "(") != std::string_view::npos; });
+  const auto found = std::find_if(known.begin(), known.end(), [&](const LibraryFact& f) {
+    return source.find(f.subject + "(") != std::string_view::npos;
+  });
+  return found == known.end() ? nullptr : &*found;
 }
 
 /// The line stands in a library that has such functions.
@@ -32,14 +34,16 @@ class Masks {
   }
 
   void run() {
-    std::int64_t masks = 0, heads = 0;
+    std::int64_t masks = 0, full = 0, heads = 0;
     for (Call& call : tape_.calls) {
       if (call.op != "aten::scaled_dot_product_attention" || !in_such_library(call.source) || call.args.size() < 4)
         continue;
       const auto* mask = std::get_if<ValueId>(&call.args[3].value);
       if (!mask) continue;
+      told_by_input_ = false;
       const auto causal = eager_says(*mask);
       if (!causal) continue;
+      full += told_by_input_;
       call.args[3] = {};
       if (call.args.size() < 5) call.args.push_back({0.0});
       if (call.args.size() < 6)
@@ -58,6 +62,10 @@ class Masks {
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
     tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced",
                                masks, Evidence::told_by_source_line, About::mask});
+    if (full)
+      tape_.recovered.push_back({"attention without a mask",
+                                 "a batch whose samples are all as long as it is: no padding", full, Evidence::assumed,
+                                 About::mask});
     if (heads)
       tape_.recovered.push_back(
           {"enable_gqa", "repeated key and value heads", heads, Evidence::told_by_source_line, About::mask});
@@ -68,15 +76,51 @@ class Masks {
 
   /// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
   /// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
-  bool may_be_dropped(const TapeValue& input) const {
-    return tape_.reading.masks == MaskReading::eager && input.sizes.size() == 2 && !is_floating(input.dtype);
+  static bool tells_tokens(const TapeValue& input) { return input.sizes.size() == 2 && !is_floating(input.dtype); }
+
+  /// x of `x op number`.
+  std::optional<std::int64_t> number(const Call& call) const {
+    const auto* n = call.args.size() > 1 ? std::get_if<std::int64_t>(&call.args[1].value) : nullptr;
+    return n ? std::optional(*n) : std::nullopt;
+  }
+
+  /// The call that makes an argument.
+  const Call* made(const Call& call, std::size_t arg) const {
+    const auto* id = arg < call.args.size() ? std::get_if<ValueId>(&call.args[arg].value) : nullptr;
+    const std::int32_t i = id ? maker(*id) : -1;
+    return i < 0 ? nullptr : &tape_.calls[static_cast<std::size_t>(i)];
+  }
+
+  /// How far tokens see each other, where the call is what makes them see no farther (masking_utils.py:
+  /// sliding_window_overlay, sliding_window_bidirectional_overlay, chunked_overlay). 0: it does, but how far is not
+  /// told.
+  std::optional<std::int64_t> reach(const Call& call) const {
+    if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") {
+      const Call* less = made(call, 1);
+      return less && less->op == "aten::sub.Tensor" ? number(*less).value_or(0) : 0;
+    }
+    const Call* of = call.op == "aten::le.Scalar" ? made(call, 0) : nullptr;
+    if (call.op == "aten::floor_divide" || (of && of->op == "aten::abs")) return number(call).value_or(0);
+    return std::nullopt;
+  }
+
+  /// Tokens that are numbered on the way to a mask.
+  static std::int64_t tokens(const Call& call) {
+    std::int64_t most = 0;
+    if (call.op.starts_with("aten::arange"))
+      for (const Arg& a : call.args)
+        if (const auto* n = std::get_if<std::int64_t>(&a.value)) most = std::max(most, *n);
+    return most;
   }
 
   /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
   std::optional<bool> eager_says(ValueId mask) {
+    const bool any = tape_.reading.masks == MaskReading::eager;
     std::vector<ValueId> open{mask};
     std::vector<std::int32_t> seen;
-    bool built = false, causal = false;
+    bool built = any, causal = false;
+    std::optional<std::int64_t> window;
+    std::int64_t length = 0;
     while (!open.empty()) {
       const ValueId id = open.back();
       open.pop_back();
@@ -84,21 +128,27 @@ class Masks {
       if (i < 0) {
         const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
         if (v.kind == ValueKind::parameter) return std::nullopt;
-        if (v.kind == ValueKind::user_input && !may_be_dropped(v)) return std::nullopt;
+        if (v.kind == ValueKind::user_input && !tells_tokens(v)) return std::nullopt;
+        told_by_input_ = told_by_input_ || v.kind == ValueKind::user_input;
         continue;
       }
       if (std::find(seen.begin(), seen.end(), i) != seen.end()) continue;
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       if (call.op.starts_with("aten::sym_size")) continue;
       seen.push_back(i);
-      built = built || tape_.reading.masks == MaskReading::eager || builds_mask(call.source);
+      const LibraryFact* builder = mask_builder(call.source);
+      built = built || builder;
+      // An exporter's optimizer may have folded the comparison.
+      causal = causal || (builder && builder->subject.find("causal") != std::string::npos);
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
-      // A sliding window compares once more; eager code drops that mask only for short sequences.
-      const bool window = call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor";
-      if (window && tape_.reading.masks != MaskReading::eager) return std::nullopt;
+      if (const auto r = reach(call)) window = std::min(*r, window.value_or(*r));
+      length = std::max(length, tokens(call));
       for_each_value(call, [&](ValueId v) { open.push_back(v); });
     }
     if (!built) return std::nullopt;
+    // Eager code drops the mask of a window only where all tokens are within. Values are those of the emulated GPU
+    // (docs/emulated-gpu.md), to which `mask.all()` is true. Causal code asks for a sum instead, which is not full.
+    if (!any && ((window && length >= *window) || (causal && told_by_input_))) return std::nullopt;
     for (std::int32_t i : seen) candidate_[static_cast<std::size_t>(i)] = true;
     return causal;
   }
@@ -133,6 +183,7 @@ class Masks {
   Tape& tape_;
   std::vector<std::int32_t> maker_;
   std::vector<bool> candidate_;
+  bool told_by_input_ = false;  ///< the mask in question rests on what an input holds
 };
 
 }  // namespace

@@ -9,4 +9,7 @@ namespace memplan {
 /// few seconds and half a GiB.
 inline constexpr std::size_t most_events = 4'000'000;
 
+/// Of micro-batches and steps that repeat each other and are all run.
+inline constexpr double most_repeated_events = 250'000;
+
 }  // namespace memplan

@@ -1,6 +1,9 @@
 #include "estimators/transforms/transforms.h"
 
+#include <fmt/format.h>
+
 #include "estimators/base/unwrap.h"
+#include "estimators/frontends/recording/recording.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/open_places.h"
 #include "estimators/setup/field.h"
@@ -70,13 +73,26 @@ Result<Tape> transform(Tape tape, const TrainingSetup& setup) {
 
 namespace {
 
-Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
-  check_strategies(setup);
+Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetup& setup) {
   DimBinding dims = unwrap(bind(model, setup));
   if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
   Tape tape = lowered(model, dims, setup);
   tape.reading = reading;
   return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
+}
+
+/// The recording that travels in a file answers first. What it cannot answer the file's graph does, and says why.
+Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
+  check_strategies(setup);
+  if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup);
+  Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup); });
+  if (recorded) return unwrap(std::move(recorded));
+  Tape tape = tape_of_file(reading, *model.recorded->plain, setup);
+  note(tape.notes, {"MP065",
+                    fmt::format("the file's recording does not tell this setup, and its graph was taken: {}",
+                                recorded.error().what),
+                    Evidence::proven_by_file, About::program});
+  return tape;
 }
 
 }  // namespace

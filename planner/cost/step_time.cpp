@@ -56,8 +56,22 @@ std::vector<std::string> sentences(const TimeAssumptions& a) {
                       a.link * 100, a.per_node, a.network / 1e9)};
 }
 
+namespace {
+
+/// The work of one call at another batch, where all of it goes with the batch.
+CallWork in_proportion(CallWork work, double share) {
+  for (double* const figure : {&work.forward_flops, &work.backward_flops, &work.forward_bytes, &work.backward_bytes})
+    *figure *= share;
+  return work;
+}
+
+}  // namespace
+
 WorkLine work_line(const Profile& a, std::int64_t batch_a, const Profile& b, std::int64_t batch_b) {
-  if (a.calls.size() != b.calls.size()) fail(ErrorKind::internal, "profiles of two batches do not belong together");
+  // A file may hold calls for one batch that it does not need for another (an expand that does nothing). Which call is
+  // which is not known then.
+  const bool same = a.calls.size() == b.calls.size();
+  const double share = static_cast<double>(batch_a) / static_cast<double>(batch_b);
   WorkLine line;
   line.batch[0] = batch_a;
   line.batch[1] = batch_b;
@@ -67,8 +81,9 @@ WorkLine work_line(const Profile& a, std::int64_t batch_a, const Profile& b, std
   line.backward_flops[0] = a.backward_flops, line.backward_flops[1] = b.backward_flops;
   using Key = std::tuple<Unit, double, double, double, double, double, double, double, double, double>;
   std::map<Key, std::size_t> seen;
-  for (std::size_t i = 0; i < a.calls.size(); ++i) {
-    const CallWork &x = a.calls[i], &y = b.calls[i];
+  for (std::size_t i = 0; i < b.calls.size(); ++i) {
+    const CallWork& y = b.calls[i];
+    const CallWork x = same ? a.calls[i] : in_proportion(y, share);
     if (!x.kernel && !y.kernel) continue;
     const Key key{x.unit,          x.forward_flops,  x.backward_flops, x.forward_bytes,  x.backward_bytes,
                   y.forward_flops, y.backward_flops, y.forward_bytes,  y.backward_bytes, x.again};

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 from ._errors import Error
 
@@ -52,6 +52,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         p.add_argument("--setup", action="append", metavar="KEY=VALUE,…", help="a setup to record, as in precision=amp-bf16,optimizer=sgd; may be repeated")
         p.add_argument("--batches", metavar="N,N,N", help="batch sizes to record (default: three)")
         p.add_argument("--gpu", default="h100-80gb", help="the card whose kernels PyTorch chooses (default h100-80gb)")
+        p.add_argument("--into", metavar="FILE", help="an ONNX file or .pt2 archive of the same module that the recording goes into")
     return p
 
 
@@ -61,16 +62,25 @@ def _setups(texts: List[str]) -> List[dict]:  # type: ignore[type-arg]
         row = {}
         for part in filter(None, text.split(",")):
             key, _, value = part.partition("=")
-            row[key] = {"true": True, "false": False}.get(value.lower()) if value.lower() in ("true", "false") else int(value) if value.isdigit() else value
+            row[key] = _typed(value)
         out.append(row)
     return out
+
+
+def _typed(value: str) -> Any:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        return int(value) if value.isdigit() else float(value)
+    except ValueError:
+        return value
 
 
 def run(command: str, words: List[str]) -> int:
     o = _parser(command).parse_args(words)
     try:
         if o.for_program:
-            return _answer_program(o)
+            return _answer_program(o, _export_for_program if command == "export" else _record_for_program)
         return _run(command, o)
     except Error as error:
         print(f"error: {error}", file=sys.stderr)
@@ -115,8 +125,9 @@ def _run(command: str, o: argparse.Namespace) -> int:
         if command == "export":
             _export.export(made.module, made.args, made.kwargs, to, dynamic_shapes=None if o.static else "auto")
         else:
-            _record.record(made.module, made.args, made.kwargs, to, setups=_setups(o.setup) if o.setup else None,
-                           batches=[int(n) for n in o.batches.split(",")] if o.batches else None, gpu=o.gpu)
+            _recorded(o, made, to, [int(n) for n in o.batches.split(",")] if o.batches else None)
+            if o.into:
+                to = _record.attach(to, o.into)
     print(f"{to}  {os.path.getsize(to) / 1024:.0f} KiB  {'; '.join(made.said or [type(made.module).__name__])}")
     for w in caught:
         if issubclass(w.category, _export.ExportWarning):
@@ -131,6 +142,38 @@ def _own_stdout() -> Iterator[Any]:
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)
         yield answer
+
+
+def _recorded(o: argparse.Namespace, made: Any, to: str, batches: Any, calls: bool = True) -> None:
+    """What makes the module stands in the file."""
+    from . import _record, _route
+
+    args, kwargs = made.args, made.kwargs
+    if o.seq and ".py:" in o.source:  # whose own arguments they are
+        args, kwargs = _route.resized(args, kwargs, o.seq)
+    setups = _record.completed(_setups(o.setup) if o.setup else None)
+    _record.write(_record.Call(made.module, args, kwargs, source=_source_of(o)), to, batches, setups, o.gpu, calls)
+
+
+def _source_of(o: argparse.Namespace) -> Dict[str, Any]:
+    """The argument and the flags that make the model; none that lets code of others run or fetches something."""
+    flags: List[str] = []
+    for name, value in (("--image", o.image), ("--class", o.model_class), ("--task", o.task), ("--dtype", o.dtype), *(("--input", i) for i in o.input)):
+        if value:
+            flags += [name, str(value)]
+    flags += [name for name, given in (("--no-labels", not o.labels), ("--eval", o.eval), ("--gradient-checkpointing", o.gradient_checkpointing)) if given]
+    return dict(argument=os.path.abspath(o.source) if os.path.exists(o.source) else o.source, flags=flags)
+
+
+def _record_for_program(o: argparse.Namespace) -> str:
+    """One run with nobody looking on."""
+    from ._route import Impossible
+
+    try:
+        _recorded(o, _make(o), o.output, [int(o.batches)] if o.batches else (), calls=False)
+    except Impossible as error:
+        raise Error(str(error), o.source, "leave --seq out", 2) from error
+    return str(o.output)
 
 
 def _export_for_program(o: argparse.Namespace) -> str:
@@ -151,7 +194,7 @@ def _export_for_program(o: argparse.Namespace) -> str:
     return str(o.output)
 
 
-def _answer_program(o: argparse.Namespace) -> int:
+def _answer_program(o: argparse.Namespace, make_file: Callable[[argparse.Namespace], str]) -> int:
     """One line of JSON: the path of the file, or the error."""
     import resource
 
@@ -162,7 +205,7 @@ def _answer_program(o: argparse.Namespace) -> int:
     answer: Dict[str, Any]
     with _own_stdout() as out:
         try:
-            answer = dict(path=_export_for_program(o))
+            answer = dict(path=make_file(o))
         except Error as error:
             answer = dict(message=error.message, where=error.where, hint=error.hint, code=error.code)
         except MemoryError:

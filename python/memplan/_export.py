@@ -255,23 +255,40 @@ def file_name(module: Any) -> str:
 
 
 def export(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
-           dynamic_shapes: Any = "auto") -> str:
+           dynamic_shapes: Any = "auto", recorded: Optional[bool] = None) -> str:
     """Writes the graph of a module to `path` (default: the class's name, with the ending .pt2), for memplan and memplan.estimate(path, …). Returns the path.
 
     module: a torch.nn.Module, whose weights are neither read nor written. args, kwargs: of its forward pass; of tensors only shapes and dtypes count, and
         both may be on "meta". With labels=… among them a Hugging Face model computes its own loss.
     dynamic_shapes: "auto" opens the batch (the first dimension of every tensor that is as large there as the first one) and the sequence (the second one
         of tokens), with the sizes of `args` as defaults; None fixes every dimension; else what torch.export.export takes.
+    path: of a .pt2 archive, or of an ONNX file (needs onnxscript). recorded: the module is recorded as well, and the file takes that along, so that
+        the recorded setups are answered by their own steps. Default: for ONNX files, where the emulated GPU is at hand.
 
     Raises InputError with the first cause where torch.export cannot follow the module; record() runs its code instead. Warns (ExportWarning) of what it changed.
     """
     if not is_module(module):
         raise TypeError(f"a torch.nn.Module is needed, not {type(module).__name__}")
     to = os.fspath(path) if path is not None else file_name(module)
-    if not to.endswith(".pt2"):
-        raise UsageError("export() writes a .pt2 archive", to, "end the path with .pt2; a .memplan is written by memplan.record()", 2)
-    traced = trace(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), dynamic_shapes)
-    save(traced, to)
+    if not to.endswith((".pt2", ".onnx")):
+        raise UsageError("export() writes a .pt2 archive or an ONNX file", to, "end the path with .pt2 or .onnx; a .memplan is written by memplan.record()", 2)
+    args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
+    traced = trace(module, args, kwargs, dynamic_shapes)
+    if to.endswith(".onnx"):
+        from . import _onnx
+
+        _onnx.save(traced, to)
+    else:
+        save(traced, to)
+    if recorded or (recorded is None and to.endswith(".onnx")):
+        from . import _route
+
+        try:
+            _route.record_into(module, args, kwargs, to)
+        except _route.Impossible as error:
+            if recorded:
+                raise InputError(f"the module cannot be recorded: {error}", to, "leave recorded=True out for the graph alone", 3) from error
+            traced.notes["MP025"] = f"the file has no recording of the module, which would make its figures surer: {error}"
     for code, text in traced.notes.items():
         warnings.warn(f"{code}: {text}", ExportWarning, stacklevel=2)
     return to

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+from . import _binary
 from ._errors import Error, InputError, UsageError
 from ._recording import archive, device, hollow, lift, program
 
@@ -45,7 +47,7 @@ def _leaves(args: Tuple[Any, ...], kwargs: Dict[str, Any], batch: Union[int, Non
 class _Worker:
     """The process that runs the module: one that has built it, and a copy of that one for each run."""
 
-    def __init__(self, job: Dict[str, Any], library: str, gpu: str, timeout: float) -> None:
+    def __init__(self, job: Dict[str, Any], library: str, gpu: str, timeout: float, again: bool = True) -> None:
         self.scratch = tempfile.TemporaryDirectory(prefix="memplan-")
         self.timeout = timeout
         path = os.path.join(self.scratch.name, "job")
@@ -57,7 +59,10 @@ class _Worker:
                              hint="pass a function of a module file that makes it (memplan.record(make_model, …)), or install cloudpickle", code=3) from error
         # The script itself is run again only for classes that it defines.
         with open(path, "rb") as f, open(path + ".main", "wb") as main:
-            pickle.dump(_main_module() if b"__main__" in f.read() else None, main)
+            of_script = b"__main__" in f.read()
+            if of_script and not again:
+                raise InputError("its class is defined in the script, which would run again", hint="put the script's work below if __name__ == '__main__':, or install cloudpickle", code=3)
+            pickle.dump(_main_module() if of_script else None, main)
         environment = dict(os.environ, LD_PRELOAD=":".join(p for p in (library, os.environ.get("LD_PRELOAD")) if p), EMULATED_GPU=gpu, EMULATED_GPU_TOTAL=ROOM,
                            PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), MEMPLAN_RECORDING_WORKER="1", OMP_NUM_THREADS="1")
         environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -128,9 +133,12 @@ def _sizes(size: int, batches: Optional[Sequence[int]], axes: List[Any]) -> List
         if not chosen or chosen[0] < 1:
             raise UsageError("batches are positive numbers", code=2)
         return list(chosen)
-    # Two sizes and one to check the line through them. A batch of one often takes branches of its own, so it is not one of the three.
-    three = [size, 2 * size, 3 * size + 1]
-    return list(three) if size > 1 else [1, 2, 4, 7]
+    return list(three_of(size))
+
+
+def three_of(size: int) -> List[int]:
+    """Two sizes and one to check the line through them. A batch of one often takes branches of its own, so it is not one of the three."""
+    return [size, 2 * size, 3 * size + 1] if size > 1 else [1, 2, 4, 7]
 
 
 def _add_calls(tapes: Dict[int, Dict[str, Any]], batch: int, worker: "_Worker", setup: Dict[str, Any], target: Any) -> None:
@@ -144,7 +152,7 @@ def _add_calls(tapes: Dict[int, Dict[str, Any]], batch: int, worker: "_Worker", 
 
 def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
            batch: Union[int, None, Mapping[str, int]] = 0, batches: Optional[Sequence[int]] = None, setups: Optional[Sequence[Dict[str, Any]]] = None,
-           gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600) -> str:
+           gpu: str = "h100-80gb", calls: bool = True, timeout: float = 600, into: Union[str, "os.PathLike[str]", None] = None) -> str:
     """Records the eager program of a module and writes it to `path` (default: the class's name, with the ending .memplan). Returns the path.
 
     module: a torch.nn.Module, whose weights are neither read nor copied, or a function that makes one. args, kwargs: of its forward pass; of tensors only
@@ -155,14 +163,53 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     setups: what to record, as dictionaries of flags (mode, precision, optimizer, impl, momentum, accumulate, clip, zero_grad, loss, steps). Default:
         training with AdamW in fp32 and under bf16 autocast, and inference in both.
     gpu: the card whose kernels PyTorch chooses. calls=False leaves the ATen calls out: a smaller file, and half of the time.
-    timeout: seconds for one run.
+    timeout: seconds for one run. into: an ONNX file or a .pt2 archive of the module that the recording is put into; memplan FILE then answers by it.
     """
     if os.environ.get("MEMPLAN_RECORDING_WORKER"):
         raise Error("memplan.record() was called while a recording builds its module again", hint="put the script's work below if __name__ == '__main__':")
+    call = Call(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), batch)
+    chosen = completed(setups)
+    if into is None:
+        return write(call, path, batches, chosen, gpu, calls, timeout)
+    with tempfile.TemporaryDirectory(prefix="memplan-") as folder:
+        made = write(call, path or os.path.join(folder, "recording.memplan"), batches, chosen, gpu, calls, timeout)
+        return attach(made, os.fspath(into))
+
+
+def completed(setups: Optional[Sequence[Dict[str, Any]]]) -> List[Dict[str, Any]]:
     try:
-        chosen = [program.complete(dict(s)) for s in (SETUPS if setups is None else setups)]
+        return [program.complete(dict(s)) for s in (SETUPS if setups is None else setups)]
     except ValueError as error:
         raise UsageError(str(error), code=2) from error
+
+
+def attach(recording: str, file: str) -> str:
+    """Puts a recording into the ONNX file or .pt2 archive of its module. Returns that file's path."""
+    said: List[str] = []
+    code, _ = _binary.call(["attach", "--", recording, file], None, None, said)
+    if code:
+        raise InputError(said[0].strip().removeprefix("error: "), code=code)
+    return file
+
+
+@dataclass
+class Call:
+    """A module, or what makes one, with the arguments of its forward pass."""
+    module: Any
+    args: Tuple[Any, ...]
+    kwargs: Dict[str, Any]
+    batch: Union[int, None, Mapping[str, int]] = 0
+    source: Optional[Dict[str, Any]] = None  # what makes the module: an argument of the command line, and flags
+
+
+def size_of(call: Call) -> Optional[int]:
+    """The batch of the arguments; None where there is none."""
+    return _leaves(call.args, call.kwargs, call.batch)[-1] or None
+
+
+def write(call: Call, path: Union[str, "os.PathLike[str]", None], batches: Optional[Sequence[int]], setups: Sequence[Dict[str, Any]], gpu: str, calls: bool = True,
+          timeout: float = 600, again: bool = True) -> str:
+    """record() of complete setups. batches: () for that of the arguments alone. again: the script may be run again where it defines the module's class."""
     library = device.library()
     if library is None:
         raise Error("the emulated GPU, on which a module is recorded, is not built",
@@ -170,15 +217,14 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
                          "MEMPLAN_EMULATED_GPU names a library that lies elsewhere")
     import torch
 
-    if not callable(module):
-        raise TypeError(f"a torch.nn.Module or a function that makes one is needed, not {type(module).__name__}")
-    args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    spec, flat, leaves, axes, names, size = _leaves(args, dict(kwargs or {}), batch)
-    sizes = _sizes(size, batches, axes)
-    worker = _Worker(dict(module=module, spec=spec, flat=flat, leaves=leaves, axes=axes), library, gpu, timeout)
+    if not callable(call.module):
+        raise TypeError(f"a torch.nn.Module or a function that makes one is needed, not {type(call.module).__name__}")
+    spec, flat, leaves, axes, names, size = _leaves(call.args, call.kwargs, call.batch)
+    sizes = _sizes(size, [size] if batches is not None and not batches and size else batches or None, axes)
+    worker = _Worker(dict(module=call.module, spec=spec, flat=flat, leaves=leaves, axes=axes), library, gpu, timeout, again)
     try:
         runs, rows, inputs, first = [], [], {}, None
-        for setup in chosen:
+        for setup in setups:
             records: Dict[int, Dict[str, Any]] = {}
             watched: Dict[int, Dict[str, Any]] = {}
             tapes: Dict[int, Dict[str, Any]] = {}
@@ -204,5 +250,7 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     open_axes = [[i, a, "batch"] for i, mine in enumerate(axes) for a in mine]
     index = dict(format="memplan recording", version=archive.VERSION, torch=torch.__version__, gpu=gpu, evidence="emulated device", model=first["model"],
                  inputs=[[n, *inputs[sizes[0]][i]] for i, n in enumerate(names)], open=open_axes, batches=[b for b in sizes if b is not None], runs=rows)
+    if call.source:
+        index["source"] = call.source
     archive.write(to, index, runs)
     return to

@@ -116,6 +116,17 @@ class Report(Answer):
         return str(self._data["summary"]["certainty"])
 
     @property
+    def confirmed(self) -> Optional[bool]:
+        """Whether PyTorch, which ran the module itself, asked for the same, event by event; None unless confirm=True. `confirmation` says it in a sentence."""
+        value: Optional[bool] = self._data["summary"].get("confirmed")
+        return value
+
+    @property
+    def confirmation(self) -> Optional[str]:
+        value: Optional[str] = self._data["summary"].get("confirmation")
+        return value
+
+    @property
     def limit(self) -> Optional[int]:
         """What the card offers; None without `gpu`."""
         value: Optional[int] = self._data["summary"]["limit_bytes"]

@@ -208,22 +208,23 @@ test_usage.cases = USAGE
 
 def test_hostile_numbers():
     """Closed forms instead of loops over bytes, pages and micro-batches; past the end of the count, one line."""
-    for flags in (("--batch", "999999999999"), ("--accumulate", "999999999999"), ("--batch", "999999999999", "--alloc-conf", "expandable_segments:True")):
+    for flags in (("--batch", "999999999999"), ("--accumulate", "999999999999"), ("--batch", "999999999999", "--alloc-conf", "expandable_segments:True"),
+                  ("--steps", "999999999999"), ("--steps", "999999999999", "--accumulate", "999999999999")):
         answer = memplan(model("mlp"), *GPU, *flags, timeout=30)
         check(answer.code in (0, 1), answer.err)
     failing((os.path.join(ROOT, "data", "models", "more", "mixer_s32_224.pt2"), *GPU, "--batch", "999999999999"), 3, "1 EiB")
     failing((model("mlp"), *GPU, "--batch", "9000000000000000000"), 3, "64 bits")
-    failing((model("gpt2"), *GPU, "--batch", "1", "--seq", "8", "--steps", "1000000", "--no-search"), 3, "limit of events")
+    failing((model("gpt2"), *GPU, "--batch", "1", "--seq", "8", "--steps", "1000000", "--loss-history", "--no-search"), 3, "limit of events")
     failing((model("gpt2"), *GPU, "--batch", "1", "--pp", "2", "--micro-batches", "999999999999"), 2, "65536", "--micro-batches")
 
 
 def test_timeout():
-    words = (model("gpt2"), *GPU, "--batch", "1", "--seq", "1024", "--steps", "420", "--timeout", "1")
-    late = memplan(*words, "--loss-history", "--accumulate", "4")
+    words = ("suggest", os.path.join(ROOT, "data", "models", "llama-3-405b.onnx.gz"), "--gpu", "h100-80gb", "--gpus", "1024", "--seq", "4096", "--timeout", "1")
+    late = memplan(*words)
     equal(late.code, 5, late.err)
     equal(late.out, "")
     check(late.err.count("\n") == 1 and "--timeout" in late.err, late.err)
-    answer = memplan(*words, "--loss-history", "--accumulate", "4", "--format", "json")
+    answer = memplan(*words, "--format", "json")
     equal((answer.code, answer.json()["error"]["code"]), (5, 5), answer.out)
     equal(memplan(model("mlp"), *GPU, "--timeout", "60").code, 0)
 

@@ -1,7 +1,8 @@
 // Runs every input of the corpora through its target, and mutations of each with fixed seeds:
-//   memplan_fuzz_replay CORPUS [ROUNDS]
-// CORPUS has a folder for every target. MEMPLAN_FUZZ_LAST names a file that each input is written to before it runs,
-// for those that end the program. The last line is "N passed, N failed", the exit status 1 where one failed.
+//   memplan_fuzz_replay CORPUS [ROUNDS [TARGET [SEED]]]
+// CORPUS has a folder for every target; TARGET runs that one alone. From the second round on a mutation may be one of
+// the mutation before. MEMPLAN_FUZZ_LAST names a file that each input is written to before it runs, for those that end
+// the program. The last line is "N passed, N failed", the exit status 1 where one failed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -35,13 +36,15 @@ std::string mutated(const Target& target, const std::string& bytes, Random& rand
 }
 
 /// False, with a line that says so, where the input is a finding.
-bool holds(const Target& target, const std::string& bytes, const std::string& what) {
-  if (const char* last = std::getenv("MEMPLAN_FUZZ_LAST")) std::ofstream(last, std::ios::binary) << bytes;
+template <class Name>
+bool holds(const Target& target, const std::string& bytes, const Name& name) {
+  static const char* const last = std::getenv("MEMPLAN_FUZZ_LAST");
+  if (last) std::ofstream(last, std::ios::binary) << bytes;
   try {
     target.run(bytes);
     return true;
   } catch (const std::exception& finding) {
-    std::printf("FAILED %s: %s\n", what.c_str(), finding.what());
+    std::printf("FAILED %s: %s\n", name().c_str(), finding.what());
     return false;
   }
 }
@@ -53,9 +56,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: memplan_fuzz_replay CORPUS [ROUNDS]\n");
     return 2;
   }
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 0;
+  const long rounds = argc > 2 ? std::atol(argv[2]) : 0;
+  const std::string_view only = argc > 3 ? argv[3] : "";
+  const std::uint64_t seed = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 20261122;
   std::int64_t passed = 0, failed = 0;
   for (const Target& target : targets()) {
+    if (!only.empty() && target.name != only) continue;
     const auto inputs = inputs_of(std::filesystem::path(argv[1]) / target.name);
     if (inputs.empty()) {
       std::printf("FAILED %.*s has no inputs\n", static_cast<int>(target.name.size()), target.name.data());
@@ -64,10 +70,13 @@ int main(int argc, char** argv) {
     for (const auto& path : inputs) {
       std::ifstream in(path, std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-      bool good = holds(target, bytes, path.string());
-      Random random(20261122);
-      for (int i = 0; i < rounds; ++i)
-        good = holds(target, mutated(target, bytes, random), path.string() + " round " + std::to_string(i)) && good;
+      bool good = holds(target, bytes, [&] { return path.string(); });
+      Random random(seed);
+      std::string input = bytes;
+      for (long i = 0; i < rounds; ++i) {
+        input = mutated(target, random() % 4 == 0 && input.size() <= target.most ? input : bytes, random);
+        good = holds(target, input, [&] { return path.string() + " round " + std::to_string(i); }) && good;
+      }
       ++(good ? passed : failed);
     }
   }

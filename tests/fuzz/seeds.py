@@ -11,11 +11,14 @@ import os
 import pickle
 import random
 import subprocess
+import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 CORPUS = os.path.join(HERE, "corpus")
+sys.path.insert(0, os.path.join(ROOT, "tests", "hard"))
+from flags import command  # noqa: E402
 
 
 def write(target, name, data):
@@ -61,16 +64,22 @@ SCRIPT = {
     "tensors": [{"name": "w", "kind": "parameter", "dtype": "Float", "sizes": [4, 4], "grad": True, "number": None}],
 }
 
-CONFIG = """fail_on = ["no-fit", "regression"]
+CONFIG = """schema = 1
+[gate]
+fail_on = ["no-fit", "regression"]
 baseline = "base.json"
 [defaults]
 gpu = "80GB"
-batch = 8
-[targets.mlp]
+[[target]]
+name = "mlp"
 model = "mlp.onnx"
+batch = 8
 limit = "90%"
 warn = "1GiB"
 max_increase = "5%"
+[[target]]
+name = "legacy"
+model = "legacy.onnx"
 [[ignore]]
 rule = "tight"
 target = "m*"
@@ -78,9 +87,20 @@ reason = "known"
 expires = 2027-01-31
 """
 
-FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow\nall", "sweep\nm.onnx\n--over\nbatch=1..64x2,seq=128",
-         "m.onnx\n--amp\nbf16\n--optimizer\nsgd-momentum\n--checkpoint\nevery:2\n--allocator\nexpandable_segments:True,max_split_size_mb:512",
-         "m.onnx\n--fsdp\n8\n--tp\n2\n--pp\n4\n--micro-batches\n8\n--zero\n3\n--lora\nrank=8\n--freeze\nlayers.*,head", "diff\na.json\nb.json\n--format\nmd"]
+FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow\nall", "sweep\nm.onnx\n--batch\n1..64x2\n--seq\n128",
+         "m.onnx\n--precision\namp-bf16\n--optimizer\nsgd-momentum\n--checkpoint\nevery:2\n--alloc-conf\nexpandable_segments:True,max_split_size_mb:512",
+         "m.onnx\n--fsdp\n--gpus\n16\n--tp\n2\n--pp\n4\n--micro-batches\n8\n--lora\nr=8\n--freeze\nlayers.*,head", "diff\na.json\nb.json\n--format\nmd"]
+
+
+def values_of(words):
+    """The words of FLAGS as `values` takes them: name=value."""
+    lines, rest = [], words.split("\n")
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            word = word[2:] + ("=" + rest.pop(0) if rest and not rest[0].startswith("--") else "")
+        lines.append(word)
+    return "\n".join(lines)
 
 
 def main():
@@ -92,8 +112,9 @@ def main():
     def said(*words):
         return subprocess.run([os.path.join(build, "memplan"), *words], cwd=ROOT, capture_output=True).stdout
 
-    write("onnx", "mlp", read(mlp))
-    write("onnx", "legacy-mlp", read("data/models/legacy/mlp.onnx"))
+    for target in ("wire", "onnx"):
+        write(target, "mlp", read(mlp))
+        write(target, "legacy-mlp", read("data/models/legacy/mlp.onnx"))
     write("onnx", "alexnet", read("data/models/alexnet.onnx"))
     write("file", "onnx", read(mlp))
     for path in ("tests/torchscript/versions/torch-2.6.0.pt2", "tests/torchscript/versions/torch-2.15.0.pt2"):
@@ -117,9 +138,11 @@ def main():
     write("config", "whole", CONFIG)
     write("report", "estimate", said(mlp, "--gpu", "80GB", "--batch", "4", "--format", "json", "--exit-zero"))
     write("report", "inference", said(mlp, "--mode", "inference", "--format", "json"))
-    for n, words in enumerate(FLAGS):
-        write("flags", str(n), words)
     noise = random.Random(1)
+    models = ["m.onnx"]
+    for n, words in enumerate(FLAGS + ["\n".join(command(noise, models)) for _ in range(40)]):
+        write("flags", str(n), words)
+        write("values", str(n), values_of(words))
     for n in range(4):
         write("allocator", str(n), bytes([n * 5]) + noise.randbytes(400))
 

@@ -1,15 +1,20 @@
 #include "tests/fuzz/targets.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/flags/flags.h"
 #include "cli/flags/options.h"
 #include "cli/flags/parsed.h"
 #include "cli/gate/config.h"
 #include "cli/report/document.h"
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
+#include "estimators/frontends/onnx/wire.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
 #include "estimators/measured/snapshot.h"
@@ -36,14 +41,31 @@ void run_model(const Model& model) {
   }
 }
 
+/// The bytes of a file alone, before protobuf sees them.
+void fuzz_wire(std::string_view bytes) {
+  expect_told([&] {
+    const std::string slim = onnx_format::slim_model(bytes, "model.onnx");
+    if (slim.size() > bytes.size() + 64 * (bytes.size() / 4 + 1))
+      throw Finding("the slim message is longer than its file");
+    onnx_format::check_model(bytes, "model.onnx");
+  });
+}
+
 void fuzz_onnx(std::string_view bytes) {
   expect_told([&] { run_model(onnx_format::read_model(bytes, "model.onnx")); });
 }
 
+/// A file that holds these bytes until the next call: one for a process, in memory where the system has a place for
+/// that.
+const std::string& file_of(std::string_view bytes) {
+  static const ScratchFile file({}, ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+  std::ofstream(file.path(), std::ios::binary | std::ios::trunc) << bytes;
+  return file.path();
+}
+
 /// Any file that is named where a model is meant: archives, weights, packed files, and what is no model at all.
 void fuzz_file(std::string_view bytes) {
-  const ScratchFile file{std::string(bytes)};
-  const auto model = load_model(file.path());
+  const auto model = load_model(file_of(bytes));
   if (!model) return expect_told(model.error());
   run_model(*model);
 }
@@ -71,23 +93,23 @@ void fuzz_snapshot(std::string_view bytes) {
 }
 
 void fuzz_measured(std::string_view bytes) {
-  const ScratchFile file{std::string(bytes)};
-  expect_told([&] { measurement_from_file(file.path()); });
+  const std::string& path = file_of(bytes);
+  expect_told([&] { measurement_from_file(path); });
 }
 
 void fuzz_config(std::string_view bytes) {
-  const ScratchFile file{std::string(bytes)};
+  const std::string& path = file_of(bytes);
   expect_told([&] {
-    const cli::Config config = cli::load_config(file.path());
+    const cli::Config config = cli::load_config(path);
     for (const cli::Target& t : config.targets) cli::options_of(config, t);
   });
 }
 
 /// A saved report in every format that shows it.
 void fuzz_report(std::string_view bytes) {
-  const ScratchFile file{std::string(bytes)};
+  const std::string& path = file_of(bytes);
   expect_told([&] {
-    const cli::Json document = cli::load_document(file.path(), ErrorKind::input);
+    const cli::Json document = cli::load_document(path, ErrorKind::input);
     for (const cli::ReportFormat& format : cli::report_formats())
       if (format.documents & cli::kind_of(document)) expect_told([&] { cli::render(document, format, {}); });
   });
@@ -100,8 +122,31 @@ void fuzz_flags(std::string_view bytes) {
   expect_told([&] { cli::make_options(cli::parse_arguments(words)); });
 }
 
+/// The values of flags, "name=value" a line behind the command's name, as they are after the words were sorted.
+void fuzz_values(std::string_view bytes) {
+  const std::vector<std::string> words = cli::split_words(bytes, '\n');
+  if (words.empty()) return;
+  cli::Parsed parsed;
+  parsed.command = cli::find_command(words.front());
+  if (!parsed.command) parsed.command = cli::find_command("estimate");
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const cli::Flag* flag = cli::find_flag(std::string_view(word).substr(0, equals));
+    if (!flag) {
+      parsed.positionals.push_back(word);
+      continue;
+    }
+    if (!(flag->commands & parsed.command->id)) continue;
+    auto& values = parsed.values[std::string(flag->name)];
+    values.push_back(equals == std::string::npos || flag->value.empty() ? std::string() : word.substr(equals + 1));
+    parsed.origin[std::string(flag->name)] = "--" + std::string(flag->name);
+  }
+  expect_told([&] { cli::make_options(parsed); });
+}
+
 constexpr std::size_t kib = 1024;
 constexpr std::array table{
+    Target{"wire", Grammar::protobuf, fuzz_wire, 64 * kib},
     Target{"onnx", Grammar::protobuf, fuzz_onnx, 64 * kib},
     Target{"file", Grammar::bytes, fuzz_file, 64 * kib},
     Target{"program", Grammar::json, fuzz_program, 64 * kib},
@@ -113,6 +158,7 @@ constexpr std::array table{
     Target{"config", Grammar::bytes, fuzz_config, 4 * kib},
     Target{"report", Grammar::json, fuzz_report, 64 * kib},
     Target{"flags", Grammar::bytes, fuzz_flags, kib},
+    Target{"values", Grammar::bytes, fuzz_values, kib},
     Target{"allocator", Grammar::bytes, fuzz_allocator, 4 * kib},
 };
 

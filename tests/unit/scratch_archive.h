@@ -18,12 +18,11 @@ using Members = std::map<std::string, std::string>;
 
 class ScratchFile {
  public:
-  explicit ScratchFile(const std::string& bytes = {}) {
-    char name[] = "/tmp/memplan-test-XXXXXX";
-    const int fd = mkstemp(name);
+  explicit ScratchFile(const std::string& bytes = {}, const std::string& folder = "/tmp") {
+    path_ = folder + "/memplan-test-XXXXXX";
+    const int fd = mkstemp(path_.data());
     if (fd < 0) throw std::runtime_error("no scratch file");
     close(fd);
-    path_ = name;
     std::ofstream(path_, std::ios::binary) << bytes;
   }
   ~ScratchFile() { std::remove(path_.c_str()); }

@@ -73,6 +73,15 @@ bool gives_sizes(std::string_view op) {
   return false;
 }
 
+/// The op has no form with a number in that place: what is one number there is a tensor of one element.
+bool takes_tensor(std::string_view op, std::size_t position) {
+  if (op.starts_with("aten::index_put")) return true;
+  for (std::string_view made : {"aten::arange", "aten::full", "aten::scalar_tensor", "aten::zeros", "aten::ones",
+                                "aten::empty", "aten::eye", "aten::linspace"})
+    if (op.starts_with(made)) return false;
+  return position == 0;
+}
+
 class GroupMatcher {
  public:
   GroupMatcher(const View& v, const Graph& g)
@@ -206,7 +215,8 @@ class GroupMatcher {
       if (gives_sizes(call->op)) take_sizes(*call, v_.output(last));
       f.reads.clear();
       std::vector<std::string_view> unknown;
-      for (Arg& a : call->args) resolve(a, f.reads, unknown, call->op.starts_with("aten::index_put"));
+      for (std::size_t i = 0; i < call->args.size(); ++i)
+        resolve(call->args[i], f.reads, unknown, takes_tensor(call->op, i));
       for (auto& [key, a] : call->kwargs) resolve(a, f.reads, unknown);
       if (unknown.empty()) break;
       if (round > 0 || !stand_in(group, f.reads, unknown, index)) return std::nullopt;

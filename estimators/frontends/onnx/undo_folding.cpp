@@ -120,8 +120,25 @@ class Restorer {
       });
       if (conv != group.nodes.end()) return unfold(group, static_cast<std::size_t>(*conv), named);
     }
-    for (std::size_t k = 0; k < open.size() && k < reads.size(); ++k) put_back(group, open[k], reads[k]);
+    std::vector<bool> taken(open.size(), false);
+    for (const Read& read : reads)
+      for (std::size_t k = 0; k < open.size(); ++k)
+        if (!taken[k] && may_be(open[k], read)) {
+          taken[k] = true;
+          put_back(group, open[k], read);
+          break;
+        }
     if (open.size() > reads.size() && open.back() == bias_of(group)) add_bias(group, open.back());
+  }
+
+  /// Whether what a node reads can be the tensor of a line. One that the file has, and that nodes elsewhere turned for
+  /// this call as well, is no other of its size: modules that are called twice read it through the first call's nodes.
+  bool may_be(std::size_t line, const Read& read) const {
+    const auto have = present_.find(line);
+    if (have == present_.end()) return true;
+    const auto& sizes = g_.initializers.at(have->second).sizes;
+    const auto& found = g_.initializers.at(read.id).sizes;
+    return found == sizes || std::equal(found.begin(), found.end(), sizes.rbegin(), sizes.rend());
   }
 
   /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.

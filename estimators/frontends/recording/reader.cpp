@@ -98,6 +98,25 @@ void check_events(const Program& p, std::size_t count, const Reader& r) {
   r.check(born == count, "an allocation is never made");
 }
 
+/// None where an older memplan.record left them out.
+std::vector<std::vector<std::array<std::int64_t, 3>>> read_peaks(const json& program, std::size_t batches,
+                                                                 const Reader& r) {
+  std::vector<std::vector<std::array<std::int64_t, 3>>> out;
+  const auto found = program.find("peaks");
+  if (found == program.end()) return out;
+  r.check(found->is_array() && found->size() == batches, "peaks are missing");
+  for (const json& steps : *found) {
+    r.check(steps.is_array() && static_cast<std::int64_t>(steps.size()) <= most_steps + 1, "peaks of too many steps");
+    out.emplace_back();
+    for (const json& step : steps) {
+      const std::vector<std::int64_t> three = r.sizes(step, "a peak");
+      r.check(three.size() == 3, "a peak is not three numbers");
+      out.back().push_back({three[0], three[1], three[2]});
+    }
+  }
+  return out;
+}
+
 Program read_program(const json& j, const Run& run, const Recording& recording, const Reader& r) {
   Program p;
   const json& batches = j.at("batches");
@@ -111,6 +130,7 @@ Program read_program(const json& j, const Run& run, const Recording& recording, 
     p.sizes.push_back(r.sizes(j.at("sizes").at(p.sizes.size()), "the size of an allocation"));
     r.check(p.sizes.back().size() == p.sizes.front().size(), "sizes of one program differ in number");
   }
+  p.peaks = read_peaks(j, p.batches.size(), r);
   const auto count = static_cast<std::int64_t>(p.sizes.front().size());
   r.check(count <= most_allocations, "more than four million allocations");
   p.streams = r.indices(j.at("streams"), 0, most_streams, "a stream");
@@ -189,6 +209,10 @@ Recording convert(const json& root, const torch_export::Archive& archive, const 
         "use a newer memplan, or record the module again with this one's memplan.record");
   if (const auto script = root.find("script"); script != root.end())
     out.script = fmt::format("{}", fmt::join(script->get<std::vector<std::string>>(), " "));
+  if (const auto source = root.find("source"); source != root.end()) {
+    out.source = source->at("argument").get<std::string>();
+    out.source_flags = source->at("flags").get<std::vector<std::string>>();
+  }
   out.torch = root.at("torch").get<std::string>();
   out.gpu = root.at("gpu").get<std::string>();
   out.evidence = root.at("evidence").get<std::string>();

@@ -2,6 +2,7 @@
 // setups and sizes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,7 +28,9 @@ struct StoredOp {
 struct Program {
   std::vector<std::int64_t> batches;             ///< ascending; {0} where the batch is not open
   std::vector<std::vector<std::int64_t>> sizes;  ///< per batch, of every allocation in the order of birth; 0: not made
-  std::vector<std::int32_t> streams;             ///< per allocation; empty: all on the first
+  /// Per batch, of the set-up and each step: PyTorch's own requested, allocated and reserved bytes.
+  std::vector<std::vector<std::array<std::int64_t, 3>>> peaks;
+  std::vector<std::int32_t> streams;  ///< per allocation; empty: all on the first
   std::vector<Category> categories;
   std::vector<std::int32_t> labels;  ///< per allocation: index into Run::strings, -1 none
   std::vector<std::int32_t> events;  ///< n: allocation n - 1 is made; -n: it is freed
@@ -65,6 +68,10 @@ struct Recording {
   std::vector<StoredValue> parameters, buffers, inputs;
   std::vector<std::int64_t> batches;
   std::vector<Run> runs;
+  std::string source;                     ///< "train.py:make_model" that made the module; empty: not told
+  std::vector<std::string> source_flags;  ///< how, as the command line says it
+  /// Of a recording that travels in the file of its module: that file, which answers what this one cannot.
+  std::shared_ptr<const Model> plain;
   bool by_calls = false;  ///< setups that ran are worked out from the calls as well, so that all compare alike
 };
 

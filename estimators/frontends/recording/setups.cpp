@@ -69,7 +69,14 @@ std::vector<Difference> differences(const TrainingSetup& have, const TrainingSet
   return out;
 }
 
-/// What changes the program itself, so that the program with it has to run to be known.
+std::string recorded_setups(const Recording& recording) {
+  std::string out;
+  for (const Run& run : recording.runs) out += (out.empty() ? "" : ", ") + name_of_run(run);
+  return out;
+}
+
+}  // namespace
+
 std::string beyond_recording(const TrainingSetup& s) {
   if (is_parallel(s.parallel)) return "a job on several GPUs";
   if (!s.checkpoint.empty() || s.checkpoint_optimal || !s.checkpoint_save.empty()) return setting(Field::checkpoint);
@@ -86,13 +93,17 @@ std::string beyond_recording(const TrainingSetup& s) {
   return {};
 }
 
-std::string recorded_setups(const Recording& recording) {
-  std::string out;
-  for (const Run& run : recording.runs) out += (out.empty() ? "" : ", ") + name_of_run(run);
-  return out;
+std::string words_of(const TrainingSetup& s) {
+  const auto truth = [](bool b) { return b ? "true" : "false"; };
+  std::string out = fmt::format("mode={},precision={},steps={}", name_of(s.mode), precision_of(s), s.steps);
+  if (s.mode == Mode::inference) return out;
+  return out + fmt::format(
+                   ",optimizer={},impl={},momentum={},weight_decay={},nesterov={},amsgrad={},accumulate={},clip={},"
+                   "zero_grad={},loss={}",
+                   name_of(s.optimizer.kind), name_of(s.optimizer.impl), s.optimizer.momentum, s.optimizer.weight_decay,
+                   truth(s.optimizer.nesterov), truth(s.optimizer.amsgrad), s.accumulate, truth(s.clip_grad_norm),
+                   name_of(s.zero_grad), name_of(s.loss));
 }
-
-}  // namespace
 
 TrainingSetup read_setup(const json& j, const std::string& where) {
   TrainingSetup s;

@@ -27,6 +27,12 @@ using IsGiven = std::function<bool(Field)>;
 TrainingSetup as_recorded(const Recording& recording, TrainingSetup setup, const IsGiven& given);
 
 /// "training fp32 adamw"
+/// A setup as `memplan record --setup` takes it: "mode=training,precision=fp32,…".
+std::string words_of(const TrainingSetup& setup);
+
+/// What of a setup changes the program itself, so that the module alone does not run it; empty: nothing.
+std::string beyond_recording(const TrainingSetup& setup);
+
 std::string name_of_run(const Run& run);
 
 /// Index into Recording::runs of the one that was recorded with `setup`. Failure(usage) where there is none: it names

@@ -39,6 +39,28 @@ Archive::Archive(const std::string& path) : path_(path) {
                "it may be truncated; copy or download it again");
   }
   zip_ = std::shared_ptr<void>(zip, [](void* z) { zip_discard(static_cast<zip_t*>(z)); });
+  list();
+}
+
+Archive::Archive(std::string_view bytes, const std::string& where) : path_(where) {
+  auto kept = std::make_shared<std::string>(bytes);
+  zip_error_t error;
+  zip_error_init(&error);
+  zip_source_t* source = zip_source_buffer_create(kept->data(), kept->size(), 0, &error);
+  zip_t* zip = source ? zip_open_from_source(source, ZIP_RDONLY, &error) : nullptr;
+  if (!zip) {
+    const std::string why = zip_error_strerror(&error);
+    zip_source_free(source);
+    zip_error_fini(&error);
+    fail_input(fmt::format("it is not a complete zip archive: {}", why), where);
+  }
+  zip_ = std::shared_ptr<void>(zip, [kept](void* z) { zip_discard(static_cast<zip_t*>(z)); });
+  list();
+}
+
+void Archive::list() {
+  zip_t* const zip = handle(zip_);
+  const std::string& path = path_;
   const zip_int64_t count = zip_get_num_entries(zip, 0);
   if (count > max_members)
     fail_input(fmt::format("the archive lists {} members, more than any model has", count), path);

@@ -25,6 +25,9 @@ class Archive {
   /// archive ("../x", "/x"), the same name twice, more than `max_members` members.
   explicit Archive(const std::string& path);
 
+  /// One that is in memory; `where` names it in errors. The bytes are copied.
+  Archive(std::string_view bytes, const std::string& where);
+
   const std::vector<Member>& members() const { return members_; }
   /// None: null.
   const Member* find(std::string_view name) const;
@@ -33,6 +36,9 @@ class Archive {
   std::string read(const Member& member, std::int64_t limit) const;
 
  private:
+  /// The directory of an open archive.
+  void list();
+
   std::shared_ptr<void> zip_;
   std::string path_;
   std::vector<Member> members_;  ///< by name

@@ -134,8 +134,8 @@ Scratch gather_nd(const At& at, const ScratchContext&) {
 }
 
 /// When the session is made, recurrent layers take a state for dropout, a generator for every thread of the card, and
-/// copy weights that the file holds into cuDNN's form, all in one piece (cuda/rnn/cudnn_rnn_base.h). Their workspace
-/// only a device knows: bounded, not counted.
+/// copy weights that the file holds into cuDNN's form, all in one piece (cuda/rnn/cudnn_rnn_base.h). A run takes the
+/// sequences' lengths and a workspace, which only a device knows: at least every gate, forward and recomputed.
 Scratch recurrent(const At& at, const ScratchContext& c) {
   std::int64_t weights = 0, out = 0;
   bool stored = true;
@@ -146,8 +146,12 @@ Scratch recurrent(const At& at, const ScratchContext& c) {
   }
   for (const GraphValueId id : at.node.outputs) out = checked_add(out, float_bytes(at, id));
   Scratch found{{}, {16LL * c.device.multiprocessors * c.device.threads_per_multiprocessor}, {}};
+  if (at.sizes(0) && at.sizes(0)->size() == 3 && at.has(0)) {
+    const std::int64_t gates = at.node.op_type == "LSTM" ? 4 : at.node.op_type == "GRU" ? 3 : 1;
+    found.bytes = {checked_mul(4, (*at.sizes(0))[1]), checked_mul(2 * gates, float_bytes(at, at.node.outputs.at(0)))};
+  }
   if (stored) found.kept.push_back(weights);
-  found.note = up_to(at, "the workspace of recurrent layers is bounded, not counted",
+  found.note = up_to(at, "of the workspace of recurrent layers only the least is counted",
                      checked_add(stored ? 0 : weights, checked_mul(16, out)));
   return found;
 }

@@ -1,7 +1,9 @@
 """The file: a zip archive of JSON (docs/recording.md)."""
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -127,6 +129,16 @@ def _program(record: Dict[str, Any], calls: Optional[Dict[str, Any]], strings: _
 
 
 def write(path: str, index: Dict[str, Any], runs: List[Tuple[Dict[str, Any], Optional[Dict[str, Any]]]]) -> None:
+    part = f"{path}.{os.getpid()}.tmp"
+    try:
+        _write(part, index, runs)
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+def _write(path: str, index: Dict[str, Any], runs: List[Tuple[Dict[str, Any], Optional[Dict[str, Any]]]]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr(INDEX, _text(index))
         for i, (run, calls) in enumerate(runs):

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .trace import Trace
 
-HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+HERE = os.path.dirname(sys._getframe().f_code.co_filename) + os.sep  # as frames name it, be it normal or not
 
 
 class Frames:

@@ -1,6 +1,7 @@
 """A module without its weights: pickled with sizes in the place of tensors, so that another process can build it again in address space."""
 from __future__ import annotations
 
+import mmap
 import pickle
 from typing import Any, BinaryIO, Dict, List
 
@@ -9,6 +10,7 @@ try:  # takes classes of a notebook and local functions along
 except ImportError:
     _Pickler = pickle.Pickler  # type: ignore[misc, assignment]
 
+RESERVED = 1 << 20  # bytes: larger storages are address space alone
 KEPT = 1 << 16  # bytes: contents of small tensors that are no weights go along, since Python code may look at them on the CPU
 
 
@@ -48,6 +50,14 @@ def _describe(tensor: Any, torch: Any) -> Dict[str, Any]:
                 dtype=tensor.dtype, requires_grad=tensor.requires_grad and (parameter or tensor.is_leaf), parameter=parameter, kept=kept)
 
 
+def _address_space(size: int, torch: Any) -> Any:
+    """A storage that nobody touches. Of a large model the kernel must not count it as memory: else a process with more than the machine has cannot be copied."""
+    if size < RESERVED:
+        return torch.UntypedStorage(size)
+    room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000))
+    return torch.frombuffer(room, dtype=torch.uint8).untyped_storage()
+
+
 class _Reader(pickle.Unpickler):
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
@@ -60,8 +70,7 @@ class _Reader(pickle.Unpickler):
         if d["id"] in self.tensors:
             return self.tensors[d["id"]]
         if d["storage"] not in self.storages:
-            # Memory that nobody touches costs address space only.
-            self.storages[d["storage"]] = torch.UntypedStorage(d["bytes"])
+            self.storages[d["storage"]] = _address_space(d["bytes"], torch)
         t = torch.empty(0, dtype=d["dtype"]).set_(self.storages[d["storage"]], d["offset"], d["size"], d["stride"])
         if d["kept"] is not None:
             t.copy_(torch.frombuffer(bytearray(d["kept"]), dtype=d["dtype"]).reshape(d["size"]))

@@ -16,7 +16,7 @@ from . import functions
 from .calls import Frames, Scopes
 
 VERSION = 2
-HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+HERE = os.path.dirname(sys._getframe().f_code.co_filename) + os.sep  # as frames name it, be it normal or not
 PRECISE = 1 << 53
 
 

@@ -269,7 +269,9 @@ TensorList gradients(Run& r, const GradientRequest& request) {
     root->name = r.intern("GraphRoot");
     root->sequence = UINT64_MAX;
     root->next = request.roots;
-    for (const Tensor& g : request.grads) root->inputs.push_back({g->sizes, g->dtype, g->on_host});
+    // An output that the next stage does not use has no gradient.
+    for (const Tensor& g : request.grads)
+      root->inputs.push_back(g ? InputMeta{g->sizes, g->dtype, g->on_host} : InputMeta{});
     root->backward = [&request](Run&, Node&, TensorList&) { return request.grads; };
     task.run(Edge{root, 0}, r.host({}, DType::float32));
   }

@@ -13,6 +13,7 @@
 #include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/optimizer.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/runtime/torch/step/steps.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/pipeline_parallel.h"
 
@@ -113,7 +114,8 @@ class PipelineProgram {
       trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
     }
     optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
-    for (std::int64_t s = 1; s <= setup_.steps; ++s) {
+    const std::int64_t steps = steps_run(setup_);
+    for (std::int64_t s = 1; s <= steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       move_batch();

@@ -23,6 +23,7 @@
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/runtime/torch/step/scaler.h"
 #include "estimators/runtime/torch/step/steps.h"
+#include "estimators/schedule/limits.h"
 #include "estimators/setup/optimizers.h"
 #include "estimators/transforms/parallel.h"
 
@@ -56,7 +57,8 @@ class Program {
     const bool training = setup_.mode == Mode::training;
     if (setup_.kv_cache) cache_ = make_kv_cache(r_, kv, *setup_.kv_cache);
     if (training && !setup_.offload.optimizer) make_optimizers();
-    for (std::int64_t s = 1; s <= setup_.steps; ++s) {
+    const std::int64_t steps = steps_run(setup_);
+    for (std::int64_t s = 1; s <= steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       if (training && !train()) return false;
@@ -95,8 +97,20 @@ class Program {
       if (v.is_tensor()) r_.set_reason(v.tensor(), "the name of the model's output");
   }
 
+  /// With a history of losses micro-batches and steps differ and none is left out, so there is a limit.
+  void limit_repetitions(std::size_t events_of_one) const {
+    const double events = static_cast<double>(events_of_one),
+                 all = events * static_cast<double>(setup_.accumulate) * static_cast<double>(setup_.steps);
+    if (setup_.keep_loss_history && all > std::max(most_repeated_events, 30 * events))
+      fail_input(fmt::format("the run has more than {} allocations and frees, the limit of events of repeated "
+                             "micro-batches and steps",
+                             most_repeated_events),
+                 {}, "ask for fewer steps or micro-batches (docs/limits.md)");
+  }
+
   bool train() {
     const std::int64_t count = micro_batches_run(setup_);
+    const std::size_t begin = r_.schedule.events.size();
     for (std::int64_t k = 0; k < count; ++k) {
       move_batch();
       move_target();
@@ -119,6 +133,7 @@ class Program {
         backward(r_, root);
         model_.end_backward();
       }
+      if (k == 0 && r_.step == 1) limit_repetitions(r_.schedule.events.size() - begin);
     }
     if (setup_.precision == Precision::amp_fp16) scaler_.unscale(r_);
     if (setup_.clip_grad_norm && !framework_.clips) clip_grad_norm(r_, model_.trainable);
@@ -240,7 +255,12 @@ std::int64_t micro_batches_run(const TrainingSetup& setup) {
   if (is_parallel(setup.parallel)) return std::min<std::int64_t>(setup.accumulate, 4);
   // From the second one on micro-batches ask for the same, and what the allocator holds repeats itself: every second
   // time as a rule, since a batch comes before the one before it goes, in some models after more of them.
-  return setup.accumulate < 64 ? setup.accumulate : 32 + setup.accumulate % 32;
+  return setup.accumulate < 10 ? setup.accumulate : 6 + (setup.accumulate - 6) % 4;
+}
+
+std::int64_t steps_run(const TrainingSetup& setup) {
+  if (setup.keep_loss_history) return setup.steps;
+  return std::min(setup.steps, std::max<std::int64_t>(3, 24 / micro_batches_run(setup)));
 }
 
 void inspect_forward(const Tape& tape, const TrainingSetup& setup, const Device& device,
@@ -277,13 +297,17 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
       // The program's names are still bound when the record closes: their memory stays taken in the schedule.
       if (!program.run(target, observer, kv)) continue;
       Schedule schedule = run.close();
-      if (const std::int64_t n = micro_batches_run(setup); n < setup.accumulate && !is_parallel(setup.parallel))
-        schedule.notes.push_back({{},
-                                  fmt::format("of {} micro-batches {} are replayed: requested bytes are those of all, "
-                                              "what the allocator caches meanwhile may differ",
-                                              setup.accumulate, n),
-                                  Evidence::assumed,
-                                  About::allocator});
+      const auto left_out = [&](std::int64_t all, std::int64_t run, const char* what) {
+        if (run < all)
+          schedule.notes.push_back({{},
+                                    fmt::format("of {} {} {} are replayed: requested bytes are those of all, "
+                                                "what the allocator caches meanwhile may differ",
+                                                all, what, run),
+                                    Evidence::assumed,
+                                    About::allocator});
+      };
+      if (!is_parallel(setup.parallel)) left_out(setup.accumulate, micro_batches_run(setup), "micro-batches");
+      left_out(setup.steps, steps_run(setup), "steps");
       return schedule;
     }
   });

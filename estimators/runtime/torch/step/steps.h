@@ -16,4 +16,8 @@ Result<Schedule> run_steps_observed(const Tape& tape, const TrainingSetup& setup
 /// (What the allocator caches meanwhile may settle later: compared with all, allocated bytes differed by up to 0.2 %.)
 std::int64_t micro_batches_run(const TrainingSetup& setup);
 
+/// How many of `setup.steps` are run: from the second or third one on all ask for the same, so that no number of steps
+/// takes ten times as long as three (all with --loss-history, whose steps keep more and more).
+std::int64_t steps_run(const TrainingSetup& setup);
+
 }  // namespace memplan

@@ -16,6 +16,7 @@ struct Geometry {
   Dims stride, padding, dilation, output_padding;
   std::int64_t groups = 1;
   bool transposed = false;
+  bool one_d = false;  ///< viewed as a 2-D one with a height of 1
 };
 
 Dims output_sizes(const Dims& x, const Dims& w, const Geometry& g) {
@@ -94,7 +95,8 @@ bool suggests_channels_last(const TensorBody& t) {
 /// Gradients of input, weight and bias, whichever the node wants.
 TensorList convolution_backward(Run& r, Node& n, const Tensor& given, const Geometry& g, const Dims& sizes,
                                 bool channels_last, bool depthwise) {
-  const Tensor &x = n.saved[0], &w = n.saved[1];
+  const Tensor x = g.one_d ? op::contiguous(r, n.saved[0]) : n.saved[0];
+  const Tensor& w = n.saved[1];
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
   TensorList out(3);
   const ConvProblem problem = problem_of(x, w, sizes, g, channels_last);
@@ -150,16 +152,20 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
                             {1, g.dilation[0]},
                             {0, g.output_padding.empty() ? 0 : g.output_padding[0]},
                             g.groups,
-                            g.transposed});
+                            g.transposed,
+                            true});
     return op::squeeze(r, y, 2);
   }
-  const bool channels_last = suggests_channels_last(*x) || suggests_channels_last(*w);
+  // "avoid accidentally going through NHWC for permuted 3d input": that of a 1-D convolution is made dense first.
+  const bool permuted = g.one_d && !is_contiguous(*x);
+  const bool channels_last = (!permuted && suggests_channels_last(*x)) || suggests_channels_last(*w);
   const bool depthwise = native_depthwise(x, w, g, channels_last);
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
   Tensor y = r.dispatched("aten::convolution", [&] {
     ScopedValue<bool> no_grad(r.grad_mode, false);
-    Tensor dense = op::contiguous(r, x, format);
+    const Tensor given = g.one_d ? op::contiguous(r, x) : x;
+    Tensor dense = op::contiguous(r, given, format);
     Tensor y =
         channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), x->dtype) : r.empty(sizes, x->dtype);
     Tensor dense_w = op::contiguous(r, w, format);
