@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "cli/python/source.h"
-#include "cli/python/temporary_folder.h"
 #include "cli/terminal/progress.h"
+#include "estimators/companion/temporary_folder.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/measured/compare.h"
