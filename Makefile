@@ -38,11 +38,13 @@ $(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*.cmake)
 build: packages $(BUILD)/build.ninja
 	cmake --build $(BUILD)
 
-demo: packages $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --target memplan
+# Built for the quickest first answer; make build optimizes more.
+demo: packages
+	@cmake --preset demo >/dev/null
+	@cmake --build build/demo --target memplan
 	@echo
 	@echo '$$ memplan data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024'
-	@$(MEMPLAN) data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024 --exit-zero
+	@build/demo/memplan data/models/gpt2.onnx --gpu 24GB --batch 8 --seq 1024 --exit-zero
 
 # PyTorch's own words on an emulated GPU (emulated_gpu): recorded ones always, a sample of them made again where
 # PyTorch can be installed below build/ (3 GB).

@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
+#include <exception>
 #include <vector>
 
 #include "emulated.h"
@@ -14,6 +14,9 @@ namespace {
 
 using Descriptor = cudnnBackendDescriptor_t;
 using Numbers = std::vector<std::int64_t>;
+
+/// What cuDNN or a caller does not take. Exceptions with a text need a newer libstdc++ than the wheel's tag promises.
+struct Refused : std::exception {};
 
 /// The descriptors of one question, given back together.
 class Pool {
@@ -26,7 +29,7 @@ class Pool {
   }
   Descriptor make(cudnnBackendDescriptorType_t type) {
     Descriptor d = nullptr;
-    if (cudnnBackendCreateDescriptor(type, &d) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("create");
+    if (cudnnBackendCreateDescriptor(type, &d) != CUDNN_STATUS_SUCCESS) throw Refused{};
     all_.push_back(d);
     return d;
   }
@@ -37,7 +40,7 @@ class Pool {
 
 void set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
          const void* value) {
-  if (cudnnBackendSetAttribute(d, name, type, count, value) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("set");
+  if (cudnnBackendSetAttribute(d, name, type, count, value) != CUDNN_STATUS_SUCCESS) throw Refused{};
 }
 void set(Descriptor d, cudnnBackendAttributeName_t name, const Numbers& values) {
   set(d, name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
@@ -46,7 +49,7 @@ void set(Descriptor d, cudnnBackendAttributeName_t name, const Descriptor& value
   set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 void finalize(Descriptor d) {
-  if (cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("finalize");
+  if (cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS) throw Refused{};
 }
 
 /// Both runtimes that ask: what they tell of their tensors, and which heuristics they want.
@@ -68,10 +71,10 @@ struct Question {
 Question question_of(const std::int64_t* n, std::int64_t count) {
   constexpr std::int64_t head = 7, per_dimension = 5;
   Question q;
-  if (count < head) throw std::invalid_argument("count");
+  if (count < head) throw Refused{};
   const std::int64_t rank = n[4], channels = n[6];
-  if ((rank != 2 && rank != 3) || count != head + 2 + per_dimension * rank) throw std::invalid_argument("count");
-  if (n[0] < 0 || n[0] > 2 || n[3] < 0 || n[3] > 1) throw std::invalid_argument("pass or asker");
+  if ((rank != 2 && rank != 3) || count != head + 2 + per_dimension * rank) throw Refused{};
+  if (n[0] < 0 || n[0] > 2 || n[3] < 0 || n[3] > 1) throw Refused{};
   q.pass = n[0];
   q.dtype = static_cast<cudnnDataType_t>(n[1]);
   q.channels_last = n[2] != 0;
@@ -87,12 +90,12 @@ Question question_of(const std::int64_t* n, std::int64_t count) {
   const Numbers kernel = take();
   q.padding = take(), q.stride = take(), q.dilation = take();
   const std::int64_t groups = *at;
-  if (groups < 1) throw std::invalid_argument("groups");
+  if (groups < 1) throw Refused{};
   q.x = {n[5], channels};
   q.w = {outputs, channels / groups};
   q.y = {n[5], outputs};
   for (std::size_t i = 0; i < in.size(); ++i) {
-    if (q.stride[i] < 1) throw std::invalid_argument("stride");
+    if (q.stride[i] < 1) throw Refused{};
     q.x.push_back(in[i]);
     q.w.push_back(kernel[i]);
     q.y.push_back((in[i] + 2 * q.padding[i] - q.dilation[i] * (kernel[i] - 1) - 1) / q.stride[i] + 1);

@@ -354,10 +354,10 @@ class ParallelSearch : public SetupSearch {
         std::min_element(estimates_.begin(), estimates_.end(), [](const Candidate& a, const Candidate& b) {
           return a.changes != b.changes ? a.changes < b.changes : per_sample(a) < per_sample(b);
         });
-    // A change of many flags is not small because it is the least that was found: it has to be worth something.
+    if (least == estimates_.end()) return std::nullopt;
+    // Many flags are no small change, even the fewest that were found: they have to be worth something.
     const auto beats = [&](const Candidate& c) { return per_sample(c) < per_sample(*least) && c.peak <= least->peak; };
-    const bool beaten = least == estimates_.end() || std::any_of(estimates_.begin(), estimates_.end(), beats);
-    return beaten ? std::nullopt : std::optional(*least);
+    return std::any_of(estimates_.begin(), estimates_.end(), beats) ? std::nullopt : std::optional(*least);
   }
 
   /// Besides, the one that promises least memory among those that take at most twice the time of the fastest.

@@ -75,8 +75,12 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
     out += "# DeepSpeed offloads the optimizer with sharded states, so the stage is 2\n";
   if (j.contains("optimizer"))
     out += "# lr is an example; without an optimizer in the file, the script hands over its own\n";
-  if (!parts.checkpointed.empty()) out += "# checkpointing is set in the model: `--for pytorch` prints the lines\n";
-  return out + not_said(unsaid_in_deepspeed(s), "ds_config.json") + j.dump(2) + "\n";
+  TrainingSetup in_model = s;
+  in_model.precision = Precision::fp32;  // the engine casts
+  in_model.lora.reset();
+  const std::string lines = model_lines(in_model, parts);
+  return out + not_said(unsaid_in_deepspeed(s), "ds_config.json") + j.dump(2) + "\n" +
+         (lines.empty() ? "" : "# in train.py, before deepspeed.initialize:\n" + lines);
 }
 
 }  // namespace memplan::cli

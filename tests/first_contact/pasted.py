@@ -51,13 +51,13 @@ CASES = {
         (*QWEN, "--gpu", "24GB", "--batch", "16", "--amp", "bf16"),
         (*QWEN, "--gpu", "24GB", "--batch", "8", *ONLY("batch")),
         (*VIT, "--gpu", "t4", "--batch", "256", "--clip", *ONLY("batch")),
-        (*QWEN, "--gpu", "24GB", "--batch", "6", "--gpus", "8", "--zero", "1", "--precision", "bf16", *ONLY("checkpoint")),
+        (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "1", "--precision", "bf16", *ONLY("checkpoint")),
         (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "2", "--precision", "bf16", *ONLY("checkpoint")),
         (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "3", "--precision", "bf16", *ONLY("checkpoint")),
     ],
     "lightning": [
         (*QWEN, "--gpu", "24GB", "--batch", "16", "--amp", "bf16"),
-        (*QWEN, "--gpu", "a10", "--batch", "8", *ONLY("checkpoint", "precision")),
+        (*QWEN, "--gpu", "a10", "--batch", "6", *ONLY("checkpoint", "precision")),
         (*RESNET, "--gpu", "rtx3060-12gb", "--batch", "384", "--amp", "fp16", "--optimizer", "sgd-momentum", *ONLY("batch", "checkpoint")),
         (*VIT, "--gpu", "t4", "--batch", "256", "--clip", *ONLY("batch", "precision")),
         (*QWEN, "--gpu", "24GB", "--batch", "16", "--gpus", "8", *ONLY("batch", "checkpoint")),
@@ -145,6 +145,7 @@ Trainer(model, arguments, train_dataset=Texts()).train()
 
 ACCELERATE = """
 from accelerate import Accelerator, DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from accelerate.utils import GradientAccumulationPlugin
 from torch.utils.data import DataLoader
 
 if hasattr(model, "config"):
@@ -207,10 +208,11 @@ def lightning(text):
 
 
 def deepspeed(text):
-    """The file goes where the user puts it; what is said to go into the script is in comments."""
+    """The file goes where the user puts it, and the lines after it into the script."""
+    file, _, lines = text.partition("# in train.py, before deepspeed.initialize:\n")
     with open("ds_config.json", "w") as f:
-        f.write("\n".join(line for line in text.splitlines() if not line.startswith(("#", "export "))))
-    return ""
+        f.write("\n".join(line for line in file.splitlines() if not line.startswith("#")))
+    return lines
 
 
 FRAMEWORKS = {"hf": (HF, hf), "accelerate": (ACCELERATE, str), "deepspeed": (DEEPSPEED, deepspeed), "lightning": (LIGHTNING, lightning)}

@@ -98,7 +98,14 @@ def _cuda_begins():
 
 
 def _record(torch):
-    torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_ENTRIES, clear_history=True)
+    import inspect
+
+    memory, more = torch.cuda.memory, {}
+    if "clear_history" in inspect.signature(memory._record_memory_history_impl).parameters:
+        more["clear_history"] = True
+    else:  # PyTorch 2.6 forgets when it is switched off
+        memory._record_memory_history(None)
+    memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_ENTRIES, **more)
 
 
 def _keep_peaks_over_resets(torch):
