@@ -64,6 +64,9 @@ constexpr std::array warnings{
          "The exporter's optimizer changed nodes so that the lines of the program noted there fit no more.",
          "The nodes alone are counted, and the range holds what they have beyond PyTorch's own ops. Export with "
          "optimize=False, or record the program with memplan.record."},
+    Code{"MP025", "", "A function of the library computes this another way while it is exported.",
+         "The file holds the exported way; what eager code takes instead is not known. Record the program with "
+         "memplan.record."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",
