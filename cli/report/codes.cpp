@@ -68,6 +68,9 @@ constexpr std::array warnings{
          "The text of the warning says why. An export leaves out what an eager program does beside its ops, so the "
          "figure "
          "is weaker evidence than a recording."},
+    Code{"MP026", "", "A function of the library computes this another way while it is exported.",
+         "The file holds the exported way; what eager code takes instead is not known. Record the program with "
+         "memplan.record."},
     Code{"MP040", "", "The allocator may not find room although enough bytes are free.",
          "--alloc-conf expandable_segments:True lets it grow segments in place."},
     Code{"MP050", "", "Checkpoints were planned for the budget of --checkpoint optimal.",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "estimators/facts/libraries.h"
@@ -58,10 +59,15 @@ class Masks {
       call.kwargs.emplace_back("enable_gqa", Arg{true});
       ++heads;
     }
-    if (masks == 0) return;
+    const std::int64_t added = drop_added();
+    if (masks == 0 && added == 0) return;
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
-    tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced",
-                               masks, Evidence::told_by_source_line, About::mask});
+    if (masks)
+      tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced",
+                                 masks, Evidence::told_by_source_line, About::mask});
+    if (added)
+      tape_.recovered.push_back({"attention without a mask", "masks that transformers adds only while it is traced",
+                                 added, Evidence::told_by_source_line, About::mask});
     if (full)
       tape_.recovered.push_back({"attention without a mask",
                                  "a batch whose samples are all as long as it is: no padding", full, Evidence::assumed,
@@ -72,6 +78,35 @@ class Masks {
   }
 
  private:
+  /// Attention that is spelled out adds its mask where there is one: `if attention_mask is not None: scores + mask`. Of
+  /// masks that look both ways eager code makes none for a full batch.
+  std::int64_t drop_added() {
+    std::int64_t added = 0;
+    std::map<std::int32_t, ValueId> instead;
+    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
+      Call& call = tape_.calls[i];
+      if (!instead.empty())
+        replace_values(call, [&](ValueId id) {
+          const auto it = instead.find(id.index);
+          return Arg{it == instead.end() ? id : it->second};
+        });
+      if ((call.op != "aten::add.Tensor" && call.op != "aten::add_.Tensor") || call.args.size() != 2 ||
+          call.outputs.size() != 1 || mask_builder(call.source))
+        continue;
+      const auto *scores = std::get_if<ValueId>(&call.args[0].value), *mask = std::get_if<ValueId>(&call.args[1].value);
+      if (!scores || !mask || maker(*mask) < 0) continue;
+      built_by_name_ = false;
+      const auto causal = eager_says(*mask);
+      if (!causal || *causal || !built_by_name_) continue;
+      instead[call.outputs[0].index] = *scores;
+      candidate_[i] = true;
+      ++added;
+    }
+    for (ValueId& id : tape_.outputs)
+      if (const auto it = instead.find(id.index); it != instead.end()) id = it->second;
+    return added;
+  }
+
   std::int32_t maker(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
 
   /// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
@@ -138,6 +173,7 @@ class Masks {
       seen.push_back(i);
       const LibraryFact* builder = mask_builder(call.source);
       built = built || builder;
+      built_by_name_ = built_by_name_ || builder;
       // An exporter's optimizer may have folded the comparison.
       causal = causal || (builder && builder->subject.find("causal") != std::string::npos);
       causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
@@ -183,6 +219,7 @@ class Masks {
   Tape& tape_;
   std::vector<std::int32_t> maker_;
   std::vector<bool> candidate_;
+  bool built_by_name_ = false;  ///< a line says so
   bool told_by_input_ = false;  ///< the mask in question rests on what an input holds
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "estimators/facts/libraries.h"
+
 namespace memplan {
 
 namespace {
@@ -62,6 +64,16 @@ std::vector<CheckpointRegion> applications(const Tape& tape) {
   return regions;
 }
 
+/// Calls of functions that compute something else while they are exported.
+std::size_t other_branches(const Tape& tape) {
+  const auto& known = library_facts("branches_while_traced");
+  return static_cast<std::size_t>(std::count_if(tape.calls.begin(), tape.calls.end(), [&](const Call& c) {
+    return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
+      return c.source.starts_with(f.library + "/") && c.source.find(f.subject + "(") != std::string::npos;
+    });
+  }));
+}
+
 }  // namespace
 
 void note_open_places(Tape& tape) {
@@ -75,6 +87,8 @@ void note_open_places(Tape& tape) {
        "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps, "
        "so "
        "they are counted like any others");
+  tell("MP026 traced-branch", other_branches(tape), About::branch,
+       "a function of the library computes this another way while it is exported; eager code needs other bytes there");
   if (tape.exported.checkpoints_seen) return;
   tell("MP012 own-checkpoint", own_checkpoints(tape).size(), About::checkpointing,
        "the model checkpoints activations by itself; memplan counts those activations as kept");

@@ -221,6 +221,41 @@ return %out
   CHECK_FALSE(stays.calls.back().args[3].is_none());
 }
 
+// transformers' masking_utils.py: where mask.all() a mask that looks both ways is not made, one of a window only where
+// all tokens are within; attention that is spelled out then adds none.
+TEST_CASE("a full batch has no mask that looks both ways; that of a window stays where the window is smaller") {
+  const auto text = [](const char* window, const char* uses) {
+    return std::string(R"tape(
+input %q float32 [1, 2, 4, 8]
+input %attention_mask bool [1, 4]
+scope 0 model M
+%positions = aten::arange(4) in 0 at "transformers/x.py:1 mask = create_bidirectional_sliding_window_mask("
+%far = aten::sub.Tensor(%positions, %positions) in 0 at "transformers/x.py:1 mask = create_bidirectional_sliding_window_mask("
+%apart = aten::abs(%far) in 0 at "transformers/x.py:1 mask = create_bidirectional_sliding_window_mask("
+%near = aten::le.Scalar(%apart, )tape") +
+           window + R"tape() in 0 at "transformers/x.py:1 mask = create_bidirectional_sliding_window_mask("
+%mask = aten::bitwise_and.Tensor(%near, %attention_mask) in 0 at "transformers/x.py:1 mask = create_bidirectional_sliding_window_mask("
+)tape" + uses +
+           "return %out\n";
+  };
+  const char* fused =
+      "%out = aten::scaled_dot_product_attention(%q, %q, %q, %mask) in 0 at \"transformers/x.py:2 a = f(\"\n";
+  Tape within = from_text(text("5", fused)), beyond = from_text(text("3", fused));
+  recover_causal_masks(within);
+  REQUIRE(within.calls.size() == 1);
+  CHECK(within.calls[0].args[3].is_none());
+  CHECK_FALSE(std::get<bool>(within.calls[0].args[5].value));
+  recover_causal_masks(beyond);
+  CHECK(beyond.calls.size() == 6);
+
+  Tape spelled = from_text(text("5",
+                                "%scores = aten::relu(%q) in 0\n%sum = aten::add.Tensor(%scores, %mask) in 0\n"
+                                "%out = aten::softmax.int(%sum, -1) in 0\n"));
+  recover_causal_masks(spelled);
+  REQUIRE(spelled.calls.size() == 2);
+  CHECK(std::get<ValueId>(spelled.calls[1].args[0].value) == spelled.calls[0].outputs[0]);
+}
+
 TEST_CASE("dropped paths pass their input through in inference") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]

@@ -52,8 +52,8 @@ def row(program, name, route, setup, info, truth):
     """A run as a dictionary: loads, the differences of each counter in the first and the steady step, the claim, the ranges."""
     found = dict(name=name, route=route, setup=setup, loads=0)
     peaks = {c: max(truth[f"{s}_{c}"] for s in store.STEPS) for c in store.COUNTERS}
-    # The truths of causal language models ran the reference program's loss, not transformers' own; so did the recordings.
-    flags = ["--loss", "cross-entropy"] if name.startswith("hf/causal-lm/") and setup != "infer" and route != "recording" else []
+    # The truths of language models ran the reference program's loss, not transformers' own; so did the recordings.
+    flags = ["--loss", "cross-entropy"] if name.startswith(("hf/causal-lm/", "hf/masked-lm/")) and setup != "infer" and route != "recording" else []
     report = document(program, naming.path(name, route), setup, naming.batch(name) if info[route]["open"] else None, flags)
     if "error" in report:
         return dict(found, error=report["error"]["message"][:200], code=report["error"].get("code"))

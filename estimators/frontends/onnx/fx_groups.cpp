@@ -231,6 +231,10 @@ class GroupMatcher {
       Call c = *call;
       std::map<std::int32_t, ValueId> instead;
       for (const auto& [id, made] : again) instead[id] = call_again(*made, e);
+      for (std::size_t i = 0; i < c.args.size(); ++i)
+        if (const auto* id = std::get_if<ValueId>(&c.args[i].value); id && takes_tensor(c.op, i))
+          if (!instead.count(id->index) && is_python_number(e.inferred, id->index))
+            instead[id->index] = scalar_tensor(id->index, e);
       replace_values(c, [&](ValueId id) {
         const auto it = instead.find(id.index);
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
@@ -287,6 +291,18 @@ class GroupMatcher {
       return Arg{e.values.of_module(folded.empty() ? e.tensor(id.index) : e.values.of_name(folded), module)};
     });
     return e.call(std::move(c.op), std::move(c.args), std::move(c.kwargs));
+  }
+
+  /// torch.tensor(1) of Python, which lives on the host.
+  static ValueId scalar_tensor(GraphValueId id, Emit& e) {
+    TapeValue v;
+    v.name = e.name_of(id);
+    v.kind = ValueKind::constant;
+    v.dtype = e.inferred[id].dtype.value_or(DType::float32);
+    v.on_host = true;
+    const ValueId made = e.tape.add_value(std::move(v));
+    e.tape.buffers.push_back(made);
+    return made;
   }
 
   /// "torch.arange(n)" or "1.0 + self.weight" that was merged with an equal one is made once more for the call that

@@ -191,6 +191,7 @@ class OpRoute {
       const Inferred& f = inferred_[id];
       if (!f.dtype || !f.sizes) continue;
       if (values_.is_folded_result(id)) {
+        if (bind_view(id, values_.viewed_buffer(id))) continue;
         if (is_of_frequencies(id)) hold_positions((*f.sizes)[1]);
         emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
                                   emit_.name_of(id)));
@@ -201,6 +202,29 @@ class OpRoute {
         emit_.bind(id, emit_.call(op, std::move(args), {}, emit_.name_of(id)));
       }
     }
+  }
+
+  /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.
+  bool bind_view(GraphValueId id, ValueId buffer) {
+    if (!buffer.valid()) return false;
+    const Sizes& sizes = *inferred_[id].sizes;
+    const Sizes whole = tape_.values[static_cast<std::size_t>(buffer.index)].sizes;
+    if (whole.size() != sizes.size()) {
+      if (count_of(whole) != count_of(sizes)) return false;
+      emit_.bind(id, emit_.call("aten::view", {{buffer}, list_of(sizes)}, {}, emit_.name_of(id)));
+      return true;
+    }
+    ValueId part = buffer;
+    for (std::size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d] < whole[d])
+        part =
+            emit_.call("memplan::index_slice", {{part}, {static_cast<std::int64_t>(d)}, {std::int64_t{0}}, {sizes[d]}},
+                       {}, emit_.name_of(id));
+    bool larger = false;
+    for (std::size_t d = 0; d < sizes.size(); ++d) larger = larger || sizes[d] > whole[d];
+    if (larger) part = emit_.call("aten::expand", {{part}, list_of(sizes)}, {}, emit_.name_of(id));
+    emit_.bind(id, part);
+    return true;
   }
 
   /// The angles of transformers' rotary embeddings, [1, positions, features].

@@ -252,16 +252,23 @@ Effect Values::bound_of(const std::vector<std::string>& lost) const {
 }
 
 /// transformers' rotary embeddings register inv_freq and original_inv_freq (modeling_rope_utils.py), one number for
-/// each two features; an optimizer folds them into the angles of all positions, [1, positions, features].
+/// each two features; an optimizer folds them into the angles of all positions, [1, positions, features] or, before
+/// pairs are joined, […, positions, features / 2, 2]. timm's register bands, one for each angle (pos_embed_sincos.py).
 std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::string_view target) const {
-  if (!target.ends_with("inv_freq")) return std::nullopt;
+  const bool bands = target.ends_with(".bands");
+  if (!bands && !target.ends_with("inv_freq")) return std::nullopt;
   std::string folded(target);
   constexpr std::string_view original = "original_";
   if (const auto at = folded.rfind(original); at != std::string::npos) folded.erase(at, original.size());
   for (const auto& [id, t] : graph_.initializers) {
-    if (t.sizes.size() != 3 || t.sizes[2] % 2 != 0 || !is_floating(t.dtype)) continue;
+    if (t.name == folded) return t.sizes;
+    if (t.sizes.size() < 3 || !is_floating(t.dtype)) continue;
     const auto from = folded_from(graph_, id);
-    if (std::find(from.begin(), from.end(), folded) != from.end()) return std::vector{t.sizes[2] / 2};
+    if (std::find(from.begin(), from.end(), folded) == from.end()) continue;
+    const std::int64_t last = t.sizes.back();
+    if (bands) return std::vector{last};
+    if (t.sizes.size() > 3 && last == 2) return std::vector{t.sizes[t.sizes.size() - 2]};
+    if (last % 2 == 0) return std::vector{last / 2};
   }
   return std::nullopt;
 }
@@ -277,6 +284,23 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_
     if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == table && v.sizes.size() == 2)
       return std::vector<std::int64_t>{1, v.sizes[0]};
   return std::nullopt;
+}
+
+ValueId Values::viewed_buffer(GraphValueId id) {
+  const std::string_view result = graph_.values[static_cast<std::size_t>(id)].name;
+  const std::string_view op = result.substr(0, result.find('_'));
+  if (op != "slice" && op != "expand" && op != "view" && op != "unsqueeze") return {};
+  const SignatureLine* buffer = nullptr;
+  for (const std::string_view name : folded_from(graph_, id)) {
+    if (name.starts_with("val_")) continue;  // the numbers of the slice
+    const auto line = line_of_target_.find(name);
+    if (line == line_of_target_.end() || buffer || signature_.inputs[line->second].kind != "BUFFER") return {};
+    buffer = &signature_.inputs[line->second];
+  }
+  if (!buffer) return {};
+  if (missing_targets_.count(buffer->target))
+    if (const auto sizes = sizes_of_positions(buffer->target)) return make_missing(buffer->name, DType::int64, *sizes);
+  return of_name(buffer->name);
 }
 
 void Values::finish() {

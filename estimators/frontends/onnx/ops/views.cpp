@@ -208,8 +208,11 @@ void infer_expand(const At& at, std::vector<Inferred>& out) {
 
 bool lower_expand(const At& at, Emit& e) {
   if (!sizes_known(at, e)) return false;
-  // torch.full((n, m), 1.0) comes as a constant that is expanded.
-  if (is_python_number(e.inferred, at.id(0)) && e.inferred.graph().initializers.count(at.id(0)) == 0) {
+  // torch.full((n, m), 1.0) comes as a constant that is expanded; equal ones of the whole file are one initializer.
+  const auto& stored = e.inferred.graph().initializers;
+  const auto it = stored.find(at.id(0));
+  const bool number = it == stored.end() || it->second.sizes.empty();
+  if (number && is_python_number(e.inferred, at.id(0))) {
     e.call_for(at, "aten::full", {list_of(out_sizes(at, e)), e.operand(at.id(0))},
                {{"dtype", {at.in(0).dtype.value_or(DType::float32)}}});
     return true;
