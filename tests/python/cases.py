@@ -267,9 +267,44 @@ def torch_test_module_is_its_file():
     module, x = small()
     torch.export.save(torch.export.export(module, (x,)), "Sequential.pt2")
     by_file = memplan.estimate("Sequential.pt2", gpu="l4").to_dict()
-    by_module = memplan.estimate(module, (x,), gpu="l4").to_dict()
+    by_module = memplan.estimate(module, (x,), gpu="l4", route="export").to_dict()
     by_file["input"]["file_bytes"] = by_module["input"]["file_bytes"] = 0  # one has weights
     assert by_file == by_module
+
+
+def torch_test_the_route_of_a_module():
+    """Without the emulated GPU a module is exported, and the report says so; what only a device can do is refused."""
+    module, x = small()
+    before = os.environ.get("MEMPLAN_EMULATED_GPU")
+    os.environ["MEMPLAN_EMULATED_GPU"] = "/nowhere/lib.so"
+    try:
+        raised(memplan.UsageError, memplan.estimate, module, (x,), gpu="l4")  # named, and not there
+        assert not memplan.estimate(module, (x,), gpu="l4", route="export").warnings
+    finally:
+        os.environ.pop("MEMPLAN_EMULATED_GPU")
+        if before:
+            os.environ["MEMPLAN_EMULATED_GPU"] = before
+    raised(memplan.UsageError, memplan.estimate, module, (x,), gpu="l4", route="guess")
+    graph = memplan.estimate(module, (x,), gpu="l4", torch="2.13")  # asked of a graph
+    assert [w.code for w in graph.warnings] == ["MP025"] and "torch=" in graph.warnings[0].message
+    raised(memplan.InputError, memplan.estimate, module, (x,), gpu="l4", torch="2.13", route="record")
+    raised(memplan.InputError, memplan.estimate, module, (x,), gpu="l4", checkpoint=["0"], route="export", confirm=True)
+
+
+def torch_test_onnx_export():
+    """A file without weights whose estimate is that of the archive."""
+    import importlib.util
+
+    module, x = small()
+    if importlib.util.find_spec("onnxscript") is None:
+        raised(memplan.InputError, memplan.export, module, (x,), path="small.onnx")
+        return
+    memplan.export(module, (x,), path="small.onnx", recorded=False)
+    memplan.export(module, (x,), path="small.pt2")
+    assert os.path.getsize("small.onnx") < 100_000
+    for setup in (dict(), dict(batch=24, amp="bf16")):
+        onnx, archive = (memplan.estimate(f, gpu="l4", **setup) for f in ("small.onnx", "small.pt2"))
+        assert onnx.counters == archive.counters, (onnx.counters, archive.counters)
 
 
 def torch_test_the_imported_version():
@@ -398,7 +433,7 @@ def torch_test_export():
         assert shapes(batch=6) == [[6, 16]] * 2 and shapes(batch=6, seq=32) == [[6, 32]] * 2
     assert memplan.estimate(path, batch=6, seq=32).peak == memplan.estimate(Tagger(), arguments(6, 32)).peak
     assert memplan.estimate(Tagger(), arguments(4, 16), batch=6, seq=32).peak == memplan.estimate(path, batch=6, seq=32).peak
-    raised(memplan.UsageError, memplan.export, Tagger(), arguments(2, 16), path="tagger.onnx")
+    raised(memplan.UsageError, memplan.export, Tagger(), arguments(2, 16), path="tagger.json")
     raised(TypeError, memplan.export, "tagger.pt2")
 
 
@@ -445,15 +480,17 @@ def torch_test_own_checkpoints():
             return x
 
     x = torch.randn(512, 64)
-    plain = memplan.estimate(Model("plain"), (x,), gpu="l4")
-    chosen = memplan.estimate(Model("plain"), (x,), gpu="l4", checkpoint=["blocks.*"])
+    def estimate(how, **setup):
+        return memplan.estimate(Model(how), (x,), gpu="l4", route="export", **setup)
+
+    plain, chosen = estimate("plain"), estimate("plain", checkpoint=["blocks.*"])
     assert chosen.counters.requested < plain.counters.requested and not plain.warnings
     for how in ("non-reentrant", "reentrant", "inside"):
-        report = memplan.estimate(Model(how), (x,), gpu="l4")
+        report = estimate(how)
         assert [w.code for w in report.warnings] == ["MP021"] and "blocks.*" in report.warnings[0].message, how
         assert report.counters == chosen.counters
-        assert memplan.estimate(Model(how), (x,), gpu="l4", mode="inference").warnings == []
-    report = memplan.estimate(Model("pairs"), (x,), gpu="l4")
+        assert estimate(how, mode="inference").warnings == []
+    report = estimate("pairs")
     assert [w.code for w in report.warnings] == ["MP021"] and "record()" in report.warnings[0].message
 
 

@@ -55,6 +55,9 @@ def main():
         lines = done.stdout.strip().splitlines()
         print("\n".join(lines[:-1]))
         counts = [counted(lines)]
+        done = subprocess.run([python, os.path.join(HERE, "estimates.py"), os.path.join(build, "memplan"), library], stdout=subprocess.PIPE, text=True)
+        print(done.stdout, end="")
+        counts.append(counted(done.stdout.strip().splitlines()))
         if not options.only:
             done = subprocess.run([python, os.path.join(HERE, "hostile.py"), os.path.join(build, "memplan"), library], stdout=subprocess.PIPE, text=True)
             print(done.stdout, end="")

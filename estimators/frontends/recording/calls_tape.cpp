@@ -47,10 +47,9 @@ std::string op_name(std::string_view op) {
   return fmt::format("{}::{}", op.substr(0, dot), rest);
 }
 
-/// A conversion to nothing but another place, and aliases: what they return is their argument.
+/// What returns its argument itself. aten::alias does not: its result lives on where the argument goes.
 bool is_nothing(const StoredCall& c) {
-  static const std::set<std::string_view> aliases{"aten.lift_fresh.default", "aten.alias.default",
-                                                  "aten.detach_.default"};
+  static const std::set<std::string_view> aliases{"aten.lift_fresh.default", "aten.detach_.default"};
   return aliases.count(c.op) > 0;
 }
 
