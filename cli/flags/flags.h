@@ -28,6 +28,7 @@ enum CommandSet : std::uint32_t {
   in_schema = 1 << 22,
   in_export = 1 << 23,
   in_record = 1 << 24,
+  in_calibrate = 1 << 25,
   in_all = ~0U,
   in_planner = in_suggest | in_size | in_sweep,
   in_setup = in_estimate | in_explain | in_diff | in_planner | in_validate,

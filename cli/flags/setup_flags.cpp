@@ -153,6 +153,9 @@ constexpr std::array
              "cuDNN that is asked about convolutions that no table has (default: the one that python3's PyTorch "
              "brought)",
              in_setup, [](const Given& g, Options& o) { o.cudnn = g.text(); }},
+        Flag{"calibration", "", "auto|none|FILE", "", "Device",
+             "what memplan calibrate measured of the card (default: the profile in ~/.config/memplan/gpus)",
+             in_setup | in_observe, [](const Given& g, Options& o) { o.calibration = g.text(); }},
         Flag{"batch", "", "N", "", "Shapes", "batch size of an open batch dimension (default 1)",
              in_setup | in_ops | in_source, [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops | in_source,
