@@ -102,7 +102,7 @@ const Architectures& parsed() {
 struct Tables {
   const Architectures& base;
   const Architectures* changes = nullptr;  ///< curves that are not "~"
-  bool known = true;                       ///< false: the figures of the nearest version are taken
+  bool known = true;                       ///< false: another version's figures are taken
 };
 
 /// Batch sizes that the differences were asked for (tools/cudnn_workspaces/query.cpp).
@@ -116,8 +116,7 @@ Tables tables_of(std::string_view cudnn) {
   if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
   if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
   if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
-  // Older than all that could be asked: 9.1 and 9.5 say nothing without a device.
-  return {base, &parsed<embedded::cudnn_differences_9_10_txt>(), false};
+  return {base, nullptr, false};  // 9.1 and 9.5 say nothing without a device
 }
 
 /// All that can be read.
