@@ -47,6 +47,8 @@ int run(const Parsed& parsed, const Options& options, const std::vector<std::str
       return run_ops(options);
     case in_observe:
       return run_observe(options);
+    case in_calibrate:
+      return run_calibrate(options);
     case in_export:
     case in_record:
       return run_package(options, {words.begin() + 1, words.end()});

@@ -2,9 +2,11 @@
 
     python tools/hardware_models.py [NAME …]     writes data/measured/hardware/models/NAME.pt2; nothing is downloaded
 
-Needs torch, torchvision and timm. An archive holds the graph without weights, its batch is open, its image
+Needs torch, torchvision and timm; for language models the versions that were measured, torch 2.6 and transformers 4.51.3, since the library
+decides which copies attention makes. An archive holds the graph without weights, its batch is open, its image or sequence
 has the size that was measured.
 """
+import contextlib
 import os
 import sys
 import tempfile
@@ -12,6 +14,7 @@ import time
 import warnings
 
 import torch
+from torch import nn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import export_pt2  # also finds export_models
@@ -39,6 +42,45 @@ def timm_model(name, size):
     return build
 
 
+def tensors(cache):
+    """Keys and values of a cache: of tuples in tuples, as older models return it, or of the library's classes."""
+    for part in ("self_attention_cache", "cross_attention_cache"):
+        if hasattr(cache, part):
+            yield from tensors(getattr(cache, part))
+    if hasattr(cache, "key_cache"):
+        yield from (*cache.key_cache, *cache.value_cache)
+    elif isinstance(cache, torch.Tensor):
+        yield cache
+    elif isinstance(cache, (tuple, list)):
+        for part in cache:
+            yield from tensors(part)
+
+
+class OwnLoss(nn.Module):
+    """A language model trained with its own loss, whose outputs (loss, logits, keys and values) live into the next step."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, labels):
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+        return (out.loss, out.logits, *tensors(getattr(out, "past_key_values", None)))
+
+
+def language(config_class, model_class, sequence=128, **sizes):
+    def build():
+        with torch.device("cpu"):  # its modules make tensors when they are loaded
+            import transformers
+
+            make, config = getattr(transformers, model_class), getattr(transformers, config_class)(**sizes)
+        model = OwnLoss(make(config))
+        ids = torch.zeros(2, sequence, dtype=torch.long)
+        return model, (ids, torch.ones_like(ids), ids.clone())
+
+    return build
+
+
 IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_y_400mf", "resnet101", "resnet152", "vgg16"]
 TIMM = {name: 224 for name in (
     "convnext_tiny efficientnet_b0 mobilenetv2_100 mobilenetv3_large_100 resnet152 resnet18 resnet50 swin_base_patch4_window7_224 vgg16 vit_base_patch16_224 "
@@ -49,6 +91,43 @@ MODELS = {f"{name}-86": vision(name, 86, 1000) for name in IMAGES}
 MODELS.update({f"{name}-86": vision(name, 86, 10) for name in ("mobilenet_v3_large", "mobilenet_v3_small")})
 MODELS.update({f"timm-{name}": timm_model(name, size) for name, size in TIMM.items()})
 MODELS.update({f"{name}-224": vision(name, 224, 1000) for name in ("resnet50", "vgg16")})
+# Sizes as the configurations of those names on the Hugging Face hub say; what is not given is the class's default.
+GPT2 = ("GPT2Config", "GPT2LMHeadModel")
+OPT = ("OPTConfig", "OPTForCausalLM")
+MODELS["distilgpt2"] = language(*GPT2, n_layer=6)
+MODELS["gpt2"] = language(*GPT2)
+MODELS["gpt-neo-125m"] = language("GPTNeoConfig", "GPTNeoForCausalLM", hidden_size=768, num_layers=12, num_heads=12, attention_types=[[["global", "local"], 6]])
+MODELS["opt-125m"] = language(*OPT)
+MODELS["opt-350m"] = language(*OPT, hidden_size=1024, ffn_dim=4096, num_hidden_layers=24, num_attention_heads=16, word_embed_proj_dim=512,
+                              do_layer_norm_before=False)
+MODELS["t5-base"] = language("T5Config", "T5ForConditionalGeneration", d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0)
+MODELS["deepseek-r1-qwen-1.5b"] = language("Qwen2Config", "Qwen2ForCausalLM", vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+                                           num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=False)
+MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28,
+                                  num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
+MODELS["qwen3-4b"] = language("Qwen3Config", "Qwen3ForCausalLM", vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36,
+                              num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
+MODELS["gemma-2-2b"] = language("Gemma2Config", "Gemma2ForCausalLM", vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26,
+                                num_attention_heads=8, num_key_value_heads=4, head_dim=256)
+
+
+@contextlib.contextmanager
+def as_on_a_card(module):
+    """What stands in the way of an export on the meta device and changes nothing in the graph: autocast that is switched off does not know
+    that device, and OPT draws a number to see whether a layer is left out, which never happens with its layerdrop of 0."""
+    autocast = torch.autocast
+    torch.autocast = lambda device_type, **settings: autocast("cpu" if device_type == "meta" else device_type, **settings)
+    drawing = [m for m in module.modules() if getattr(m, "layerdrop", None) == 0 and m.training]
+    for m in drawing:
+        m.training = False  # of this module alone: its layers stay
+    try:
+        yield
+    finally:
+        torch.autocast = autocast
+
+
+def exported(module, inputs, batch):
+    return torch.export.export(module, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs), strict=False)
 
 
 def export(name):
@@ -56,8 +135,11 @@ def export(name):
         warnings.simplefilter("ignore")
         module, inputs = MODELS[name]()
         module.train()
-        shapes = tuple({0: torch.export.Dim("batch", min=2)} for _ in inputs)
-        program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+        with as_on_a_card(module):
+            try:
+                program = exported(module, inputs, torch.export.Dim("batch", min=2))
+            except torch._dynamo.exc.UserError:  # the model itself bounds the dimension
+                program = exported(module, inputs, torch.export.Dim.DYNAMIC)
     path = os.path.join(OUT, name + ".pt2")
     with tempfile.TemporaryDirectory() as folder:
         full = os.path.join(folder, name + ".pt2")

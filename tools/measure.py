@@ -22,7 +22,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-sys.path[:0] = [os.path.join(HERE, "measurement"), os.path.join(ROOT, "tests", "accuracy")]
+sys.path[:0] = [os.path.join(HERE, "measurement"), os.path.join(ROOT, "tests", "accuracy"), os.path.join(ROOT, "python")]
 import forked
 
 
@@ -43,8 +43,7 @@ def tasks():
 def measure(task):
     """One task; runs in its own process."""
     import torch
-
-    import nvml
+    from memplan._calibrate import nvml
 
     try:
         device = nvml.Nvml()
@@ -79,8 +78,7 @@ def about():
     import torch
     import torchvision
     import transformers
-
-    import nvml
+    from memplan._calibrate import nvml
 
     try:
         device = nvml.Nvml()

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/answer/cudnn.h"
+#include "cli/calibration/measured.h"
 #include "cli/flags/spelling.h"
 #include "cli/flags/values.h"
 #include "cli/python/source.h"
@@ -75,7 +76,7 @@ std::string hash_of(const Tape& tape) {
 }  // namespace
 
 DeviceChoice device_of(const Options& options) {
-  DeviceChoice choice = choose_device(options.gpu ? *options.gpu : default_device);
+  DeviceChoice choice = choose_measured(options.gpu ? *options.gpu : default_device, options.calibration);
   if (options.reserve) set_context(choice.device, *options.reserve, "--reserve");
   return choice;
 }

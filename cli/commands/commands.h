@@ -19,6 +19,7 @@ int run_sweep(const Parsed& parsed, const Options& options);
 int run_devices(const Options& options);
 int run_ops(const Options& options);
 int run_observe(const Options& options);
+int run_calibrate(const Options& options);
 /// memplan export and memplan record, which the Python package does. `words`: those behind the command.
 int run_package(const Options& options, const std::vector<std::string>& words);
 int run_attach(const Options& options);

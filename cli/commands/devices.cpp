@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/calibration/measured.h"
 #include "cli/commands/commands.h"
 #include "cli/report/report.h"
 #include "cli/terminal/output.h"
@@ -45,7 +46,7 @@ std::string one_device(const Device& d, const std::string& explanation, const St
 int run_devices(const Options& options) {
   const Style style = make_style(options);
   if (!options.argument.empty()) {
-    const DeviceChoice choice = choose_device(options.argument);
+    const DeviceChoice choice = choose_measured(options.argument, "auto");
     write_out(options.format == Format::json ? device_json(choice.device).dump(2) + "\n"
                                              : one_device(choice.device, choice.explanation, style),
               options.output);

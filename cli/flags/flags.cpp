@@ -32,6 +32,8 @@ constexpr std::array command_table{
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?",
             in_observe},
+    Command{"calibrate", "", "measure this machine's GPU with PyTorch: estimates for it take its context and total",
+            in_calibrate, 0},
     Command{"export", "SOURCE",
             "write a model's graph as a .pt2 file, without weights (runs your Python; docs/export.md)", in_export},
     Command{"record", "SOURCE", "run a model's own code on the emulated GPU and write what it allocates", in_record},

@@ -29,6 +29,7 @@ enum CommandSet : std::uint32_t {
   in_export = 1 << 23,
   in_record = 1 << 24,
   in_attach = 1 << 25,
+  in_calibrate = 1 << 26,
   in_all = ~0U,
   in_planner = in_suggest | in_size | in_sweep,
   in_setup = in_estimate | in_explain | in_diff | in_planner | in_validate,

@@ -35,6 +35,7 @@ struct JobOptions {
   std::string torch;                     ///< the version of PyTorch that is asked for; empty: the file's
   std::string cudnn = "auto";            ///< which cuDNN is asked about convolutions: "auto", "none", or where one lies
   std::string onnxruntime = "auto";      ///< which one rewrites a plain graph: "auto", "none", or a Python that has it
+  std::string calibration = "auto";      ///< profile of the card that is taken: "auto", "none", or a file
   std::vector<GivenInput> inputs;        ///< of files that do not describe them
   std::vector<std::string> input_words;  ///< the same as typed
   std::vector<std::string> source_flags;  ///< how a model that is no file yet is exported, word by word
@@ -125,6 +126,11 @@ struct ObserveOptions {
   std::vector<std::string> command;
 };
 
+struct CalibrateOptions {
+  std::int64_t device = 0;  ///< as PyTorch numbers them
+  bool submit = false;      ///< print rows for memplan's tables instead of keeping a profile
+};
+
 struct Options : JobOptions, OutputOptions {
   const Command* command = nullptr;
   std::string argument;                ///< MODEL, device name or shell
@@ -139,6 +145,7 @@ struct Options : JobOptions, OutputOptions {
   ConfirmOptions confirm;
   ValidateOptions validate;
   ObserveOptions observe;
+  CalibrateOptions calibrate;
 };
 
 /// Every flag that was given, by the parser of its row, then what concerns several of them.

@@ -14,7 +14,7 @@ Options options_of(const Config& config, const Target& target) {
   for (const auto& [name, setting] : target.setup)
     if (!setting.values.empty()) parsed.values[name] = setting.values;
   // A target gives the same figure on every machine, whatever is installed there.
-  parsed.values.try_emplace("cudnn", std::vector<std::string>{"none"});
+  for (const char* name : {"cudnn", "calibration"}) parsed.values.try_emplace(name, std::vector<std::string>{"none"});
   const auto made = catching([&] { return make_options(parsed); });
   if (made) {
     Options options = *made;

@@ -39,7 +39,7 @@ std::optional<std::vector<std::string>> missing_in(const std::string& python,
 
 }  // namespace
 
-std::string find_python(const std::vector<std::string>& packages) {
+std::string find_python(const std::vector<std::string>& packages, const char* why) {
   const char* named = std::getenv("MEMPLAN_TORCH_PYTHON");
   std::vector<std::string> candidates{"python3", "python"};
   if (named && *named)
@@ -54,12 +54,10 @@ std::string find_python(const std::vector<std::string>& packages) {
     if (missing && (best.empty() || missing->size() < best_missing.size())) best = python, best_missing = *missing;
   }
   if (best.empty())
-    fail(ErrorKind::usage, "the model has to be exported first, and no Python runs here", named ? named : "",
+    fail(ErrorKind::usage, fmt::format("{}, and no Python runs here", why), named ? named : "",
          fmt::format("install Python 3 with pip install {}, or set MEMPLAN_TORCH_PYTHON=/path/to/python",
                      fmt::join(packages, " ")));
-  fail(ErrorKind::usage,
-       fmt::format("the model has to be exported first, for which {} lacks {}", best, fmt::join(best_missing, " and ")),
-       {},
+  fail(ErrorKind::usage, fmt::format("{}, for which {} lacks {}", why, best, fmt::join(best_missing, " and ")), {},
        fmt::format("run {} -m pip install {}, or set MEMPLAN_TORCH_PYTHON to a Python that has {}", best,
                    fmt::join(best_missing, " "), best_missing.size() == 1 ? "it" : "them"));
 }

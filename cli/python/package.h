@@ -8,8 +8,10 @@
 namespace memplan::cli {
 
 /// A Python with these packages: $MEMPLAN_TORCH_PYTHON, the one beside the program (a wheel puts memplan into its
-/// environment), python3 or python. Failure(usage) with the command that installs what is missing when none has them.
-std::string find_python(const std::vector<std::string>& packages);
+/// environment), python3 or python. Failure(usage) with the command that installs what is missing when none has them;
+/// `why` is what they are wanted for.
+std::string find_python(const std::vector<std::string>& packages,
+                        const char* why = "the model has to be exported first");
 
 /// `python -m memplan WORDS` with memplan's own package, which is written into `folder`. The words go to no shell.
 std::vector<std::string> package_command(const std::string& python, const std::string& folder,

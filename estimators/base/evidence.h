@@ -20,6 +20,7 @@ enum class Evidence : std::uint8_t {
   recorded,        ///< measured or written down by the library itself: an exact entry of a table
   proven_by_file,  ///< the file allows no other reading
   chosen,          ///< part of what is asked for: the reference program and the choices of a setup
+  measured_here,   ///< read from this machine's card by `memplan calibrate`; another day may differ a little
   told_by_name,    ///< a class, function or parameter has this name; another version may differ under the same name
   told_by_source_line,  ///< the text of the line of Python that made a call
   told_by_pattern,      ///< several nodes look like what an exporter makes of one op; code may have spelled them out
@@ -30,6 +31,7 @@ inline constexpr std::array evidence_names{
     Named<Evidence>{"recorded", Evidence::recorded},
     Named<Evidence>{"proven by the file", Evidence::proven_by_file},
     Named<Evidence>{"chosen by the setup", Evidence::chosen},
+    Named<Evidence>{"measured here", Evidence::measured_here},
     Named<Evidence>{"told by a name", Evidence::told_by_name},
     Named<Evidence>{"told by a source line", Evidence::told_by_source_line},
     Named<Evidence>{"told by a pattern", Evidence::told_by_pattern},

@@ -20,6 +20,7 @@ constexpr std::array consequences{
     Consequence{Evidence::recorded, Basis::exact, Basis::exact, Basis::exact, false},
     Consequence{Evidence::proven_by_file, Basis::exact, Basis::exact, Basis::exact, false},
     Consequence{Evidence::chosen, Basis::exact, Basis::exact, Basis::exact, false},
+    Consequence{Evidence::measured_here, Basis::calibrated, Basis::modelled, Basis::modelled, true},
     Consequence{Evidence::told_by_name, Basis::modelled, Basis::modelled, Basis::modelled, true},
     Consequence{Evidence::told_by_source_line, Basis::modelled, Basis::modelled, Basis::modelled, true},
     Consequence{Evidence::told_by_pattern, Basis::modelled, Basis::modelled, Basis::modelled, true},
@@ -95,7 +96,9 @@ void say(const Fact& fact, Conclusions& c) {
     c.warnings.push_back(fact);
   else if (fact.off)
     c.unmodelled.push_back({fact.op, fact.count, fact.text, consequence_of(fact).widens ? fact.off->above : Bytes()});
-  else if ((fact.evidence == Evidence::assumed || fact.evidence == Evidence::chosen) && reach_of(fact).stated)
+  else if ((fact.evidence == Evidence::assumed || fact.evidence == Evidence::chosen ||
+            fact.evidence == Evidence::measured_here) &&
+           reach_of(fact).stated)
     c.assumptions.push_back(fact.text);
 }
 

@@ -28,7 +28,10 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
                        is_parallel(setup.parallel) ? "one of " + describe(setup.parallel) : std::string("one GPU"),
                        setup.steps, setting(Field::reference_program)));
   for (const Fact& doubt : runtime.doubts(setup)) facts.push_back(doubt);
-  assume(About::context, runtime.outside_assumption(setup, device));
+  facts.push_back({{},
+                   runtime.outside_assumption(setup, device),
+                   device.context_measured ? Evidence::measured_here : Evidence::assumed,
+                   About::context});
   if (device.total_is_bound) assume(About::device, "the device's total is an upper bound, no measured figure is known");
   if (in_megatron(setup.parallel))
     assume(About::framework,

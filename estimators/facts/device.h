@@ -21,8 +21,9 @@ struct Device {
   Bytes context;                       ///< CUDA's context and the libraries in a process, certainty in `context_source`
   Bytes context_below, context_above;  ///< how far it may lie from that (facts/context.h); 0 where it was given
   std::string context_source;
-  std::string source;           ///< where `total` comes from
-  bool total_is_bound = false;  ///< no measured figure: the total is a bound and widens the verdict
+  bool context_measured = false;  ///< on this machine, by `memplan calibrate`
+  std::string source;             ///< where `total` comes from
+  bool total_is_bound = false;    ///< no measured figure: the total is a bound and widens the verdict
   int sm() const { return sm_major * 10 + sm_minor; }
 };
 

@@ -262,6 +262,7 @@ DeviceRates rates_of(const Device& device) {
 void set_context(Device& device, Bytes context, std::string source) {
   device.context = context;
   device.context_below = device.context_above = Bytes();
+  device.context_measured = false;
   device.context_source = std::move(source);
 }
 

@@ -21,8 +21,8 @@ BUILD = os.environ.get("MEMPLAN_BUILD", os.path.join(ROOT, "build", "release"))
 SCRATCH = tempfile.TemporaryDirectory(prefix="memplan-cli-")
 
 
-# Whatever PyTorch the machine has, convolutions are those of the tables.
-NO_CUDNN = {"MEMPLAN_PYTHON": "/nonexistent/python3", "XDG_CACHE_HOME": SCRATCH.name}
+# Whatever PyTorch the machine has, convolutions are those of the tables; whatever was measured of its card, cards are too.
+NO_CUDNN = {"MEMPLAN_PYTHON": "/nonexistent/python3", "XDG_CACHE_HOME": SCRATCH.name, "XDG_CONFIG_HOME": SCRATCH.name}
 
 
 class Answer:

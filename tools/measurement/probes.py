@@ -1,81 +1,6 @@
 """Questions to one device that PyTorch's counters of a whole run do not answer. Each runs in a process of its own."""
-import contextlib
-
 import torch
-
-
-class Watch:
-    """Bytes of the driver beside PyTorch's segments, in the order of what happened: context, libraries, NCCL."""
-
-    def __init__(self, nvml, before):
-        self.nvml, self.before, self.rows = nvml, before, []
-
-    def note(self, what):
-        torch.cuda.synchronize()
-        free, total = torch.cuda.mem_get_info()
-        row = dict(after=what, reserved_bytes=torch.cuda.memory_reserved(), device_used_bytes=total - free)
-        if self.nvml:
-            row |= dict(nvml_used_bytes=self.nvml.used(), nvml_process_bytes=self.nvml.used_by_this_process())
-            row["outside_bytes"] = self.nvml.used() - self.before - row["reserved_bytes"]
-        else:
-            row["outside_bytes"] = row["device_used_bytes"] - row["reserved_bytes"]
-        self.rows.append(row)
-
-
-@contextlib.contextmanager
-def allocations(found):
-    """Puts what PyTorch's allocator is asked for inside into `found`: ["alloc" or "free", bytes]."""
-    torch.cuda.memory._record_memory_history("all", context=None, clear_history=True)
-    yield
-    torch.cuda.synchronize()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    short = {"alloc": "alloc", "free_requested": "free"}
-    found += [[short[e["action"]], e["size"]] for e in trace if e["action"] in short]
-    torch.cuda.memory._record_memory_history(None)
-
-
-def libraries(watch):
-    """How the process grows with the first use of each library."""
-    torch.cuda.init()
-    torch.empty(1, device="cuda")
-    watch.note("context and first allocation")
-    x = torch.zeros(64, 64, device="cuda")
-    (x + x).sum()
-    watch.note("first kernels")
-    x @ x
-    watch.note("cuBLAS")
-    torch.nn.functional.linear(x, x, x[0])
-    watch.note("cuBLASLt")
-    torch.nn.functional.conv2d(torch.zeros(1, 8, 16, 16, device="cuda"), torch.zeros(8, 8, 3, 3, device="cuda"))
-    watch.note("cuDNN convolution")
-    q = torch.zeros(1, 8, 128, 64, device="cuda", dtype=torch.bfloat16)
-    torch.nn.functional.scaled_dot_product_attention(q, q, q)
-    watch.note("attention, bf16")
-    torch.nn.LSTM(64, 64, device="cuda")(x[None])
-    watch.note("cuDNN LSTM")
-    torch.fft.fft(x)
-    watch.note("cuFFT")
-    torch.linalg.qr(x)
-    watch.note("cuSOLVER")
-    torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.long), torch.zeros(1), (64, 64)).cuda().to_sparse_csr() @ x
-    watch.note("cuSPARSE")
-    torch.nn.Linear(64, 64, device="cuda")(x).sum().backward()
-    watch.note("a backward pass")
-    return dict(growth=watch.rows)
-
-
-def cublas(watch):
-    """Workspaces that PyTorch takes for cuBLAS and cuBLASLt: forward, and in the backward pass's thread."""
-    rows = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        x = torch.zeros(256, 256, device="cuda", dtype=dtype, requires_grad=True)
-        for what, call in (("mm", lambda: x @ x), ("linear", lambda: torch.nn.functional.linear(x, x, x[0])), ("backward", lambda: (x @ x).sum().backward())):
-            found = []
-            with allocations(found):
-                result = call()
-            rows[f"{what} {name}"] = found
-            del result
-    return dict(allocations=rows)
+from memplan._calibrate.probes import allocations, cublas, join, libraries, nccl, Watch  # noqa: F401
 
 
 def batch_norm(watch, shape, dtype, channels_last):
@@ -120,34 +45,6 @@ def recurrent(watch, kind, layers, hidden, length, batch, dtype):
     return dict(forward=forward, backward=backward)
 
 
-def _join(backend, world, rank=0):
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    store = FakeStore() if backend == "fake" else dist.HashStore()
-    dist.init_process_group(backend, store=store, world_size=world, rank=rank)
-    return dist
-
-
-def nccl(watch):
-    """A communicator of one rank: what NCCL and its first collectives take outside of PyTorch."""
-    torch.cuda.set_device(0)
-    x = torch.zeros(1 << 20, device="cuda")
-    watch.note("before NCCL")
-    dist = _join("nccl", 1)
-    dist.all_reduce(x)
-    watch.note("communicator and first all_reduce")
-    out = torch.zeros(1 << 20, device="cuda")
-    dist.all_gather_into_tensor(out, x)
-    dist.reduce_scatter_tensor(out, x)
-    watch.note("all_gather and reduce_scatter")
-    group = dist.new_group([0])
-    dist.all_reduce(x, group=group)
-    watch.note("a second communicator")
-    dist.destroy_process_group()
-    return dict(growth=watch.rows)
-
-
 def _counters():
     s = torch.cuda.memory_stats()
     return {c: s[f"{c}_bytes.all.peak"] for c in ("requested", "allocated", "reserved")}
@@ -169,7 +66,7 @@ def fsdp2(watch, world, layers, hidden, precision):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    dist = _join("fake", world)
+    dist = join("fake", world)
     mesh = init_device_mesh("cuda", (world,))
     config = transformers.LlamaConfig(hidden_size=hidden, intermediate_size=hidden * 11 // 4, num_hidden_layers=layers, num_attention_heads=8, num_key_value_heads=8,
                                       vocab_size=32000, use_cache=False)
@@ -201,7 +98,7 @@ def ddp(watch, model, as_view):
 
     import models
 
-    dist = _join("nccl", 1)
+    dist = join("nccl", 1)
     # It compares shapes over ranks through the device; a rank alone agrees with itself, and the emulated GPU has no values.
     dist._verify_params_across_processes = lambda *_: None
     spec = models.REGISTRY[model]

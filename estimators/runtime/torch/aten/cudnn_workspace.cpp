@@ -116,8 +116,12 @@ Tables tables_of(std::string_view cudnn) {
   if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
   if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
   if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
-  return {base, nullptr, false};
+  return {base, nullptr, false};  // 9.1 and 9.5 say nothing without a device
 }
+
+/// All that can be read.
+constexpr std::array asked_versions{base_cudnn, std::string_view("9.10"), std::string_view("9.20"),
+                                    std::string_view("9.24"), std::string_view("9.26")};
 
 std::string_view item(std::string_view list, int index, char separator) {
   for (; index > 0; --index) {
@@ -266,6 +270,27 @@ Bytes unknown_kind(const ConvProblem& p, WorkspaceReading reading) {
   return bytes_of(p.dtype, checked_add(checked_add(p.input.product(), p.output.product()), p.weight.product()));
 }
 
+/// What the tables say of a convolution of images: its own line if there is one, and where the nearest lines are.
+struct Looked {
+  std::optional<ConvWorkspace> found;
+  int table;  ///< the architecture whose lines are taken
+  const Lines& lines;
+  Shape shape;
+  int index;  ///< of the curve in a line
+};
+
+/// Of a version or an architecture that was never asked, whose line others have: nothing, what any version asked for,
+/// or copies.
+Bytes never_asked(const ConvProblem& p, WorkspaceReading reading, const Looked& there) {
+  if (reading == WorkspaceReading::least) return {};
+  Bytes most = std::max(there.found->bytes, unknown_kind(p, reading));
+  for (const std::string_view version : asked_versions)
+    if (const auto bytes =
+            figure(tables_of(version), there.table, there.shape, there.lines.at(there.shape), there.index, p.input[0]))
+      most = std::max(most, *bytes);
+  return most;
+}
+
 Bytes read_as(WorkspaceReading reading, const Around& around, const ConvProblem& p) {
   if (reading == WorkspaceReading::nearest) return around.bytes.empty() ? Bytes() : around.bytes.front();
   const Bytes other_kind = around.alike ? Bytes() : unknown_kind(p, reading);
@@ -290,15 +315,6 @@ constexpr int curves_of_dtype(DType dtype) {
       return -1;
   }
 }
-
-/// What the tables say of a convolution of images: its own line if there is one, and where the nearest lines are.
-struct Looked {
-  std::optional<ConvWorkspace> found;
-  int table;  ///< the architecture whose lines are taken
-  const Lines& lines;
-  Shape shape;
-  int index;  ///< of the curve in a line
-};
 
 ConvWorkspace own_line(const Tables& tables, int table, int sm, Bytes bytes, std::int64_t batch) {
   if (!tables.known || (tables.changes && !tables.changes->count(table)))
@@ -351,10 +367,15 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfR
   const Looked there = look(tables, p, pass, type, cudnn.device.sm());
   if (there.found && there.found->evidence == Evidence::recorded) return *there.found;
   if (const auto said = asked(p, pass, cudnn)) return *said;
-  if (there.found) return *there.found;
+  if (there.found) {
+    ConvWorkspace own = *there.found;
+    const bool never = !tables.known || there.table != cudnn.device.sm();
+    if (never && cudnn.reading != WorkspaceReading::nearest) own.bytes = never_asked(p, cudnn.reading, there);
+    return own;
+  }
   const std::size_t looked_at = cudnn.reading == WorkspaceReading::nearest ? 1 : entries_around;
-  const Around around =
-      of_the_nearest(tables, there.table, there.lines, there.shape, there.index, p.input[0], looked_at);
+  Around around = of_the_nearest(tables, there.table, there.lines, there.shape, there.index, p.input[0], looked_at);
+  around.alike = around.alike && tables.known;
   return {read_as(cudnn.reading, around, p), Evidence::nearest_table_entry,
           "cuDNN's workspace for this convolution is not in the table: scaled from the nearest one that is"};
 }

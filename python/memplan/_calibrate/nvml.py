@@ -1,4 +1,4 @@
-"""The few questions to NVML that the campaign has; ctypes, because pynvml need not be installed."""
+"""The few questions to NVML that a measurement has; ctypes, because pynvml need not be installed."""
 import ctypes
 import os
 
@@ -19,6 +19,20 @@ class Nvml:
         self._call("nvmlInit_v2")
         self._handle = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(self._handle))
+
+    @classmethod
+    def every(cls):
+        """All cards of the machine, whatever CUDA_VISIBLE_DEVICES says; none where there is no NVML."""
+        try:
+            first = cls()
+            count = ctypes.c_uint()
+            first._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+            return [first, *(cls(i) for i in range(1, count.value))]
+        except OSError:
+            return []
+
+    def uuid(self):
+        return self._text("nvmlDeviceGetUUID", self._handle)
 
     def _call(self, name, *arguments):
         status = getattr(self._library, name)(*arguments)
