@@ -10,7 +10,7 @@
 #include "cli/flags/toml.h"
 #include "cli/terminal/style.h"
 #include "estimators/base/error.h"
-#include "estimators/companion/companion.h"
+#include "estimators/companion/surroundings.h"
 
 namespace memplan::cli {
 

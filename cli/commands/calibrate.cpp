@@ -8,10 +8,10 @@
 #include "cli/calibration/measured.h"
 #include "cli/commands/commands.h"
 #include "cli/python/package.h"
-#include "cli/python/temporary_folder.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/style.h"
 #include "estimators/companion/process.h"
+#include "estimators/companion/temporary_folder.h"
 #include "estimators/facts/cards.h"
 
 namespace memplan::cli {
