@@ -75,11 +75,10 @@ bool gives_sizes(std::string_view op) {
 
 /// The op has no form with a number in that place: what is one number there is a tensor of one element.
 bool takes_tensor(std::string_view op, std::size_t position) {
-  if (op.starts_with("aten::index_put")) return true;
   for (std::string_view made : {"aten::arange", "aten::full", "aten::scalar_tensor", "aten::zeros", "aten::ones",
                                 "aten::empty", "aten::eye", "aten::linspace"})
     if (op.starts_with(made)) return false;
-  return position == 0;
+  return position == 0 || op.starts_with("aten::index_put");
 }
 
 class GroupMatcher {
@@ -232,9 +231,9 @@ class GroupMatcher {
       std::map<std::int32_t, ValueId> instead;
       for (const auto& [id, made] : again) instead[id] = call_again(*made, e);
       for (std::size_t i = 0; i < c.args.size(); ++i)
-        if (const auto* id = std::get_if<ValueId>(&c.args[i].value); id && takes_tensor(c.op, i))
-          if (!instead.count(id->index) && is_python_number(e.inferred, id->index))
-            instead[id->index] = scalar_tensor(id->index, e);
+        if (const auto* id = std::get_if<ValueId>(&c.args[i].value);
+            id && takes_tensor(c.op, i) && !instead.count(id->index) && is_python_number(e.inferred, id->index))
+          instead[id->index] = scalar_tensor(id->index, e);
       replace_values(c, [&](ValueId id) {
         const auto it = instead.find(id.index);
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};

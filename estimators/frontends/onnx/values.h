@@ -66,8 +66,8 @@ class Values {
     const auto it = folded_parameters_.find(id);
     return it == folded_parameters_.end() ? std::string_view() : it->second;
   }
-  /// The buffer that an optimizer took a part of ahead of the run, self.position_ids[:, :n]: the program makes no tensor
-  /// of its own there. Invalid for all other initializers.
+  /// The buffer that an optimizer took a part of ahead of the run, self.position_ids[:, :n]: the program makes no
+  /// tensor of its own there. Invalid for all other initializers.
   ValueId viewed_buffer(GraphValueId id);
   /// What is known of the graph's values, worked out on first use.
   const InferredValues& inferred();
