@@ -44,14 +44,8 @@ std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts)
   if (is_parallel(p)) out += fmt::format("# accelerate launch --num_processes {} train.py\n", p.gpus);
   out += not_said(unsaid_in_accelerate(s), "Accelerator") + model_lines(s, parts);
   const char* mixed = s.precision == Precision::amp_bf16 ? "bf16" : s.precision == Precision::amp_fp16 ? "fp16" : "no";
-  // Without it whole gradients would stay on every rank between the micro-batches of a step.
-  const bool every = s.accumulate > 1 && is_parallel(p) && strategy_of(p).units;
-  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", {}{})\n", mixed,
-                     every ? fmt::format("gradient_accumulation_plugin=GradientAccumulationPlugin("
-                                         "num_steps={}, sync_each_batch=True)",
-                                         s.accumulate)
-                           : fmt::format("gradient_accumulation_steps={}", s.accumulate),
-                     plugin(s, parts));
+  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed,
+                     s.accumulate, plugin(s, parts));
   const bool host = s.offload.optimizer && strategy_of(p).buckets;
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n";
   if (host || !s.offload.optimizer) out += optimizer_classes(s, ", lr=lr");

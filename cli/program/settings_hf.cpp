@@ -41,15 +41,11 @@ std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   if (strategy_of(p).buckets)
     return p.bucket_cap_mib ? fmt::format("    ddp_bucket_cap_mb={},\n", *p.bucket_cap_mib) : std::string();
   if (!strategy_of(p).units) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
-  // Without it whole gradients would stay on every rank between the micro-batches of a step.
-  const std::string every =
-      s.accumulate > 1 ? "    accelerator_config={\"gradient_accumulation_kwargs\": {\"sync_each_batch\": True}},\n"
-                       : "";
-  return every + fmt::format(
-                     "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
-                     "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
-                     shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap",
-                     p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
+  return fmt::format(
+      "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
+      "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
+      shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap",
+      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace
