@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -59,6 +60,11 @@ constexpr Lists lists[] = {
     {"library", &CardProfile::growth, "beside PyTorch's segments after the first use of each"},
     {"nccl_step", &CardProfile::nccl_growth, "what NCCL added to that, with one rank; not in the context"},
     {"asked", &CardProfile::asked, "what PyTorch's allocator takes, and its workspaces for a product of 256 x 256"}};
+
+bool is_size(std::string_view table, std::string_view key) {
+  return std::any_of(std::begin(sizes), std::end(sizes),
+                     [&](const Sizes& s) { return table == s.table && key == s.key; });
+}
 
 class Reader {
  public:
@@ -140,8 +146,7 @@ class Reader {
       for (const char* name : {"memory", "context"})
         if (key == name && value.is_table())
           for (const auto& [inner, figure] : *value.as_table())
-            if (std::none_of(std::begin(sizes), std::end(sizes),
-                             [&](const Sizes& s) { return key == s.table && inner == s.key; }))
+            if (!is_size(name, inner.str()))
               refuse(figure, fmt::format("'{}' is no key of [{}]", inner.str(), name), advice);
     }
   }
