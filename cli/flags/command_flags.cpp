@@ -254,7 +254,7 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.diff.to = g.text(); }, false, false},
     Flag{"confirm", "", "", "", "Validate",
          "run the module itself on the emulated GPU as well and compare, event by event; for sources (train.py:fn, "
-         "hf:NAME …) and files that memplan made of them",
+         "hf:NAME and others) and files that memplan made of them",
          in_estimate, [](const Given&, Options& o) { o.confirm.run = true; }, false, false},
     Flag{"confirm-with", "", "RECORDING", "", "Validate", "the same by a recording of that run", in_estimate,
          [](const Given& g, Options& o) { o.confirm.with = g.text(); }, false, false},

@@ -17,7 +17,7 @@ from ._recording import archive, device, hollow, lift, program
 
 SETUPS: Tuple[Dict[str, Any], ...] = (dict(), dict(precision="amp-bf16"), dict(mode="inference"), dict(mode="inference", precision="amp-bf16"))
 # What stands in a recording must not depend on whether a card is full.
-ROOM = str(1 << 40)
+ROOM = str(1 << 43)
 
 
 def _leaves(args: Tuple[Any, ...], kwargs: Dict[str, Any], batch: Union[int, None, Mapping[str, int]]) -> Tuple[Any, List[Any], List[Any], List[Any], List[str], int]:
