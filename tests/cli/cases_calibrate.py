@@ -181,7 +181,7 @@ def test_a_card_that_cannot_be_measured_leaves_no_profile():
     for name, python, says_what in (
         ("busy", says("busy", dict(refused="the GPU is busy: 90 MiB of 12042 are free", hint="try again later")), "the GPU is busy"),
         ("dies", python_that("dies", "echo 'Segmentation fault' >&2; exit 139"), "PyTorch ended before it said anything: Segmentation fault"),
-        ("garbage", python_that("garbage", "echo hello; echo '[1, 2]'; head -c 100 /dev/urandom"), "PyTorch ended before it said anything"),
+        ("garbage", python_that("calibration-garbage", "echo hello; echo '[1, 2]'; head -c 100 /dev/urandom"), "PyTorch ended before it said anything"),
         ("none", "/nonexistent/python3", "a card is measured by PyTorch, and no Python runs here"),
     ):
         answer = calibrate(python, folder, code=2)

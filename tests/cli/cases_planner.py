@@ -151,7 +151,7 @@ def test_wrong_words():
         (["suggest", model("gpt2")], "--gpu"), (["suggest", model("gpt2"), *GPT2, "--keep", "colour"], "no knob"),
         (["suggest", model("gpt2"), *GPT2, "--for", "jax"], "--for"), (["sweep", model("gpt2"), "--batch", "8..2"], "ends before"),
         (["sweep", model("gpt2"), "--batch", "1..9:3"], "no step"), (["sweep", model("gpt2"), "--amp", "none,fp9"], "fp9"),
-        (["sweep", model("gpt2"), "--gpu", "a10,banana"], "banana"), (["size", model("gpt2"), "--prices", "/nowhere"], "--prices"),
+        (["sweep", model("gpt2"), "--gpu", "a10,banana"], "banana"), (["size", model("gpt2"), "--prices", "/nowhere"], "/nowhere: the file cannot be read"),
     ]:
         answer = memplan(*words)
         equal(answer.code, 2, " ".join(words))

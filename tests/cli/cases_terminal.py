@@ -58,8 +58,8 @@ def without_line(text):
 
 
 LONG = {  # what takes well over half a second, also on a machine that does nothing else, and what the line says meanwhile
-    "estimate": ((model("gpt2"), "--gpu", "24GB", "--batch", "2", "--seq", "512", "--steps", "900", "--no-search"), r"replaying the steps"),
-    "suggest": (("suggest", model("vit_b_16"), "--gpu", "16GB", "--batch", "256", "--allow", "all"), r"estimated \d+ of at most \d+ setups|what each known trick saves"),
+    "estimate": ((model("densenet121"), "--gpu", "24GB", "--batch", "64", "--checkpoint", "optimal"), r"looking for|replaying the steps"),
+    "suggest": (("suggest", model("gpt2"), "--gpu", "a10", "--gpus", "64", "--seq", "512", "--batch", "4", "--allow", "all"), r"estimated \d+ of at most \d+ setups|what each known trick saves"),
     "sweep": (("sweep", model("gpt2"), "--gpu", "24GB", "--batch", "1,2,3,4,5,6,7,8,9,10", "--seq", "128,256,384,512,640,768,896,1024", "--amp", "none,bf16"), r"\w+"),
 }
 

@@ -261,7 +261,6 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::strin
   constexpr std::string_view original = "original_";
   if (const auto at = folded.rfind(original); at != std::string::npos) folded.erase(at, original.size());
   for (const auto& [id, t] : graph_.initializers) {
-    if (t.name == folded) return t.sizes;
     if (t.sizes.size() < 3 || !is_floating(t.dtype)) continue;
     const auto from = folded_from(graph_, id);
     if (std::find(from.begin(), from.end(), folded) == from.end()) continue;
