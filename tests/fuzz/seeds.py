@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 CORPUS = os.path.join(HERE, "corpus")
 sys.path.insert(0, os.path.join(ROOT, "tests", "hard"))
+from faults import CONFIG  # noqa: E402
 from flags import command  # noqa: E402
 
 
@@ -63,29 +64,6 @@ SCRIPT = {
     "schemas": {"aten::matmul": [["self", "Tensor", False], ["other", "Tensor", False]]},
     "tensors": [{"name": "w", "kind": "parameter", "dtype": "Float", "sizes": [4, 4], "grad": True, "number": None}],
 }
-
-CONFIG = """schema = 1
-[gate]
-fail_on = ["no-fit", "regression"]
-baseline = "base.json"
-[defaults]
-gpu = "80GB"
-[[target]]
-name = "mlp"
-model = "mlp.onnx"
-batch = 8
-limit = "90%"
-warn = "1GiB"
-max_increase = "5%"
-[[target]]
-name = "legacy"
-model = "legacy.onnx"
-[[ignore]]
-rule = "tight"
-target = "m*"
-reason = "known"
-expires = 2027-01-31
-"""
 
 FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow\nall", "sweep\nm.onnx\n--batch\n1..64x2\n--seq\n128",
          "m.onnx\n--precision\namp-bf16\n--optimizer\nsgd-momentum\n--checkpoint\nevery:2\n--alloc-conf\nexpandable_segments:True,max_split_size_mb:512",
