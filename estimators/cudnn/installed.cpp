@@ -70,17 +70,16 @@ std::string card_of(const Device& device) {
   return std::any_of(known.begin(), known.end(), [&](const Device& d) { return d.key == key; }) ? key : "h100-80gb";
 }
 
-/// One version of cuDNN that speaks of one card.
-struct Speaker {
-  explicit Speaker(const std::string& name) : answers(name) {}
-  CudnnAnswers answers;
-  std::unique_ptr<Conversation> child;
-  bool looked_for = false;
-};
-
 }  // namespace
 
 struct InstalledCudnn::State {
+  /// One version of cuDNN that speaks of one card.
+  struct Speaker {
+    explicit Speaker(const std::string& name) : answers(name) {}
+    CudnnAnswers answers;
+    std::unique_ptr<Conversation> child;
+    bool looked_for = false;
+  };
   std::vector<CudnnPlace> named;
   bool is_named = false;
   std::string complaint;
@@ -133,7 +132,7 @@ std::optional<Bytes> InstalledCudnn::workspace(const ConvProblem& problem, ConvP
   const std::string question = question_of(problem, pass, *type);
   const std::lock_guard guard(state_->lock);
   const std::string name = std::string(version) + "-" + card;
-  Speaker& speaker = state_->speakers.try_emplace(name, name).first->second;
+  State::Speaker& speaker = state_->speakers.try_emplace(name, name).first->second;
   auto known = speaker.answers.find(question);
   if (!known) {
     if (!speaker.looked_for) state_->start(speaker, card, version);
