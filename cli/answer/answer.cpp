@@ -134,7 +134,8 @@ namespace {
 Model as_session_runs_it(Model model, const std::string& path, const Options& options) {
   const bool resized = options.setup.batch || options.setup.sequence || !options.setup.dims.empty();
   if (resized && !fixed_sizes(model.graphs.front()).empty()) return model;
-  Rewritten rewritten = rewritten_by_onnxruntime(model, unwrap(slim_onnx(path)), options.onnxruntime);
+  Rewritten rewritten = rewritten_by_onnxruntime(
+      model, [&] { return unwrap(slim_onnx(path)); }, options.onnxruntime);
   if (!rewritten.complaint.empty()) fmt::print(stderr, "memplan: {}\n", clean(rewritten.complaint));
   return rewritten.model ? open_fixed(std::move(*rewritten.model)) : std::move(model);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 namespace memplan {
 
@@ -70,6 +71,18 @@ std::string cache_folder(const std::string& of) {
   if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/memplan/" + of;
   const std::string home = variable("HOME");
   return home.starts_with('/') ? home + "/.cache/memplan/" + of : std::string();
+}
+
+void keep_in_cache(const std::string& path, const std::string& bytes) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  fs::create_directories(fs::path(path).parent_path(), failed);
+  const std::string temporary = path + "." + std::to_string(getpid());
+  std::ofstream out(temporary, std::ios::binary);
+  out << bytes;
+  out.close();
+  if (out) fs::rename(temporary, path, failed);
+  if (!out || failed) fs::remove(temporary, failed);
 }
 
 }  // namespace memplan

@@ -22,4 +22,8 @@ std::vector<std::string> package_folders(const std::string& python);
 /// $XDG_CACHE_HOME/memplan/`of` or ~/.cache/memplan/`of`, which need not exist; empty where there is no such folder.
 std::string cache_folder(const std::string& of);
 
+/// Writes a file of the cache, and its folder, by a temporary file that takes the place of the old one. What cannot be
+/// written is no error: it is worked out again.
+void keep_in_cache(const std::string& path, const std::string& bytes);
+
 }  // namespace memplan

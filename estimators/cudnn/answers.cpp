@@ -1,7 +1,5 @@
 #include "estimators/cudnn/answers.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -41,15 +39,9 @@ CudnnAnswers::CudnnAnswers(const std::string& name) {
 
 CudnnAnswers::~CudnnAnswers() {
   if (!changed_ || path_.empty()) return;
-  std::error_code failed;
-  fs::create_directories(fs::path(path_).parent_path(), failed);
-  const std::string temporary = path_ + "." + std::to_string(getpid());
-  std::ofstream out(temporary);
-  out << first_line << '\n';
-  for (const auto& [question, bytes] : known_) out << question << '=' << bytes << '\n';
-  out.close();
-  if (out) fs::rename(temporary, path_, failed);
-  if (!out || failed) fs::remove(temporary, failed);
+  std::string text = std::string(first_line) + "\n";
+  for (const auto& [question, bytes] : known_) text += question + "=" + std::to_string(bytes) + "\n";
+  keep_in_cache(path_, text);
 }
 
 std::optional<std::int64_t> CudnnAnswers::find(const std::string& question) const {

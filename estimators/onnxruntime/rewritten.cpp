@@ -91,17 +91,8 @@ class Kept {
     if (path_.empty() || !in) return std::nullopt;
     return std::string(std::istreambuf_iterator<char>(in), {});
   }
-  /// A folder that cannot be written to is no error: it is asked again.
   void keep(const std::string& bytes) const {
-    if (path_.empty()) return;
-    std::error_code failed;
-    fs::create_directories(fs::path(path_).parent_path(), failed);
-    const std::string temporary = path_ + "." + std::to_string(getpid());
-    std::ofstream out(temporary, std::ios::binary);
-    out << bytes;
-    out.close();
-    if (out) fs::rename(temporary, path_, failed);
-    if (!out || failed) fs::remove(temporary, failed);
+    if (!path_.empty()) keep_in_cache(path_, bytes);
   }
 
  private:
@@ -143,7 +134,8 @@ std::string ask(const Place& place, const std::string& slim, std::string& compla
 
 }  // namespace
 
-Rewritten rewritten_by_onnxruntime(const Model& plain, const std::string& slim, const std::string& where) {
+Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::string()>& slim_of,
+                                   const std::string& where) {
   Rewritten out;
   // What is followed exactly need not be asked for.
   if (ort::saved_by_onnxruntime(plain.domains) || (where == "auto" && ort::is_settled(plain.graphs.front())))
@@ -153,6 +145,7 @@ Rewritten rewritten_by_onnxruntime(const Model& plain, const std::string& slim, 
     fail(ErrorKind::usage, "this Python has no package onnxruntime", where,
          "name a Python that has it, or install it there: pip install onnxruntime");
   if (!place) return out;
+  const std::string slim = slim_of();
   const Kept kept(*place, slim);
   std::string bytes = kept.find().value_or("");
   if (bytes.empty()) {

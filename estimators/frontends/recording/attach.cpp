@@ -10,6 +10,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/base/error.h"
+#include "estimators/base/text_file.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/frontends/onnx/wire.h"
 #include "estimators/frontends/recording/attached.h"
@@ -50,13 +51,6 @@ class Replacement {
  private:
   std::string path_, temporary_;
 };
-
-std::string whole_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(in)), {});
-  if (!in) fail_input("the recording cannot be read", path);
-  return bytes;
-}
 
 // --- ONNX: messages of protobuf may be written one behind the other (protobuf.dev/programming-guides/encoding) -------
 
@@ -207,7 +201,7 @@ void attach(const std::string& from, const std::string& to) {
   if (model.recorded || (model.exported && model.exported->script))
     fail_input("a recording goes into an ONNX file or a .pt2 archive", to, "export the module first");
   check_same_module(model, *recorded.recorded, to);
-  const std::string text = attached_text(model, whole_file(from));
+  const std::string text = attached_text(model, text_of_file(from, ErrorKind::input));
   if (static_cast<std::int64_t>(text.size()) > most_attached)
     fail_input(fmt::format("the recording takes more than {} MiB as text", most_attached >> 20), from,
                "record fewer setups, or without calls");
