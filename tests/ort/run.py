@@ -65,13 +65,15 @@ def live_peaks(row):
     return peaks
 
 
-def predict(memplan, row, cache):
+def predict(memplan, row, cache, models, cudnn):
     source = "plain" if row["source"] == "asked" else row["source"]
     environment = dict(os.environ, MEMPLAN_PYTHON=sys.executable if row["source"] == "asked" else "/nonexistent/python3", XDG_CACHE_HOME=cache)
-    command = [memplan, "estimate", os.path.join(MODELS, f"{row['model']}.{source}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
-               "--batch", str(row["batch"]), "--no-search", "--format", "json"]
+    command = [memplan, "estimate", os.path.join(models, f"{row['model']}.{source}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
+               "--batch", str(row["batch"]), "--no-search", "--cudnn", cudnn, "--format", "json"]
     if row["seq"]:
         command += ["--seq", str(row["seq"])]
+    if row.get("past"):
+        command += ["--dim", f"past={row['past']}"]
     for option in OPTIONS[row["setting"]]:
         command += ["--ort", option]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -80,9 +82,9 @@ def predict(memplan, row, cache):
     return json.loads(run.stdout), None
 
 
-def compare(memplan, row, cache):
+def compare(memplan, row, cache, models, cudnn):
     """(phase, predicted, true, low, high) of one row; or an error."""
-    report, error = predict(memplan, row, cache)
+    report, error = predict(memplan, row, cache, models, cudnn)
     if error:
         return error
     steps = [s["peak"] for s in report["steps"]]
@@ -154,6 +156,9 @@ def write(text):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--build", required=True)
+    p.add_argument("--truth", default=TRUTH, help="another file of record.py's rows")
+    p.add_argument("--models", default=MODELS, help="the folder of their files")
+    p.add_argument("--cudnn", default="none", help="a folder with libcudnn.so.9, which is asked about convolutions that the table lacks")
     p.add_argument("--model")
     p.add_argument("--source")
     p.add_argument("--details", action="store_true")
@@ -161,13 +166,13 @@ def main():
     p.add_argument("--jobs", type=int, default=2)
     o = p.parse_args()
     memplan = os.path.join(o.build, "memplan")
-    with open(TRUTH) as f:
+    with open(o.truth) as f:
         rows = [json.loads(line) for line in f]
     if ASKED:
         rows += [row | {"source": "asked"} for row in rows if row["source"] == "plain"]
     rows = [r for r in rows if (not o.model or r["model"] == o.model) and (not o.source or r["source"] == o.source)]
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(o.jobs) as pool:
-        results = list(zip(rows, pool.map(lambda r: compare(memplan, r, cache), rows)))
+        results = list(zip(rows, pool.map(lambda r: compare(memplan, r, cache, o.models, o.cudnn), rows)))
     passed = failed = known = 0
     inside = []
     for row, result in results:
