@@ -67,9 +67,10 @@ def live_peaks(row):
 
 def predict(memplan, row, cache, models, cudnn):
     source = "plain" if row["source"] == "asked" else row["source"]
-    environment = dict(os.environ, MEMPLAN_PYTHON=sys.executable if row["source"] == "asked" else "/nonexistent/python3", XDG_CACHE_HOME=cache)
+    environment = dict(os.environ, MEMPLAN_PYTHON=sys.executable, XDG_CACHE_HOME=cache)
     command = [memplan, "estimate", os.path.join(models, f"{row['model']}.{source}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
-               "--batch", str(row["batch"]), "--no-search", "--cudnn", cudnn, "--format", "json"]
+               "--batch", str(row["batch"]), "--no-search", "--cudnn", cudnn, "--format", "json",
+               "--onnxruntime", "auto" if row["source"] == "asked" else "none"]
     if row["seq"]:
         command += ["--seq", str(row["seq"])]
     if row.get("past"):

@@ -148,6 +148,8 @@ Scratch recurrent(const At& at, const ScratchContext& c) {
     const std::int64_t gates = at.node.op_type == "LSTM" ? 4 : at.node.op_type == "GRU" ? 3 : 1;
     found.bytes = {checked_mul(4, (*at.sizes(0))[1]), checked_mul(2 * gates, float_bytes(at, at.node.outputs.at(0)))};
   }
+  // ReorderBidirectionalDataInSequence (cuda/rnn/cudnn_rnn_base.cc) puts the two directions into ONNX's order.
+  if (at.text("direction", "forward") == "bidirectional") found.bytes.push_back(float_bytes(at, at.node.outputs.at(0)));
   if (stored) found.kept.push_back(weights);
   found.note = up_to(at, "of the workspace of recurrent layers only the least is counted",
                      checked_add(stored ? 0 : weights, checked_mul(16, out)));
