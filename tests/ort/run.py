@@ -11,6 +11,7 @@ EXACT have to be exact. --write puts the summary into docs/onnxruntime.md. The l
 """
 import argparse
 import collections
+import glob
 import importlib.util
 import json
 import os
@@ -30,12 +31,17 @@ EXACT = {
     *((model, source) for model in ("mlp", "resnet18", "resnet50", "squeezenet1_1", "googlenet", "unet", "densenet121", "detector",
                                     "shufflenet_v2_x0_5", "vgg_small") for source in ("plain", "saved")),
     *((model, "saved") for model in ("bert_mini", "distilbert_mini", "swin_t", "vit_small")),
+    *((model, source) for source in ("saved", "asked") for model in (
+        "bart_mini", "bert_fused", "gpt2_cache", "inception_v3", "llama_cache", "mobilenet_v2", "qwen3_cache", "resnet18_fp16", "t5_mini", "tagger",
+        "vit_fp16", "whisper_mini")),
+    *((model, "asked") for model in ("bert_int8", "resnet18_int8", "denoiser")),
     *((model, "asked") for model in ("bert_mini", "detector", "distilbert_mini", "shufflenet_v2_x0_5", "swin_t", "vit_small")),
 }
 # Files whose shapes memplan does not follow.
 REFUSED = {("opt_mini", "plain")}
 # Known differences: of this model the memory pattern has another size than ONNX Runtime's, and the cause is not found.
-KNOWN = {("opt_mini", "saved"), ("opt_mini", "asked")}
+# Of resnet18_int8 and bert_int8 that is so for saved files only; of denoiser the arena is 1 KiB off where it shrinks.
+KNOWN = {("opt_mini", "saved"), ("opt_mini", "asked"), ("resnet18_int8", "saved"), ("bert_int8", "saved"), ("denoiser", "saved"), ("denoiser", "asked")}
 LEAST_INSIDE = 0.9  # share of sessions with kNextPowerOfTwo whose arena lies inside the range: orders are tried, not all of them
 ASKED = importlib.util.find_spec("onnxruntime") is not None
 PHASES = ("session", "run 1", "run 2", "run 3")
@@ -102,6 +108,12 @@ def compare(memplan, row, cache, models, cudnn):
     return out[-1:] if row["setting"] == "default" and row["kind"] == "arena" else out
 
 
+def installed_cudnn():
+    """That of the tests' PyTorch (make live): convolutions that the table lacks are asked of it."""
+    found = glob.glob(os.path.join(ROOT, "build", "torch", "lib", "python3*", "site-packages", "nvidia", "cudnn", "lib"))
+    return found[0] if found else "none"
+
+
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
@@ -159,7 +171,7 @@ def main():
     p.add_argument("--build", required=True)
     p.add_argument("--truth", default=TRUTH, help="another file of record.py's rows")
     p.add_argument("--models", default=MODELS, help="the folder of their files")
-    p.add_argument("--cudnn", default="none", help="a folder with libcudnn.so.9, which is asked about convolutions that the table lacks")
+    p.add_argument("--cudnn", default=installed_cudnn(), help="a folder with libcudnn.so.9, which is asked about convolutions that the table lacks")
     p.add_argument("--model")
     p.add_argument("--source")
     p.add_argument("--details", action="store_true")
