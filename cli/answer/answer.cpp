@@ -117,6 +117,7 @@ void choose_torch(Options& options, const Model& model) {
     if (!options.torch.empty())
       fail(ErrorKind::usage, "ONNX Runtime runs the file itself, without PyTorch", setting(Field::torch, options.torch),
            "leave the version of PyTorch out, or the runtime");
+    options.setup.runtime.cudnn = cudnn_to_ask(options.cudnn);
     return;
   }
   RuntimeSetup runtime = choose_version(model.recorded ? std::string() : options.torch, model.torch);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/commands/commands.h"
+#include "cli/program/session.h"
 #include "cli/program/settings.h"
 #include "cli/report/suggestion.h"
 #include "cli/terminal/output.h"
@@ -11,6 +12,7 @@
 #include "estimators/base/shell.h"
 #include "estimators/graph/dims.h"
 #include "planner/batch.h"
+#include "planner/onnxruntime.h"
 
 namespace memplan::cli {
 
@@ -34,12 +36,46 @@ Knobs parse_knobs(const Options& options) {
   return knobs;
 }
 
+/// A session of ONNX Runtime: its own options, and the lines that set them.
+int suggest_for_session(const Options& given) {
+  SuggestAnswer a;
+  a.path = given.argument;
+  a.choice = device_of(given);
+  a.margin = margin_on(given, a.choice.device);
+  Job job = load_job(given);
+  Options& options = job.options;
+  options.suggest.framework = "onnxruntime";
+  Progress progress;
+  progress.show("trying the options of a session");
+  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  a.suggestion = suggest_session(job.model, options.setup, a.choice.device, margin);
+  progress.clear();
+  a.parameters = a.suggestion.parameters;
+  const bool present = a.suggestion.present.verdict == Verdict::fits;
+  if (present || !a.suggestion.fitting.empty()) {
+    const Candidate& first = a.suggestion.fitting.empty() ? a.suggestion.present : a.suggestion.fitting.front();
+    a.settings = session_program(a.path, first.setup.ort);
+  }
+  a.exit_code = !present && a.suggestion.fitting.empty() && !options.gate.exit_zero ? 1 : 0;
+  if (options.format_name == "md")
+    fail(ErrorKind::usage, "suggestions for a session are text or JSON", "--format md", "use text or json");
+  std::string text;
+  if (options.suggest.emit_flags)
+    text = a.suggestion.fitting.empty() ? "" : clean(a.suggestion.fitting.front().flags) + "\n";
+  else
+    text = options.format == Format::json ? suggest_json(a, options)
+                                          : session_suggest_text(a, options, make_style(options));
+  write_out(text, options.output);
+  return a.exit_code;
+}
+
 }  // namespace
 
 int run_suggest(const Options& options) {
   if (!options.gpu)
     fail(ErrorKind::usage, "suggest needs to know the card", "--gpu",
          fmt::format("memplan suggest {} --gpu 80GB{}", shell_word(options.argument), options.setup_words));
+  if (runs_nodes(options.setup.runtime)) return suggest_for_session(options);
   SuggestAnswer a;
   a.path = options.argument;
   a.choice = device_of(options);

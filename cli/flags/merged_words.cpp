@@ -36,9 +36,11 @@ bool is_parallel_flag(const std::string& name) {
   return flag && flag->group == "Parallel" && flag->name != "blocks";
 }
 
-bool replaces(const std::string& now, const std::string& earlier) {
+bool replaces(const Word& now, const Word& earlier) {
   const auto precision = [](const std::string& n) { return n == "--amp" || n == "--precision"; };
-  return now == earlier || (precision(now) && precision(earlier));
+  const auto option = [](const Word& w) { return w.rest.substr(0, w.rest.find('=')); };
+  if (now.name == "--ort") return earlier.name == now.name && option(now) == option(earlier);
+  return now.name == earlier.name || (precision(now.name) && precision(earlier.name));
 }
 
 }  // namespace
@@ -48,7 +50,7 @@ std::string merged_words(std::string_view words, std::string_view change) {
   if (std::any_of(changes.begin(), changes.end(), [](const Word& w) { return w.name == "--gpus"; }))
     std::erase_if(all, [](const Word& w) { return is_parallel_flag(w.name); });
   for (Word& w : changes) {
-    const auto earlier = std::find_if(all.begin(), all.end(), [&](const Word& a) { return replaces(w.name, a.name); });
+    const auto earlier = std::find_if(all.begin(), all.end(), [&](const Word& a) { return replaces(w, a); });
     if (earlier == all.end()) {
       all.push_back(std::move(w));
     } else if (w.name == "--alloc-conf") {

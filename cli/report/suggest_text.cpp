@@ -103,6 +103,8 @@ std::string advice_lines(const std::vector<Advice>& known, const Style& style) {
   return out;
 }
 
+}  // namespace
+
 std::string indented(const std::string& text) {
   std::string out;
   std::size_t at = 0;
@@ -113,8 +115,6 @@ std::string indented(const std::string& text) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string time_text(double seconds) {
   if (seconds < 0.01) return fmt::format("{:.2f} ms", seconds * 1e3);

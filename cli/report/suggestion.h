@@ -27,6 +27,8 @@ struct SuggestAnswer {
 };
 
 std::string suggest_text(const SuggestAnswer& answer, const Options& options, const Style& style);
+/// The same of a session of ONNX Runtime, which has options and no step times.
+std::string session_suggest_text(const SuggestAnswer& answer, const Options& options, const Style& style);
 /// docs/planner.schema.json
 std::string suggest_json(const SuggestAnswer& answer, const Options& options);
 /// Reads from top to bottom without an image.
@@ -35,6 +37,8 @@ std::string suggest_markdown(const SuggestAnswer& answer, const Options& options
 std::string command_of(const SuggestAnswer& answer, const Options& options, const Candidate& candidate);
 /// "8 x h100-80gb with --gpus 8 --fsdp (peak 61.2 GiB each)".
 std::string enough_text(const FewestGpus& enough, const Device& device);
+/// Every line that is not empty two columns further right.
+std::string indented(const std::string& text);
 /// "812 ms", "1.42 s".
 std::string time_text(double seconds);
 

@@ -39,16 +39,15 @@ std::optional<int> cudnn_type(DType dtype) {
 }
 
 /// The numbers that emulated_gpu_convolution_workspace() takes.
-std::string question_of(const ConvProblem& p, ConvPass pass, int type) {
+std::string question_of(const ConvProblem& p, ConvPass pass, int type, bool onnxruntime) {
   std::string out;
   const auto say = [&](std::int64_t n) { out += (out.empty() ? "" : " ") + std::to_string(n); };
   const int dimensions = p.input.size() - 2;
   const auto say_all = [&](const Dims& d, int from) {
     for (int i = 0; i < dimensions; ++i) say(d[from + i]);
   };
-  constexpr std::int64_t pytorch = 0;
   for (const std::int64_t n : {static_cast<std::int64_t>(pass), std::int64_t{type}, std::int64_t{p.channels_last},
-                               pytorch, std::int64_t{dimensions}, p.input[0], p.input[1]})
+                               std::int64_t{onnxruntime}, std::int64_t{dimensions}, p.input[0], p.input[1]})
     say(n);
   say_all(p.input, 2);
   say(p.weight[0]);
@@ -125,11 +124,20 @@ void InstalledCudnn::State::start(Speaker& speaker, const std::string& card, std
 
 std::optional<Bytes> InstalledCudnn::workspace(const ConvProblem& problem, ConvPass pass, const Device& device,
                                                std::string_view version) {
+  if (version != for_onnxruntime) return answer(problem, pass, device, version, false);
+  // ONNX Runtime takes any cuDNN 9 that it finds; the one of the tables is asked first.
+  for (const std::string_view installed : {"9.19", "9.26", "9.24", "9.20", "9.10"})
+    if (const auto bytes = answer(problem, pass, device, installed, true)) return bytes;
+  return std::nullopt;
+}
+
+std::optional<Bytes> InstalledCudnn::answer(const ConvProblem& problem, ConvPass pass, const Device& device,
+                                            std::string_view version, bool onnxruntime) {
   const auto type = cudnn_type(problem.dtype);
   if (!type || problem.input.size() < 4 || problem.input.size() > 5) return std::nullopt;
   const std::string card = card_of(device);
   if (card.empty()) return std::nullopt;
-  const std::string question = question_of(problem, pass, *type);
+  const std::string question = question_of(problem, pass, *type, onnxruntime);
   const std::lock_guard guard(state_->lock);
   const std::string name = std::string(version) + "-" + card;
   State::Speaker& speaker = state_->speakers.try_emplace(name, name).first->second;

@@ -24,6 +24,9 @@ class InstalledCudnn final : public CudnnLibrary {
   std::string complaint() const;
 
  private:
+  /// What that version answers PyTorch, or ONNX Runtime.
+  std::optional<Bytes> answer(const ConvProblem& problem, ConvPass pass, const Device& device, std::string_view version,
+                              bool onnxruntime);
   struct State;
   std::unique_ptr<State> state_;
 };

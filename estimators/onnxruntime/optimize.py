@@ -9,7 +9,7 @@ import sys
 
 BYTES = 12 << 30
 # What the CPU provider fuses and the CUDA provider does not.
-ONLY_CPU = ["ConvActivationFusion", "GemmActivationFusion"]
+ONLY_CPU = ["ConvActivationFusion", "GemmActivationFusion", "QDQSelectorActionTransformer", "QDQS8ToU8Transformer"]
 
 
 def session(ort, folder, out, settings):

@@ -16,6 +16,7 @@
 #include "estimators/companion/temporary_folder.h"
 #include "estimators/frontends/onnx/reader.h"
 #include "estimators/frontends/onnx/wire.h"
+#include "estimators/onnxruntime/half.h"
 #include "estimators/onnxruntime/protos.h"
 #include "estimators/runtime/ort/optimize.h"
 #include "onnx/onnx-ml.pb.h"
@@ -34,7 +35,7 @@ using ::onnx::ModelProto;
 constexpr std::int64_t most_weights = std::int64_t{1} << 30;
 constexpr std::chrono::seconds most_time{120};
 /// Counts up with what this folder makes of an answer: what earlier ones kept is asked for again.
-constexpr const char* revision = "1";
+constexpr const char* revision = "2";
 
 struct Place {
   std::string python, packages, version;
@@ -104,6 +105,12 @@ std::string ask(const Place& place, const std::string& slim, std::string& compla
   ModelProto plain, asked;
   if (!plain.ParseFromString(slim)) return {};
   asked = plain;
+  const auto widened = widen(asked);
+  if (!widened) {
+    complaint =
+        "ONNX Runtime was not asked about the graph, which mixes single and half precision: memplan's own rules serve";
+    return {};
+  }
   const std::int64_t zeros = give_zeros(asked, most_weights);
   if (zeros < 0) return {};
   const TemporaryFolder folder;
@@ -127,6 +134,7 @@ std::string ask(const Place& place, const std::string& slim, std::string& compla
   ModelProto made;
   const std::string optimized = folder.path() + "/optimized.onnx";
   if (!made.ParseFromString(onnx_format::slim_model(onnx_format::MappedFile(optimized).bytes(), optimized))) return {};
+  narrow(made, *widened);
   note_indices(made, indices_in(lines));
   put_back_functions(plain, made);
   return made.SerializeAsString();

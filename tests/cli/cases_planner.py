@@ -97,6 +97,32 @@ def test_nothing_fits():
     equal(memplan("suggest", model("gpt2"), "--gpu", "1GiB", "--seq", "256", "--exit-zero").code, 0, "--exit-zero")
 
 
+def test_options_of_a_session():
+    """What is offered for ONNX Runtime needs what it says, by its own command, and its settings name the options."""
+    words = ("suggest", model("resnet50"), "--gpu", "2GiB", "--batch", "64", "--runtime", "ort", "--cudnn", "none", "--onnxruntime", "none")
+    answer = memplan(*words, "--format", "json")
+    equal(answer.code, 0, answer.err)
+    found = json.loads(answer.out)
+    jsonschema.validate(found, schema())
+    equal(found["present"]["verdict"], "no-fit", "as it is")
+    check(found["fitting"], "something fits")
+    for candidate in found["fitting"]:
+        again = estimate_again(candidate["command"])
+        equal((again["summary"]["verdict"], again["summary"]["peak_bytes"]), ("fits", candidate["peak_bytes"]), candidate["command"])
+        check(candidate["cautions"], "what it costs")
+    flags = found["fitting"][0]["flags"]
+    for option in re.findall(r"--ort \S+=(\S+)", flags):
+        check(f'"{option}"' in found["settings"]["text"] or option in ("0", "1"), option)
+    equal(found["settings"]["framework"], "onnxruntime", "whose settings")
+    larger = memplan(*words[:3], "80GB", *words[4:], "--format", "json").json()
+    peaks = [larger["present"]["peak_bytes"]] + [c["peak_bytes"] for c in larger["fitting"]]
+    check(len(peaks) > 1 and peaks == sorted(set(peaks), reverse=True), "what costs more needs less")
+    for wrong in (("--for", "hf"), ("--allow", "all")):
+        refused = memplan(*words, *wrong)
+        check(refused.code == 2 and wrong[0] in refused.err, refused.err)
+    equal(memplan("suggest", model("resnet50"), "--gpu", "1GiB", "--batch", "64", "--runtime", "ort").code, 1, "nothing fits")
+
+
 def test_kept_knobs_stay():
     _, found = suggest("--keep", "all", "--allow", "batch")
     for candidate in found["fitting"]:

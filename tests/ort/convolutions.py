@@ -23,10 +23,13 @@ def problems(path):
         if node.op_type not in ("Conv", "FusedConv"):
             continue
         x, w = shapes.get(node.input[0]), shapes[node.input[1]]
-        if not x or len(x) != 4 or not x[2]:
+        if not x or len(x) not in (3, 4) or not x[2]:
             continue
         a = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        yield (x[1], x[2], x[3], w[0], w[2], w[3], *a.get("pads", [0, 0])[:2], *a.get("strides", [1, 1]), *a.get("dilations", [1, 1]), a.get("group", 1))
+        n = len(x) - 2  # [N, C, D] runs as [N, C, D, 1]
+        image = lambda sizes, one: [*sizes[:n], one][:2]
+        yield (x[1], *image(x[2:], 1), w[0], *image(w[2:], 1), *image(a.get("pads", [0] * n), 0), *image(a.get("strides", [1] * n), 1),
+               *image(a.get("dilations", [1] * n), 1), a.get("group", 1))
 
 
 if __name__ == "__main__":

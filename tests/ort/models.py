@@ -2,6 +2,7 @@
 and, where there is one, an open sequence.
 
     python models.py OUT_FOLDER [NAME…]     (a Python with torch, torchvision, transformers, onnxscript)
+    python models.py OUT_FOLDER --rewrite NAME…   (a Python with onnxruntime: what some are put through after that)
 
 `first look`: nothing was adjusted for it until the first comparison of all (docs/onnxruntime.md has that comparison).
 """
@@ -16,9 +17,11 @@ class Row:
     build: Callable  # -> (module, {input: tensor})
     batches: tuple = (1, 8)
     seq: int | None = None
+    past: int | None = None  # positions in the cache
     dynamo: bool = True  # torch.onnx.export(dynamo=…)
     first_look: bool = False
     opset: int = 18
+    rewrite: Callable | None = None  # path -> None: what is done to the exported file (a Python with onnxruntime)
 
 
 def image(make, size=224, channels=3):
@@ -124,6 +127,36 @@ def detector():
     return Detector()
 
 
+def decoders():
+    from more_models import cached, denoiser, encoder_decoder, fuse, half, quantize, recurrent
+
+    bert = tokens(transformer("BertForSequenceClassification", "BertConfig", **BERT), ("input_ids", "attention_mask"))
+    small = dict(d_model=192, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                 encoder_ffn_dim=768, decoder_ffn_dim=768, vocab_size=3000, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
+    return {
+        "gpt2_cache": Row(cached("GPT2LMHeadModel", "GPT2Config", 3, 4, 64, vocab_size=4000, n_embd=256, n_layer=3, n_head=4), past=96, seq=4),
+        "llama_cache": Row(cached("LlamaForCausalLM", "LlamaConfig", 3, 2, 32, vocab_size=4000, hidden_size=256, intermediate_size=688,
+                                  num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=2), past=96, seq=4),
+        "qwen3_cache": Row(cached("Qwen3ForCausalLM", "Qwen3Config", 2, 2, 64, vocab_size=5000, hidden_size=256, intermediate_size=640,
+                                  num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64), past=200, seq=1),
+        "t5_mini": Row(encoder_decoder("T5ForConditionalGeneration", "T5Config", vocab_size=3000, d_model=192, d_kv=48, d_ff=768, num_layers=2,
+                                       num_heads=4, decoder_start_token_id=0), seq=48),
+        "whisper_mini": Row(encoder_decoder("WhisperForConditionalGeneration", "WhisperConfig", (80, 3000), num_mel_bins=80, **small), (1, 4), seq=32),
+        "bart_mini": Row(encoder_decoder("BartForConditionalGeneration", "BartConfig", **small), seq=48),
+        "denoiser": Row(denoiser, (1, 4)),
+        "resnet18_fp16": Row(half(vision("resnet18"))),
+        "vit_fp16": Row(half(image(small_vit, 64))),
+        "resnet18_int8": Row(vision("resnet18"), rewrite=quantize),
+        "bert_int8": Row(bert, seq=64, rewrite=quantize),
+        "bert_fused": Row(bert, seq=64, rewrite=fuse("bert", 4, 256)),
+        "bert_fused_fp16": Row(bert, seq=64, rewrite=fuse("bert", 4, 256, float16=True)),
+        "tagger": Row(recurrent, seq=64, dynamo=False),
+        "mobilenet_v2": Row(vision("mobilenet_v2")),
+        "resnext50": Row(vision("resnext50_32x4d"), dynamo=False),
+        "inception_v3": Row(vision("inception_v3", 299, aux_logits=False, init_weights=False), (1, 4)),
+    }
+
+
 BERT = dict(vocab_size=4000, hidden_size=256, num_hidden_layers=3, num_attention_heads=4, intermediate_size=1024)
 MODELS = {
     "mlp": Row(mlp, (1, 64)),
@@ -155,6 +188,23 @@ MODELS = {
 }
 
 
+MODELS |= decoders()
+
+
+def open_sizes(inputs, row):
+    """Which dimensions of the inputs stay open: of everything the first, of tokens the second, of a cache the third."""
+    import torch
+
+    batch, seq, past = (torch.export.Dim(n, min=low, max=4096) for n, low in (("batch", 1), ("seq", 1), ("past", 1)))
+
+    def of(value):
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(of, value))
+        return {0: batch} | ({1: seq} if row.seq and value.dtype == torch.int64 else {}) | ({2: past} if row.past and value.dim() == 4 else {})
+
+    return {n: of(value) for n, value in inputs.items()}
+
+
 def export(name, folder):
     import torch
 
@@ -164,16 +214,25 @@ def export(name, folder):
     model.eval()
     path = os.path.join(folder, name + ".onnx")
     if row.dynamo:
-        batch, seq = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("seq", min=2, max=512)
-        shapes = {n: {0: batch, 1: seq} if row.seq else {0: batch} for n in inputs}
-        torch.onnx.export(model, (), path, kwargs=inputs, dynamic_shapes=shapes, dynamo=True, external_data=False, opset_version=row.opset)
+        torch.onnx.export(model, (), path, kwargs=inputs, dynamic_shapes=open_sizes(inputs, row), dynamo=True, external_data=False,
+                          opset_version=row.opset)
     else:
         axes = {n: {0: "batch", 1: "seq"} if row.seq else {0: "batch"} for n in inputs}
         torch.onnx.export(model, tuple(inputs.values()), path, input_names=list(inputs), dynamic_axes=axes, dynamo=False, opset_version=17)
     print(name, os.path.getsize(path), flush=True)
 
 
+def rewrite(name, folder):
+    if MODELS[name].rewrite:
+        MODELS[name].rewrite(os.path.join(folder, name + ".onnx"))
+        print(name, "rewritten", flush=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[2:3] == ["--rewrite"]:
+        for name in sys.argv[3:]:
+            rewrite(name, sys.argv[1])
+        sys.exit()
     os.makedirs(sys.argv[1], exist_ok=True)
     for name in sys.argv[2:] or MODELS:
         if not os.path.exists(os.path.join(sys.argv[1], name + ".onnx")):

@@ -28,6 +28,7 @@ def parse():
     p.add_argument("--models", help="folder for the files without weights")
     p.add_argument("--batches", default="1,8")
     p.add_argument("--seq", type=int)
+    p.add_argument("--past", type=int, help="positions in the cache that a decoder is given")
     p.add_argument("--sources", default="plain,saved")
     return p.parse_args()
 
@@ -133,11 +134,11 @@ def without_weights(path, to):
         f.write(model.SerializeToString(deterministic=True))
 
 
-def feed_of(path, batch, seq):
+def feed_of(path, batch, seq, past):
     import numpy as np
     import onnx
 
-    kinds = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64}
+    kinds = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.INT64: np.int64}
     feed = {}
     model = onnx.load(path, load_external_data=False)
     stored = {t.name for t in model.graph.initializer}
@@ -145,14 +146,14 @@ def feed_of(path, batch, seq):
         if i.name in stored:
             continue
         t = i.type.tensor_type
-        shape = [d.dim_value or {"batch": batch, "seq": seq}[d.dim_param] for d in t.shape.dim]
+        shape = [d.dim_value or {"batch": batch, "seq": seq, "past": past}[d.dim_param] for d in t.shape.dim]
         feed[i.name] = np.zeros(shape, kinds[t.elem_type])
     return feed
 
 
-def sessions(path, source, name, batch, seq, log, saved):
-    feed = feed_of(path, batch, seq)
-    row = {"model": name, "source": source, "batch": batch, "seq": seq}
+def sessions(path, source, name, batch, o, log, saved):
+    feed = feed_of(path, batch, o.seq, o.past)
+    row = {"model": name, "source": source, "batch": batch, "seq": o.seq} | ({"past": o.past} if o.past else {})
     first = run(path, feed, log, log.allocator(), save=saved, see=Requests().text)
     yield {**row, "kind": "requests", "setting": "default", **first}
     yield {**row, "kind": "requests", "setting": "no pattern", **run(path, feed, log, log.allocator(), pattern=False, see=Requests().text)}
@@ -178,7 +179,7 @@ def main():
         for source in o.sources.split(","):
             path = o.model if source == "plain" else saved
             for batch in map(int, o.batches.split(",")):
-                for row in sessions(path, source, name, batch, o.seq, log, saved if source == "plain" else None):
+                for row in sessions(path, source, name, batch, o, log, saved if source == "plain" else None):
                     print(json.dumps(row), flush=True)
             if o.models:
                 without_weights(path, os.path.join(o.models, f"{name}.{source}.onnx.gz"))

@@ -11,6 +11,7 @@ EXACT have to be exact. --write puts the summary into docs/onnxruntime.md. The l
 """
 import argparse
 import collections
+import glob
 import importlib.util
 import json
 import os
@@ -30,12 +31,17 @@ EXACT = {
     *((model, source) for model in ("mlp", "resnet18", "resnet50", "squeezenet1_1", "googlenet", "unet", "densenet121", "detector",
                                     "shufflenet_v2_x0_5", "vgg_small") for source in ("plain", "saved")),
     *((model, "saved") for model in ("bert_mini", "distilbert_mini", "swin_t", "vit_small")),
+    *((model, source) for source in ("saved", "asked") for model in (
+        "bart_mini", "bert_fused", "gpt2_cache", "inception_v3", "llama_cache", "mobilenet_v2", "qwen3_cache", "resnet18_fp16", "t5_mini", "tagger",
+        "vit_fp16", "whisper_mini")),
+    *((model, "asked") for model in ("bert_int8", "resnet18_int8", "denoiser")),
     *((model, "asked") for model in ("bert_mini", "detector", "distilbert_mini", "shufflenet_v2_x0_5", "swin_t", "vit_small")),
 }
 # Files whose shapes memplan does not follow.
 REFUSED = {("opt_mini", "plain")}
 # Known differences: of this model the memory pattern has another size than ONNX Runtime's, and the cause is not found.
-KNOWN = {("opt_mini", "saved"), ("opt_mini", "asked")}
+# Of resnet18_int8 and bert_int8 that is so for saved files only; of denoiser the arena is 1 KiB off where it shrinks.
+KNOWN = {("opt_mini", "saved"), ("opt_mini", "asked"), ("resnet18_int8", "saved"), ("bert_int8", "saved"), ("denoiser", "saved"), ("denoiser", "asked")}
 LEAST_INSIDE = 0.9  # share of sessions with kNextPowerOfTwo whose arena lies inside the range: orders are tried, not all of them
 ASKED = importlib.util.find_spec("onnxruntime") is not None
 PHASES = ("session", "run 1", "run 2", "run 3")
@@ -65,13 +71,16 @@ def live_peaks(row):
     return peaks
 
 
-def predict(memplan, row, cache):
+def predict(memplan, row, cache, models, cudnn):
     source = "plain" if row["source"] == "asked" else row["source"]
-    environment = dict(os.environ, MEMPLAN_PYTHON=sys.executable if row["source"] == "asked" else "/nonexistent/python3", XDG_CACHE_HOME=cache)
-    command = [memplan, "estimate", os.path.join(MODELS, f"{row['model']}.{source}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
-               "--batch", str(row["batch"]), "--no-search", "--format", "json"]
+    environment = dict(os.environ, MEMPLAN_PYTHON=sys.executable, XDG_CACHE_HOME=cache)
+    command = [memplan, "estimate", os.path.join(models, f"{row['model']}.{source}.onnx.gz"), "--runtime", "ort", "--gpu", "h100-80gb",
+               "--batch", str(row["batch"]), "--no-search", "--cudnn", cudnn, "--format", "json",
+               "--onnxruntime", "auto" if row["source"] == "asked" else "none"]
     if row["seq"]:
         command += ["--seq", str(row["seq"])]
+    if row.get("past"):
+        command += ["--dim", f"past={row['past']}"]
     for option in OPTIONS[row["setting"]]:
         command += ["--ort", option]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -80,9 +89,9 @@ def predict(memplan, row, cache):
     return json.loads(run.stdout), None
 
 
-def compare(memplan, row, cache):
+def compare(memplan, row, cache, models, cudnn):
     """(phase, predicted, true, low, high) of one row; or an error."""
-    report, error = predict(memplan, row, cache)
+    report, error = predict(memplan, row, cache, models, cudnn)
     if error:
         return error
     steps = [s["peak"] for s in report["steps"]]
@@ -97,6 +106,12 @@ def compare(memplan, row, cache):
         out.append((phase, most, t, most - below, most + above))
     # The range is of the whole run where the order of weights decides.
     return out[-1:] if row["setting"] == "default" and row["kind"] == "arena" else out
+
+
+def installed_cudnn():
+    """That of the tests' PyTorch (make live): convolutions that the table lacks are asked of it."""
+    found = glob.glob(os.path.join(ROOT, "build", "torch", "lib", "python3*", "site-packages", "nvidia", "cudnn", "lib"))
+    return found[0] if found else "none"
 
 
 def percentile(values, share):
@@ -154,6 +169,9 @@ def write(text):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--build", required=True)
+    p.add_argument("--truth", default=TRUTH, help="another file of record.py's rows")
+    p.add_argument("--models", default=MODELS, help="the folder of their files")
+    p.add_argument("--cudnn", default=installed_cudnn(), help="a folder with libcudnn.so.9, which is asked about convolutions that the table lacks")
     p.add_argument("--model")
     p.add_argument("--source")
     p.add_argument("--details", action="store_true")
@@ -161,13 +179,13 @@ def main():
     p.add_argument("--jobs", type=int, default=2)
     o = p.parse_args()
     memplan = os.path.join(o.build, "memplan")
-    with open(TRUTH) as f:
+    with open(o.truth) as f:
         rows = [json.loads(line) for line in f]
     if ASKED:
         rows += [row | {"source": "asked"} for row in rows if row["source"] == "plain"]
     rows = [r for r in rows if (not o.model or r["model"] == o.model) and (not o.source or r["source"] == o.source)]
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(o.jobs) as pool:
-        results = list(zip(rows, pool.map(lambda r: compare(memplan, r, cache), rows)))
+        results = list(zip(rows, pool.map(lambda r: compare(memplan, r, cache, o.models, o.cudnn), rows)))
     passed = failed = known = 0
     inside = []
     for row, result in results:

@@ -71,7 +71,7 @@ def curve(text):
 
 ONNXRUNTIME = """\
 # Workspaces of cuDNN convolutions in bytes as ONNX Runtime's CUDA provider asks for them (cuDNN's frontend, heuristic mode B):
-# the forward pass in float32 and NCHW, other curves are not known. Made by tools/cudnn_workspaces from cuDNN {version} for
+# the forward pass in float32 and float16 and NCHW, other curves are not known. Made by tools/cudnn_workspaces from cuDNN {version} for
 # the models of tests/ort (tests/ort/convolutions.py). The format is that of workspaces.txt.
 """
 

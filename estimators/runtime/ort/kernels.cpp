@@ -63,7 +63,6 @@ constexpr std::array kernels{
     on_host("Upsample", {1}),
     on_host("OneHot", {1}),
     on_host("CumSum", {1}),
-    on_host("Clip", {1, 2}),
     plain("MatMul"),
     plain("FusedMatMul"),
     plain("Gemm"),
@@ -124,13 +123,15 @@ constexpr std::array kernels{
     plain("Floor"),
     plain("Ceil"),
     plain("Round"),
+    plain("Clip"),
+    plain("QuantizeLinear"),
+    plain("DequantizeLinear"),
     plain("Sign"),
     plain("IsNaN"),
     plain("IsInf"),
     plain("Gelu"),
     plain("FastGelu"),
     plain("BiasGelu"),
-
     plain("BiasSoftmax"),
     plain("ArgMax"),
     plain("ArgMin"),
@@ -150,6 +151,12 @@ constexpr std::array<std::string_view, 8> on_cpu{"ATen", "Acos",    "Asin",   "A
                                                  "Celu", "Hardmax", "Unique", "NonMaxSuppression"};
 
 }  // namespace
+
+bool takes_types(const Graph& graph, const GraphNode& node) {
+  if (node.op_type != "DequantizeLinear" || node.inputs.empty()) return true;
+  const auto stored = graph.initializers.find(node.inputs[0]);
+  return stored == graph.initializers.end() || stored->second.dtype != DType::int32;
+}
 
 const Kernel* kernel_of(const GraphNode& node) {
   const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });

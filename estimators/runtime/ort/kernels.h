@@ -21,6 +21,10 @@ struct Kernel {
 /// know it.
 const Kernel* kernel_of(const GraphNode& node);
 
+/// Whether that kernel is there for the types of this node's inputs: biases of quantized layers are int32, of which
+/// DequantizeLinear has one for the CPU alone.
+bool takes_types(const Graph& graph, const GraphNode& node);
+
 /// Ops that ONNX Runtime runs on the CPU because the CUDA provider has no kernel.
 bool known_without_kernel(const GraphNode& node);
 

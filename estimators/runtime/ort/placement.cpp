@@ -66,7 +66,7 @@ std::vector<bool> cpu_nodes(const Graph& graph, const Links& links) {
   };
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Kernel* kernel = kernel_of(graph.nodes[n]);
-    if (!kernel) on_cpu[n] = true;
+    if (!kernel || !takes_types(graph, graph.nodes[n])) on_cpu[n] = true;
     if (kernel && kernel->host_output) give(graph.nodes[n]);
   }
   while (!candidates.empty()) {

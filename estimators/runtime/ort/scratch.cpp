@@ -14,10 +14,6 @@ namespace {
 using onnx_format::At;
 using onnx_format::Sizes;
 
-/// ONNX Runtime asks cuDNN's frontend: another heuristic mode and another alignment than PyTorch's, so another table.
-/// A bias is added by a kernel of its own.
-constexpr std::string_view cudnn_table = "onnxruntime";
-
 /// What counts in the range alone: up to so many bytes more.
 Note up_to(const At& at, const char* text, std::int64_t bytes) {
   Note note{{}, text, Evidence::assumed, About::op, at.node.op_type};
@@ -30,20 +26,20 @@ Scratch one(std::int64_t bytes) { return bytes > 0 ? Scratch{{bytes}, {}, {}} : 
 std::optional<ConvProblem> problem_of(const At& at) {
   const auto &x = at.sizes(0), &w = at.sizes(1);
   const auto& y = at.inferred[at.node.outputs[0]].sizes;
-  if (!x || !w || !y || x->size() < 3 || x->size() > 4) return std::nullopt;
+  if (!x || !w || !y || x->size() < 3 || x->size() > 5) return std::nullopt;
   const std::size_t n = x->size() - 2;
   ConvProblem p;
-  const auto image = [&](Sizes sizes, std::ptrdiff_t at, std::int64_t one) {  // one of height 1 where n is 1
-    if (n == 1) sizes.insert(sizes.begin() + at, one);
+  const auto image = [&](Sizes sizes, std::int64_t one) {  // [N, C, D] runs as [N, C, D, 1] (cuda/nn/conv.cc)
+    if (n == 1) sizes.push_back(one);
     return Dims(sizes);
   };
   const Sizes pads = at.list("pads").value_or(Sizes(2 * n, 0));
-  p.input = image(*x, 2, 1);
-  p.weight = image(*w, 2, 1);
-  p.output = image(*y, 2, 1);
-  p.stride = image(at.list("strides").value_or(Sizes(n, 1)), 0, 1);
-  p.dilation = image(at.list("dilations").value_or(Sizes(n, 1)), 0, 1);
-  p.padding = image(Sizes(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(n)), 0, 0);
+  p.input = image(*x, 1);
+  p.weight = image(*w, 1);
+  p.output = image(*y, 1);
+  p.stride = image(at.list("strides").value_or(Sizes(n, 1)), 1);
+  p.dilation = image(at.list("dilations").value_or(Sizes(n, 1)), 1);
+  p.padding = image(Sizes(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(n)), 0);
   p.groups = at.integer("group", 1);
   p.dtype = at.in(0).dtype.value_or(DType::float32);
   return p;
@@ -55,7 +51,7 @@ Scratch conv(const At& at, const ScratchContext& c) {
     return {{},
             {},
             Note{{},
-                 "three-dimensional convolutions are taken to need no workspace",
+                 "convolutions of unknown sizes are taken to need no workspace",
                  Evidence::assumed,
                  About::workspace,
                  at.node.op_type}};
@@ -70,7 +66,9 @@ Scratch conv(const At& at, const ScratchContext& c) {
                        checked_mul(32, bytes));
     return out;
   }
-  const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, {c.device, cudnn_table, c.reading});
+  // ONNX Runtime asks cuDNN's frontend: another heuristic mode and another alignment than PyTorch's, so another table.
+  // A bias is added by a kernel of its own.
+  const ConvWorkspace found = conv_workspace(*p, ConvPass::forward, {c.device, for_onnxruntime, c.reading, c.cudnn});
   Scratch out = one(found.bytes.count);
   if (found.evidence > Evidence::proven_by_file)
     out.note = Note{{}, std::string(found.why), found.evidence, About::workspace, at.node.op_type};
@@ -150,6 +148,8 @@ Scratch recurrent(const At& at, const ScratchContext& c) {
     const std::int64_t gates = at.node.op_type == "LSTM" ? 4 : at.node.op_type == "GRU" ? 3 : 1;
     found.bytes = {checked_mul(4, (*at.sizes(0))[1]), checked_mul(2 * gates, float_bytes(at, at.node.outputs.at(0)))};
   }
+  // ReorderBidirectionalDataInSequence (cuda/rnn/cudnn_rnn_base.cc) puts the two directions into ONNX's order.
+  if (at.text("direction", "forward") == "bidirectional") found.bytes.push_back(float_bytes(at, at.node.outputs.at(0)));
   if (stored) found.kept.push_back(weights);
   found.note = up_to(at, "of the workspace of recurrent layers only the least is counted",
                      checked_add(stored ? 0 : weights, checked_mul(16, out)));

@@ -12,6 +12,10 @@
 #include "estimators/setup/onnxruntime.h"
 #include "estimators/tape/reading.h"
 
+namespace memplan {
+class CudnnLibrary;
+}
+
 namespace memplan::ort {
 
 struct Scratch {
@@ -24,6 +28,7 @@ struct ScratchContext {
   const OrtSetup& setup;
   const Device& device;
   WorkspaceReading reading;
+  CudnnLibrary* cudnn;  ///< asked where the table has nothing; null: none
   std::function<bool(GraphValueId)> stored;  ///< whether the file holds the value
 };
 

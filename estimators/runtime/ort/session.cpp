@@ -22,7 +22,7 @@ class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
       : setup_(setup),
-        context_{setup.ort, device, reading.workspaces,
+        context_{setup.ort, device, reading.workspaces, setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
         optimized_(optimized(bound)),
         placed_(in_order(place(std::move(optimized_.graph)))),

@@ -204,6 +204,8 @@ constexpr std::array rules{
     ShapeRule{"GroupNormalization", same},
     ShapeRule{"LRN", same},
     ShapeRule{"BiasSoftmax", same},
+    ShapeRule{"QuantizeLinear", same},
+    ShapeRule{"DequantizeLinear", same},
     ShapeRule{"MemcpyFromHost", same},
     ShapeRule{"MemcpyToHost", same},
 };

@@ -46,6 +46,14 @@ void infer_predicate(const At& at, std::vector<Inferred>& out) {
   if (at.node.op_type != "Not") out[0].contents.reset();
 }
 
+/// What a scale turns into integers of the zero point's type, and back into the scale's.
+void infer_quantize(const At& at, std::vector<Inferred>& out) {
+  infer_same(at, out);
+  const bool back = at.node.op_type == "DequantizeLinear";
+  out[0].dtype = back ? at.in(1).dtype : at.has(2) ? at.in(2).dtype : DType::uint8;
+  out[0].contents.reset();
+}
+
 struct Unary {
   std::string_view onnx;
   const char* aten;
@@ -206,6 +214,8 @@ constexpr OpRow rows[] = {
     {"com.microsoft::FastGelu", infer_same, lower_gelu},
     {"com.microsoft::BiasGelu", infer_same, lower_gelu},
     {"Clip", infer_same, lower_clip, bits({1, 2})},
+    {"QuantizeLinear", infer_quantize},
+    {"DequantizeLinear", infer_quantize},
     // ONNX Runtime's copies between host and device.
     {"MemcpyFromHost", infer_same},
     {"MemcpyToHost", infer_same},

@@ -111,7 +111,7 @@ constexpr std::array<std::int64_t, 13> sampled{1, 2, 4, 8, 12, 16, 24, 32, 48, 6
 Tables tables_of(std::string_view cudnn) {
   const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
   if (cudnn == base_cudnn) return {base};
-  if (cudnn == "onnxruntime") return {parsed<embedded::cudnn_onnxruntime_txt>()};
+  if (cudnn == for_onnxruntime) return {parsed<embedded::cudnn_onnxruntime_txt>()};
   if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
   if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
   if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};

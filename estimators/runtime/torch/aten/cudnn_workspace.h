@@ -42,10 +42,13 @@ class CudnnLibrary {
                                          std::string_view version) = 0;
 };
 
+/// As a version: cuDNN as ONNX Runtime asks it.
+inline constexpr std::string_view for_onnxruntime = "onnxruntime";
+
 /// Whose workspace is asked for.
 struct CudnnOfRun {
   const Device& device;
-  std::string_view version;  ///< of cuDNN, "9.19"; "onnxruntime" is 9.19 as that one asks it
+  std::string_view version;  ///< of cuDNN, "9.19", or for_onnxruntime: the tables are those of 9.19
   WorkspaceReading reading = WorkspaceReading::nearest;  ///< of what no table has
   CudnnLibrary* library = nullptr;                       ///< asked before anything is scaled
 };
