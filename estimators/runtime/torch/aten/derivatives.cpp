@@ -123,6 +123,23 @@ const Entry* only_reader(const std::vector<Entry>& entries, const std::string& n
   return readers == 1 && reader->inputs.size() == 1 && entries.size() > 1 ? reader : nullptr;
 }
 
+/// The node's inputs are the differentiable ones, in the order of the schema: their names, and their tensors in
+/// `edges`.
+template <class Entry>
+std::vector<std::string_view> differentiable_of(const std::vector<Entry>& entries,
+                                                const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                                                TensorList& edges) {
+  std::vector<std::string_view> names;
+  names.reserve(inputs.size()), edges.reserve(inputs.size());
+  for (const auto& [name, tensor] : inputs)
+    for (const Entry& e : entries)
+      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
+        names.emplace_back(*it);
+        edges.push_back(tensor);
+      }
+  return names;
+}
+
 /// Runs the formulas whose results somebody wants; by differentiable input.
 TensorList gradients_of(Run& r, Node& n, const auto& entries, const std::vector<std::string_view>& differentiable,
                         Bindings& bound) {
@@ -150,16 +167,8 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
                         const TensorList& outputs, bool in_place, Bindings constants) const {
   const Formulas* known = formulas();
   if (!known) return nullptr;
-  // The node's inputs are the differentiable ones, in the order of the schema.
-  std::vector<std::string_view> differentiable;
   TensorList edges;
-  differentiable.reserve(inputs.size()), edges.reserve(inputs.size());
-  for (const auto& [name, tensor] : inputs)
-    for (const Entry& e : known->entries)
-      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
-        differentiable.emplace_back(*it);
-        edges.push_back(tensor);
-      }
+  std::vector<std::string_view> differentiable = differentiable_of(known->entries, inputs, edges);
   auto position = [&differentiable](std::string_view name) {
     return static_cast<int>(std::find(differentiable.begin(), differentiable.end(), name) - differentiable.begin());
   };
