@@ -16,7 +16,7 @@ namespace {
 /// A gate, another format and an export may show anything.
 Detail shown_of(const Options& options, bool gated) {
   if (gated || options.format != Format::text || !options.exports.empty()) return Detail::sums;
-  return options.quiet ? Detail::none : Detail::tensors;
+  return options.quiet ? Detail::none : Detail::groups;
 }
 
 Answer computed(const Options& options) {

@@ -185,8 +185,7 @@ std::string overview(const Study& s, const Options& options, const Style& style)
                       options.explain.module.empty() ? "" : " of modules with '" + clean(options.explain.module) + "'"),
           style.width, 0) +
       "\n\n";
-  const std::int64_t rows = options.top.value_or(20);
-  out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
+  out += tensor_table(groups_of(rows_of(tensors)), static_cast<std::size_t>(options.top.value_or(20)), style);
   return out + "\n" + style.paint("By module", Paint::bold) + "\n" + by_module(tensors, style);
 }
 

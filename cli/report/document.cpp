@@ -134,6 +134,11 @@ Json tensor(const LiveTensor& t, const std::string& id) {
   return j;
 }
 
+Json group(const TensorGroup& g) {
+  return {{"count", g.count}, {"bytes", g.bytes}, {"category", g.category}, {"name", g.name},
+          {"shape", g.shape}, {"dtype", g.dtype}, {"reason", g.reason}};
+}
+
 Json input(const Answer& a) {
   return {{"path", clean(a.path)},
           {"format", clean(a.format)},
@@ -263,6 +268,16 @@ std::string owner_of(const Json& tensor) {
   return path;
 }
 
+std::vector<TensorGroup> groups_at_peak(const Json& document) {
+  const auto given = document.find("groups_at_peak");
+  if (given == document.end()) return groups_of(rows_of(document.at("tensors_at_peak")));
+  std::vector<TensorGroup> groups;
+  for (const Json& g : *given)
+    groups.push_back(
+        {g.at("count"), g.at("bytes"), g.at("category"), g.at("name"), g.at("shape"), g.at("dtype"), g.at("reason")});
+  return groups;
+}
+
 void add_sums(Json& document) {
   std::map<std::string, Sum> modules, ops, dtypes;
   for (const Json& t : document.at("tensors_at_peak")) {
@@ -316,10 +331,12 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
                {"module", clean(e.peak_module)}};
   if (!e.ranks.empty()) j["ranks"] = list_of(e.ranks, rank_class);
   Json& tensors = j["tensors_at_peak"] = Json::array();
-  if (detail != Detail::none)
+  if (detail == Detail::sums) {
     for (std::size_t i = 0; i < e.live_at_peak.size(); ++i)
       tensors.push_back(tensor(e.live_at_peak[i], std::to_string(i)));
-  if (detail == Detail::sums) add_sums(j);
+    add_sums(j);
+  }
+  if (detail == Detail::groups) j["groups_at_peak"] = list_of(groups_of(rows_of(e.live_at_peak)), group);
   j["allocator"] = {{"retries", e.retries}, {"unlimited_process_bytes", e.unlimited_process.count}};
   j["alternatives"] = other_setups(a);
   j["assumptions"] = clean_list(e.assumptions);

@@ -6,6 +6,7 @@
 
 #include "cli/answer/answer.h"
 #include "cli/report/formats.h"
+#include "cli/report/report.h"
 
 namespace memplan::cli {
 
@@ -14,9 +15,9 @@ inline constexpr const char* report_schema_version = "1.1";
 
 /// How much of the tensors alive at the peak a document holds. They are most of it: what shows less saves their time.
 enum class Detail : std::uint8_t {
-  none,     ///< no tensors
-  tensors,  ///< the tensors
-  sums,     ///< the tensors, and their bytes by module, op and dtype: the document of the schema
+  none,    ///< no tensors
+  groups,  ///< the rows that text shows of them
+  sums,    ///< the tensors, and their bytes by module, op and dtype: the document of the schema
 };
 
 /// An answer as a document of the kind "report". All sizes in bytes; all strings are clean (style.h).
@@ -37,6 +38,9 @@ std::string one_line(const Json& document);
 /// The module that a tensor of "tensors_at_peak" belongs to: where it was made, or whose parameter it is (or whose
 /// gradient or optimizer state it is); empty outside of modules.
 std::string owner_of(const Json& tensor);
+
+/// The tensors alive at the peak as rows of a table, of a document with any detail.
+std::vector<TensorGroup> groups_at_peak(const Json& document);
 
 /// Sections that follow from "tensors_at_peak": bytes by module, by the op that made them, and by dtype, largest first.
 void add_sums(Json& document);

@@ -37,7 +37,7 @@ struct TensorGroup {
 };
 std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors);
 
-/// The table of tensors alive at the peak.
-std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t rows, const Style& style);
+/// The table of tensors alive at the peak, with at most so many rows; 0: all of them.
+std::string tensor_table(const std::vector<TensorGroup>& groups, std::size_t rows, const Style& style);
 
 }  // namespace memplan::cli

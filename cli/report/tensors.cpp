@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_map>
 
 #include "cli/report/report.h"
 
@@ -16,7 +15,8 @@ struct Row {
   const TensorRow* first = nullptr;
   std::int64_t count = 0;
   std::int64_t bytes = 0;
-  std::set<std::string> names;
+  std::string label;     ///< of the first
+  bool several = false;  ///< others have other labels
 };
 
 std::string label_of(const TensorRow& t) {
@@ -73,39 +73,36 @@ std::vector<TensorRow> rows_of(const Json& tensors_at_peak) {
 }
 
 std::vector<TensorGroup> groups_of(const std::vector<TensorRow>& tensors) {
-  std::map<std::string, Row> groups;
-  std::vector<std::string> order;
+  std::unordered_map<std::string, std::size_t> known;
+  std::vector<Row> rows;
   const std::string root = common_root(tensors);
+  std::string key;
   for (const TensorRow& t : tensors) {
-    const std::string label = label_of(t);
-    const std::string key =
-        fmt::format("{}\n{}\n{}\n{}\n{}", without_numbers(label), shape_text(t.sizes), t.dtype, t.category, t.reason);
-    Row& row = groups[key];
-    if (!row.first) {
-      row.first = &t;
-      order.push_back(key);
-    }
+    std::string label = label_of(t);
+    key = without_numbers(label);
+    for (const std::int64_t n : t.sizes) key += '\n', key.append(reinterpret_cast<const char*>(&n), sizeof n);
+    for (const std::string* text : {&t.dtype, &t.category, &t.reason}) key += '\n', key += *text;
+    const auto [at, fresh] = known.try_emplace(key, rows.size());
+    if (fresh) rows.push_back({&t, 0, 0, label});
+    Row& row = rows[at->second];
     ++row.count;
     row.bytes += t.bytes;
-    row.names.insert(label);
+    row.several = row.several || label != row.label;
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const std::string& x, const std::string& y) { return groups[x].bytes > groups[y].bytes; });
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.bytes > y.bytes; });
   std::vector<TensorGroup> out;
-  for (const std::string& key : order) {
-    const Row& row = groups[key];
+  for (const Row& row : rows) {
     const TensorRow& t = *row.first;
-    const std::string label = label_of(t);
-    out.push_back(
-        {row.count, row.bytes, t.category,
-         clean(row.names.size() > 1 ? without_numbers(label) : label).substr(label.starts_with(root) ? root.size() : 0),
-         t.dtype.empty() ? "" : shape_text(t.sizes), t.dtype, clean(reason_text(t))});
+    out.push_back({row.count, row.bytes, t.category,
+                   clean(row.several ? without_numbers(row.label) : row.label)
+                       .substr(row.label.starts_with(root) ? root.size() : 0),
+                   t.dtype.empty() ? "" : shape_text(t.sizes), t.dtype, clean(reason_text(t))});
   }
   return out;
 }
 
-std::string tensor_table(const std::vector<TensorRow>& tensors, std::size_t limit, const Style& style) {
-  const std::vector<TensorGroup> groups = groups_of(tensors);
+std::string tensor_table(const std::vector<TensorGroup>& groups, std::size_t rows, const Style& style) {
+  const std::size_t limit = rows == 0 ? groups.size() : rows;
   Table table;
   table.head = {"SIZE", "COUNT", "KIND", "TENSOR", "SHAPE", "WHY ALIVE"};
   table.right = {true, true, false, false, false, false};

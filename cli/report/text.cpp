@@ -227,9 +227,7 @@ std::string report_text(const Json& document, const View& view) {
     out += wrap(fmt::format("no --gpu given: computed for {}", text_of(device, "key")), style.width, 2) + "\n";
   out += "\n" + verdict_lines(document, f, style) + bar(document, f, style) + parts_table(document, style);
   out += "\n" + style.paint("Peak", Paint::bold) + ": " + wrap(peak_place(document), style.width, 6, 6) + "\n";
-  const std::int64_t rows = view.top.value_or(6);
-  const Json& tensors = document.at("tensors_at_peak");
-  out += tensor_table(rows_of(tensors), rows == 0 ? tensors.size() : static_cast<std::size_t>(rows), style);
+  out += tensor_table(groups_at_peak(document), static_cast<std::size_t>(view.top.value_or(6)), style);
   out += "\n" + style.paint(counters_title(document), Paint::bold) + "\n" + steps_lines(document, style);
   out += ranks_lines(document, style);
   if (const std::string gate = report_gate_text(document, style); !gate.empty()) out += "\n" + gate;

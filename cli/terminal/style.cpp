@@ -88,6 +88,16 @@ bool harmful(std::uint32_t p) {
          (p >= 0x2066 && p <= 0x2069) || p == 0xFEFF;
 }
 
+/// Printable ASCII without a mark of a field or a command of CI: nothing in it that clean() would change.
+bool is_plain(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c < 0x20 || c > 0x7E || (c == ':' && (i == 0 || text[i - 1] == ' ')) || text.substr(i, 3) == "##[")
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string Style::paint(std::string_view text, Paint paint) const {
@@ -114,6 +124,7 @@ Style make_style(const Options& options) {
 }
 
 std::string clean(std::string_view message) {
+  if (is_plain(message)) return std::string(message);
   const std::string words = as_flags(message);
   const std::string_view text = words;
   std::string out;

@@ -26,6 +26,13 @@ struct Pooled {
     auto* piece = new (memory) Piece{free_list()};
     free_list() = piece;
   }
+  /// What this thread keeps goes back: for where many more were made than any later run makes.
+  static void give_back() {
+    while (Piece* piece = free_list()) {
+      free_list() = piece->next;
+      ::operator delete(piece);
+    }
+  }
 
  private:
   struct Piece {
@@ -33,10 +40,7 @@ struct Pooled {
   };
   struct AtEnd {
     ~AtEnd() {
-      while (Piece* piece = free_list()) {
-        free_list() = piece->next;
-        ::operator delete(piece);
-      }
+      give_back();
       ended() = true;
     }
   };

@@ -45,6 +45,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   const Graph& graph = prepared ? *prepared : file;
   if (has_text && prepared) program = onnx_format::read_fx_program(graph);
   const bool by_text = has_text && onnx_format::is_complete_fx(graph, program);
+  tape.calls.reserve(graph.nodes.size());
   onnx_format::Values values(graph, symbols, tape, model.opset);
   if (by_text)
     onnx_format::lower_fx(graph, program, setup, values, tape);

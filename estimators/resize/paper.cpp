@@ -102,8 +102,14 @@ std::optional<Conflict> Paper::step(std::int32_t i) {
   }
   std::array<ValueList, 3> results;
   for (std::size_t k = 0; k < 3; ++k) {
-    Call own = c;
-    for (const auto& [place, s] : chosen) put(own, *row, place, s.*each[k]);
+    if (k == 2 && size.wanted == size.file) {  // as the file has it: nothing to run again
+      results[2] = results[0];
+      break;
+    }
+    std::optional<Call> changed;
+    if (!chosen.empty()) changed = c;
+    for (const auto& [place, s] : chosen) put(*changed, *row, place, s.*each[k]);
+    const Call& own = changed ? *changed : c;
     const auto at = [&](ValueId id) { return slot(id).of[k]; };
     std::vector<Value> args;
     std::vector<std::pair<std::string, Value>> kwargs;

@@ -73,6 +73,10 @@ class Paper {
   std::optional<std::int64_t> file_number(const Arg& arg);
   [[noreturn]] void refuse_wanted(std::int32_t i, const std::string& why) const;
 
+  /// The last to go: tensors of every value at several sizes are more than a run of the model makes.
+  struct GivesBack {
+    ~GivesBack() { TensorBody::give_back(); }
+  } gives_back_;
   const Device device_;
   Run run_;
   std::vector<Slot> slots_;                    ///< by value

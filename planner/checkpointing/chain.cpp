@@ -35,18 +35,27 @@ std::vector<std::vector<ChainStep>> edges_of(const ChainProblem& problem) {
 }
 
 /// Costs by cut and by kept bytes in cells of a grid. A table answers at once what states would have to be sorted for.
+/// A cut has cells for what can be kept before it, with one more for each step that may round up.
 class CostTable {
  public:
   CostTable(const std::vector<std::vector<ChainStep>>& into, std::int64_t budget, std::int64_t grid)
-      : into_(into), budget_(budget), grid_(grid), cells_(static_cast<std::size_t>(budget / grid) + 1) {}
+      : into_(into), budget_(budget), grid_(grid), cells_(static_cast<std::size_t>(budget / grid) + 1) {
+    std::vector<std::int64_t> most(into.size(), 0);
+    begins_.push_back(0);
+    for (std::size_t cut = 0; cut < into.size(); ++cut) {
+      for (const ChainStep& e : into[cut])
+        most[cut] = std::max(most[cut], most[static_cast<std::size_t>(e.from)] + e.kept);
+      begins_.push_back(begins_.back() + std::min(cells_, static_cast<std::size_t>(most[cut] / grid) + cut + 1));
+    }
+  }
 
   std::size_t cell_of(std::int64_t kept) const { return std::min(static_cast<std::size_t>(kept / grid_), cells_ - 1); }
-  double at(std::size_t cut, std::size_t cell) const { return costs_[cut * cells_ + cell]; }
+  double at(std::size_t cut, std::size_t cell) const { return costs_[begins_[cut] + cell]; }
 
   /// The least cost from each cell of each cut to the end, with kept bytes rounded down: no choice costs less.
   void fill_backward() {
-    costs_.assign(into_.size() * cells_, never);
-    std::fill_n(row(into_.size() - 1), cells_, 0.0);
+    costs_.assign(begins_.back(), never);
+    std::fill_n(row(into_.size() - 1), width(into_.size() - 1), 0.0);
     for (std::size_t cut = into_.size(); cut-- > 1;)
       for (const ChainStep& e : into_[cut]) {
         const Span span = span_of(e, e.kept / grid_);
@@ -58,7 +67,7 @@ class CostTable {
 
   /// The cheapest choice with kept bytes rounded up, which is one of the exact problem as well.
   ChainChoice best_rounded_up() {
-    costs_.assign(into_.size() * cells_, never);
+    costs_.assign(begins_.back(), never);
     costs_[0] = 0;
     for (std::size_t cut = 1; cut < into_.size(); ++cut)
       for (const ChainStep& e : into_[cut]) {
@@ -68,7 +77,7 @@ class CostTable {
         for (std::size_t j = 0; j < span.count; ++j) to[j] = std::min(to[j], from[j] + e.cost);
       }
     const double* last = row(into_.size() - 1);
-    const double* cheapest = std::min_element(last, last + cells_);
+    const double* cheapest = std::min_element(last, last + width(into_.size() - 1));
     ChainChoice choice;
     if (*cheapest == never) return choice;
     choice.feasible = true;
@@ -85,10 +94,12 @@ class CostTable {
   Span span_of(const ChainStep& e, std::int64_t shift) const {
     if (e.need > budget_ || shift >= static_cast<std::int64_t>(cells_)) return {};
     const auto by_need = static_cast<std::size_t>((budget_ - std::max<std::int64_t>(e.need, 0)) / grid_) + 1;
-    return {std::min(by_need, cells_ - static_cast<std::size_t>(shift)), static_cast<std::size_t>(shift)};
+    const auto further = static_cast<std::size_t>(shift);
+    return {std::min({by_need, cells_ - further, width(static_cast<std::size_t>(e.from))}), further};
   }
   std::int64_t rounded_up(std::int64_t kept) const { return kept / grid_ + (kept % grid_ > 0 ? 1 : 0); }
-  double* row(std::size_t cut) { return costs_.data() + cut * cells_; }
+  double* row(std::size_t cut) { return costs_.data() + begins_[cut]; }
+  std::size_t width(std::size_t cut) const { return begins_[cut + 1] - begins_[cut]; }
 
   /// The steps that led to a cell, from the end to the begin.
   void trace(std::size_t cell, ChainChoice& choice) {
@@ -109,6 +120,7 @@ class CostTable {
   const std::vector<std::vector<ChainStep>>& into_;
   std::int64_t budget_, grid_;
   std::size_t cells_;
+  std::vector<std::size_t> begins_;  ///< by cut: its first cell
   std::vector<double> costs_;
 };
 

@@ -2,6 +2,7 @@
 """Measures memplan and prints a table: time and memory of whole processes, from start to exit.
 
     python tests/bench/run.py [--build build/release] [--only TEXT] [--runs 15]
+    python tests/bench/run.py --before FOLDER     beside another build of memplan, run in turn: the table of README.md
 
 Time is the processor time of the whole process (memplan has one thread), because the wall clock tells how busy the
 machine is; both are medians. Memory is the largest resident set that the kernel saw. Large files are made on first use
@@ -178,21 +179,21 @@ TRACED = "TorchScript of 498 MB (gpt2), estimate"
 TRACED_FLAGS = ["--input", "int64:batch,seq", "--batch", "8", "--seq", "512", *GPU]
 # (what, words, milliseconds, MiB or None)
 BENCHMARKS = [
-    ("start (--version)", lambda: ["--version"], 10, None),
-    ("resnet50, batch 32, estimate", lambda: [in_repository("resnet50"), "--batch", "32", *GPU], 30, None),
-    ("gpt2, batch 8 x 1024, estimate", lambda: [in_repository("gpt2"), "--batch", "8", "--seq", "1024", *GPU], 30, None),
+    ("start (--version)", lambda: ["--version"], 5, None),
+    ("resnet50, batch 32, estimate", lambda: [in_repository("resnet50"), "--batch", "32", *GPU], 20, None),
+    ("gpt2, batch 8 x 1024, estimate", lambda: [in_repository("gpt2"), "--batch", "8", "--seq", "1024", *GPU], 20, None),
     ("gpt2, with the searches", lambda: [in_repository("gpt2"), "--batch", "8", "--seq", "1024", "--gpu", "80GB"], None, None),
-    ("gpt2-xl, batch 1 x 512, estimate", lambda: [made("gpt2-xl.onnx", unpacked("gpt2-xl")), "--seq", "512", *GPU], 80, None),
-    ("llama-2-7b, batch 1 x 512, estimate", lambda: [made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--seq", "512", *GPU], 150, None),
+    ("gpt2-xl, batch 1 x 512, estimate", lambda: [made("gpt2-xl.onnx", unpacked("gpt2-xl")), "--seq", "512", *GPU], 60, None),
+    ("llama-2-7b, batch 1 x 512, estimate", lambda: [made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--seq", "512", *GPU], 60, None),
     ("suggest, 7B on 64 GPUs", lambda: ["suggest", made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--gpu", "h100-80gb", "--gpus", "64", "--seq", "2048",
                                         "--accumulate", "8"], 2000, None),
     ("suggest, 405B on 1,024 GPUs", lambda: ["suggest", made("llama-3-405b.onnx", unpacked("llama-3-405b", "models")), "--gpu", "h100-80gb", "--gpus", "1024",
-                                             "--seq", "4096", "--accumulate", "2"], 5000, None),
+                                             "--seq", "4096", "--accumulate", "2"], 3000, None),
     ("10,000 ops, optimal checkpointing", lambda: [made("blocks-10000.onnx", lambda p: blocks(p, 500, 20)), *GPU, "--checkpoint", "optimal:12GB", "--exit-zero"], 5000, None),
     ("1.7 GB of weights in the file, open", lambda: ["ops", made("weights-inside.onnx", weights_inside)], 50, 60),
     (".pt2 of 200 MB (gpt2), estimate", lambda: [made("gpt2-weights.pt2", program_with_weights), "--batch", "8", "--seq", "512", *GPU], 60, 40),
     ("10,000 ops, estimate", lambda: [made("chain-10000.onnx", lambda p: chain(p, 10_000)), *GPU], None, None),
-    ("100,000 ops, estimate", lambda: [made("chain-100000.onnx", lambda p: chain(p, 100_000)), *GPU], 1000, None),
+    ("100,000 ops, estimate", lambda: [made("chain-100000.onnx", lambda p: chain(p, 100_000)), *GPU], 1000, 250),
 ]
 
 
@@ -211,12 +212,31 @@ def measure(command, runs):
     return statistics.median(busy), statistics.median(times), memory
 
 
+def compare(options):
+    """Both builds in turn, so that what else the machine does meets both."""
+    print("| what | before | now | memory before | now |\n|---|---:|---:|---:|---:|")
+    for what, words, _, _ in BENCHMARKS:
+        if options.only and options.only not in what:
+            continue
+        times, memory = ([], []), [0, 0]
+        for _ in range(options.runs):
+            for i, build in enumerate((options.before, options.build)):
+                seconds, _, most = measure([os.path.join(build, "memplan"), *words()], 1)
+                times[i].append(seconds * 1e3)
+                memory[i] = max(memory[i], most / MIB)
+        print(f"| {what} | {statistics.median(times[0]):.1f} ms | {statistics.median(times[1]):.1f} ms | {memory[0]:.0f} MiB | {memory[1]:.0f} MiB |", flush=True)
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--only", metavar="TEXT")
     parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--before", metavar="FOLDER", help="with an earlier build of memplan")
     options = parser.parse_args()
+    if options.before:
+        return compare(options)
     missed = 0
     measured = {}
     print(f"| {'what':36} | {'processor':>9} | {'bound':>9} | {'wall':>9} | {'memory':>9} | {'bound':>9} |\n|{'-' * 38}|{('-' * 10 + ':|') * 5}")

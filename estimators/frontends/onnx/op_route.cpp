@@ -64,7 +64,6 @@ class OpRoute {
     mark_needed();
     store_initializers(inferred_, reads_by_role(), values_, tape_);
     part_merged();
-    tape_.calls.reserve(graph_.nodes.size());
     tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
       if (needed_[i]) lower(i, casts);

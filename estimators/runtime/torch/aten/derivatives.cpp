@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bitset>
 #include <deque>
 #include <mutex>
 
@@ -19,6 +20,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     text.remove_prefix(at + 1);
   }
 }
+
+constexpr std::size_t most_names = 64;  ///< that the formulas of one op read
 
 /// "result" or "result1": the index of the output that a formula reads, -1 for other names.
 int output_index(std::string_view name) {
@@ -70,6 +73,7 @@ Derivatives::Formulas Derivatives::parse(std::string_view text) {
   // Saved inputs come first, then saved outputs, each in alphabetical order.
   std::stable_partition(out.keep_order.begin(), out.keep_order.end(),
                         [](const std::string& name) { return output_index(name) < 0; });
+  if (out.keep_order.size() > most_names) fail(ErrorKind::internal, "a derivative of many names: " + std::string(text));
   return out;
 }
 
@@ -119,9 +123,26 @@ const Entry* only_reader(const std::vector<Entry>& entries, const std::string& n
   return readers == 1 && reader->inputs.size() == 1 && entries.size() > 1 ? reader : nullptr;
 }
 
+/// The node's inputs are the differentiable ones, in the order of the schema: their names, and their tensors in
+/// `edges`.
+template <class Entry>
+std::vector<std::string_view> differentiable_of(const std::vector<Entry>& entries,
+                                                const std::vector<std::pair<std::string_view, Tensor>>& inputs,
+                                                TensorList& edges) {
+  std::vector<std::string_view> names;
+  names.reserve(inputs.size()), edges.reserve(inputs.size());
+  for (const auto& [name, tensor] : inputs)
+    for (const Entry& e : entries)
+      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
+        names.emplace_back(*it);
+        edges.push_back(tensor);
+      }
+  return names;
+}
+
 /// Runs the formulas whose results somebody wants; by differentiable input.
 TensorList gradients_of(Run& r, Node& n, const auto& entries, const std::vector<std::string_view>& differentiable,
-                        const Bindings& bound) {
+                        Bindings& bound) {
   TensorList out(differentiable.size());
   for (const auto& e : entries) {
     std::vector<int> at;
@@ -146,22 +167,16 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
                         const TensorList& outputs, bool in_place, Bindings constants) const {
   const Formulas* known = formulas();
   if (!known) return nullptr;
-  // The node's inputs are the differentiable ones, in the order of the schema.
-  std::vector<std::string_view> differentiable;
   TensorList edges;
-  for (const auto& [name, tensor] : inputs)
-    for (const Entry& e : known->entries)
-      if (const auto it = std::find(e.inputs.begin(), e.inputs.end(), name); it != e.inputs.end()) {
-        differentiable.emplace_back(*it);
-        edges.push_back(tensor);
-      }
+  std::vector<std::string_view> differentiable = differentiable_of(known->entries, inputs, edges);
   auto position = [&differentiable](std::string_view name) {
     return static_cast<int>(std::find(differentiable.begin(), differentiable.end(), name) - differentiable.begin());
   };
   Node* node = run.record(edges, outputs, {});
   if (!node) return nullptr;
-  std::vector<std::string_view> saved;
-  for (const std::string& name : known->keep_order) {
+  std::bitset<most_names> saved;  // of keep_order
+  for (std::size_t at = 0; at < known->keep_order.size(); ++at) {
+    const std::string& name = known->keep_order[at];
     // "other_meta": the shape and type of an input, without its memory.
     if (name.size() > 5 && name.substr(name.size() - 5) == "_meta") {
       for (const auto& [input, tensor] : inputs)
@@ -172,7 +187,7 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     const int output = output_index(name);
     if (output >= 0) {
       run.save_output(node, in_place ? inputs[0].second : outputs.at(output));
-      saved.push_back(name);
+      saved.set(at);
       continue;
     }
     auto it = std::find_if(inputs.begin(), inputs.end(), [&](const auto& p) { return p.first == name; });
@@ -189,16 +204,18 @@ Node* Derivatives::make(Run& run, const std::vector<std::pair<std::string_view, 
     } else {
       run.save(node, it->second);
     }
-    saved.push_back(name);
+    saved.set(at);
   }
   // The names are views into the formulas, which the node keeps.
-  node->backward = [kept = parsed_, differentiable = std::move(differentiable), saved = std::move(saved),
+  node->backward = [kept = parsed_, differentiable = std::move(differentiable), saved,
                     constants = std::move(constants)](Run& r, Node& n, TensorList& g) {
     Bindings bound = constants;
     if (g[0]) bound.set("grad", g[0]);
     for (std::size_t i = 0; i < g.size(); ++i) bound.set(gradient_name(i), g[i] ? Value(g[i]) : Value());
-    for (std::size_t i = 0; i < saved.size(); ++i) bound.set(saved[i], n.saved[i]);
-    return gradients_of(r, n, kept->formulas.entries, differentiable, bound);
+    const Formulas& formulas = kept->formulas;
+    for (std::size_t at = 0, i = 0; at < formulas.keep_order.size(); ++at)
+      if (saved[at]) bound.set(formulas.keep_order[at], n.saved[i++]);
+    return gradients_of(r, n, formulas.entries, differentiable, bound);
   };
   return node;
 }

@@ -273,6 +273,10 @@ const Value* Bindings::find(std::string_view name) const {
   return nullptr;
 }
 
+void Bindings::erase(std::string_view name) {
+  std::erase_if(entries_, [&](const auto& entry) { return entry.first == name; });
+}
+
 Formula::Formula(std::string_view text) : statements_(Parser(text).statements()) {
   std::vector<std::string> defined;
   for (const Expr& e : statements_) collect_names(*e, names_, defined);
@@ -282,7 +286,7 @@ Formula::~Formula() = default;
 Formula::Formula(Formula&&) noexcept = default;
 Formula& Formula::operator=(Formula&&) noexcept = default;
 
-ValueList Formula::evaluate(Run& run, Bindings bindings, const std::function<bool(int)>& wanted) const {
+ValueList Formula::evaluate(Run& run, Bindings& bindings, const std::function<bool(int)>& wanted) const {
   std::vector<std::string_view> locals;
   ValueList out;
   for (std::size_t i = 0; i < statements_.size(); ++i) {
@@ -302,7 +306,7 @@ ValueList Formula::evaluate(Run& run, Bindings bindings, const std::function<boo
     }
   }
   while (!locals.empty()) {
-    bindings.set(locals.back(), Value());
+    bindings.erase(locals.back());
     locals.pop_back();
   }
   return out;

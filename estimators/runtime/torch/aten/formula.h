@@ -25,6 +25,7 @@ class Bindings {
  public:
   void set(std::string_view name, Value value);
   const Value* find(std::string_view name) const;
+  void erase(std::string_view name);
 
  private:
   std::vector<std::pair<std::string_view, Value>> entries_;
@@ -39,8 +40,9 @@ class Formula {
   Formula& operator=(Formula&&) noexcept;
 
   /// The results: one, or those of a final "{…}", of which entries that `wanted` refuses are skipped and stay None.
-  /// Grad mode must be off. Failure(internal) where a name or function is unknown.
-  ValueList evaluate(Run& run, Bindings bindings, const std::function<bool(int)>& wanted) const;
+  /// Names that it defines are bound while it is evaluated. Grad mode must be off. Failure(internal) where a name or
+  /// function is unknown.
+  ValueList evaluate(Run& run, Bindings& bindings, const std::function<bool(int)>& wanted) const;
 
   /// Names that the formula reads and does not define itself, each once, in alphabetical order.
   const std::vector<std::string>& names() const { return names_; }

@@ -56,9 +56,23 @@ void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DTy
   a.op = static_cast<std::int32_t>(schedule.ops.size()) - 1;
   a.category = category;
   a.stream = stream;
-  a.shape_at = static_cast<std::int32_t>(schedule.shapes.size());
-  schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
+  a.shape_at = shape_of(sizes, dtype);
   schedule.events.push_back({Event::Kind::alloc, s->allocation});
+}
+
+std::int32_t Run::shape_of(const Dims& sizes, DType dtype) {
+  std::size_t hash = static_cast<std::size_t>(dtype);
+  for (const std::int64_t n : sizes) hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(n);
+  for (auto [it, end] = shapes_.equal_range(hash); it != end; ++it) {
+    const TensorShape& known = schedule.shapes[static_cast<std::size_t>(it->second)];
+    if (known.dtype == static_cast<std::uint8_t>(dtype) &&
+        std::equal(sizes.begin(), sizes.end(), known.sizes.begin(), known.sizes.end()))
+      return it->second;
+  }
+  const auto at = static_cast<std::int32_t>(schedule.shapes.size());
+  schedule.shapes.push_back({static_cast<std::uint8_t>(dtype), sizes.vector()});
+  shapes_.emplace(hash, at);
+  return at;
 }
 
 void Run::materialize(const Tensor& t) {
@@ -177,7 +191,7 @@ void Run::resize(const Tensor& t, const Dims& sizes, DType dtype) {
   t->storage->bytes = bytes_of(dtype, t->numel()).count;
   Allocation& a = schedule.allocations[t->storage->allocation];
   a.size = Bytes(t->storage->bytes);
-  schedule.shapes[a.shape_at] = {static_cast<std::uint8_t>(dtype), sizes.vector()};
+  a.shape_at = shape_of(sizes, dtype);
 }
 
 Tensor Run::scratch(Bytes bytes, Category category) { return empty({bytes.count}, DType::uint8, category); }

@@ -179,6 +179,7 @@ class Run {
  private:
   Storage* new_storage(std::int64_t bytes, Category category, const Dims& sizes, DType dtype);
   void begin_allocation(Storage* storage, Category category, const Dims& sizes, DType dtype);
+  std::int32_t shape_of(const Dims& sizes, DType dtype);
   void keep(Node* node, const Tensor& t);
   Tensor pass_workspace(Bytes bytes, std::string_view name);
   void rebase_base(const Tensor& view, Node* node);
@@ -189,6 +190,7 @@ class Run {
     std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
   };
   std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>> interned_;
+  std::unordered_multimap<std::size_t, std::int32_t> shapes_;  ///< by hash, as indices into Schedule::shapes
   std::vector<Node*> dying_nodes_;
   bool releasing_nodes_ = false;
   bool closed_ = false;

@@ -67,6 +67,8 @@ Node* make_node(Run& run, const Inputs& inputs, const Outputs& outputs, Backward
   node->scope = run.scope;
   node->call = run.call;
   node->backward = std::move(backward);
+  node->next.reserve(inputs.size());
+  node->inputs.reserve(inputs.size());
   for (const Tensor& t : inputs) {
     node->next.push_back(gradient_edge(run, t));
     node->inputs.push_back(t ? InputMeta{t->sizes, t->dtype, t->on_host} : InputMeta{});

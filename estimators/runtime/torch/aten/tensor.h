@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -16,11 +17,34 @@
 
 namespace memplan {
 
-/// Sizes or strides of a tensor. Inline, since millions are made; models with more dimensions are refused by name.
+/// Sizes or strides of a tensor. Up to six lie inline, since millions are made and hundreds of thousands are kept;
+/// models with more than `max` dimensions are refused by name.
 class Dims {
  public:
   static constexpr int max = 12;
   Dims() = default;
+  Dims(const Dims& o) : n_(o.n_) {
+    if (o.many_) many_ = std::make_unique<Many>();
+    std::copy_n(o.begin(), n_, begin());
+  }
+  Dims(Dims&& o) noexcept : many_(std::move(o.many_)), n_(std::exchange(o.n_, 0)) {
+    if (!many_) std::copy_n(o.few_, n_, few_);
+  }
+  Dims& operator=(const Dims& o) {
+    if (o.many_ && !many_) many_ = std::make_unique<Many>();
+    n_ = o.n_;
+    std::copy_n(o.begin(), n_, begin());
+    return *this;
+  }
+  Dims& operator=(Dims&& o) noexcept {
+    if (o.many_)
+      many_ = std::move(o.many_);
+    else
+      std::copy_n(o.few_, o.n_, begin());
+    n_ = std::exchange(o.n_, 0);
+    return *this;
+  }
+  ~Dims() = default;
   Dims(std::initializer_list<std::int64_t> v) {
     for (auto x : v) push_back(x);
   }
@@ -34,29 +58,33 @@ class Dims {
   }
   void push_back(std::int64_t x) {
     if (n_ == max) fail_input("a tensor has more than 12 dimensions", {}, "reshape it to fewer dimensions");
-    v_[n_++] = x;
+    if (n_ == few && !many_) {
+      many_ = std::make_unique<Many>();
+      std::copy_n(few_, few, many_->begin());
+    }
+    begin()[n_++] = x;
   }
   void insert(int at, std::int64_t x) {
     push_back(x);
-    for (int i = n_ - 1; i > at; --i) std::swap(v_[i], v_[i - 1]);
+    std::rotate(begin() + at, end() - 1, end());
   }
   void erase(int at) {
-    for (int i = at; i + 1 < n_; ++i) v_[i] = v_[i + 1];
+    std::copy(begin() + at + 1, end(), begin() + at);
     --n_;
   }
   int size() const { return n_; }
   bool empty() const { return n_ == 0; }
-  std::int64_t& operator[](int i) { return v_[i]; }
-  std::int64_t operator[](int i) const { return v_[i]; }
-  std::int64_t back() const { return v_[n_ - 1]; }
-  std::int64_t* begin() { return v_; }
-  std::int64_t* end() { return v_ + n_; }
-  const std::int64_t* begin() const { return v_; }
-  const std::int64_t* end() const { return v_ + n_; }
+  std::int64_t& operator[](int i) { return begin()[i]; }
+  std::int64_t operator[](int i) const { return begin()[i]; }
+  std::int64_t back() const { return begin()[n_ - 1]; }
+  std::int64_t* begin() { return many_ ? many_->data() : few_; }
+  std::int64_t* end() { return begin() + n_; }
+  const std::int64_t* begin() const { return many_ ? many_->data() : few_; }
+  const std::int64_t* end() const { return begin() + n_; }
   /// Checked product of all entries (1 for rank 0).
   std::int64_t product() const {
     std::int64_t p = 1;
-    for (int i = 0; i < n_; ++i) p = checked_mul(p, v_[i]);
+    for (const std::int64_t n : *this) p = checked_mul(p, n);
     return p;
   }
   friend bool operator==(const Dims& a, const Dims& b) {
@@ -65,7 +93,10 @@ class Dims {
   std::vector<std::int64_t> vector() const { return {begin(), end()}; }
 
  private:
-  std::int64_t v_[max];
+  static constexpr int few = 6;
+  using Many = std::array<std::int64_t, max>;
+  std::int64_t few_[few];
+  std::unique_ptr<Many> many_;  ///< all of them where there are more than `few`
   int n_ = 0;
 };
 

@@ -17,7 +17,7 @@ Tensor operand(Run& r, const Value& v) {
 Bindings constants_of(const Row& row, const Args& args) {
   Bindings bound;
   for (std::size_t i = 0; i < row.arguments.size(); ++i)
-    if (!args[i].is_tensor()) bound.set(row.arguments[i], args[i]);
+    if (!args[i].is_tensor() && row.derivatives.reads(row.arguments[i])) bound.set(row.arguments[i], args[i]);
   return bound;
 }
 
