@@ -105,7 +105,8 @@ std::string help_text(const Command& command, bool overview) {
   if (overview) {
     out = introduction + commands_text();
   } else {
-    out = fmt::format("usage: memplan {} {} [flags]\n{}\n", command.name, command.usage, command.summary);
+    out = fmt::format("usage: memplan {} {} [flags]\n{}\n", command.name, command.usage,
+                      wrap(std::string(command.summary), 100, 0));
   }
   out += flags_text(command);
   if (overview) out += conclusion;
