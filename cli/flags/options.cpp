@@ -128,10 +128,31 @@ void format_by_suffix(const Parsed& parsed, Options& o) {
   if (std::find(known.begin(), known.end(), suffix) != known.end()) flag->parse({*flag, {suffix}, parsed}, o);
 }
 
+/// Accelerate, and so the Trainer, have no autocast under FSDP2: bf16 becomes MixedPrecisionPolicy(param_dtype=bf16,
+/// reduce_dtype=bf16, output_dtype=bf16) there (FullyShardedDataParallelPlugin.set_mixed_precision).
+void as_accelerate_runs(Options& o) {
+  const bool accelerate = o.suggest.framework == "hf" || o.suggest.framework == "accelerate";
+  ParallelSetup& p = o.setup.parallel;
+  if (!accelerate || !strategy_of(p).units || o.setup.precision != Precision::amp_bf16) return;
+  o.setup.precision = Precision::fp32;
+  std::vector<std::string>& words = o.setup_flags;
+  const auto mixed = std::find_if(words.begin(), words.end(),
+                                  [](const std::string& word) { return word == "--amp" || word == "--precision"; });
+  if (mixed != words.end()) words.erase(mixed, mixed + 2);
+  for (const auto& [dtype, name] : {std::pair{&p.param_dtype, "--fsdp-dtype"}, {&p.reduce_dtype, "--reduce-dtype"}}) {
+    if (*dtype) continue;
+    *dtype = DType::bfloat16;
+    words.insert(words.end(), {name, "bf16"});
+  }
+  o.setup_words.clear();
+  for (const std::string& word : words) o.setup_words += " " + shell_word(word);
+}
+
 /// What a framework's loop does whatever it is told: Lightning hands the whole micro-batch to the optimizer as a
 /// closure, which clears the gradients between the forward and the backward pass (strategies of
 /// lightning.pytorch.loops).
 void as_framework_runs(const Parsed& parsed, Options& o) {
+  as_accelerate_runs(o);
   if (o.suggest.framework != "lightning" || parsed.has("zero-grad") || o.setup.mode != Mode::training) return;
   o.setup.zero_grad = ZeroGrad::before_backward;
   o.setup_flags.insert(o.setup_flags.end(), {setting(Field::zero_grad), name_of(o.setup.zero_grad)});

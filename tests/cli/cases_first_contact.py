@@ -55,6 +55,20 @@ def test_flags_that_a_forward_pass_does_not_look_at():
     failing((model("mlp"), "--pp-schedule", "gpipe"), 2, "--pp-schedule", "--pp N")
 
 
+def test_bf16_under_fsdp_as_the_frameworks_run_it():
+    """Accelerate 1.15, FullyShardedDataParallelPlugin.set_mixed_precision: param_dtype, reduce_dtype, no autocast."""
+    setup = (GPT2, "--gpu", "rtx3060-12gb", "--batch", "8", "--seq", "512", "--gpus", "8", "--fsdp", "--accumulate", "2", "--keep", "all", "--allow", "batch")
+    for framework, lines in (("hf", ("bf16=True,", '"sync_each_batch": True')),
+                             ("accelerate", ("param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16", "sync_each_batch=True"))):
+        said = json.loads(memplan("suggest", *setup, "--amp", "bf16", "--for", framework, "--format", "json").out)
+        policy = json.loads(memplan("suggest", *setup, "--fsdp-dtype", "bf16", "--reduce-dtype", "bf16", "--format", "json").out)
+        equal(said["present"]["peak_bytes"], policy["present"]["peak_bytes"], framework)
+        for line in lines:
+            check(line in said["settings"]["text"], said["settings"]["text"])
+    text = memplan("suggest", *setup, "--fsdp-dtype", "bf16", "--for", "hf").out
+    check("TrainingArguments has no setting for this MixedPrecisionPolicy" in text, text)
+
+
 def test_files_that_are_no_models():
     failing((write("train.py", b"import torch\n"),), 3, "a script", "memplan observe -- python", "train.py:NAME")
     failing((write("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(60)),), 3, "PNG")
