@@ -150,7 +150,7 @@ int main_of(const std::vector<std::string>& words) {
   prepare(options);
   const auto result = catching([&] {
     if (words.empty()) {
-      tell(help_text(*find_command("estimate"), true));
+      tell(short_help());
       return 2;
     }
     if (words.front() == "help") {

@@ -34,6 +34,8 @@ int run_config(const Options& options);
 
 /// The help of all of memplan, or of one command.
 std::string help_text(const Command& command, bool overview);
+/// What a bare `memplan` says: the commands, without their flags.
+std::string short_help();
 
 /// The reference program of a setup as a Python script (docs/reference-program.md).
 std::string reference_program(const Options& options);

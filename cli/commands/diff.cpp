@@ -71,7 +71,13 @@ Options with_flags(const Options& options, const std::vector<std::string>& to) {
       while (i + 1 < options.setup_flags.size() && !options.setup_flags[i + 1].starts_with("--")) ++i;
   }
   words.insert(words.end(), to.begin(), to.end());
-  Options made = make_options(parse_arguments(words));
+  Parsed parsed = parse_arguments(words);
+  // What stays of the other setup was not typed for this one, which may be one of inference.
+  for (const std::string& word : options.setup_flags)
+    if (word.starts_with("--") &&
+        std::none_of(to.begin(), to.end(), [&](const std::string& t) { return t.starts_with(word); }))
+      parsed.origin.erase(word.substr(2));
+  Options made = make_options(parsed);
   made.search = false;
   return made;
 }

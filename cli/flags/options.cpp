@@ -31,6 +31,10 @@ void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
                                       : Field::fsdp),
          "give one of them");
   p = resolve(p);
+  constexpr std::uint32_t estimates = in_estimate | in_explain | in_size | in_validate;
+  if (parsed.has("pp-schedule") && p.pipeline < 2 && parsed.command->id & estimates)
+    fail(ErrorKind::usage, "a schedule needs a pipeline", setting(Field::pipeline_schedule),
+         "add " + setting(Field::pipeline_parallel, "N") + " with N of at least 2");
   if (parsed.has("ddp") && p.data < 2)
     fail(ErrorKind::usage, "DDP on one data-parallel rank replicates nothing", setting(Field::ddp),
          "give " + setting(Field::gpus, "N") + " or " + setting(Field::data_parallel, "N") + " with N of at least 2");
@@ -103,6 +107,19 @@ void take_arguments(const Parsed& parsed, Options& o) {
     fail(ErrorKind::usage, fmt::format("{} is missing", command.usage), {}, example_of(command.id));
 }
 
+/// Flags that were typed and that a forward pass does not look at. A variable or memplan.toml may hold them for the
+/// runs that train; diff and sweep change one setup into another.
+void finish_mode(const Parsed& parsed, const Options& o) {
+  if (o.setup.mode == Mode::training || o.command->id & (in_diff | in_sweep)) return;
+  for (const std::string_view name :
+       {"optimizer", "optimizer-impl", "accumulate", "clip", "zero-grad", "loss", "freeze"}) {
+    const auto origin = parsed.origin.find(name);
+    if (origin == parsed.origin.end() || origin->second != fmt::format("--{}", name)) continue;
+    fail(ErrorKind::usage, fmt::format("--{} changes a training step, and {} is inference", name, setting(Field::mode)),
+         fmt::format("--{}", name), "leave one of them out");
+  }
+}
+
 /// "-o report.html" is meant as HTML, unless --format says something else.
 void format_by_suffix(const Parsed& parsed, Options& o) {
   if (o.output.empty() || parsed.has("format")) return;
@@ -114,10 +131,31 @@ void format_by_suffix(const Parsed& parsed, Options& o) {
   if (std::find(known.begin(), known.end(), suffix) != known.end()) flag->parse({*flag, {suffix}, parsed}, o);
 }
 
+/// Accelerate, and so the Trainer, have no autocast under FSDP2: bf16 becomes MixedPrecisionPolicy(param_dtype=bf16,
+/// reduce_dtype=bf16, output_dtype=bf16) there (FullyShardedDataParallelPlugin.set_mixed_precision).
+void as_accelerate_runs(Options& o) {
+  const bool accelerate = o.suggest.framework == "hf" || o.suggest.framework == "accelerate";
+  ParallelSetup& p = o.setup.parallel;
+  if (!accelerate || !strategy_of(p).units || o.setup.precision != Precision::amp_bf16) return;
+  o.setup.precision = Precision::fp32;
+  std::vector<std::string>& words = o.setup_flags;
+  const auto mixed = std::find_if(words.begin(), words.end(),
+                                  [](const std::string& word) { return word == "--amp" || word == "--precision"; });
+  if (mixed != words.end()) words.erase(mixed, mixed + 2);
+  for (const auto& [dtype, name] : {std::pair{&p.param_dtype, "--fsdp-dtype"}, {&p.reduce_dtype, "--reduce-dtype"}}) {
+    if (*dtype) continue;
+    *dtype = DType::bfloat16;
+    words.insert(words.end(), {name, "bf16"});
+  }
+  o.setup_words.clear();
+  for (const std::string& word : words) o.setup_words += " " + shell_word(word);
+}
+
 /// What a framework's loop does whatever it is told: Lightning hands the whole micro-batch to the optimizer as a
 /// closure, which clears the gradients between the forward and the backward pass (strategies of
 /// lightning.pytorch.loops).
 void as_framework_runs(const Parsed& parsed, Options& o) {
+  as_accelerate_runs(o);
   if (o.suggest.framework != "lightning" || parsed.has("zero-grad") || o.setup.mode != Mode::training) return;
   o.setup.zero_grad = ZeroGrad::before_backward;
   o.setup_flags.insert(o.setup_flags.end(), {setting(Field::zero_grad), name_of(o.setup.zero_grad)});
@@ -145,6 +183,7 @@ Options make_options(const Parsed& parsed) {
   as_framework_runs(parsed, o);
   finish_parallel(parsed, o.setup.parallel);
   finish_runtime(parsed, o);
+  finish_mode(parsed, o);
   if (o.validate.measured.empty() && o.validate.on.empty()) o.validate.on = "emulated";
   o.observe.command = parsed.command_line;
   take_arguments(parsed, o);

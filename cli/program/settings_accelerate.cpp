@@ -44,8 +44,15 @@ std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts)
   if (is_parallel(p)) out += fmt::format("# accelerate launch --num_processes {} train.py\n", p.gpus);
   out += not_said(unsaid_in_accelerate(s), "Accelerator") + model_lines(s, parts);
   const char* mixed = s.precision == Precision::amp_bf16 ? "bf16" : s.precision == Precision::amp_fp16 ? "fp16" : "no";
-  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", gradient_accumulation_steps={}{})\n", mixed,
-                     s.accumulate, plugin(s, parts));
+  // Otherwise Accelerate keeps whole gradients until the last micro-batch; here they are divided after each, as
+  // estimated.
+  const bool divided = is_parallel(p) && strategy_of(p).units && s.accumulate > 1;
+  const std::string steps =
+      divided
+          ? fmt::format("gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={}, sync_each_batch=True)",
+                        s.accumulate)
+          : fmt::format("gradient_accumulation_steps={}", s.accumulate);
+  out += fmt::format("accelerator = Accelerator(mixed_precision=\"{}\", {}{})\n", mixed, steps, plugin(s, parts));
   const bool host = s.offload.optimizer && strategy_of(p).buckets;
   out += "parameters = [p for p in model.parameters() if p.requires_grad]\n";
   if (host || !s.offload.optimizer) out += optimizer_classes(s, ", lr=lr");

@@ -30,6 +30,11 @@ std::string optimizer_name(const OptimizerSetup& o) {
   }
 }
 
+/// bf16=True under FSDP2: weights are gathered and gradients reduced in bfloat16.
+bool bfloat16_policy(const ParallelSetup& p) {
+  return p.param_dtype == DType::bfloat16 && p.reduce_dtype == DType::bfloat16;
+}
+
 /// Trainer checkpoints every block and nothing else.
 bool every_block_alone(const TrainingSetup& s) {
   return s.checkpoint == std::vector<std::string>{"blocks"} && s.checkpoint_save.empty() && !s.checkpoint_optimal;
@@ -41,11 +46,16 @@ std::string sharding(const TrainingSetup& s, const ModelParts& parts) {
   if (strategy_of(p).buckets)
     return p.bucket_cap_mib ? fmt::format("    ddp_bucket_cap_mb={},\n", *p.bucket_cap_mib) : std::string();
   if (!strategy_of(p).units) return "    deepspeed=\"ds_config.json\",   # --for deepspeed prints it\n";
-  return fmt::format(
-      "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
-      "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
-      shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap",
-      p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
+  std::string out;
+  if (s.accumulate > 1)
+    out +=
+        "    accelerator_config={\"gradient_accumulation_kwargs\": {\"sync_each_batch\": True}},   # divides gradients "
+        "after every micro-batch\n";
+  return out + fmt::format(
+                   "    fsdp=\"{}\",\n    fsdp_config={{\"fsdp_version\": 2, \"reshard_after_forward\": {}, "
+                   "\"transformer_layer_cls_to_wrap\": [{}]}},\n",
+                   shard_group(p) < p.data * p.context ? "hybrid_shard auto_wrap" : "full_shard auto_wrap",
+                   p.reshard_after_forward ? "True" : "False", python_names(parts.unit_classes));
 }
 
 }  // namespace
@@ -57,6 +67,8 @@ std::vector<std::string> unsaid_in_hf(const TrainingSetup& s) {
     left.push_back("the optimizer in host memory (deepspeed=\"ds_config.json\" has: --for deepspeed)");
   if (s.offload.parameters) left.push_back("weights in host memory");
   if (checkpoints(s) && !every_block_alone(s)) left.push_back("checkpoints of other modules than every block");
+  if ((s.parallel.param_dtype || s.parallel.reduce_dtype) && !bfloat16_policy(s.parallel))
+    left.push_back("this MixedPrecisionPolicy (bf16=True reduces gradients in bfloat16 as well)");
   if (s.parallel.tensor > 1) left.push_back("this tensor parallelism");
   if (s.parallel.pipeline > 1) left.push_back("pipeline stages");
   if (s.parallel.context > 1) left.push_back("context parallelism");
@@ -77,7 +89,7 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
   out += "TrainingArguments(\n";
   out += fmt::format("    per_device_train_batch_size={},\n    gradient_accumulation_steps={},\n", s.batch.value_or(1),
                      s.accumulate);
-  if (s.precision == Precision::amp_bf16) out += "    bf16=True,\n";
+  if (s.precision == Precision::amp_bf16 || bfloat16_policy(s.parallel)) out += "    bf16=True,\n";
   if (s.precision == Precision::amp_fp16) out += "    fp16=True,\n";
   if (every_block_alone(s))
     out += "    gradient_checkpointing=True,\n    gradient_checkpointing_kwargs={\"use_reentrant\": False},\n";

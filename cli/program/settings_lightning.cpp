@@ -47,6 +47,11 @@ std::string lightning_settings(const TrainingSetup& s, const ModelParts& parts) 
                           : s.precision == Precision::bf16     ? "bf16-true"
                           : s.precision == Precision::fp16     ? "16-true"
                                                                : "32-true";
+  // DDPStrategy._setup_model: blocks that gradients were accumulated from wait for an event of that stream.
+  if (is_parallel(p) && strategy_of(p).buckets)
+    out +=
+        "# Lightning makes DDP in a CUDA stream of its own, which the estimate does not know: the allocator reserves "
+        "more\n";
   if (is_parallel(p) && (strategy_of(p).units || p.tensor > 1))
     out +=
         "# LightningModule.configure_model shards the model with self.device_mesh: `--for pytorch` prints the calls\n";

@@ -2,6 +2,7 @@
 import gzip
 import json
 import os
+import re
 
 import onnx
 from cases_bad_input import failing
@@ -39,6 +40,33 @@ def test_misspelt_commands_and_flags():
     said = memplan(model("mlp"), "--no-search", env={"MEMPLAN_BTACH": "3"}).err
     check("MEMPLAN_BATCH" in said, said)
     equal(memplan(model("mlp"), "--no-search", env={"MEMPLAN_TORCH": "x", "MEMPLAN_HOME": "y"}).err, "")
+
+
+def test_flags_that_a_forward_pass_does_not_look_at():
+    inference = (model("mlp"), "--mode", "inference", "--no-search", "-q")
+    for words in (("--optimizer", "sgd"), ("--optimizer-impl", "fused"), ("--accumulate", "2"), ("--clip",), ("--zero-grad", "end"), ("--loss", "mse"), ("--freeze", "*bias")):
+        failing((*inference, *words), 2, f"{words[0]} changes a training step", "Leave one of them out")
+        failing(("explain", *inference[:3], *words), 2, words[0])
+    plain = memplan(*inference)
+    equal(plain.code, 0)
+    # For all runs of a shell or a repository: those that train take it.
+    equal(memplan(*inference, env={"MEMPLAN_OPTIMIZER": "sgd", "MEMPLAN_ACCUMULATE": "2"}).out, plain.out)
+    equal(memplan("diff", model("mlp"), "--optimizer", "sgd", "--to", "--mode inference").code, 0)
+    failing((model("mlp"), "--pp-schedule", "gpipe"), 2, "--pp-schedule", "--pp N")
+
+
+def test_bf16_under_fsdp_as_the_frameworks_run_it():
+    """Accelerate 1.15, FullyShardedDataParallelPlugin.set_mixed_precision: param_dtype, reduce_dtype, no autocast."""
+    setup = (GPT2, "--gpu", "rtx3060-12gb", "--batch", "8", "--seq", "512", "--gpus", "8", "--fsdp", "--accumulate", "2", "--keep", "all", "--allow", "batch")
+    for framework, lines in (("hf", ("bf16=True,", '"sync_each_batch": True')),
+                             ("accelerate", ("param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16", "sync_each_batch=True"))):
+        said = json.loads(memplan("suggest", *setup, "--amp", "bf16", "--for", framework, "--format", "json").out)
+        policy = json.loads(memplan("suggest", *setup, "--fsdp-dtype", "bf16", "--reduce-dtype", "bf16", "--format", "json").out)
+        equal(said["present"]["peak_bytes"], policy["present"]["peak_bytes"], framework)
+        for line in lines:
+            check(line in said["settings"]["text"], said["settings"]["text"])
+    text = memplan("suggest", *setup, "--fsdp-dtype", "bf16", "--for", "hf").out
+    check("TrainingArguments has no setting for this MixedPrecisionPolicy" in text, text)
 
 
 def test_files_that_are_no_models():
@@ -181,7 +209,7 @@ def test_codes_can_be_looked_up():
 def test_help_lists_what_the_command_takes():
     check("text|json|md" in memplan("suggest", "--help").out and "perfetto" not in memplan("suggest", "--help").out, "formats of suggest")
     check("perfetto" in memplan("--help").out, "formats of estimate")
-    check("4 the baseline" in memplan("--help").out.replace("\n            ", " "), "exit code 4")
+    check(re.search("^  4 +the baseline", memplan("--help").out, re.M), "exit code 4")
 
 
 def test_suffix_of_the_output_says_the_format():

@@ -145,6 +145,7 @@ Trainer(model, arguments, train_dataset=Texts()).train()
 
 ACCELERATE = """
 from accelerate import Accelerator, DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from accelerate.utils import GradientAccumulationPlugin
 from torch.utils.data import DataLoader
 
 if hasattr(model, "config"):
