@@ -346,8 +346,7 @@ void register_views(OpTable& t) {
     const int d = op::wrap_dim(a.integer(1), x->rank());
     op::expect_pieces(x->sizes[d]);
     Dims sizes = x->sizes, strides = x->strides;
-    sizes.erase(d);
-    strides.erase(d);
+    sizes.erase(d), strides.erase(d);
     TensorList parts;
     for (std::int64_t i = 0; i < x->sizes[d]; ++i)
       parts.push_back(r.alias(x, sizes, strides, x->offset + i * x->strides[d]));
