@@ -5,7 +5,7 @@ TORCH := build/torch
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo wheel test lint fuzz live test-live bench clean
+.PHONY: help packages venv build demo wheel test lint fuzz asan tsan coverage live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,8 @@ help:
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
 	@echo "make lint    clang-tidy over the sources; SINCE=COMMIT: only over what differs from it"
 	@echo "make fuzz    search for inputs that break memplan, with sanitizers; MINUTES=N"
+	@echo "make asan    run the suites under the address and undefined-behaviour sanitizers (make tsan: the thread sanitizer); SUITES=..."
+	@echo "make coverage  which lines of estimators/, planner/ and cli/ the suites run"
 	@echo "make bench   measure start-up and estimates, and print the table"
 	@echo "make clean   remove build/"
 
@@ -78,9 +80,27 @@ test-live: live
 MINUTES := 10
 fuzz: packages
 	@tools/debian-packages.sh clang libclang-rt-14-dev
-	cmake --preset fuzz
-	cmake --build build/fuzz --target memplan_fuzz
-	@python3 tests/fuzz/fuzz.py --build build/fuzz --minutes $(MINUTES)
+	cmake --preset asan
+	cmake --build build/asan --target memplan_fuzz memplan_fuzz_parsers
+	@python3 tests/fuzz/fuzz.py --build build/asan --minutes $(MINUTES)
+
+# The suites with sanitizers; SUITES="unit cli" runs these alone.
+asan: packages venv
+	@tools/debian-packages.sh clang libclang-rt-14-dev
+	cmake --preset asan
+	cmake --build build/asan
+	@$(PYTHON) tests/sanitized.py --build build/asan $(if $(SUITES),--only $(SUITES))
+tsan: packages venv
+	cmake --preset tsan
+	cmake --build build/tsan
+	@$(PYTHON) tests/sanitized.py --build build/tsan $(if $(SUITES),--only $(SUITES))
+
+# Lines of estimators/, planner/ and cli/ that the suites run.
+coverage: packages venv
+	@tools/debian-packages.sh clang llvm
+	cmake --preset coverage
+	cmake --build build/coverage
+	@$(PYTHON) tests/coverage.py --build build/coverage
 
 bench: build venv
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)

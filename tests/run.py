@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every suite and adds up: the last line is "N passed, N failed", the exit status 1 where anything failed.
 
-    python tests/run.py [--build build/release] [--only NAME …]
+    python tests/run.py [--build build/release] [--only NAME …] [--timeout SECONDS]
 
 A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
 tests are one doctest binary. A suite that dies, hangs or says nothing counts as one failure.
@@ -15,7 +15,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-TIMEOUT = 20 * 60  # of one suite, in seconds
+TIMEOUT = 20 * 60  # of one suite, in seconds, unless --timeout says otherwise
 NOT_SUITES = {"bench"}
 
 
@@ -41,13 +41,13 @@ def counts(name, output):
     return (int(match[1]), int(match[2])) if match else None
 
 
-def run(name, command):
+def run(name, command, timeout):
     started = time.monotonic()
     try:
-        answer = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=TIMEOUT)
+        answer = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout)
         output, status = answer.stdout, answer.returncode
     except subprocess.TimeoutExpired as late:
-        output, status = (late.stdout or b"").decode(errors="replace") + f"\nno answer within {TIMEOUT} s\n", None
+        output, status = (late.stdout or b"").decode(errors="replace") + f"\nno answer within {timeout} s\n", None
     except OSError as error:
         output, status = f"{error}\n", None
     found = counts(name, output)
@@ -68,6 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--timeout", type=int, default=TIMEOUT, help="seconds that a suite may take")
     options = parser.parse_args()
     os.environ.setdefault("MEMPLAN_PYTHON", "/nonexistent/python3")  # whatever PyTorch the machine has, convolutions are those of the tables
     os.environ.setdefault("MEMPLAN_CHECK", "1")  # tapes are verified after every pass (estimators/tape/check.h)
@@ -75,7 +76,7 @@ def main():
     unknown = set(options.only or []) - set(all_suites)
     if unknown:
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(all_suites)}")
-    totals = [run(name, command) for name, command in all_suites.items() if not options.only or name in options.only]
+    totals = [run(name, command, options.timeout) for name, command in all_suites.items() if not options.only or name in options.only]
     passed, failed = sum(t[0] for t in totals), sum(t[1] for t in totals)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0

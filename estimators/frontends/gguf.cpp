@@ -33,11 +33,7 @@ int width_of(std::uint32_t kind) {
 
 class Header {
  public:
-  explicit Header(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-    std::error_code ec;
-    left_ = std::filesystem::file_size(path, ec);
-    if (ec || !in_) fail_input("the GGUF file cannot be read", path);
-  }
+  Header(std::istream& in, std::uint64_t bytes, const std::string& path) : path_(path), in_(in), left_(bytes) {}
 
   GgufInventory read() {
     take(4);
@@ -128,7 +124,7 @@ class Header {
     if (!type)
       fail_input(fmt::format("the tensor '{}' has a format that memplan does not know: number {}", name, id), path_,
                  "a newer memplan may know it");
-    if (elements > 1e15)
+    if (!(elements <= 1e15))
       fail_input(fmt::format("the tensor '{}' has more elements than any device holds", name), path_,
                  "the file is damaged");
     if (row % static_cast<std::uint64_t>(type->block) != 0)
@@ -143,8 +139,8 @@ class Header {
   }
 
   const std::string& path_;
-  std::ifstream in_;
-  std::uint64_t left_ = 0;
+  std::istream& in_;
+  std::uint64_t left_;
 };
 
 }  // namespace
@@ -161,6 +157,16 @@ const GgufType* gguf_type(const std::string& name) {
   return nullptr;
 }
 
-GgufInventory read_gguf(const std::string& path) { return Header(path).read(); }
+GgufInventory read_gguf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::error_code ec;
+  const auto bytes = std::filesystem::file_size(path, ec);
+  if (ec || !in) fail_input("the GGUF file cannot be read", path);
+  return read_gguf(in, bytes, path);
+}
+
+GgufInventory read_gguf(std::istream& in, std::uint64_t bytes, const std::string& path) {
+  return Header(in, bytes, path).read();
+}
 
 }  // namespace memplan::frontends

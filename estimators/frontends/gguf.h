@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,5 +30,6 @@ struct GgufInventory {
 
 /// Failure(input) where the header is damaged, or a tensor's format is unknown: its bytes are never taken for zero.
 GgufInventory read_gguf(const std::string& path);
+GgufInventory read_gguf(std::istream& in, std::uint64_t bytes, const std::string& path);
 
 }  // namespace memplan::frontends

@@ -4,17 +4,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "estimators/base/bytes.h"
-#include "estimators/base/dtype.h"
 #include "estimators/base/error.h"
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/gguf.h"
+#include "estimators/frontends/safetensors.h"
 #include "estimators/frontends/torch_export/archive.h"
-#include "estimators/frontends/torch_export/json_text.h"
 
 namespace memplan::frontends {
 
@@ -24,81 +20,12 @@ constexpr const char* advice =
     "activations need the model's graph: memplan takes a Hugging Face folder with its config.json, a function of yours "
     "(train.py:make_model), timm:NAME or torchvision:NAME (docs/export.md)";
 
-/// Tensors of one or several files.
-struct Inventory {
-  std::int64_t tensors = 0;
-  double elements = 0, bytes = 0;
-  void add(const Inventory& o) { tensors += o.tensors, elements += o.elements, bytes += o.bytes; }
-};
-
 std::string human(double bytes) { return to_human(Bytes{static_cast<std::int64_t>(std::min(bytes, 9e18))}); }
 
-DType dtype_of(const std::string& name, const std::string& where) {
-  static const std::pair<const char*, DType> known[] = {
-      {"F64", DType::float64},        {"F32", DType::float32},
-      {"F16", DType::float16},        {"BF16", DType::bfloat16},
-      {"I64", DType::int64},          {"I32", DType::int32},
-      {"I16", DType::int16},          {"I8", DType::int8},
-      {"U8", DType::uint8},           {"U16", DType::uint16},
-      {"U32", DType::uint32},         {"U64", DType::uint64},
-      {"BOOL", DType::boolean},       {"F8_E4M3", DType::float8_e4m3fn},
-      {"F8_E5M2", DType::float8_e5m2}};
-  for (const auto& [text, dtype] : known)
-    if (name == text) return dtype;
-  fail_input(
-      fmt::format("the safetensors header names an element type that memplan does not know: '{}'", name.substr(0, 32)),
-      where);
-}
-
-/// u64 length, then JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {…}}.
-Inventory safetensors(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  unsigned char length[8] = {};
-  if (!in.read(reinterpret_cast<char*>(length), 8)) fail_input("the safetensors file is shorter than its header", path);
-  std::uint64_t n = 0;
-  for (int i = 7; i >= 0; --i) n = n << 8 | length[i];
-  // The format's own limit.
-  if (n > 100'000'000)
-    fail_input(fmt::format("the safetensors header claims {} bytes; at most 100,000,000 are allowed", n), path,
-               "the file is damaged");
-  std::error_code ec;
-  const auto size = std::filesystem::file_size(path, ec);
-  if (ec || size < 8 || n > size - 8)
-    fail_input("the safetensors file is shorter than its header", path, "download it again");
-  std::string text(static_cast<std::size_t>(n), '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(n)))
-    fail_input("the safetensors file is shorter than its header", path, "download it again");
-  torch_export::tame_json(text, 8, path);
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) fail_input("the safetensors header is not valid JSON", path, "the file is damaged");
-  Inventory out;
-  for (const auto& [name, tensor] : json.items()) {
-    if (name == "__metadata__") continue;
-    if (!tensor.is_object() || !tensor.contains("dtype") || !tensor["dtype"].is_string() || !tensor.contains("shape") ||
-        !tensor["shape"].is_array())
-      fail_input(fmt::format("the safetensors header does not describe the tensor '{}'", name.substr(0, 200)), path,
-                 "the file is damaged");
-    double elements = 1;
-    for (const auto& size : tensor["shape"]) {
-      if (!size.is_number_unsigned())
-        fail_input(fmt::format("the tensor '{}' has a size that is no number", name.substr(0, 200)), path,
-                   "the file is damaged");
-      elements *= static_cast<double>(size.get<std::uint64_t>());
-    }
-    if (elements > 1e15)
-      fail_input(fmt::format("the tensor '{}' has more elements than any device holds", name.substr(0, 200)), path,
-                 "the file is damaged");
-    ++out.tensors;
-    out.elements += elements;
-    out.bytes += elements * bits_of(dtype_of(tensor["dtype"].get<std::string>(), path)) / 8;
-  }
-  return out;
-}
-
 /// torch.save stores one member <root>/data/<number> per storage.
-Inventory saved_storages(const std::string& path) {
+WeightsInventory saved_storages(const std::string& path) {
   const torch_export::Archive archive(path);
-  Inventory out;
+  WeightsInventory out;
   for (const auto& m : archive.members()) {
     const std::size_t at = m.name.find("/data/");
     if (at == std::string::npos || m.name.find('/') != at || at + 6 >= m.name.size()) continue;
@@ -112,7 +39,7 @@ Inventory saved_storages(const std::string& path) {
 }
 
 /// Training keeps weights, gradients and AdamW's two moments, each of the weights' size.
-std::string figures(const Inventory& i) {
+std::string figures(const WeightsInventory& i) {
   return fmt::format("{} of parameters in {} tensors; with gradients and AdamW's state {}", human(i.bytes), i.tensors,
                      human(4 * i.bytes));
 }
@@ -131,7 +58,7 @@ std::string figures(const GgufInventory& g) {
 
 [[noreturn]] void refuse_folder(const std::string& path) {
   namespace fs = std::filesystem;
-  Inventory total;
+  WeightsInventory total;
   bool config = false, pickles = false;
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(path, ec)) {
@@ -139,7 +66,7 @@ std::string figures(const GgufInventory& g) {
     config = config || name == "config.json";
     const std::string extension = entry.path().extension().string();
     if (extension == ".safetensors")
-      total.add(safetensors(entry.path().string()));
+      total.add(read_safetensors(entry.path().string()));
     else if (extension == ".bin" || extension == ".pt" || extension == ".pth")
       pickles = true;
   }
@@ -166,8 +93,9 @@ void refuse_without_graph(FileKind kind, const std::string& path) {
                  path, advice);
     }
     case FileKind::safetensors:
-      fail_input(fmt::format("this is a safetensors file with weights but no graph: {}", figures(safetensors(path))),
-                 path, advice);
+      fail_input(
+          fmt::format("this is a safetensors file with weights but no graph: {}", figures(read_safetensors(path))),
+          path, advice);
     case FileKind::gguf:
       fail_input(fmt::format("this is a GGUF file with weights but no graph: {}", figures(read_gguf(path))), path,
                  advice);

@@ -135,6 +135,7 @@ class Reader {
       address = checked_add(at, bytes);
       if (!d_.find(b, "state", state) || d_.text(state) != "active_allocated") return;
       const std::int64_t requested = number(b, "requested_size", bytes);
+      if (requested < 0) fail_input("the snapshot has a negative size");
       s_.requested = checked_add(s_.requested, requested);
       s_.active.push_back({static_cast<std::uint64_t>(at), requested, place_text(b)});
     });
@@ -225,14 +226,15 @@ Levels levels_of(const Snapshot& s) {
     if (e.event.kind == Kind::segment_free) net_reserved = checked_add(net_reserved, -e.event.bytes);
   }
   Levels l;
-  std::int64_t level = l.before = l.peak = std::max<std::int64_t>(0, s.requested - net);
-  std::int64_t reserved = l.reserved_before = l.reserved_peak = std::max<std::int64_t>(0, s.reserved - net_reserved);
+  std::int64_t level = l.before = l.peak = std::max<std::int64_t>(0, checked_add(s.requested, checked_mul(net, -1)));
+  std::int64_t reserved = l.reserved_before = l.reserved_peak =
+      std::max<std::int64_t>(0, checked_add(s.reserved, checked_mul(net_reserved, -1)));
   for (std::size_t i = 0; i < s.trace.size(); ++i) {
     const MeasuredEvent& e = s.trace[i].event;
-    if (e.kind == Kind::alloc) level += e.bytes;
-    if (e.kind == Kind::free) level -= e.bytes;
-    if (e.kind == Kind::segment_alloc) reserved += e.bytes;
-    if (e.kind == Kind::segment_free) reserved -= e.bytes;
+    if (e.kind == Kind::alloc) level = checked_add(level, e.bytes);
+    if (e.kind == Kind::free) level = checked_add(level, -e.bytes);
+    if (e.kind == Kind::segment_alloc) reserved = checked_add(reserved, e.bytes);
+    if (e.kind == Kind::segment_free) reserved = checked_add(reserved, -e.bytes);
     if (level > l.peak) l.peak = level, l.peak_at = i;
     l.reserved_peak = std::max(l.reserved_peak, reserved);
   }

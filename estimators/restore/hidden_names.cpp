@@ -155,7 +155,7 @@ class HiddenNames {
 
 /// A name that a line reads and that no line of its frame binds got its value where nothing was computed, as in
 /// "residual = x": the frame holds what the line reads until it returns.
-void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives,
+void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
                              std::vector<std::int32_t>& until) {
   std::map<std::int32_t, std::set<std::string_view>> bound;  // by scope
   const auto binds = [&](std::int32_t scope, std::int32_t binding) {
@@ -181,7 +181,7 @@ void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::
     const std::size_t line = frames.line_of(call.scope, static_cast<std::int32_t>(i));
     std::map<std::string_view, std::int32_t> named;
     const auto local = [&](ValueId id) {
-      const Life& l = lives[static_cast<std::size_t>(id.index)];
+      const ValueLife& l = lives[static_cast<std::size_t>(id.index)];
       return l.born >= 0 && l.top == call.scope && frames.line_of(call.scope, l.born) != line;
     };
     for_each_value(call, [&](ValueId id) {
@@ -202,11 +202,12 @@ void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::
 
 }  // namespace
 
-std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
+std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
+                                               const std::vector<ValueLife>& lives) {
   std::vector<std::int32_t> until(lives.size(), -1);
   HiddenNames names(tape, frames);
   for (std::size_t v = lives.size(); v-- > 0;) {
-    const Life& l = lives[v];
+    const ValueLife& l = lives[v];
     if (l.born < 0) continue;
     until[v] =
         names.hold(l.top, frames.line_of(l.top, l.born), l.born, tape.calls[static_cast<std::size_t>(l.born)].scope);

@@ -10,7 +10,7 @@
 namespace memplan {
 
 /// Where a value is made and used: ids of calls, -1 where there is none.
-struct Life {
+struct ValueLife {
   std::int32_t born = -1, last = -1;
   std::int32_t top = -1;  ///< frame that sees the definition and all uses
   bool kept = false;
@@ -18,6 +18,7 @@ struct Life {
 };
 
 /// By value: until where a name that the file does not show could hold it; -1: none could.
-std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames, const std::vector<Life>& lives);
+std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
+                                               const std::vector<ValueLife>& lives);
 
 }  // namespace memplan

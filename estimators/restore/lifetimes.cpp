@@ -56,7 +56,7 @@ bool calls_module(std::string_view source, std::string_view path) {
 
 /// Where the caller lets go of a value that a module returns beside its result and that nothing reads any more:
 /// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end. -1: none of this.
-std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life& l) {
+std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const ValueLife& l) {
   if (l.born < 0 || l.top < 0) return -1;
   const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
   if (module.binding < 0 || module.parent < 0) return -1;
@@ -76,17 +76,17 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Life
 }
 
 std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
-const Call& maker(const Tape& tape, const Life& l) { return tape.calls[static_cast<std::size_t>(l.born)]; }
+const Call& maker(const Tape& tape, const ValueLife& l) { return tape.calls[static_cast<std::size_t>(l.born)]; }
 
 /// By value: the call with which it goes; -1: not known, or no value of a call.
 using Until = std::vector<std::int32_t>;
 
-std::vector<Life> lives_of(const Tape& tape, const Frames& frames) {
-  std::vector<Life> lives(tape.values.size());
+std::vector<ValueLife> lives_of(const Tape& tape, const Frames& frames) {
+  std::vector<ValueLife> lives(tape.values.size());
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
     for_each_value(call, [&](ValueId id) {
-      Life& l = lives[index(id)];
+      ValueLife& l = lives[index(id)];
       if (l.born < 0) return;
       l.top = frames.common(l.top, call.scope);
       l.last = static_cast<std::int32_t>(i);
@@ -107,9 +107,9 @@ std::vector<Life> lives_of(const Tape& tape, const Frames& frames) {
 
 /// Some modules return a result of a module inside of them that nothing of the graph reads any more: it lives in their
 /// caller's frame. How many values that moves.
-std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<Life>& lives) {
+std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<ValueLife>& lives) {
   std::int64_t moved = 0;
-  for (Life& l : lives) {
+  for (ValueLife& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
     if (owner.parent < 0) continue;
@@ -124,7 +124,7 @@ std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<
 }
 
 /// Where the last use of each value settles, without names.
-Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Life>& lives) {
+Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
   Until until(lives.size(), -1);
   for (std::size_t v = 0; v < lives.size(); ++v)
     if (lives[v].born >= 0) until[v] = frames.settled(lives[v].top, maker(tape, lives[v]).scope, lives[v].born);
@@ -132,7 +132,7 @@ Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Lif
     const Call& call = tape.calls[i];
     const auto at = static_cast<std::int32_t>(i);
     for_each_value(call, [&](ValueId id) {
-      const Life& l = lives[index(id)];
+      const ValueLife& l = lives[index(id)];
       if (l.born < 0 || l.born == at) return;
       until[index(id)] = std::max(until[index(id)], frames.settled(l.top, call.scope, at));
     });
@@ -153,7 +153,7 @@ Until held_in_lists(const Tape& tape, const Frames& frames) {
 }
 
 /// The first result of such an op in its line, which a name inside of the function that the line calls holds.
-bool held_by_function(const Tape& tape, const Frames& frames, const Life& l, const Line& line) {
+bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l, const Line& line) {
   const std::string& op = maker(tape, l).op;
   const auto& held = frames.binding(line).held;
   if (std::find(held.begin(), held.end(), op) == held.end()) return false;
@@ -191,7 +191,7 @@ void mark_last_uses(Tape& tape) {
   settle_releases(tape);
   for (Call& call : tape.calls) call.last_uses.clear();
   const Frames frames(tape);
-  std::vector<Life> lives = lives_of(tape, frames);
+  std::vector<ValueLife> lives = lives_of(tape, frames);
   const std::int64_t by_class = follow_returns(tape, frames, lives);
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
@@ -200,7 +200,7 @@ void mark_last_uses(Tape& tape) {
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
   for (std::size_t v = 0; v < lives.size(); ++v) {
-    const Life& l = lives[v];
+    const ValueLife& l = lives[v];
     if (l.born < 0) continue;
     std::int32_t until = settled[v];
     const std::size_t at = frames.line_of(l.top, l.born);

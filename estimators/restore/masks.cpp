@@ -28,7 +28,11 @@ bool in_such_library(std::string_view source) {
 
 class Masks {
  public:
-  explicit Masks(Tape& tape) : tape_(tape), maker_(tape.values.size(), -1), candidate_(tape.calls.size(), false) {
+  explicit Masks(Tape& tape)
+      : tape_(tape),
+        maker_(tape.values.size(), -1),
+        candidate_(tape.calls.size(), false),
+        marked_(tape.calls.size(), false) {
     for (std::size_t i = 0; i < tape.calls.size(); ++i)
       for (ValueId id : tape.calls[i].outputs)
         if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
@@ -83,6 +87,8 @@ class Masks {
   std::int64_t drop_added() {
     std::int64_t added = 0;
     std::map<std::int32_t, ValueId> instead;
+    histories_.clear();
+    marked_.assign(marked_.size(), false);
     for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
       Call& call = tape_.calls[i];
       if (!instead.empty())
@@ -148,45 +154,84 @@ class Masks {
     return most;
   }
 
-  /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
-  std::optional<bool> eager_says(ValueId mask) {
-    const bool any = tape_.reading.masks == MaskReading::eager;
-    std::vector<ValueId> open{mask};
-    std::vector<std::int32_t> seen;
-    bool built = any, causal = false;
+  /// What all calls say together that a call's results rest on, itself included.
+  struct History {
+    bool closed = false;  ///< it rests on a parameter, or on an input that no tokens tell: no mask
+    bool built = false, causal = false, from_input = false;
     std::optional<std::int64_t> window;
     std::int64_t length = 0;
+
+    void add(const History& o) {
+      closed = closed || o.closed, built = built || o.built, causal = causal || o.causal;
+      from_input = from_input || o.from_input;
+      if (o.window) window = std::min(*o.window, window.value_or(*o.window));
+      length = std::max(length, o.length);
+    }
+  };
+
+  History of_source(ValueId id) const {
+    History out;
+    if (!id.valid()) return out;
+    const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+    out.from_input = v.kind == ValueKind::user_input;
+    out.closed = v.kind == ValueKind::parameter || (out.from_input && !tells_tokens(v));
+    return out;
+  }
+
+  /// Calls are in order, so that each is looked at once, however many masks there are.
+  History of_value(ValueId id) {
+    const std::int32_t i = maker(id);
+    while (i >= static_cast<std::int32_t>(histories_.size()))
+      histories_.push_back(of_call(tape_.calls[histories_.size()]));
+    return i >= 0 ? histories_[static_cast<std::size_t>(i)] : of_source(id);
+  }
+
+  /// Of a call whose arguments' histories are known.
+  History of_call(const Call& call) const {
+    History out;
+    if (call.op.starts_with("aten::sym_size")) return out;
+    for_each_value(call, [&](ValueId v) {
+      const std::int32_t i = maker(v);
+      if (i < static_cast<std::int32_t>(histories_.size()))
+        out.add(i < 0 ? of_source(v) : histories_[static_cast<std::size_t>(i)]);
+    });
+    if (out.closed) return out;
+    const LibraryFact* builder = mask_builder(call.source);
+    out.built = out.built || builder;
+    // An exporter's optimizer may have folded the comparison.
+    out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
+                 call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
+    if (const auto r = reach(call)) out.window = std::min(*r, out.window.value_or(*r));
+    out.length = std::max(out.length, tokens(call));
+    return out;
+  }
+
+  /// Calls that make `mask` are candidates for being dropped.
+  void mark(ValueId mask) {
+    std::vector<ValueId> open{mask};
     while (!open.empty()) {
-      const ValueId id = open.back();
+      const std::int32_t i = maker(open.back());
       open.pop_back();
-      const std::int32_t i = maker(id);
-      if (i < 0) {
-        const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
-        if (v.kind == ValueKind::parameter) return std::nullopt;
-        if (v.kind == ValueKind::user_input && !tells_tokens(v)) return std::nullopt;
-        told_by_input_ = told_by_input_ || v.kind == ValueKind::user_input;
-        continue;
-      }
-      if (std::find(seen.begin(), seen.end(), i) != seen.end()) continue;
+      if (i < 0 || marked_[static_cast<std::size_t>(i)]) continue;
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
       if (call.op.starts_with("aten::sym_size")) continue;
-      seen.push_back(i);
-      const LibraryFact* builder = mask_builder(call.source);
-      built = built || builder;
-      built_by_name_ = built_by_name_ || builder;
-      // An exporter's optimizer may have folded the comparison.
-      causal = causal || (builder && builder->subject.find("causal") != std::string::npos);
-      causal = causal || call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
-      if (const auto r = reach(call)) window = std::min(*r, window.value_or(*r));
-      length = std::max(length, tokens(call));
+      marked_[static_cast<std::size_t>(i)] = candidate_[static_cast<std::size_t>(i)] = true;
       for_each_value(call, [&](ValueId v) { open.push_back(v); });
     }
-    if (!built) return std::nullopt;
+  }
+
+  /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
+  std::optional<bool> eager_says(ValueId mask) {
+    const History h = of_value(mask);
+    const bool any = tape_.reading.masks == MaskReading::eager;
+    if (h.closed || (!h.built && !any)) return std::nullopt;
     // Eager code drops the mask of a window only where all tokens are within. Values are those of the emulated GPU
     // (docs/emulated-gpu.md), to which `mask.all()` is true. Causal code asks for a sum instead, which is not full.
-    if (!any && ((window && length >= *window) || (causal && told_by_input_))) return std::nullopt;
-    for (std::int32_t i : seen) candidate_[static_cast<std::size_t>(i)] = true;
-    return causal;
+    if (!any && ((h.window && h.length >= *h.window) || (h.causal && h.from_input))) return std::nullopt;
+    told_by_input_ = h.from_input;
+    built_by_name_ = h.built;
+    mark(mask);
+    return h.causal;
   }
 
   /// x where `repeated` is x[:, :, None].expand(…).reshape(…), else nothing.
@@ -219,8 +264,10 @@ class Masks {
   Tape& tape_;
   std::vector<std::int32_t> maker_;
   std::vector<bool> candidate_;
-  bool built_by_name_ = false;  ///< a line says so
-  bool told_by_input_ = false;  ///< the mask in question rests on what an input holds
+  std::vector<bool> marked_;        ///< candidates with all that they rest on
+  std::vector<History> histories_;  ///< of the first calls
+  bool built_by_name_ = false;      ///< a line says so
+  bool told_by_input_ = false;      ///< the mask in question rests on what an input holds
 };
 
 }  // namespace

@@ -70,6 +70,16 @@ FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow
          "m.onnx\n--fsdp\n--gpus\n16\n--tp\n2\n--pp\n4\n--micro-batches\n8\n--lora\nr=8\n--freeze\nlayers.*,head", "diff\na.json\nb.json\n--format\nmd"]
 
 
+FX = ["%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w), kwargs = {})",
+      "%cat : [num_users=2] = call_function[target=torch.ops.aten.cat.default](args = ([%a, %b], -1), kwargs = {dtype: torch.float32, eps: 1e-05, flag: True})",
+      "%getitem : [num_users=1] = call_function[target=operator.getitem](args = (%split, 0), kwargs = {})", "['', 'layer1', \"layer1.0\"]"]
+STATEMENTS = ["net.py:7 h = self.fc(x)", "net.py:8 q, k, (v, _) = self.qkv(x).chunk(3, dim=-1)", "net.py:9 out += identity", "net.py:9 a = b, c = f(x='=')",
+              "net.py:3 x: Tensor = y # z = 1", "net.py:4 index=ids.repeat(1, 1, n),", "net.py:5 *rest, last = parts", "net.py:6 if (n := len(x)) == 3:"]
+SIZES = ["Mul(Integer(2), Symbol('s77', positive=True, integer=True))", "floor((s0 + 1)/2)*batch", "Max(1, Min(s0, Mod(s1, 3)))", "2*batch + seq//16 - (s0 % 7)",
+         "Add(Integer(-1), FloorDiv(Symbol('s0'), Integer(2)), Pow(Symbol('s1'), Integer(2)))", "ModularIndexing(Symbol('s0'), 2, 3)"]
+TEXTS = ["model.layers.0.mlp\n*.layers.?.*", "it's\nYWJj", "aGVsbG8=\n*a*b*"]
+
+
 def values_of(words):
     """The words of FLAGS as `values` takes them: name=value."""
     lines, rest = [], words.split("\n")
@@ -107,6 +117,19 @@ def main():
         if len(text) < 64 * 1024:
             write("program", name, text)
             write("exported", name, text)
+    for n, header in enumerate((b"\x03\0\0\0" + bytes(16), read("tests/fuzz/corpus/file/seed-gguf")[4:])):
+        write("gguf", str(n), header)
+    tensors = {"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, "h": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]}}
+    write("safetensors", "two", json.dumps({"__metadata__": {"format": "pt"}, **tensors}))
+    write("json", "numbers", '{"a": [1, -2.5e3, NaN, -Infinity, Infinity, null, true], "b\\"": {"c": [[["NaN"]]]}}')
+    for target, lines in (("fx", FX), ("statement", STATEMENTS), ("size", SIZES), ("texts", TEXTS)):
+        for n, line in enumerate(lines):
+            write(target, str(n), line)
+    for name in ("mlp", "deepseek_v3_mini"):
+        if len(text := subprocess.run([os.path.join(build, "tests", "dump_tape"), f"data/models/{name}.onnx", "batch=2"], cwd=ROOT, capture_output=True).stdout) in range(1, 4096):
+            write("tape_text", name, text)
+    page = read("docs/tape-format.md").decode()
+    write("tape_text", "page", page.split("```")[1].strip() + "\n")
     write("script", "linear", json.dumps(SCRIPT, separators=(",", ":")))
     write("snapshot", "small", pickle.dumps(SNAPSHOT, protocol=4))
     write("snapshot", "old", pickle.dumps(SNAPSHOT, protocol=2))

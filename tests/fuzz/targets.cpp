@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/flags/flags.h"
 #include "cli/flags/options.h"
@@ -14,10 +15,8 @@
 #include "cli/report/document.h"
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
-#include "estimators/frontends/onnx/wire.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
-#include "estimators/measured/snapshot.h"
 #include "estimators/measured/sources.h"
 #include "estimators/pipeline.h"
 #include "tests/unit/scratch_archive.h"
@@ -39,16 +38,6 @@ void run_model(const Model& model) {
     const auto steps = run_steps(*tape, setup, Device{});
     if (!steps) return expect_told(steps.error());
   }
-}
-
-/// The bytes of a file alone, before protobuf sees them.
-void fuzz_wire(std::string_view bytes) {
-  expect_told([&] {
-    const std::string slim = onnx_format::slim_model(bytes, "model.onnx");
-    if (slim.size() > bytes.size() + 64 * (bytes.size() / 4 + 1))
-      throw Finding("the slim message is longer than its file");
-    onnx_format::check_model(bytes, "model.onnx");
-  });
 }
 
 void fuzz_onnx(std::string_view bytes) {
@@ -86,10 +75,6 @@ void fuzz_exported(std::string_view bytes) {
 void fuzz_script(std::string_view bytes) {
   const auto reply = nlohmann::json::parse(bytes, nullptr, false);
   if (!reply.is_discarded()) expect_told([&] { torchscript::parse_script(reply); });
-}
-
-void fuzz_snapshot(std::string_view bytes) {
-  expect_told([&] { measurement_from_snapshot(snapshot_from_pickle(bytes), "snapshot.pickle"); });
 }
 
 void fuzz_measured(std::string_view bytes) {
@@ -146,34 +131,28 @@ void fuzz_values(std::string_view bytes) {
 
 constexpr std::size_t kib = 1024;
 constexpr std::array table{
-    Target{"wire", Grammar::protobuf, fuzz_wire, 64 * kib},
     Target{"onnx", Grammar::protobuf, fuzz_onnx, 64 * kib},
     Target{"file", Grammar::bytes, fuzz_file, 64 * kib},
     Target{"program", Grammar::json, fuzz_program, 64 * kib},
     Target{"exported", Grammar::json, fuzz_exported, 64 * kib},
     Target{"script", Grammar::json, fuzz_script, 64 * kib},
-    Target{"snapshot", Grammar::bytes, fuzz_snapshot, 16 * kib},
     Target{"measured", Grammar::json, fuzz_measured, 16 * kib},
     Target{"tape", Grammar::json, fuzz_tape, 32 * kib},
     Target{"config", Grammar::bytes, fuzz_config, 4 * kib},
     Target{"report", Grammar::json, fuzz_report, 64 * kib},
     Target{"flags", Grammar::bytes, fuzz_flags, kib},
     Target{"values", Grammar::bytes, fuzz_values, kib},
-    Target{"allocator", Grammar::bytes, fuzz_allocator, 4 * kib},
 };
 
 }  // namespace
 
-std::span<const Target> targets() { return table; }
-
-const Target* find_target(std::string_view name) {
-  const auto it = std::find_if(table.begin(), table.end(), [&](const Target& t) { return t.name == name; });
-  return it == table.end() ? nullptr : &*it;
-}
-
-void expect_told(const Error& error) {
-  if (error.kind == ErrorKind::internal) throw Finding("internal error: " + error.what + " (" + error.where + ")");
-  if (error.what.empty()) throw Finding("an error without a word");
+std::span<const Target> targets() {
+  static const std::vector<Target> all = [] {
+    std::vector<Target> out(table.begin(), table.end());
+    out.insert(out.end(), parser_targets().begin(), parser_targets().end());
+    return out;
+  }();
+  return all;
 }
 
 }  // namespace memplan::fuzz

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A sample of faults.py and flags.py, for `make test`; both search longer by themselves.
+"""limits.py and a sample of faults.py and flags.py, for `make test`; these search longer by themselves.
 
     python tests/hard/run.py [--build build/release] [--faults 460] [--runs 150]
 """
@@ -19,12 +19,13 @@ def main():
     p.add_argument("--faults", type=int, default=460)
     p.add_argument("--runs", type=int, default=150)
     a = p.parse_args()
-    searches = [[os.path.join(HERE, "flags.py"), "--runs", str(a.runs)]]
+    searches = [[os.path.join(HERE, "flags.py"), "--runs", str(a.runs)], [os.path.join(HERE, "limits.py")]]
     # A program with sanitizers has allocators of its own, and needs more time and memory.
     if os.path.exists(os.path.join(a.build, "tests", "libmemplan_faults.so")):
         searches.append([os.path.join(HERE, "faults.py"), "--faults", str(a.faults)])
     else:
-        searches[0] += ["--cpu", "60", "--mib", "8192"]
+        for search in searches:
+            search += ["--cpu", "60", "--mib", "8192"]
     passed = failed = 0
     for words in searches:
         done = subprocess.run([sys.executable, *words, "--build", a.build], capture_output=True, text=True, errors="replace")

@@ -23,8 +23,9 @@ using ::onnx::GraphProto;
 using ::onnx::ModelProto;
 using ::onnx::NodeProto;
 
-/// Inlining can blow a small file up without bound; no real model comes near this.
 constexpr std::size_t max_nodes = 4'000'000;
+/// Of those that functions unfold into, which can blow a small file up without bound; no real model comes near this.
+constexpr std::size_t max_inlined_nodes = 250'000;
 constexpr int max_function_depth = 40;
 
 /// TensorNames as one scope of the file sees them: a graph, or the body of a function that is being inlined.
@@ -159,8 +160,10 @@ class Reader {
   }
 
   void add_node(const NodeProto& p, TensorNames& names, const CallSite* site) {
-    if (++nodes_ > max_nodes)
-      fail_input("the graph has too many nodes", model_.path, "is a function inlined without end?");
+    if (++(site ? inlined_nodes_ : nodes_) > (site ? max_inlined_nodes : max_nodes))
+      fail_input(site ? fmt::format("the functions of the graph unfold into more than {} nodes", max_inlined_nodes)
+                      : fmt::format("the graph has more than {} nodes", max_nodes),
+                 model_.path, "no exporter writes such a file");
     if (auto it = functions_.find(function_key(p.domain(), p.op_type(), p.overload())); it != functions_.end())
       return inline_function(*it->second, p, names, site);
     GraphNode node;
@@ -271,7 +274,7 @@ class Reader {
   Model model_;
   std::unordered_map<std::string, const FunctionProto*> functions_;
   std::vector<std::unordered_set<GraphValueId>> captured_;
-  std::size_t nodes_ = 0;
+  std::size_t nodes_ = 0, inlined_nodes_ = 0;
   std::int64_t inlined_ = 0;
 };
 

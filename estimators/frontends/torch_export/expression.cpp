@@ -85,7 +85,7 @@ class Converter {
   static std::optional<std::string> apply(std::string_view f, const std::vector<std::string>& args) {
     if (args.empty()) return std::nullopt;
     if (args.size() == 1 && (f == "Integer" || f == "Symbol" || f == "Float" || f == "Identity" || f == "ToFloat"))
-      return args[0].front() == '-' ? join(args, "") : args[0];
+      return args[0].starts_with('-') ? join(args, "") : args[0];
     if (f == "Add") return join(args, "+");
     if (f == "Mul") return join(args, "*");
     if (f == "Max" || f == "Min") return std::string(f) + join(args, ",");

@@ -33,7 +33,9 @@ Tensor unsqueeze(Run&, const Tensor&, int dim);
 Tensor squeeze(Run&, const Tensor&, int dim);
 Tensor select(Run&, const Tensor&, int dim, std::int64_t index);
 Tensor slice(Run&, const Tensor&, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
-TensorList split(Run&, const Tensor&, const Dims& sizes, int dim);
+/// Failure(input) where there are too many to make a tensor of each.
+void expect_pieces(std::int64_t pieces);
+TensorList split(Run&, const Tensor&, const std::vector<std::int64_t>& sizes, int dim);
 Tensor flatten(Run&, const Tensor&, int start, int end);
 /// Strides for viewing as `sizes` (at::detail::computeStride), or nothing where a copy is needed.
 std::optional<Dims> view_strides(const TensorBody&, const Dims& sizes);

@@ -34,6 +34,13 @@ Dims to_dims(const Value& v, std::string_view what) {
   return d;
 }
 
+std::vector<std::int64_t> to_ints(const Value& v, std::string_view what) {
+  std::vector<std::int64_t> out;
+  if (!v.is_list()) return {to_int(v, what)};
+  for (const Value& x : v.list()) out.push_back(to_int(x, what));
+  return out;
+}
+
 Args::Args(const Row& row, std::vector<Value> values) : row_(&row), op_(row.name), values_(std::move(values)) {}
 
 const Value& Args::operator[](std::size_t i) const {

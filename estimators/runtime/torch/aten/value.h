@@ -41,6 +41,7 @@ std::int64_t to_int(const Value& v, std::string_view what);
 double to_double(const Value& v, std::string_view what);
 bool to_bool(const Value& v, std::string_view what);
 Dims to_dims(const Value& v, std::string_view what);
+std::vector<std::int64_t> to_ints(const Value& v, std::string_view what);
 
 /// The arguments of one call, in the order of the schema.
 class Args {
@@ -64,6 +65,8 @@ class Args {
   double number(std::size_t i) const { return to_double((*this)[i], op_); }
   bool boolean(std::size_t i) const { return to_bool((*this)[i], op_); }
   Dims dims(std::size_t i) const { return to_dims((*this)[i], op_); }
+  /// A list of ints that is not the dimensions of a tensor, and may be longer.
+  std::vector<std::int64_t> integers(std::size_t i) const { return to_ints((*this)[i], op_); }
   /// A list of ints where one number stands for all `n` (convolution strides).
   Dims dims_n(std::size_t i, int n) const;
   bool none(std::size_t i) const { return (*this)[i].is_none(); }

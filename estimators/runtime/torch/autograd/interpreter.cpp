@@ -40,7 +40,8 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
   const OpTable& table = *r.profile.ops;
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
-  for (auto i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
+  // A model may have no calls at all: its last one is -1 then.
+  for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last + 1); ++i) {
     const Call& call = tape.calls[i];
     if (env.hooks && !std::exchange(entered, false)) env.hooks->before(r, env, static_cast<std::int32_t>(i));
     r.scope = call.scope;

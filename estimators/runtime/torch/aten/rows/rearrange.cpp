@@ -219,12 +219,13 @@ ValueList run_tensor_split(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const int d = op::wrap_dim(a.integer(2), x->rank());
   const std::int64_t n = x->sizes[d];
-  Dims ends;
+  std::vector<std::int64_t> ends;
   if (a[1].is_list()) {
-    ends = a.dims(1);
+    ends = a.integers(1);
     ends.push_back(n);
   } else {
     const std::int64_t parts = std::max<std::int64_t>(1, a.integer(1));
+    op::expect_pieces(parts);
     for (std::int64_t i = 0, at = 0; i < parts; ++i) ends.push_back(at += n / parts + (i < n % parts ? 1 : 0));
   }
   ValueList out;

@@ -1,5 +1,7 @@
 // Ops whose output shares the input's storage. Their backward is a view of the gradient where PyTorch's is one, and
 // a zero-filled full-size tensor where a part was taken (slice, select).
+#include <fmt/format.h>
+
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
@@ -178,7 +180,14 @@ Tensor slice(Run& r, const Tensor& x, int dim, std::int64_t start, std::int64_t 
                   [from = x->sizes](Run& r, const Tensor& g) { return r.empty(from, g->dtype); });
 }
 
-TensorList split(Run& r, const Tensor& x, const Dims& sizes, int dim) {
+void expect_pieces(std::int64_t pieces) {
+  constexpr std::int64_t most = 1'000'000;
+  if (pieces > most)
+    fail_input(fmt::format("a tensor is cut into {} pieces; the limit is {}", pieces, most), {},
+               "give the dimension that is cut a smaller size");
+}
+
+TensorList split(Run& r, const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
   const int d = wrap_dim(dim, x->rank());
   TensorList parts;
   std::int64_t at = 0;
@@ -194,7 +203,7 @@ TensorList split(Run& r, const Tensor& x, const Dims& sizes, int dim) {
     TensorList pieces;
     for (std::size_t i = 0; i < g.size(); ++i) {
       Dims s = from;
-      s[d] = sizes[static_cast<int>(i)];
+      s[d] = sizes[i];
       pieces.push_back(g[i] ? g[i] : r.empty(s, dtype));
     }
     return TensorList{cat(r, pieces, d)};
@@ -226,9 +235,10 @@ ValueList list_of(const TensorList& tensors) {
   return {Value(std::move(l))};
 }
 
-Dims equal_parts(std::int64_t n, std::int64_t size) {
-  Dims parts;
+std::vector<std::int64_t> equal_parts(std::int64_t n, std::int64_t size) {
+  std::vector<std::int64_t> parts;
   if (size <= 0) fail_input("a split into pieces of size zero");
+  op::expect_pieces(n / size);
   for (std::int64_t at = 0; at < n; at += size) parts.push_back(std::min(size, n - at));
   if (parts.empty()) parts.push_back(0);
   return parts;
@@ -317,12 +327,12 @@ void register_views(OpTable& t) {
     t.add(name, "self, split_size, dim=0", [](Run& r, Args& a) {
       Tensor x = a.tensor(0);
       const int d = op::wrap_dim(a.integer(2), x->rank());
-      const Dims parts = a[1].is_list() ? a.dims(1) : equal_parts(x->sizes[d], a.integer(1));
+      const auto parts = a[1].is_list() ? a.integers(1) : equal_parts(x->sizes[d], a.integer(1));
       return list_of(op::split(r, x, parts, d));
     });
   for (const char* name : {"aten::split_with_sizes", "aten::split.sizes", "aten::unsafe_split_with_sizes"})
     t.add(name, "self, split_sizes, dim=0", [](Run& r, Args& a) {
-      return list_of(op::split(r, a.tensor(0), a.dims(1), static_cast<int>(a.integer(2))));
+      return list_of(op::split(r, a.tensor(0), a.integers(1), static_cast<int>(a.integer(2))));
     });
   for (const char* name : {"aten::chunk", "aten::unsafe_chunk"})
     t.add(name, "self, chunks, dim=0", [](Run& r, Args& a) {
@@ -334,9 +344,9 @@ void register_views(OpTable& t) {
   t.add("aten::unbind.int", "self, dim=0", [](Run& r, Args& a) {
     Tensor x = a.tensor(0);
     const int d = op::wrap_dim(a.integer(1), x->rank());
+    op::expect_pieces(x->sizes[d]);
     Dims sizes = x->sizes, strides = x->strides;
-    sizes.erase(d);
-    strides.erase(d);
+    sizes.erase(d), strides.erase(d);
     TensorList parts;
     for (std::int64_t i = 0; i < x->sizes[d]; ++i)
       parts.push_back(r.alias(x, sizes, strides, x->offset + i * x->strides[d]));
