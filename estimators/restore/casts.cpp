@@ -123,21 +123,22 @@ class Pass {
   /// pow(x, 2) … mul(x, rsqrt) … mul(weight, ·)
   void norm(std::vector<Call> body, bool product_in_fp32) {
     ValueId x, wide, returned_like;
-    // OLMo 2 multiplies by the weight in fp32 and casts what it returns.
-    const bool cast_at_end =
-        product_in_fp32 && body.back().source.find("(self.weight * hidden_states).to(") != std::string::npos;
+    const bool cast_at_end = product_in_fp32 && casts_result(body.back().source);
     for (Call& c : body) {
       if (c.op == "aten::pow.Tensor_Scalar" && !x.valid()) {
         x = value_at(c, 0);
         if (x.valid()) {
           wide = cast(c, x, {DType::float32}, "aten::to.dtype");
-          // A statement of its own, whose name the product's statement binds again.
-          if (product_in_fp32 && c.binding >= 0) tape_.calls.back().binding = named("hidden_states", widened_);
+          // A statement of its own, whose name the product's statement binds again; or an argument: _norm(x.float()).
+          if (product_in_fp32 && c.binding >= 0 && c.source.find(".float()") == std::string::npos)
+            tape_.calls.back().binding = named("hidden_states", widened_);
         }
         replace(c, x, wide);
       } else if (x.valid() && product_in_fp32) {
         replace(c, x, wide);
       }
+      if (c.source.find("weight.float()") != std::string::npos)
+        if (const ValueId w = parameter_of(c); w.valid()) replace(c, w, cast(c, w, {DType::float32}, "aten::to.dtype"));
       const bool product =
           c.op == "aten::mul.Tensor" && x.valid() && (is_value(c.args.at(0), wide) || is_value(c.args.at(0), x));
       tape_.calls.push_back(c);
@@ -160,9 +161,26 @@ class Pass {
       renamed_[c.outputs[0].index] = narrow;
       x = ValueId{};
     }
-    if (returned_like.valid())
-      renamed_[body.back().outputs.at(0).index] =
-          cast(body.back(), body.back().outputs[0], {returned_like}, "aten::type_as");
+    if (!returned_like.valid()) return;
+    Call last = body.back();
+    if (last.source.find("return") == std::string::npos) {  // `return output.type_as(x)` is a line of its own
+      if (returned_ < 0) returned_ = tape_.add_binding({});
+      last.binding = returned_;
+    }
+    renamed_[last.outputs.at(0).index] = cast(last, last.outputs[0], {returned_like}, "aten::type_as");
+  }
+
+  /// A norm that multiplies by its weight in fp32 and casts what it returns, as those of OLMo 2 and Gemma do.
+  static bool casts_result(std::string_view product) {
+    return product.find("(self.weight * hidden_states).to(") != product.npos ||
+           (product.find("weight.float()") != product.npos && product.find(".to(") == product.npos);
+  }
+
+  ValueId parameter_of(const Call& c) const {
+    for (const Arg& a : c.args)
+      if (const auto* id = std::get_if<ValueId>(&a.value); id && tape_.values[id->index].kind == ValueKind::parameter)
+        return *id;
+    return {};
   }
 
   /// The statements of RotaryEmbedding.forward, which its decorators keep out of the exporter's stack traces:

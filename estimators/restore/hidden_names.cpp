@@ -75,9 +75,10 @@ class HiddenNames {
       const std::string_view kind = child < 0
                                         ? std::string_view(call.op)
                                         : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class);
-      const auto [at, last] = next_.try_emplace({top, line, kind}, frames_.line(top, line).last);
-      until = at->second;
-      at->second = frames_.settled(top, born_scope, born);
+      auto& later = next_[{top, line, kind}];
+      const auto names = static_cast<std::size_t>(names_of_kind(top, line));
+      until = later.size() < names ? frames_.line(top, line).last : later[later.size() - names];
+      later.push_back(frames_.settled(top, born_scope, born));
     }
     if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
       until = std::max(until, held_by_caller(frames_.parent(top), born));
@@ -110,6 +111,14 @@ class HiddenNames {
     const auto [at, fresh] = opaque_.try_emplace({scope, line}, false);
     if (fresh) at->second = calls_helper(scope, frames_.line(scope, line));
     return at->second;
+  }
+
+  /// How many results of a kind the helper's names may hold at once. A scan over chunks has more statements than a
+  /// rotation of heads.
+  std::int64_t names_of_kind(std::int32_t scope, std::size_t line) const {
+    constexpr std::int64_t many_calls = 32, names_of_many = 8;
+    const Line& l = frames_.line(scope, line);
+    return l.last - l.first >= many_calls ? names_of_many : 1;
   }
 
   bool calls_helper(std::int32_t scope, const Line& line) const {
@@ -150,7 +159,7 @@ class HiddenNames {
   std::vector<std::string_view> texts_;                 ///< of statements, by binding: what stands right of the `=`
   std::map<std::int32_t, std::int32_t> function_ends_;  ///< the last call of each application
   std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
-  std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::int32_t> next_;
+  std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::vector<std::int32_t>> next_;
 };
 
 /// A name that a line reads and that no line of its frame binds got its value where nothing was computed, as in

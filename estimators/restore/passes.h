@@ -29,6 +29,10 @@ void enter_inference(Tape& tape, Precision precision);
 /// unrepeated (integrations/sdpa_attention.py: enable_gqa=True). Masks that depend on an input stay.
 void recover_causal_masks(Tape& tape);
 
+/// Gated delta rules solve a triangular system in eager code; while they are exported they build its inverse by
+/// forward substitution, row by row (transformers, torch_chunk_gated_delta_rule).
+void recover_triangular_solves(Tape& tape);
+
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 

@@ -73,9 +73,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--preload", default=os.environ.get("EMULATED_GPU_LIBRARY"), help="library of the emulated device")
     p.add_argument("--devices", nargs="+", default=["h100", "a100", "l4", "t4"])
+    p.add_argument("--only", metavar="TEXT", help="record programs with this in their name; those recorded before stay")
     a = p.parse_args()
     chosen = programs.all_programs()
     os.makedirs(DATA, exist_ok=True)
+    names = [p["name"] for p in chosen]
+    if a.only:
+        chosen = [p for p in chosen if a.only in p["name"]]
     for device in a.devices:
         recorded, refused = {}, 0
         for program, answer in zip(chosen, answers(chosen, device, a.preload)):
@@ -88,6 +92,9 @@ def main():
         if (version := installed()) != BASE:
             path = os.path.join(DATA, "versions", f"{device}-{version}.json.gz")
             recorded = only_differences(device, recorded)
+        if a.only:
+            recorded = {**read(path), **recorded}
+            recorded = {n: recorded[n] for n in names if n in recorded}
         write(path, device, recorded)
         print(f"{path}: {len(recorded)} programs, {refused} of them refused, {os.path.getsize(path)} bytes")
 

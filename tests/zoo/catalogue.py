@@ -160,3 +160,11 @@ def make(name, batch):
     sys.path[:0] = [p for p in (naming.HERE,) if p not in sys.path]
     family, *rest = name.split("/")
     return globals()[f"make_{family}"](*rest, batch)
+
+
+def has_batch(args, kwargs, batch):
+    """Whether the call's first tensor leads with the batch. Of a graph, say, it leads with the nodes: then there is one size alone, that of the truth."""
+    import torch
+
+    first = next((v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor)), None)
+    return first is not None and first.dim() > 0 and first.shape[0] == batch

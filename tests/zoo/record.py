@@ -71,5 +71,7 @@ def record(name, arguments, path, setups):
     _, candidates = catalogue.make(name, naming.batch(name))
     args, kwargs = candidates[arguments]
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    memplan.record(functools.partial(model_of, name), args, kwargs, path, batches=[naming.batch(name)], setups=[dict(naming.SETUPS[s][0]) for s in setups], gpu=naming.GPU)
-    return dict(open=True)
+    is_open = catalogue.has_batch(args, kwargs, naming.batch(name))
+    sizes = dict(batches=[naming.batch(name)]) if is_open else dict(batch=None)
+    memplan.record(functools.partial(model_of, name), args, kwargs, path, setups=[dict(naming.SETUPS[s][0]) for s in setups], gpu=naming.GPU, **sizes)
+    return dict(open=is_open)

@@ -145,12 +145,15 @@ def dynamic(name, arguments, attempt):
     """attempt(model, args, kwargs, dynamic shapes) with the batch open, however the model lets it be; (its answer, whether it is open)."""
     import torch
 
+    import catalogue
     import naming
 
     error = None
     for dim, batch in ((torch.export.Dim("batch"), naming.EXPORT_BATCH), (torch.export.Dim.AUTO, naming.EXPORT_BATCH), (None, naming.batch(name))):
         model, candidates = seeded(name, batch)
         args, kwargs = candidates[arguments]
+        if dim and not catalogue.has_batch(args, kwargs, batch):
+            continue
         first = {0: dim}
         shapes = dim and (tuple(first for _ in args) if not kwargs else {**{_parameter(model, i): first for i in range(len(args))}, **{k: first for k in kwargs}})
         try:

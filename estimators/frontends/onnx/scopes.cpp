@@ -1,5 +1,6 @@
 #include "estimators/frontends/onnx/scopes.h"
 
+#include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/frontends/onnx/fx_text.h"
 
 namespace memplan::onnx_format {
@@ -62,15 +63,6 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
 
 namespace {
 
-/// A module that calls its base class's forward stands on the stack with two frames: the one that super() called is
-/// left out.
-std::vector<std::string> without_base_classes(const std::vector<std::string>& lines) {
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    if (i == 0 || lines[i - 1].find("super().") == std::string::npos) out.push_back(lines[i]);
-  return out;
-}
-
 /// The forward of an autograd.Function is a frame of its own, called from a line with `.apply(`: that line, or null.
 const std::string* application_in(const std::vector<std::string>& lines) {
   for (std::size_t i = 0; i + 1 < lines.size(); ++i)
@@ -101,12 +93,31 @@ bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
   return region;
 }
 
+namespace {
+
+/// Whether an open scope is that of an entry. Of a frame without a module the path may only be a prefix, or not known
+/// yet.
+bool is_same(Scope& open, std::string_view path, std::string_view module_class) {
+  if (!without_module(module_class)) return open.path == path;
+  if (!without_module(open.module_class)) return false;
+  if (open.path.empty()) open.path = path;
+  return path.empty() || path.starts_with(open.path);
+}
+
+}  // namespace
+
 template <class Text>
 std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
-                                 const std::vector<std::string>& frames, std::string& source) {
-  const std::vector<std::string> fewer =
-      frames.size() > paths.size() ? without_base_classes(frames) : std::vector<std::string>();
-  const std::vector<std::string>& lines = fewer.empty() ? frames : fewer;
+                                 const std::vector<std::string>& lines, std::string& source) {
+  if (lines.size() <= paths.size()) return open(paths, classes, lines, lines, source);
+  const CallFrames f = call_frames({paths.begin(), paths.end()}, {classes.begin(), classes.end()}, lines);
+  return open(f.paths, f.classes, f.lines, lines, source);
+}
+
+template <class Text>
+std::int32_t ScopeTracker::open(const std::vector<Text>& paths, const std::vector<Text>& classes,
+                                const std::vector<std::string>& lines, const std::vector<std::string>& frames,
+                                std::string& source) {
   const bool region = follow_regions(lines);
   if (region)
     note(tape_.notes,
@@ -125,8 +136,8 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
 
   std::size_t common = 0;
   while (common < stack_.size() && common < paths.size()) {
-    const Scope& s = tape_.scopes[static_cast<std::size_t>(stack_[common])];
-    if (s.path != paths[common]) break;
+    Scope& s = tape_.scopes[static_cast<std::size_t>(stack_[common])];
+    if (!is_same(s, paths[common], common < classes.size() ? std::string_view(classes[common]) : "")) break;
     if (aligned && common > 0 && !s.source.empty() && s.source != lines[common - 1]) break;
     ++common;
   }

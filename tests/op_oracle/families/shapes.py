@@ -50,6 +50,8 @@ def programs(c):
             c.simple(f"pad {mode} {dt}", "pad", T(dt, 4, 3, 20, 30), pads, mode)
         c.simple(f"pad constant two {dt}", "pad", T(dt, 4, 56, 56, 9), [0, 0, 0, 7, 0, 7])
         c.simple(f"pad negative {dt}", "constant_pad_nd", T(dt, 4, 56, 56), [-1, -1, 2, 0])
+        c.simple(f"pad nothing {dt}", "pad", T(dt, 8, 32, 512, 16, strides=[262144, 16, 512, 1]), [0, 0, 0, 0], then="relu")
+        c.simple(f"pad nothing once {dt}", "constant_pad_nd", T(dt, 8, 512, 30), [0, 0], then="relu")
         c.simple(f"pad 1d reflect {dt}", "pad", T(dt, 4, 3, 30), [1, 2], "reflect")
         c.simple(f"zeros_like {dt}", "zeros_like", T(dt, 4, 30, grad=False))
         for op in ("rand_like", "randn_like", "ones_like", "empty_like"):
@@ -121,3 +123,9 @@ def programs(c):
     c.simple("mean autocast", "mean.dim", T("bfloat16", 8, 512, 30), [1], autocast="bfloat16")
     c.simple("sum autocast", "sum.dim_IntList", T("bfloat16", 8, 512, 30), [1], autocast="bfloat16")
     c.simple("cumsum autocast", "cumsum", T("bfloat16", 8, 512, 30), 1, autocast="bfloat16")
+    for a, b, tag in (((8, 32, 64, 64), (8, 32, 64, 128), "many"), ((2, 2, 96, 96), (2, 2, 96, 40), "few large"), ((100, 32, 32), (100, 32, 8), "small")):
+        for upper in (False, True):
+            c.simple(f"solve_triangular {tag} {'upper' if upper else 'lower'}", "linalg_solve_triangular", T("float32", *a), T("float32", *b), upper=upper, unitriangular=not upper)
+    c.simple("solve_triangular right", "linalg_solve_triangular", T("float32", 100, 32, 32), T("float32", 100, 8, 32), upper=False, left=False)
+    c.simple("solve_triangular of a transposed system", "linalg_solve_triangular", T("float32", 100, 32, 32, strides=[1024, 1, 32]), T("float32", 100, 32, 8), upper=False)
+    c.simple("solve_triangular, one wants", "linalg_solve_triangular", T("float32", 100, 32, 32, grad=False), T("float32", 100, 32, 8), upper=False)

@@ -102,6 +102,7 @@ void register_scatter(OpTable&);
 void register_sorting(OpTable&);
 void register_losses(OpTable&);
 void register_spectral(OpTable&);
+void register_triangular(OpTable&);
 void register_recurrent(OpTable&);
 void register_symbolic(OpTable&);
 void register_quantized(OpTable&);

@@ -80,7 +80,7 @@ void RankModel::move() {
       continue;
     }
     Tensor t = place(v);
-    if (v.kind == ValueKind::parameter && v.requires_grad && is_floating(t->dtype)) {
+    if (v.kind == ValueKind::parameter && v.requires_grad && (is_floating(t->dtype) || is_complex(t->dtype))) {
       t->requires_grad_leaf = true;  // also under no_grad: autocast keeps the casts of such leaves
       trainable.push_back(t);
     }

@@ -1,0 +1,26 @@
+// Frames of a node's stack trace beside the modules that it stands in.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace memplan::onnx_format {
+
+/// A frame for each entry where there are as many lines: a module that was called, or a method `forward` that a line
+/// called without its module. Else they could not be brought together.
+struct CallFrames {
+  std::vector<std::string> paths, classes, lines;
+};
+
+/// Brings both lists together. Exporters note frames of functions called `forward`, and modules that were called as
+/// such. A class's forward that calls its base class's stands in the trace with two frames and among the modules once:
+/// the inner one is left out. `layer.forward(x)` is a frame without a module: it gets an entry with a path that the
+/// modules below it suggest.
+CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> classes,
+                       std::vector<std::string> lines);
+
+/// Whether the entry stands for a frame without a module.
+bool without_module(std::string_view module_class);
+
+}  // namespace memplan::onnx_format

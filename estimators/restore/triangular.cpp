@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "estimators/facts/libraries.h"
+#include "estimators/restore/passes.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+struct Substitution {
+  std::size_t first = 0, last = 0;  ///< tril(system, -1) to the sum with eye()
+  ValueId system, inverse;
+};
+
+bool computes_otherwise(const Call& call) {
+  const auto& known = library_facts("branches_while_traced");
+  return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
+    return call.source.starts_with(f.library + "/") && call.source.find(f.subject + "(") != std::string::npos;
+  });
+}
+
+ValueId tensor_at(const Call& call, std::size_t i) {
+  const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
+  return id ? *id : ValueId{};
+}
+
+bool reads(const Call& call, ValueId wanted) {
+  bool found = false;
+  for_each_value(call, [&](ValueId id) { found = found || id == wanted; });
+  return found;
+}
+
+/// The strictly lower triangle is turned into the inverse row by row, and the identity is added at the end.
+std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first) {
+  const Call& tril = tape.calls[first];
+  const auto* diagonal = tril.args.size() > 1 ? std::get_if<std::int64_t>(&tril.args[1].value) : nullptr;
+  if (tril.op != "aten::tril" || !diagonal || *diagonal != -1 || !computes_otherwise(tril)) return std::nullopt;
+  Substitution s{first, first, tensor_at(tril, 0), {}};
+  ValueId identity;
+  for (std::size_t i = first + 1; i < tape.calls.size() && !s.inverse.valid(); ++i) {
+    const Call& call = tape.calls[i];
+    if (call.scope != tril.scope || call.source != tril.source) return std::nullopt;
+    if (call.op == "aten::eye") identity = call.outputs.at(0);
+    if (call.op == "aten::add.Tensor" && identity.valid() && reads(call, identity)) {
+      s.last = i;
+      s.inverse = call.outputs.at(0);
+    }
+  }
+  if (!s.inverse.valid() || !s.system.valid()) return std::nullopt;
+  // Of what the stretch makes only the inverse is read behind it, and only as the left operand of products.
+  std::vector<bool> inside(tape.values.size(), false);
+  for (std::size_t i = s.first; i <= s.last; ++i)
+    for (ValueId id : tape.calls[i].outputs)
+      if (id.valid()) inside[static_cast<std::size_t>(id.index)] = true;
+  for (std::size_t i = s.last + 1; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    bool other = false;
+    for_each_value(call, [&](ValueId id) { other = other || inside[static_cast<std::size_t>(id.index)]; });
+    if (other && (call.op != "aten::matmul" || tensor_at(call, 0) != s.inverse)) return std::nullopt;
+  }
+  return s;
+}
+
+}  // namespace
+
+void recover_triangular_solves(Tape& tape) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const auto s = substitution_at(tape, i);
+    if (!s) continue;
+    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first),
+                     tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1);
+    for (Call& call : tape.calls)
+      if (call.op == "aten::matmul" && tensor_at(call, 0) == s->inverse) {
+        call.op = "aten::linalg_solve_triangular";
+        call.args = {{s->system}, call.args.at(1), {false}, {true}, {true}};
+        ++count;
+      }
+  }
+  if (count > 0)
+    tape.recovered.push_back({"aten::linalg_solve_triangular",
+                              "the inverse that a library builds row by row while it is exported", count,
+                              Evidence::told_by_source_line, About::branch});
+}
+
+}  // namespace memplan
