@@ -5,8 +5,8 @@
 //   query points < LINES        one answer a line: "pass sm dtype nhwc N C H W K R S ph pw sh sw dh dw groups"
 //   query curves < LINES        LINES without the first five: workspaces over the batch size, as runs of a + b * N
 //   query samples < LINES       the same at a few batch sizes only, a tenth of the time: for tables of differences
-//   query onnxruntime < LINES   the same for the forward pass in float32 and float16 and NCHW, as ONNX Runtime asks (cuDNN's
-//   frontend:
+//   query onnxruntime < LINES   the same for the forward pass in float32 and float16 and NCHW, as ONNX Runtime asks
+//   (cuDNN's frontend:
 //                               heuristic mode B, alignment 16)
 //   query version
 //

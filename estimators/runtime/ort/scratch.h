@@ -28,7 +28,7 @@ struct ScratchContext {
   const OrtSetup& setup;
   const Device& device;
   WorkspaceReading reading;
-  CudnnLibrary* cudnn;  ///< asked where the table has nothing; null: none
+  CudnnLibrary* cudnn;                       ///< asked where the table has nothing; null: none
   std::function<bool(GraphValueId)> stored;  ///< whether the file holds the value
 };
 
