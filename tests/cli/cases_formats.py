@@ -13,7 +13,7 @@ from cases_gate import CONFIG, Repository
 from cases_terminal import EVIL
 from support import ROOT, check, dense, equal, memplan, model, scratch, write
 
-FORMATS = re.search(r"--format F.*?: ([a-z|0-9-]+)", " ".join(memplan("--help").out.split()))[1].replace(" ", "").split("|")
+FORMATS = re.search(r"--format F.*?: ([a-z]+(?:, [a-z0-9-]+)+)", " ".join(memplan("--help").out.split()))[1].split(", ")
 TEXTS = ("text", "json", "md", "csv", "sarif", "junit", "github", "gitlab")
 NO_FIT = (model("gpt2"), "--gpu", "t4", "--seq", "1024", "--batch", "16")
 
