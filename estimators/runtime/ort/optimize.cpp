@@ -206,6 +206,15 @@ void by_index(Graph& graph) {
                    [&](const GraphNode& a, const GraphNode& b) { return index(a) < index(b); });
 }
 
+/// Pairs around quantized ops are merged and doubled once more when a saved file is loaded (EnsureUniqueDQForNodeUnit),
+/// which gives the copies new indices. A graph that was asked for has those.
+bool rearranged_when_loaded(const Graph& graph) {
+  const auto has_index = [](const GraphNode& n) { return n.metadata.count(index_key) > 0; };
+  const auto is_pair = [](const GraphNode& n) { return n.op_type == "DequantizeLinear"; };
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), is_pair) &&
+         std::none_of(graph.nodes.begin(), graph.nodes.end(), has_index);
+}
+
 /// Ops that no optimizer touches but those above: a graph of nothing else runs as it stands.
 constexpr std::array<std::string_view, 34> settled{
     "Conv",          "Relu",         "MaxPool",      "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
@@ -235,6 +244,7 @@ Optimized optimized(const BoundGraph& bound) {
   constants_to_weights(out.graph);
   if (saved_by_onnxruntime(bound.domains)) {
     by_index(out.graph);
+    out.rearranged = rearranged_when_loaded(out.graph);
     return out;
   }
   pass_through(out.graph);

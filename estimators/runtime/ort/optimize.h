@@ -12,6 +12,7 @@ struct Optimized {
   Graph graph;  ///< nodes by their index in ONNX Runtime: those that a fusion made stand behind the others
   /// Op types left in a plain file that other optimizers of ONNX Runtime look at, so that they may be fused or moved.
   std::vector<std::string> may_change;
+  bool rearranged = false;  ///< the order of its nodes is not the one in which a session runs them
 };
 
 /// Key of a node's metadata: its index in ONNX Runtime's graph, where that was asked (estimators/onnxruntime).

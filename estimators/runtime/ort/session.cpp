@@ -107,13 +107,25 @@ class Session {
   /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
-    if (optimized_.may_change.empty()) return;
+    if (optimized_.may_change.empty() && !optimized_.rearranged) return;
     Bytes buffers, weights;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
     }
     buffers = buffers * 4;
+    if (optimized_.rearranged) {
+      s_.notes.push_back({{},
+                          "a session that loads a quantized file puts its pairs in another order, which moves buffers",
+                          Evidence::assumed,
+                          About::op,
+                          "DequantizeLinear",
+                          "",
+                          -1,
+                          1,
+                          Effect{buffers, buffers}});
+      return;
+    }
     std::string ops;
     for (const std::string& op : optimized_.may_change) ops += (ops.empty() ? "" : ", ") + op;
     s_.notes.push_back(
