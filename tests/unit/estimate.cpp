@@ -21,8 +21,8 @@ struct Hand {
     device.total = Bytes::gib(10);
     device.context = Bytes(500);
     s.names = {"model.to", "aten::mm", "optimizer.step", "weight", "relu_3", "saved for backward by aten::mul"};
-    tape.scopes.push_back({"", "Net", -1, 0});
-    tape.scopes.push_back({"layer1.conv", "Conv2d", 0, 0});
+    tape.scopes.push_back({"", "Net", -1, 0, {}});
+    tape.scopes.push_back({"layer1.conv", "Conv2d", 0, 0, {}});
     op(0, -1, Phase::setup, 0);
     alloc(1000, 1024, Category::parameter, 3, -1);
     for (int step = 1; step <= 2; ++step) {

@@ -108,9 +108,10 @@ class Reader {
     if (captured_.size() <= static_cast<std::size_t>(id)) captured_.resize(static_cast<std::size_t>(id) + 1);
     graph(id).name = p.name();
     for (const auto& entry : p.metadata_props()) graph(id).metadata[entry.key()] = entry.value();
-    names.ids.reserve(static_cast<std::size_t>(p.node_size() + p.initializer_size() + p.value_info_size()) + 16);
-    graph(id).nodes.reserve(static_cast<std::size_t>(p.node_size()));
-    graph(id).values.reserve(static_cast<std::size_t>(p.node_size() + p.initializer_size() + p.input_size()));
+    const auto nodes = static_cast<std::size_t>(p.node_size()), stored = static_cast<std::size_t>(p.initializer_size());
+    names.ids.reserve(nodes + stored + static_cast<std::size_t>(p.value_info_size()) + 16);
+    graph(id).nodes.reserve(nodes);
+    graph(id).values.reserve(nodes + stored + static_cast<std::size_t>(p.input_size()));
 
     // What the graph itself defines goes first, so that it shadows outer names.
     for (const auto& tensor : p.initializer()) add_initializer(names, tensor);

@@ -31,12 +31,14 @@ class Dims {
     if (!many_) std::copy_n(o.few_, n_, few_);
   }
   Dims& operator=(const Dims& o) {
+    if (this == &o) return *this;
     if (o.many_ && !many_) many_ = std::make_unique<Many>();
     n_ = o.n_;
     std::copy_n(o.begin(), n_, begin());
     return *this;
   }
   Dims& operator=(Dims&& o) noexcept {
+    if (this == &o) return *this;
     if (o.many_)
       many_ = std::move(o.many_);
     else

@@ -41,7 +41,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   // A model may have no calls at all: its last one is -1 then.
-  for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last + 1); ++i) {
+  for (auto i = static_cast<std::size_t>(first); static_cast<std::ptrdiff_t>(i) <= last; ++i) {
     const Call& call = tape.calls[i];
     if (env.hooks && !std::exchange(entered, false)) env.hooks->before(r, env, static_cast<std::int32_t>(i));
     r.scope = call.scope;
