@@ -29,13 +29,14 @@ HEADINGS = {"more": "More models, straight from torchvision, timm and transforme
             "pt2": "The same from .pt2 archives (torch.export, training IR)", "optimized": "The same from files that torch.onnx's optimizer went over", "legacy": "The same from files of the older exporter (dynamo=False)"}
 # What stands above a group's tables.
 PREAMBLES = {"more": [
-    "36 models that nobody looked at while the estimator was made (`tests/accuracy/more_models.py`; `tools/export_pt2.py --more` exports them): 12 of",
-    "torchvision, 12 of timm, 12 of transformers. All load, and no op of theirs is unknown. At the first comparison, before anything was changed for",
-    "them, requested was exact in 77 of 108 runs in the steady step (82 in the first) and off by 0.64 % at p95 and 11.2 % at most (allocated 0.7 % and",
-    "11.7 %, reserved 9.5 % and 20.7 %), and 28 runs were above the bound of a run: 22 for convolutions that the table of cuDNN's workspaces lacked, two",
-    "for rules that were wrong (the type of a random tensor under autocast, a module that calls its base class's forward), four for the causes below.",
-    "The rules were mended and the table got the convolutions, so that what follows is after the fact. Other models with convolutions that are not",
-    "in the table are still estimated from the nearest ones that are: for these the first figures are what to expect.", ""]}
+    "These are 36 models that nobody looked at while the estimator was made: 12 of torchvision, 12 of timm, 12 of transformers",
+    "(`tests/accuracy/more_models.py`; `tools/export_pt2.py --more` exports them). All load, and memplan knows all their ops. The first comparison was made",
+    "before anything was changed for them. Requested bytes were exact in 77 of 108 runs in the steady step (82 in the first). They were off by 0.64 % at",
+    "p95 and 11.2 % at most (allocated 0.7 % and 11.7 %, reserved 9.5 % and 20.7 %). 28 runs were above the bound of a run. In 22 of them, the table of",
+    "cuDNN's workspaces lacked convolutions. In two, a rule was wrong (the type of a random tensor under autocast, a module that calls its base class's",
+    "forward). In four, the causes below apply. The two rules were then corrected and the convolutions added to the table, so the figures below are no",
+    "longer those of unseen models. A convolution that is still not in the table is estimated from the nearest one that is. For models with such",
+    "convolutions, expect errors like those of the first comparison.", ""]}
 # What the estimator aims at over all runs of a group.
 AIMS = [("requested", "p95", 0.001), ("allocated", "median", 0.002), ("allocated", "p95", 0.01), ("reserved", "median", 0.01),
         ("reserved", "p95", 0.04)]
@@ -182,17 +183,17 @@ def zoo_section():
 
 def report(rows, results, failed, reasons, causes, missing, more):
     text = ["# How exact the figures are", "",
-            "Written by `tests/accuracy/compare.py` from the recordings in `data/measured/emulated/`. Each recording is one process in",
-            "which unmodified PyTorch runs the reference program (`tests/accuracy/reference_program.py`) on the emulated GPU",
-            "(`emulated_gpu/`): PyTorch's own autograd engine, optimizers and caching allocator say what they requested,",
-            "allocated and reserved. What the emulation cannot know (the context's bytes, memory that libraries take by themselves) is",
-            "not part of these three counters. `data/measured/emulated/truth-2.11.toml` names the versions;",
-            "`tests/accuracy/live.py` lets PyTorch make a sample of the recordings again. Beside the peaks compared here,",
-            "`tests/accuracy/streams.py` compares every allocation and every free of the set-up and two steps of 20 runs.", "",
-            "A third of the models was held out: nothing was adjusted for them until all others had been compared. At that first",
-            "comparison their requested peaks were off by 0 % in the median, 2.8 % at p95 and 8.2 % at most (allocated 0 %, 2.5 %, 8.1 %;",
-            "reserved 0 %, 4.0 %, 7.7 %): ten of the twelve models were exact, swin_t and whisper-tiny were not. The rules that those two",
-            "brought to light were added afterwards, so that the table of held-out models below is one after the fact for them.", "",
+            "This page compares memplan's estimates with PyTorch's own counters. `tests/accuracy/compare.py` writes it from the recordings in",
+            "`data/measured/emulated/`. Each recording is one process: unmodified PyTorch runs the reference program (`tests/accuracy/reference_program.py`) on the",
+            "emulated GPU (`emulated_gpu/`). PyTorch's autograd engine, optimizers and caching allocator are the real ones, and PyTorch counts the bytes that were",
+            "requested, allocated and reserved. The emulation cannot know the context's bytes or the memory that libraries take by themselves; neither is part of",
+            "these three counters. `data/measured/emulated/truth-2.11.toml` names the versions. `tests/accuracy/live.py` runs PyTorch again to repeat a sample of",
+            "the recordings. This page compares peaks only. `tests/accuracy/streams.py` also compares every allocation and every free in the set-up and two steps",
+            "of 20 runs.", "",
+            "A third of the models was held out: no rule was changed for them until all the others had been compared. In the first comparison, their requested",
+            "peaks were off by 0 % in the median, 2.8 % at p95 and 8.2 % at most (allocated 0 %, 2.5 %, 8.1 %; reserved 0 %, 4.0 %, 7.7 %). Ten of the twelve",
+            "models were exact; swin_t and whisper-tiny were not. These two showed that rules were missing, and the rules were then added. So for these two models,",
+            "the table of held-out models below no longer shows what memplan says of an unseen model.", "",
             f"{len([r for r in rows if 'route' not in r])} recorded runs, {len(results)} comparisons (some runs from several files), {len(failed)} above their bound" + (f", {missing} without a model file" if missing else "") + ".", "",
             *zoo_section()]
     for group in GROUPS:
@@ -201,7 +202,7 @@ def report(rows, results, failed, reasons, causes, missing, more):
             text += [f"## {HEADINGS.get(group, group.capitalize() + ' models')}", "", *PREAMBLES.get(group, []), *table(part), "", *aims(part), "", *by_model(part), ""]
     text += ["## Runs above the bound of a run", "",
              f"A run may differ by {RUN_BOUND['requested']:.1%} in requested, {RUN_BOUND['allocated']:.0%} in allocated and {RUN_BOUND['reserved']:.0%} in "
-             "reserved bytes without further words. These differ more:", "",
+             "reserved bytes without a stated cause. These differ more:", "",
              "| run | requested | allocated | reserved | cause |", "|---|---|---|---|---|"]
     for r, d in results:
         if reasons[id(r)]:

@@ -43,20 +43,23 @@ def add(date, commit, half, found, routes, setups):
 def section():
     """Markdown: the sealed half first, the newest first."""
     text = [HEADING, "",
-            "Models of timm, torchvision, transformers and peft and models of our own style, found by enumeration and made, exported and run as people do it",
-            "([zoo.md](zoo.md)), against the unmodified PyTorch on the emulated GPU. A hash of the name puts each into one of two halves: models of the *open*",
-            "half are looked at when a rule is wrong, of the *sealed* half nothing but these totals is ever seen. So the sealed half says what to expect of a",
-            "model that memplan has not met. Requested: the peak of the steady step. Outside: share of runs whose true peak is not within the range that the",
-            "report states. Claimed: runs whose report calls every part of the program exact, and how many of them are wrong by more than 0.1 %. Set-ups: train is fp32",
-            "with AdamW, amp is bf16 autocast with SGD and momentum, infer is fp32 inference.", "",
-            "What is compared are the models collected by then. Since 55fe0f3 the sealed half is drawn in the order of a hash: of the first 30 names, 23 are",
-            "compared by each route, 6 do not build or do not run on a GPU without values, and one could not be exported. None of those tried with the limit of 60",
-            "seconds of a processor (180 by ONNX) met it. Before, the limit was 30 seconds, and own and text models came first because they are quick to export, so older rows are of",
-            "other models. A commit that ends in + is the one that brought the row, made on top of the commit named; so the rows of 55fe0f3 and 55fe0f3+ are",
-            "the first look and the figures after the last change of a rule, for the same models. The rows of eb08dce are the first look by ONNX at more than the",
-            "three own models of the tests' sample, which are all that the rows of e151c15 and 9c64433 hold of ONNX and recordings. Rows of few models",
-            "say little. The rows of 2ad7d28 and 12bc3c4 are of the same models, drawn afterwards (245 of the sealed half, by ONNX 31), with PyTorch's cuDNN at",
-            "hand for convolutions that no table has; in rows before them it was not asked, and recordings of language models were given another loss. Own models were written with known causes of errors in mind, so they are harder than what people write on average.", ""]
+            "The zoo has models of timm, torchvision, transformers and peft, and models written for it in the way people write their own. Library models are listed",
+            "by a program, not picked by hand. All are built, exported and run as users would do it ([zoo.md](zoo.md)). The estimates are compared with unmodified",
+            "PyTorch on the emulated GPU. A hash of the name puts each model into one of two halves. Models of the *open* half may be looked at when a rule is",
+            "wrong. Of the *sealed* half, only these totals are ever seen. So the sealed half tells you what to expect for a model that memplan has never met. The",
+            "columns: *requested* is the peak of the steady step. *Outside* is the share of runs whose true peak is not within the range that the report states.",
+            "*Claimed* counts the runs whose report calls every part of the program exact; *wrong* says how many of these are off by more than 0.1 %. The set-ups:",
+            "train is fp32 with AdamW, amp is bf16 autocast with SGD and momentum, infer is fp32 inference.", "",
+            "Each row covers the models that had been collected at its date, so rows of different commits may cover different models. Since 55fe0f3, models of the",
+            "sealed half are drawn in the order of a hash. Of the first 30 names, 23 are compared by each route, 6 do not build or do not run on a GPU without",
+            "values, and one could not be exported. Each model has a limit of 60 seconds of processor time (180 for ONNX); no model tried with this limit reached",
+            "it. Before 55fe0f3, the limit was 30 seconds. Own models and text models came first then, because they are quick to export, so the older rows are of",
+            "other models. A plus sign after a commit means that the row belongs to the next commit, made on top of the one named. So 55fe0f3 is the first look,",
+            "and 55fe0f3+ has the figures for the same models after the last change of a rule. In the rows of e151c15 and 9c64433, ONNX and recordings cover only",
+            "the three own models of the tests' sample. The rows of eb08dce are the first look at more models by ONNX. Rows with few models say little. The rows of",
+            "2ad7d28 and 12bc3c4 are of the same models, which were drawn later (245 of the sealed half, 31 by ONNX). For these rows, memplan could ask",
+            "PyTorch's cuDNN about convolutions that no table has. In earlier rows it did not ask, and recordings of language models used another loss. Own models",
+            "were written with known causes of errors in mind, so they are harder than what people write on average.", ""]
     found = sorted(enumerate(rows()), key=lambda p: (p[1]["half"] != "sealed", [-ord(c) for c in p[1]["date"]], list(naming.ROUTES).index(p[1]["route"]), p[0]))
     head = ["models", "runs", "loads", "requested exact", "median", "p95", "max", "allocated p95", "reserved p95", "outside: requested", "allocated", "reserved", "process",
             "claimed", "wrong", "width"]
