@@ -16,11 +16,11 @@ namespace memplan {
 
 namespace {
 
-using Option = std::pair<std::string_view, std::string_view>;
+using SessionOption = std::pair<std::string_view, std::string_view>;
 
-constexpr Option same{"arena_extend_strategy", "kSameAsRequested"}, no_pattern{"enable_mem_pattern", "0"},
+constexpr SessionOption same{"arena_extend_strategy", "kSameAsRequested"}, no_pattern{"enable_mem_pattern", "0"},
     shrink{"memory.enable_memory_arena_shrinkage", "gpu:0"}, fallback{"cudnn_conv_algo_search", "DEFAULT"};
-constexpr std::array<std::array<Option, 2>, 5> changes{{
+constexpr std::array<std::array<SessionOption, 2>, 5> changes{{
     {same, {}},
     {same, no_pattern},
     {same, shrink},
