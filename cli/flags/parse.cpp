@@ -25,7 +25,7 @@ std::string environment_name(std::string_view flag) {
 }
 
 /// The flag that environment_name() would make `variable` of.
-std::string flag_of(std::string_view variable) {
+std::string flag_of_variable(std::string_view variable) {
   std::string flag;
   for (const char c : variable.substr(variable_prefix.size()))
     flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -71,7 +71,7 @@ void warn_of_misspelt_variables() {
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string_view all = *entry, name = all.substr(0, all.find('='));
     if (!name.starts_with(variable_prefix)) continue;
-    const std::string flag = flag_of(name);
+    const std::string flag = flag_of_variable(name);
     if (find_flag(flag)) continue;
     const std::string_view near = nearest_flag(flag, in_all);
     if (near.empty() || edit_distance(flag, near) > std::max<std::size_t>(1, flag.size() / 5)) continue;
