@@ -63,6 +63,9 @@ std::string accelerate_settings(const TrainingSetup& s, const ModelParts& parts)
   out += fmt::format("loader = DataLoader(dataset, batch_size={})\n", s.batch.value_or(1));
   out += host ? "model, loader = accelerator.prepare(model, loader)\n"
               : "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n";
+  // The name would keep the whole weights on the device, and clip what has no gradients.
+  if (is_parallel(p) && strategy_of(p).units)
+    out += "parameters = [p for p in model.parameters() if p.requires_grad]   # prepare() made others\n";
   out += "for batch, target in loader:\n    with accelerator.accumulate(model):\n";
   std::string in = "        ";
   if (s.offload.activations)

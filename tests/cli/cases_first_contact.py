@@ -65,6 +65,9 @@ def test_bf16_under_fsdp_as_the_frameworks_run_it():
         equal(said["present"]["peak_bytes"], policy["present"]["peak_bytes"], framework)
         for line in lines:
             check(line in said["settings"]["text"], said["settings"]["text"])
+        # A list from before prepare() holds the whole parameters, which fully_shard has put on the device.
+        prepared, parameters = (said["settings"]["text"].rfind(word) for word in ("accelerator.prepare", "parameters = ["))
+        check(framework == "hf" or prepared < parameters, said["settings"]["text"])
     text = memplan("suggest", *setup, "--fsdp-dtype", "bf16", "--for", "hf").out
     check("TrainingArguments has no setting for this MixedPrecisionPolicy" in text, text)
 
