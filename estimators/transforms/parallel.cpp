@@ -108,8 +108,10 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup, const Ranks& p
 Bytes nccl_of(const ParallelSetup& p) {
   const auto one = [](bool group) { return group ? 1 : 0; };
   const bool hybrid = p.shard_size > 0 && p.shard_size < p.data * p.context;
-  return nccl_bytes(one(p.data > 1) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) + one(p.expert > 1) +
-                    one(hybrid));
+  // DeepSpeed reduces in a clone of the world (utils/groups.py, _clone_world_group) and starts in the world itself.
+  const bool cloned = in_deepspeed(p) && p.data > 1;
+  return nccl_bytes(one(p.data > 1) + one(cloned) + one(p.tensor > 1) + one(p.pipeline > 1) + one(p.context > 1) +
+                    one(p.expert > 1) + one(hybrid));
 }
 
 }  // namespace memplan

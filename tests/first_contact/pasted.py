@@ -53,7 +53,7 @@ CASES = {
         (*VIT, "--gpu", "t4", "--batch", "256", "--clip", *ONLY("batch")),
         (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "1", "--precision", "bf16", *ONLY("checkpoint")),
         (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "2", "--precision", "bf16", *ONLY("checkpoint")),
-        (*QWEN, "--gpu", "24GB", "--batch", "8", "--gpus", "8", "--zero", "3", "--precision", "bf16", *ONLY("checkpoint")),
+        (*QWEN, "--gpu", "24GB", "--batch", "7", "--gpus", "8", "--zero", "3", "--precision", "bf16", *ONLY("checkpoint")),
     ],
     "lightning": [
         (*QWEN, "--gpu", "24GB", "--batch", "16", "--amp", "bf16"),
