@@ -141,8 +141,8 @@ def context_rows():
         high = max([figures[-1 - beyond], *(r["mib"] for r in own)])
         held += low - 1 <= row["mib"] <= high + 1
         above += row["mib"] > high + 1
-    return (f"{len(every)} rows, {len(rows)} of which serve. With each of these left out in turn, the range that the others give holds it in {held}; "
-            f"{above} are above that range.")
+    return (f"{len(every)} published rows, of which memplan uses {len(rows)}. Each of these was compared with the range that the other {len(rows) - 1} give: "
+            f"{held} lie in it, {above} above, {len(rows) - held - above} below.")
 
 
 def pages(found):
