@@ -3,12 +3,14 @@ from program import FLOATS, HALF, Program, T, dtype
 
 
 def sdpa(c, name, dt, b=2, h=4, q=128, k=None, d=64, hk=None, dv=None, mask=None, mask_sizes=None, mask_grad=False, drop=0.0, causal=False,
-         grad=True, strided=False, **kw):
+         grad=True, strided=False, mask_strides=None, mask_view=(), **kw):
     k, hk, dv = k or q, hk or h, dv or d
     p = Program(f"sdpa {name} {dt}")
     new = lambda heads, length, dim: p.new(dt, [b, heads, length, dim], grad=grad, strides=[length * heads * dim, dim, heads * dim, 1] if strided else None)
     args = [new(h, q, d), new(hk, k, d), new(hk, k, dv)]
-    args.append(p.new(mask, mask_sizes or [b, 1, q, k], grad=mask_grad) if mask else None)
+    args.append(p.new(mask, mask_sizes or [b, 1, q, k], grad=mask_grad, strides=mask_strides) if mask else None)
+    for op, *rest in mask_view:
+        args[3] = p(op, args[3], *rest)
     y = p("scaled_dot_product_attention", *args, drop, causal, **kw)
     if strided:
         y = p("reshape", p("transpose.int", y, 1, 2), [b, q, h * dv])
@@ -46,6 +48,14 @@ def programs(c):
         sdpa(c, "mask for all", dt, mask="bool", mask_sizes=[1, 1, 128, 128])
         sdpa(c, "mask odd", dt, mask="bool", q=197)
         sdpa(c, "mask wants gradient", dt, mask=dt, mask_grad=True)
+        # The efficient kernel's rows begin at multiples of 8 elements: what does not is padded, and differentiated through.
+        sdpa(c, "odd mask of heads wants gradient", dt, q=49, mask=dt, mask_sizes=[1, 4, 49, 49], mask_grad=True)
+        sdpa(c, "odd mask of all wants gradient", dt, q=197, mask=dt, mask_sizes=[197, 197], mask_grad=True)
+        sdpa(c, "odd mask, expanded", dt, q=197, mask=dt, mask_sizes=[2, 1, 1, 197], mask_view=[("expand", [2, 4, 197, 197])])
+        sdpa(c, "mask of heads, last", dt, mask=dt, mask_sizes=[1, 128, 128, 4], mask_grad=True, mask_view=[("permute", [0, 3, 1, 2])])
+        sdpa(c, "mask, transposed", dt, mask=dt, mask_sizes=[1, 1, 128, 128], mask_view=[("transpose.int", 2, 3)])
+        sdpa(c, "mask cut from an odd one", dt, mask=dt, mask_sizes=[1, 1, 128, 129], mask_view=[("slice.Tensor", 3, 0, 128)])
+        sdpa(c, "bool mask cut from an odd one", dt, mask="bool", mask_sizes=[1, 1, 128, 129], mask_view=[("slice.Tensor", 3, 0, 128)])
         sdpa(c, "odd", dt, q=197)
         sdpa(c, "cross", dt, q=64, k=100)
         sdpa(c, "cross causal", dt, q=64, k=96, causal=True)

@@ -194,7 +194,7 @@ class Fsdp : public ModelWrapper {
       Dims shard = full->sizes;
       shard[0] = (shard[0] + ranks_ - 1) / ranks_;
       p.sharded = r.empty(shard, full->dtype, Category::parameter);
-      p.sharded->requires_grad_leaf = v.requires_grad && is_floating(full->dtype);
+      p.sharded->requires_grad_leaf = v.requires_grad && (is_floating(full->dtype) || is_complex(full->dtype));
       p.padded = shard.product();
       r.label(p.sharded, v.name);
       r.set_reason(p.sharded, fmt::format("shard of a parameter, 1/{}", ranks_));

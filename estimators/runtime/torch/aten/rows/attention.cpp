@@ -32,7 +32,9 @@ Backend choose(Run& r, const Attention& a) {
   const AttentionRules& rules = r.profile.attention;
   const std::int64_t dim = a.q->size(-1), heads = a.q->size(1), kv_heads = a.k->size(1);
   const bool ranks = a.q->rank() == 4 && a.k->rank() == 4 && a.v->rank() == 4;
-  const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1;
+  // check_last_dim_stride_equals_1_dense
+  const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1 &&
+                          (!a.mask || a.mask->rank() == 0 || a.mask->strides.back() == 1);
   const bool same_dim = a.k->size(-1) == dim && a.v->size(-1) == dim;
   const bool mask_grad = a.mask && r.needs_grad(a.mask);
   const bool flash = ranks && last_dense && same_dim && half(d) && sm >= rules.fused_from_sm &&
@@ -80,19 +82,9 @@ std::int64_t backward_bytes(int sm, bool is_half, std::int64_t s, std::int64_t n
   return queries + (sums ? up(n, 64) * (up(d, unit) + up(dv, unit)) * 4 : 0);
 }
 
-Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is padded
+Tensor efficient(Run& r, const Attention& a) {
   const std::int64_t b = a.q->sizes[0], h = a.q->sizes[1], s = a.q->sizes[2], n = a.k->sizes[2], d = a.q->sizes[3],
                      dv = a.v->sizes[3], kv = a.k->sizes[1];
-  Tensor bias = a.mask;
-  if (bias && bias->sizes.back() % 8 != 0) {
-    // pad_bias: the last dimension is padded to a multiple of 8 and sliced again.
-    Dims padded = bias->sizes;
-    for (int i = 0; i < padded.size(); ++i)
-      if (bias->strides[i] == 0) padded[i] = 1;  // padded before it is expanded
-    padded[padded.size() - 1] = up(bias->sizes.back(), 8);
-    bias = r.empty(padded, bias->dtype);
-    a.mask.reset();
-  }
   const bool grad = r.needs_grad(a.q) || r.needs_grad(a.k) || r.needs_grad(a.v);
   const bool seeded = r.profile.attention.efficient_keeps_seed && a.p == 0;
   TensorList made = r.dispatched("aten::_scaled_dot_product_efficient_attention", [&] {
@@ -142,7 +134,7 @@ Tensor efficient(Run& r, Attention a) {  // by value: the mask goes once it is p
     grad.reset();
     return TensorList{dq, dk, dvalue, dbias};
   });
-  if (bias) r.save(node, bias);
+  if (a.mask) r.save(node, a.mask);
   save_inputs(r, node, a);
   r.save_output(node, lse);
   r.save_output(node, out);
@@ -357,10 +349,20 @@ Tensor attend(Run& r, Attention a, Backend backend) {
       return op::slice(r, flash(r, a), 3, 0, dim);
     }
     case Backend::efficient:
-      return efficient(r, std::move(a));
+      return efficient(r, a);
     default:
       return math(r, a);
   }
+}
+
+/// preprocess_mask (native/transformers/attention.cpp): the efficient kernel wants rows that begin at multiples of 8. A mask
+/// with others is padded and sliced again, above autograd, even where its length is a multiple already.
+Tensor aligned(Run& r, const Tensor& mask) {
+  const Dims& strides = mask->strides;
+  if (mask->rank() == 0 || std::all_of(strides.begin(), strides.end() - 1, [](auto n) { return n % 8 == 0; })) return mask;
+  const std::int64_t n = mask->sizes.back();
+  const Value pads(ValueList{0, Value(8 - n % 8)});
+  return op::slice(r, call_op(r, "aten::constant_pad_nd", {mask, pads})[0].tensor(), -1, 0, n);
 }
 
 ValueList run_sdpa(Run& r, Args& args) {
@@ -370,7 +372,7 @@ ValueList run_sdpa(Run& r, Args& args) {
   const Backend backend = choose(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
-    a.mask = op::expand(r, a.mask, {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
+    a.mask = op::expand(r, aligned(r, a.mask), {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
   return {attend(r, std::move(a), backend)};
 }
 
