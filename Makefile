@@ -5,13 +5,14 @@ TORCH := build/torch
 PYTHON := $(VENV)/bin/python
 MEMPLAN := $(BUILD)/memplan
 
-.PHONY: help packages venv build demo wheel test lint fuzz asan tsan coverage live test-live bench clean
+.PHONY: help packages venv build demo wheel wheel-aarch64 test lint fuzz asan tsan coverage live test-live bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    build memplan and ask it about a model of data/models"
 	@echo "make build   build memplan ($(MEMPLAN)) and its tests"
 	@echo "make wheel   a wheel for every Linux on x86-64, below build/dist (installs PyTorch below build/, 3 GB)"
+	@echo "make wheel-aarch64  a wheel for every Linux on 64-bit ARM, cross-built"
 	@echo "make test    build and run every test; the last line says how many passed (installs PyTorch below build/, 3 GB)"
 	@echo "make live    install PyTorch below build/ (3 GB) and build what 'memplan validate --on' needs"
 	@echo "make test-live  only the sample of recordings that PyTorch makes again"
@@ -62,6 +63,14 @@ wheel: packages venv $(TORCH)/.ready
 	cmake --preset static -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
 	cmake --build $(STATIC) --target memplan emulated_gpu
 	tools/wheel.sh $(PYTHON) $(STATIC) build/dist
+
+# The same program for 64-bit ARM, without the emulated GPU. qemu-user-static runs it here: tests/install/run.py does.
+wheel-aarch64: packages venv
+	@tools/debian-packages.sh g++-aarch64-linux-gnu qemu-user-static
+	tools/static-libraries.sh build/static-libraries-aarch64 aarch64
+	cmake --preset static-aarch64
+	cmake --build build/static-aarch64 --target memplan
+	tools/wheel.sh $(PYTHON) build/static-aarch64 build/dist aarch64
 
 lint: build
 	@tools/debian-packages.sh clang-format clang-tidy

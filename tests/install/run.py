@@ -3,14 +3,16 @@
 
 The wheel that `make wheel` made, in fresh environments, with nothing on PATH but what they bring: its size, what it needs of the
 machine, how long it takes to install and to start, and `memplan observe` with the PyTorch of every --torch (MEMPLAN_TORCH_PYTHONS,
-separated by colons; otherwise the build's). Without a wheel only what needs none is tested, and that is said. The last line is
-"N passed, N failed".
+separated by colons; otherwise the build's). Without a wheel only what needs none is tested, and that is said. A cross-built wheel for
+64-bit ARM (`make wheel-aarch64`) runs under qemu-aarch64-static, and its answer is that of --build. The last line is "N passed, N failed".
 """
 import argparse
 import glob
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -103,6 +105,23 @@ def needs_wheel_installs_and_starts_fast():
         assert seconds < 5 * max(1.0, os.getloadavg()[0] / os.cpu_count()), seconds
 
 
+def arm_wheel_answers_alike():
+    """The whole answer of the cross-built program, figure by figure: `char` has no sign there, and long double is another."""
+    program = os.path.join(settings.build, "memplan")
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(settings.arm_wheel) as wheel:
+            names = [name for name in wheel.namelist() if name.endswith("/scripts/memplan")]
+            wheel.extract(names[0], folder)
+        arm = os.path.join(folder, names[0])
+        os.chmod(arm, 0o755)
+        assert os.path.getsize(settings.arm_wheel) <= 25 << 20
+        assert re.search(r"-py3-none-manylinux_2_17_aarch64\.musllinux_1_1_aarch64\.whl$", settings.arm_wheel), settings.arm_wheel
+        assert "NEEDED" not in run("readelf", "-d", arm).stdout and "AArch64" in run("readelf", "-h", arm).stdout
+        for flags in (["--batch", "8", "--seq", "1024"], ["--batch", "8", "--seq", "512", "--amp", "bf16", "--checkpoint", "blocks"]):
+            words = [MODEL, "--gpu", "24GB", "--format", "json", *flags]
+            assert run("qemu-aarch64-static", arm, *words).stdout == run(program, *words).stdout, flags
+
+
 def observe_with(python):
     packages = run(python, "-c", "import torch, os; print(os.path.dirname(os.path.dirname(torch.__file__)))").stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +140,7 @@ def observe_with(python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
-    parser.add_argument("--wheel", default=max(glob.glob(os.path.join(ROOT, "build", "dist", "memplan-*.whl")), key=os.path.getmtime, default=None))
+    parser.add_argument("--wheel", default=max(glob.glob(os.path.join(ROOT, "build", "dist", f"memplan-*_{platform.machine()}.whl")), key=os.path.getmtime, default=None))
     parser.add_argument("--torch", nargs="*", default=[p for p in os.environ.get("MEMPLAN_TORCH_PYTHONS", "").split(":") if p])
     parser.parse_args(namespace=settings)
     tests = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_")]
@@ -130,7 +149,10 @@ def main():
         tests += [(name, f) for name, f in sorted(globals().items()) if name.startswith("needs_wheel_")]
         given = settings.torch or [p for p in [build_tree.cached(settings.build, "MEMPLAN_TORCH_PYTHON")] if p]
         tests += [(f"observe with {python}", lambda python=python: observe_with(python)) for python in given]
-    else:
+    settings.arm_wheel = max(glob.glob(os.path.join(ROOT, "build", "dist", "memplan-*_aarch64.whl")), key=os.path.getmtime, default=None)
+    if settings.arm_wheel and platform.machine() == "x86_64" and shutil.which("qemu-aarch64-static"):
+        tests.append(("wheel for 64-bit ARM", arm_wheel_answers_alike))
+    if not settings.wheel:
         print("there is no wheel below build/dist (make wheel): what needs one is left out")
     failed = 0
     for name, test in tests:

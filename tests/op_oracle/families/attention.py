@@ -56,6 +56,7 @@ def programs(c):
         sdpa(c, "mask, transposed", dt, mask=dt, mask_sizes=[1, 1, 128, 128], mask_view=[("transpose.int", 2, 3)])
         sdpa(c, "mask cut from an odd one", dt, mask=dt, mask_sizes=[1, 1, 128, 129], mask_view=[("slice.Tensor", 3, 0, 128)])
         sdpa(c, "bool mask cut from an odd one", dt, mask="bool", mask_sizes=[1, 1, 128, 129], mask_view=[("slice.Tensor", 3, 0, 128)])
+        sdpa(c, "one head", dt, h=1)
         sdpa(c, "odd", dt, q=197)
         sdpa(c, "cross", dt, q=64, k=100)
         sdpa(c, "cross causal", dt, q=64, k=96, causal=True)

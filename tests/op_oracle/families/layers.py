@@ -91,6 +91,17 @@ def pools(c, dt):
     for name, op, *args in (("max_pool2d", "max_pool2d", [3, 3], [2, 2], [1, 1]), ("avg_pool2d", "avg_pool2d", [2, 2]), ("adaptive_avg_pool2d", "adaptive_avg_pool2d", [7, 7]),
                             ("adaptive_avg_pool2d 1", "adaptive_avg_pool2d", [1, 1]), ("upsample_nearest2d", "upsample_nearest2d.vec", None, [2.0, 2.0])):
         c.simple(f"{name} channels_last {dt}", op, last, *args)
+    # Not dense, or dense in another order: what is read is copied, as soon as the output is there.
+    for layout, strides in (("cut from channels_last", [150528, 1, 2688, 48]), ("cut", [53760, 3360, 60, 1]), ("turned", [50176, 3136, 1, 56])):
+        x = T(dt, 8, 16, 56, 56, strides=strides)
+        for name, op, *args in (("max_pool2d", "max_pool2d", [3, 3], [2, 2], [1, 1]), ("avg_pool2d", "avg_pool2d", [2, 2]), ("adaptive_avg_pool2d", "adaptive_avg_pool2d", [7, 7]),
+                                ("adaptive_max_pool2d", "adaptive_max_pool2d", [7, 7]), ("upsample_nearest2d", "upsample_nearest2d.vec", None, [2.0, 2.0]),
+                                *((f"upsample_{kind}", f"{kind[0] if kind[0] == '_' else ''}upsample_{kind.lstrip('_')}.vec", [33, 33], False, None) for kind in ("bilinear2d", "bicubic2d", "_bilinear2d_aa"))):
+            c.simple(f"{name} {layout} {dt}", op, x, *args, outputs=1 + (name == "adaptive_max_pool2d"))
+            if layout == "cut":
+                p = Program(f"{name} gradient turned {dt}")
+                y = p(op, p.new(dt, [8, 16, 56, 56]), *args, outputs=1 + (name == "adaptive_max_pool2d"))
+                c.add(p.back(p("transpose.int", y[0] if isinstance(y, list) else y, 2, 3)))
     c.simple(f"max_pool2d ceil {dt}", "max_pool2d", x2, [3, 3], [2, 2], [0, 0], [1, 1], True)
     c.simple(f"max_pool2d indices {dt}", "max_pool2d_with_indices", x2, [3, 3], [2, 2], [1, 1], outputs=2)
     c.simple(f"adaptive_avg_pool2d one dim {dt}", "adaptive_avg_pool2d", x2, [1, 7])

@@ -43,6 +43,21 @@ bool is_contiguous(const TensorBody& t) {
   return true;
 }
 
+bool suggests_channels_last(const TensorBody& t) {
+  if (t.rank() != 4 && t.rank() != 5) return false;
+  if (t.strides[1] == 0) return false;
+  Dims order{1};
+  for (int d = t.rank() - 1; d >= 2; --d) order.push_back(d);
+  order.push_back(0);
+  std::int64_t least = 0;
+  for (int i = 0; i < order.size(); ++i) {
+    const auto d = static_cast<int>(order[i]);
+    if (t.sizes[d] == 0 || t.strides[d] < least || (d == 0 && least == t.strides[1])) return false;
+    least = t.strides[d] * std::max<std::int64_t>(t.sizes[d], 1);
+  }
+  return true;
+}
+
 bool is_channels_last(const TensorBody& t) {
   if (t.rank() != 4 && t.rank() != 5) return false;
   std::int64_t expected = 1;

@@ -230,6 +230,9 @@ inline int Tensor::use_count() const { return b_ ? b_->refs : 0; }
 
 bool is_contiguous(const TensorBody& t);
 bool is_channels_last(const TensorBody& t);
+/// Whether PyTorch takes the strides for channels_last (c10/core/MemoryFormat.h: is_channels_last_strides_2d). Tensors
+/// with dimensions of one can be dense in both formats: then the strides of those dimensions tell what was meant.
+bool suggests_channels_last(const TensorBody& t);
 /// The strides cover the elements without gaps or overlaps, in some order of the dimensions.
 bool is_non_overlapping_and_dense(const TensorBody& t);
 

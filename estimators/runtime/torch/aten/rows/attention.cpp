@@ -120,9 +120,7 @@ Tensor efficient(Run& r, const Attention& a) {
     if (dt == DType::float32) {
       // (grad.float() * out.float()).sum(-1), transposed and made contiguous
       Tensor product = r.empty({b, s, h, dv}, DType::float32);
-      Tensor summed = r.empty({b, s, h}, DType::float32);
-      delta = r.empty({b, h, s}, DType::float32);
-      summed.reset();
+      delta = op::contiguous(r, op::transpose(r, r.empty({b, s, h}, DType::float32), 1, 2));
     } else {
       delta = r.empty({b, h, s}, DType::float32);
     }
@@ -355,11 +353,12 @@ Tensor attend(Run& r, Attention a, Backend backend) {
   }
 }
 
-/// preprocess_mask (native/transformers/attention.cpp): the efficient kernel wants rows that begin at multiples of 8. A mask
-/// with others is padded and sliced again, above autograd, even where its length is a multiple already.
+/// preprocess_mask (native/transformers/attention.cpp): the efficient kernel wants rows that begin at multiples of 8. A
+/// mask with others is padded and sliced again, above autograd, even where its length is a multiple already.
 Tensor aligned(Run& r, const Tensor& mask) {
   const Dims& strides = mask->strides;
-  if (mask->rank() == 0 || std::all_of(strides.begin(), strides.end() - 1, [](auto n) { return n % 8 == 0; })) return mask;
+  if (mask->rank() == 0 || std::all_of(strides.begin(), strides.end() - 1, [](auto n) { return n % 8 == 0; }))
+    return mask;
   const std::int64_t n = mask->sizes.back();
   const Value pads(ValueList{0, Value(8 - n % 8)});
   return op::slice(r, call_op(r, "aten::constant_pad_nd", {mask, pads})[0].tensor(), -1, 0, n);

@@ -75,23 +75,6 @@ ConvProblem problem_of(const Tensor& x, const Tensor& w, const Dims& y, const Ge
   return p;
 }
 
-/// Whether PyTorch takes the strides for channels_last (c10/core/MemoryFormat.h: is_channels_last_strides_2d). Tensors
-/// with dimensions of one can be dense in both formats: then the strides of those dimensions tell what was meant.
-bool suggests_channels_last(const TensorBody& t) {
-  if (t.rank() != 4 && t.rank() != 5) return false;
-  if (t.dtype == DType::float64 || t.strides[1] == 0) return false;
-  Dims order{1};
-  for (int d = t.rank() - 1; d >= 2; --d) order.push_back(d);
-  order.push_back(0);
-  std::int64_t least = 0;
-  for (int i = 0; i < order.size(); ++i) {
-    const auto d = static_cast<int>(order[i]);
-    if (t.sizes[d] == 0 || t.strides[d] < least || (d == 0 && least == t.strides[1])) return false;
-    least = t.strides[d] * std::max<std::int64_t>(t.sizes[d], 1);
-  }
-  return true;
-}
-
 /// Gradients of input, weight and bias, whichever the node wants.
 TensorList convolution_backward(Run& r, Node& n, const Tensor& given, const Geometry& g, const Dims& sizes,
                                 bool channels_last, bool depthwise) {
@@ -158,7 +141,8 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
   }
   // "avoid accidentally going through NHWC for permuted 3d input": that of a 1-D convolution is made dense first.
   const bool permuted = g.one_d && !is_contiguous(*x);
-  const bool channels_last = (!permuted && suggests_channels_last(*x)) || suggests_channels_last(*w);
+  const bool channels_last =
+      x->dtype != DType::float64 && ((!permuted && suggests_channels_last(*x)) || suggests_channels_last(*w));
   const bool depthwise = native_depthwise(x, w, g, channels_last);
   const Dims sizes = output_sizes(x->sizes, w->sizes, g);
   const auto format = channels_last ? op::Format::channels_last : op::Format::contiguous;
