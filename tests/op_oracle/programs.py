@@ -7,6 +7,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import layouts
 from program import Collection
 
 
@@ -14,7 +15,8 @@ def all_programs():
     collection = Collection()
     for module in sorted(m.name for m in pkgutil.iter_modules([os.path.join(HERE, "families")])):
         importlib.import_module(f"families.{module}").programs(collection)
-    return [p.json() for p in collection.programs]
+    found = [p.json() for p in collection.programs]
+    return found + list(layouts.variants(found))
 
 
 if __name__ == "__main__":

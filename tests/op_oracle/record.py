@@ -20,6 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "..", "data", "op_oracle")
 sys.path.insert(0, HERE)
 import compare
+import layouts
 import programs
 
 
@@ -80,7 +81,9 @@ def main():
     names = [p["name"] for p in chosen]
     if a.only:
         chosen = [p for p in chosen if a.only in p["name"]]
+    everything = chosen
     for device in a.devices:
+        chosen = [p for p in everything if layouts.are_for(device if installed() == BASE else "", p["name"])]
         recorded, refused = {}, 0
         for program, answer in zip(chosen, answers(chosen, device, a.preload)):
             lines = compare.lines(answer)

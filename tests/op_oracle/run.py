@@ -22,6 +22,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import compare
+import layouts
 import programs
 import record
 
@@ -90,7 +91,9 @@ def main():
     known, used = known_differences(), set()
     devices = a.device or devices_recorded()
     passed = failed = differing = 0
+    everything, known_layouts, used_layouts = chosen, layouts.known_differences(), set()
     for device in devices:
+        chosen = [x for x in everything if layouts.are_for(device, x["name"])]
         expected = expected_of(chosen, device, a.live)
         for program, answer in zip(chosen, on_paper(tool, chosen, device)):
             name = program["name"]
@@ -108,10 +111,13 @@ def main():
                 continue
             got = compare.lines(answer)
             cause = next(((i, c) for i, (d, n, c) in enumerate(known) if concerns(d, device) and fnmatch.fnmatchcase(name, n)), None)
+            if not layouts.are_for("", name):
+                cause = (None, "another layout") if name in known_layouts else None
+                used_layouts.add(name)
             if got == want and cause is None:
                 passed += 1
             elif got == want:
-                print(f"FAILED {device}/{name}: agrees now; take it off known_differences.txt")
+                print(f"FAILED {device}/{name}: agrees now; take it off {'known' if layouts.are_for('', name) else 'layout'}_differences.txt")
                 failed += 1
             elif cause is not None:
                 used.add(cause[0])
@@ -128,6 +134,9 @@ def main():
             if i not in used:
                 print(f"FAILED known difference {device}/{name}: matches no differing program")
                 failed += 1
+        for name in sorted(known_layouts - used_layouts):
+            print(f"FAILED layout_differences.txt: there is no program {name}")
+            failed += 1
     print(f"{differing} known differences")
     if not a.only and not a.device:
         import kept  # what autograd keeps; here, since it uses this module

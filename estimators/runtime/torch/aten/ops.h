@@ -18,6 +18,11 @@ Tensor zeros_like(Run&, const Tensor&);
 Tensor clone(Run&, const Tensor&, Format = Format::preserve);
 /// at::contiguous: the tensor itself where it is contiguous already.
 Tensor contiguous(Run&, const Tensor&, Format = Format::contiguous);
+/// What a kernel reads that wants one format: the tensor, or a copy of it that autograd does not see.
+Tensor read_as(Run&, const Tensor&, Format = Format::contiguous);
+/// Tensor::suggest_memory_format of images: channels_last, or contiguous.
+Format format_of(const TensorBody&);
+Tensor empty_as(Run&, Format, const Dims& sizes, DType);
 /// at::to(dtype): the tensor itself where nothing changes, else a copy (ToCopyBackward casts the gradient back).
 Tensor to(Run&, const Tensor&, DType);
 

@@ -326,7 +326,11 @@ Tensor math(Run& r, Attention a) {
   Tensor weights = safe_softmax(r, scores);
   scores.reset();
   if (a.p > 0) weights = op::dropout(r, weights, a.p, true);
-  if (!widen) return op::matmul(r, weights, v);
+  if (!widen) {
+    Tensor out = op::matmul(r, weights, v);
+    q.reset();
+    return out;
+  }
   Tensor unused = op::to(r, weights, origin);
   Tensor out = op::matmul(r, weights, v);
   out = op::to(r, out, origin);

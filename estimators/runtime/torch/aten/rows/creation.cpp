@@ -36,6 +36,20 @@ Tensor contiguous(Run& r, const Tensor& t, Format format) {
   return clone(r, t, format);
 }
 
+Tensor read_as(Run& r, const Tensor& t, Format format) {
+  ScopedValue<bool> no_grad(r.grad_mode, false);
+  return contiguous(r, t, format);
+}
+
+Format format_of(const TensorBody& t) {
+  return t.rank() == 4 && suggests_channels_last(t) ? Format::channels_last : Format::contiguous;
+}
+
+Tensor empty_as(Run& r, Format format, const Dims& sizes, DType dtype) {
+  return format == Format::channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), dtype)
+                                         : r.empty(sizes, dtype);
+}
+
 Tensor to(Run& r, const Tensor& t, DType dtype) {
   if (t->dtype == dtype) return t;
   Tensor y = r.empty_like(t, dtype);

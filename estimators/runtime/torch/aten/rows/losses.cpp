@@ -20,9 +20,14 @@ Tensor nll_loss(Run& r, Tensor x, const Tensor& target, const Tensor& weight, st
   if (two_d) total = r.empty({}, x->dtype);
   y = r.empty(sizes, x->dtype);
   if (!two_d) total = r.empty({}, x->dtype);
-  Node* node = r.record({x}, {y}, [](Run& r, Node& n, TensorList&) {
+  // Scores that are not contiguous are copied for the kernel: forward in both, backward in the 1-D one.
+  const bool reads_again = !two_d && reduction != none;
+  if (two_d || reads_again) op::read_as(r, x);
+  Node* node = r.record({x}, {y}, [reads_again](Run& r, Node& n, TensorList&) {
     const Tensor& x = n.saved[0];
-    return TensorList{r.empty(x->sizes, x->dtype)};
+    Tensor dx = r.empty(x->sizes, x->dtype);
+    if (reads_again) op::read_as(r, x);
+    return TensorList{dx};
   });
   r.save(node, x);
   r.save(node, target);
@@ -127,7 +132,7 @@ ValueList run_pair_loss(Run& r, Args& a) {
   Node* node = r.record({x, target}, {y}, [](Run& r, Node& n, TensorList&) {
     TensorList out(2);
     for (int i = 0; i < 2; ++i)
-      if (n.wants(i)) out[i] = op::pointwise(r, {n.saved[0], n.saved[1]}, n.saved[0]->dtype);
+      if (n.wants(i)) out[i] = r.empty(op::broadcast(n.saved[0]->sizes, n.saved[1]->sizes), n.saved[0]->dtype);
     return out;
   });
   r.save(node, x);

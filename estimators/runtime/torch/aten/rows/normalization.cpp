@@ -67,7 +67,7 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
   const std::int64_t c = input->size(1);
   const bool cudnn = cudnn_takes(input, w, b, mean, training);
   // _batch_norm_impl_index: cuDNN gets input.contiguous(input.suggest_memory_format()).
-  const Tensor x = cudnn && !is_contiguous(*input) && !channels_last(input) ? op::contiguous(r, input) : input;
+  const Tensor x = cudnn && !is_contiguous(*input) ? op::contiguous(r, input, op::format_of(*input)) : input;
   // cuDNN in evaluation has no statistics of its own; the native kernel makes them in both modes.
   const bool save = training || !cudnn;
   Tensor y = r.empty_like(x);
@@ -217,7 +217,7 @@ ValueList run_rms_norm(Run& r, Args& a) {
   Node* node = r.record({x, w}, {y}, [shape](Run& r, Node& n, TensorList& g) {
     TensorList out(2);
     const Tensor& x = n.saved[0];
-    Tensor grad = op::contiguous(r, g[0]);
+    const Tensor grad = op::contiguous(r, g[0]), dense = op::read_as(r, x);
     if (n.wants(0)) out[0] = r.empty(x->sizes, x->dtype);
     if (n.wants(1)) out[1] = r.empty(shape, n.inputs[1].dtype);
     return out;
@@ -279,7 +279,7 @@ ValueList run_group_norm(Run& r, Args& a) {
 
 /// Every channel of every image is normalized by itself: a batch norm of one image with all channels.
 ValueList run_instance_norm(Run& r, Args& a) {
-  Tensor x = a.tensor(0), w = a.optional_tensor(1), b = a.optional_tensor(2);
+  Tensor x = op::contiguous(r, a.tensor(0)), w = a.optional_tensor(1), b = a.optional_tensor(2);
   const std::int64_t n = x->sizes[0], c = x->sizes[1];
   auto repeated = [&](const Tensor& t) {
     if (!t) return t;

@@ -24,46 +24,34 @@ Dims pooled_sizes(const Tensor& x, const Dims& k, const Dims& s, const Dims& p, 
   return out;
 }
 
-/// Tensor::suggest_memory_format of images.
-op::Format format_of(const Tensor& x) {
-  return x->rank() == 4 && suggests_channels_last(*x) ? op::Format::channels_last : op::Format::contiguous;
-}
-
-Tensor empty_in(Run& r, op::Format format, const Dims& sizes, DType dtype) {
-  return format == op::Format::channels_last ? r.empty_strided(sizes, channels_last_strides(sizes), dtype)
-                                             : r.empty(sizes, dtype);
-}
-
-/// What a kernel reads that wants one format: the tensor, or a copy of it.
-Tensor read_in(Run& r, op::Format format, const Tensor& x) {
-  ScopedValue<bool> no_grad(r.grad_mode, false);
-  return op::contiguous(r, x, format);
-}
-
 /// Records a pooling of images (native/cuda/*Pool*.cu), whose kernels want one format: after a result is made, the
 /// output's gradient is copied where it is laid out otherwise, and so is the input if `reads_input`, forward and
 /// backward.
 void record_image_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices, bool reads_input) {
-  const op::Format format = format_of(x);
-  if (reads_input) read_in(r, format, x);
+  const op::Format format = op::format_of(*x);
+  if (reads_input) op::read_as(r, x, format);
   Node* node = r.record({x}, {y}, [format, reads_input, from = x->sizes](Run& r, Node& n, TensorList& g) {
-    Tensor dx = empty_in(r, format, from, g[0]->dtype);
-    const Tensor grad = read_in(r, format, g[0]), input = reads_input ? read_in(r, format, n.saved[0]) : Tensor();
+    Tensor dx = op::empty_as(r, format, from, g[0]->dtype);
+    const Tensor grad = op::read_as(r, g[0], format),
+                 input = reads_input ? op::read_as(r, n.saved[0], format) : Tensor();
     return TensorList{dx};
   });
   r.save(node, x);
   if (indices) r.save_output(node, indices);
 }
 
-/// Records a pooling whose backward is one kernel that writes the input's gradient.
-void record_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices, bool save_input) {
+/// Records what reads its input with any strides and writes a contiguous gradient.
+void record_strided_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices, bool save_input) {
   Node* node = r.record(
-      {x}, {y},
-      [from = x->sizes, strides = x->strides, dense = is_non_overlapping_and_dense(*x)](Run& r, Node&, TensorList& g) {
-        return TensorList{dense ? r.empty_strided(from, strides, g[0]->dtype) : r.empty(from, g[0]->dtype)};
-      });
+      {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
   if (save_input) r.save(node, x);
   if (indices) r.save_output(node, indices);
+}
+
+/// Poolings of other ranks (DilatedMaxPool3d.cu, AveragePool3d.cu) copy an input that is not contiguous, forward alone.
+void record_volume_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices) {
+  op::read_as(r, x);
+  record_strided_pool(r, x, y, indices, true);
 }
 
 template <int n>
@@ -72,12 +60,12 @@ ValueList run_max_pool(Run& r, Args& a) {
   const Dims k = a.dims_n(1, n);
   const Dims s = a.none(2) || (a[2].is_list() && a[2].list().empty()) ? k : a.dims_n(2, n);
   const Dims sizes = pooled_sizes(x, k, s, a.dims_n(3, n), a.dims_n(4, n), a.boolean(5));
-  Tensor y = empty_in(r, format_of(x), sizes, x->dtype);
-  Tensor indices = empty_in(r, format_of(x), sizes, DType::int64);
+  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
+  Tensor indices = op::empty_as(r, op::format_of(*x), sizes, DType::int64);
   if (n == 2)
     record_image_pool(r, x, y, indices, true);
   else
-    record_pool(r, x, y, indices, true);
+    record_volume_pool(r, x, y, indices);
   if (a.op().find("with_indices") != std::string_view::npos) return {y, indices};
   return {y};
 }
@@ -88,11 +76,11 @@ ValueList run_avg_pool(Run& r, Args& a) {
   const Dims k = a.dims_n(1, n);
   const Dims s = a.none(2) || (a[2].is_list() && a[2].list().empty()) ? k : a.dims_n(2, n);
   const Dims sizes = pooled_sizes(x, k, s, a.dims_n(3, n), Dims::filled(n, 1), a.boolean(4));
-  Tensor y = empty_in(r, format_of(x), sizes, x->dtype);
+  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   if (n == 2)
     record_image_pool(r, x, y, {}, true);
   else
-    record_pool(r, x, y, {}, true);
+    record_volume_pool(r, x, y, {});
   return {y};
 }
 
@@ -109,30 +97,30 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
   if (one && n > 1) {
     // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
     Tensor y = op::mean(r, x, last, true);
-    if (n == 2 && x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x))
+    if (n == 2 && op::format_of(*x) == op::Format::channels_last && !is_contiguous(*x))
       r.rebase(y, r.record({y}, {},
                            [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
     return {y};
   }
   if (n != 2) {
     Tensor y = r.empty(sizes, x->dtype);
-    record_pool(r, x, y, {}, true);
+    record_strided_pool(r, x, y, {}, true);
     return {y};
   }
   // AdaptiveAveragePooling.cu reads channels_last with its strides, and copies anything else before it makes the
   // result.
-  const Tensor input = format_of(x) == op::Format::channels_last ? x : read_in(r, op::Format::contiguous, x);
-  Tensor y = empty_in(r, format_of(x), sizes, x->dtype);
+  const Tensor input = op::format_of(*x) == op::Format::channels_last ? x : op::read_as(r, x, op::Format::contiguous);
+  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   record_image_pool(r, x, y, {}, false);
   return {y};
 }
 
 /// AdaptiveMaxPooling2d.cu works in NCHW alone: whatever is laid out otherwise is copied, results included.
 void record_adaptive_max(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices) {
-  const auto dense = [](Run& r, const Tensor& t) { return read_in(r, op::Format::contiguous, t); };
+  const auto dense = [](Run& r, const Tensor& t) { return op::read_as(r, t, op::Format::contiguous); };
   { const Tensor values = dense(r, y), places = dense(r, indices), input = dense(r, x); }
-  Node* node = r.record({x}, {y}, [dense, format = format_of(x), from = x->sizes](Run& r, Node& n, TensorList& g) {
-    Tensor dx = empty_in(r, format, from, g[0]->dtype);
+  Node* node = r.record({x}, {y}, [dense, format = op::format_of(*x), from = x->sizes](Run& r, Node& n, TensorList& g) {
+    Tensor dx = op::empty_as(r, format, from, g[0]->dtype);
     const Tensor grad = dense(r, g[0]), places = dense(r, n.saved[1]);
     Tensor written = dense(r, dx);
     return TensorList{dx};
@@ -146,11 +134,12 @@ ValueList run_adaptive_max(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   Dims out = a.dims_n(1, n), sizes = x->sizes;
   for (int i = 0; i < n; ++i) sizes[x->rank() - n + i] = out[i];
-  Tensor y = empty_in(r, format_of(x), sizes, x->dtype), indices = empty_in(r, format_of(x), sizes, DType::int64);
+  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype),
+         indices = op::empty_as(r, op::format_of(*x), sizes, DType::int64);
   if (n == 2)
     record_adaptive_max(r, x, y, indices);
   else
-    record_pool(r, x, y, indices, true);
+    record_strided_pool(r, x, y, indices, true);
   return {y, indices};
 }
 
@@ -159,15 +148,15 @@ ValueList run_adaptive_max(Run& r, Args& a) {
 void record_image_upsample(Run& r, const Tensor& x, const Tensor& y, std::string_view name) {
   const auto has = [&](const char* word) { return name.find(word) != std::string_view::npos; };
   const bool smooth = has("_aa"), cubic = has("bicubic") && !smooth;
-  const op::Format format = format_of(x), dense = op::Format::contiguous;
+  const op::Format format = op::format_of(*x), dense = op::Format::contiguous;
   if (smooth) {
-    const Tensor written = read_in(r, dense, y), input = read_in(r, dense, x);
+    const Tensor written = op::read_as(r, y, dense), input = op::read_as(r, x, dense);
   } else if (has("nearest") || (format == op::Format::channels_last && !cubic)) {
-    read_in(r, format, x);
+    op::read_as(r, x, format);
   }
   r.record({x}, {y}, [=, from = x->sizes](Run& r, Node&, TensorList& g) {
-    Tensor dx = empty_in(r, cubic ? dense : format, from, g[0]->dtype);
-    const Tensor grad = cubic || smooth ? read_in(r, dense, g[0]) : Tensor();
+    Tensor dx = op::empty_as(r, cubic ? dense : format, from, g[0]->dtype);
+    const Tensor grad = cubic || smooth ? op::read_as(r, g[0], dense) : Tensor();
     return TensorList{dx};
   });
 }
@@ -188,11 +177,11 @@ ValueList run_upsample(Run& r, Args& a) {
       sizes[2 + i] = static_cast<std::int64_t>(
           std::floor(static_cast<double>(x->sizes[2 + i]) * to_double(v.list().at(i), a.op())));
   }
-  Tensor y = empty_in(r, format_of(x), sizes, x->dtype);
+  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   if (n == 2) {
     record_image_upsample(r, x, y, a.op());
   } else {
-    record_pool(r, x, y, {}, false);
+    record_strided_pool(r, x, y, {}, false);
   }
   return {y};
 }
@@ -207,7 +196,8 @@ ValueList run_shuffle(Run& r, Args& a) {
   sizes[rank - 3] = up ? sizes[rank - 3] / (f * f) : sizes[rank - 3] * f * f;
   for (int i = rank - 2; i < rank; ++i) sizes[i] = up ? sizes[i] * f : sizes[i] / f;
   Tensor y = r.empty(sizes, x->dtype);
-  record_pool(r, x, y, {}, false);
+  r.record({x}, {y},
+           [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
   return {y};
 }
 

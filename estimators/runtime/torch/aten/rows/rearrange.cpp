@@ -17,8 +17,8 @@ Tensor part_of(Run& r, const Tensor& x, const Tensor& y) {
 
 /// roll over several dimensions is one roll after the other, also in the backward.
 Tensor rolled(Run& r, const Tensor& x, int times) {
-  Tensor y = r.empty(x->sizes, x->dtype);
-  for (int i = 1; i < times; ++i) {
+  Tensor y = op::read_as(r, x);
+  for (int i = 0; i < times; ++i) {
     Tensor next = r.empty(x->sizes, x->dtype);
     y = std::move(next);
   }
@@ -136,9 +136,12 @@ ValueList run_pad(Run& r, Args& a) {
   for (int i = 0; i * 2 + 1 < pads.size(); ++i)
     sizes[x->rank() - 1 - i] = checked_add(sizes[x->rank() - 1 - i], pads[2 * i] + pads[2 * i + 1]);
   const std::string mode = a.string_or(2, "constant");
-  Tensor y = r.empty(sizes, x->dtype);
-  Node* node = r.record(
-      {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+  Tensor y = op::empty_as(r, constant ? op::format_of(*x) : op::Format::contiguous, sizes, x->dtype);
+  if (mode == "reflect") op::read_as(r, x);
+  Node* node = r.record({x}, {y}, [constant, from = x->sizes](Run& r, Node&, TensorList& g) {
+    const auto format = constant ? op::format_of(*g[0]) : op::Format::contiguous;
+    return TensorList{op::empty_as(r, format, from, g[0]->dtype)};
+  });
   if (mode != "constant" && a.op() == "aten::pad") r.save(node, x);
   return {y};
 }

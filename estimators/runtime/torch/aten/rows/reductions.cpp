@@ -297,8 +297,12 @@ ValueList run_norm(Run& r, Args& a) {
 ValueList run_scan(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const bool integral = !is_floating(x->dtype) && !is_complex(x->dtype);
-  Tensor y = op::pointwise(r, {x}, dtype_of(a, 2).value_or(integral ? DType::int64 : x->dtype));
-  if (x->dtype != y->dtype) Tensor converted = r.empty_like(x, y->dtype);
+  const DType dtype = dtype_of(a, 2).value_or(integral ? DType::int64 : x->dtype);
+  Tensor y = x->on_host ? op::pointwise(r, {x}, dtype) : r.empty(x->sizes, dtype);
+  {
+    ScopedValue<bool> no_grad(r.grad_mode, false);
+    op::contiguous(r, op::to(r, x, dtype));
+  }
   Bindings b;
   b.set("dim", a[1]);
   b.set("self_dtype", x->dtype);
@@ -310,6 +314,7 @@ ValueList run_scan(Run& r, Args& a) {
 ValueList run_cumulative_extreme(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   Tensor y = r.empty(x->sizes, x->dtype), index = r.empty(x->sizes, DType::int64);
+  op::read_as(r, x);
   Node* node =
       r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; });
   r.save(node, x);

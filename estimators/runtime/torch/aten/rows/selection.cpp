@@ -67,7 +67,9 @@ ValueList run_masked_fill(Run& r, Args& a) {
     row.derivatives.record_in_place(r, inputs);
     return {x};
   }
-  Tensor y = op::pointwise(r, {x, mask}, x->dtype);
+  // It fills a clone, which is contiguous whatever the input is.
+  Tensor y =
+      x->on_host ? op::pointwise(r, {x, mask}, x->dtype) : r.empty(op::broadcast(x->sizes, mask->sizes), x->dtype);
   row.derivatives.record(r, inputs, {y});
   return {y};
 }

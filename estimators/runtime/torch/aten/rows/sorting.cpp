@@ -36,6 +36,7 @@ ValueList run_topk(Run& r, Args& a) {
   Dims sizes = x->sizes;
   if (x->rank() > 0) sizes[d] = a.integer(1);
   Tensor y = r.empty(sizes, x->dtype), index = r.empty(sizes, DType::int64);
+  const Tensor dense = op::read_as(r, x);
   const std::int64_t size = x->rank() > 0 ? x->sizes[d] : 1, slices = size > 0 ? x->numel() / size : 0;
   if (many_blocks(slices, size)) {
     // Blocks of 256 threads with 4 to 64 items each, as many as the device runs at once (40 registers per thread).

@@ -33,7 +33,11 @@ Tensor resized(Run& r, const Tensor& like, const Dims& sizes) {
 ValueList run_im2col(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   if (x->rank() != 4) fail_input("im2col is known for batches of images only", "aten::im2col");
-  Tensor y = resized(r, x, column_sizes(x->sizes, windows(a, 1)));
+  Tensor y;
+  {
+    const Tensor dense = op::read_as(r, x);
+    y = resized(r, dense, column_sizes(x->sizes, windows(a, 1)));
+  }
   r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{resized(r, g[0], from)}; });
   return {y};
 }
