@@ -69,6 +69,7 @@ AutocastLists autocast_2_11() {
                 "sinh",
                 "tan",
                 "pow",
+                "square",
                 "softplus",
                 "layer_norm",
                 "native_layer_norm",

@@ -102,11 +102,11 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
           Tensor sum_dy = r.empty({c}, stats_dtype(x->dtype)), sum_dy_xmu = r.empty({c}, stats_dtype(x->dtype));
           if (n.wants(1)) out[1] = r.empty({c}, w_dtype);
           if (n.wants(2)) out[2] = r.empty({c}, w_dtype);
-          out[0] = r.empty_like(x);
+          if (n.wants(0)) out[0] = r.empty_like(x);
           sum_dy_xmu.reset();
           return out;
         }
-        out[0] = r.empty_like(x);
+        if (n.wants(0) || cudnn) out[0] = r.empty_like(x);
         if (n.wants(1) || cudnn) out[1] = r.empty({c}, w_dtype);
         if (n.wants(2) || cudnn) out[2] = r.empty({c}, w_dtype);
         return out;

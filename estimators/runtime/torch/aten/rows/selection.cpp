@@ -19,7 +19,14 @@ ValueList run_where(Run& r, Args& a) {
                                            : DType::float32;
   for (Tensor& t : sides)
     if (!t) t = r.empty({}, dtype);
-  Tensor y = op::pointwise(r, {a.tensor(0), sides[0], sides[1]}, dtype);
+  Tensor y;
+  {
+    // The side of the lesser dtype is cast within the op; numbers on the host and of no dimension are not.
+    ScopedValue<bool> no_grad(r.grad_mode, false);
+    Tensor cast[2];
+    for (int i = 0; i < 2; ++i) cast[i] = sides[i]->on_host ? sides[i] : op::to(r, sides[i], dtype);
+    y = op::pointwise(r, {a.tensor(0), cast[0], cast[1]}, dtype);
+  }
   row.derivatives.record(r, {{"condition", a.tensor(0)}, {"self", sides[0]}, {"other", sides[1]}}, {y});
   sides[1].reset();
   sides[0].reset();
