@@ -1,6 +1,8 @@
 // A graph whose open dimensions have numbers: what a runtime runs that takes the file's nodes as they are.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -9,11 +11,37 @@
 
 namespace memplan {
 
+/// What follows from a value alone, worked out when it is first asked for and shared by all who ask again: many
+/// schedules are made of one graph, and none of them changes it. A copy works it out again.
+template <class T>
+class WorkedOut {
+ public:
+  WorkedOut() = default;
+  WorkedOut(const WorkedOut&) {}
+  WorkedOut& operator=(const WorkedOut&) = delete;
+
+  /// `make` gives a std::shared_ptr<const T>; what it throws is thrown, and the next one tries again.
+  template <class Make>
+  const T& get(const Make& make) const {
+    std::call_once(once_, [&] { made_ = make(); });
+    return *made_;
+  }
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::shared_ptr<const T> made_;
+};
+
+namespace ort {
+struct Prepared;
+}
+
 struct BoundGraph {
   Graph graph;
   Symbols symbols;
   std::int64_t opset = 0;
   std::vector<std::string> domains;  ///< Model::domains
+  WorkedOut<ort::Prepared> prepared{};  ///< runtime/ort/prepared.h
 };
 
 }  // namespace memplan

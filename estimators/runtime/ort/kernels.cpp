@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <unordered_map>
 
 namespace memplan::ort {
 
@@ -159,8 +160,13 @@ bool takes_types(const Graph& graph, const GraphNode& node) {
 }
 
 const Kernel* kernel_of(const GraphNode& node) {
-  const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });
-  return it == kernels.end() ? nullptr : &*it;
+  static const auto by_op = [] {
+    std::unordered_map<std::string_view, const Kernel*> out;
+    for (const Kernel& k : kernels) out.emplace(k.op, &k);
+    return out;
+  }();
+  const auto it = by_op.find(node.op_type);
+  return it == by_op.end() ? nullptr : it->second;
 }
 
 bool known_without_kernel(const GraphNode& node) {

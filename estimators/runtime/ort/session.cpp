@@ -9,9 +9,9 @@
 
 #include "estimators/frontends/onnx/inferred.h"
 #include "estimators/runtime/ort/kernels.h"
-#include "estimators/runtime/ort/optimize.h"
 #include "estimators/runtime/ort/pattern.h"
 #include "estimators/runtime/ort/plan.h"
+#include "estimators/runtime/ort/prepared.h"
 #include "estimators/runtime/ort/scratch.h"
 
 namespace memplan::ort {
@@ -24,13 +24,12 @@ class Session {
       : setup_(setup),
         context_{setup.ort, device, reading.workspaces, setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
-        optimized_(optimized(bound)),
-        placed_(in_order(place(std::move(optimized_.graph)))),
-        inferred_(placed_.graph, bound.symbols, bound.opset),
-        order_seed_(reading.order) {
-    for (std::size_t i = 0; i < placed_.graph.values.size(); ++i)
-      types_.push_back(inferred_[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
-    plan_ = plan_buffers(placed_, known_shapes(placed_.graph, bound.opset), types_, setup.ort.memory_reuse);
+        prepared_(prepared(bound)),
+        placed_(prepared_.placed),
+        inferred_(prepared_.inferred),
+        order_seed_(reading.order),
+        types_(prepared_.types),
+        plan_(plan_buffers(placed_, prepared_.shapes, types_, setup.ort.memory_reuse)) {
     find_scratch();
     bytes_of_values();
     note_nodes();
@@ -107,14 +106,14 @@ class Session {
   /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
-    if (optimized_.may_change.empty() && !optimized_.rearranged) return;
+    if (prepared_.may_change.empty() && !prepared_.rearranged) return;
     Bytes buffers, weights;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
     }
     buffers = buffers * 4;
-    if (optimized_.rearranged) {
+    if (prepared_.rearranged) {
       s_.notes.push_back({{},
                           "a session that loads a quantized file puts its pairs in another order, which moves buffers",
                           Evidence::assumed,
@@ -127,7 +126,7 @@ class Session {
       return;
     }
     std::string ops;
-    for (const std::string& op : optimized_.may_change) ops += (ops.empty() ? "" : ", ") + op;
+    for (const std::string& op : prepared_.may_change) ops += (ops.empty() ? "" : ", ") + op;
     s_.notes.push_back(
         {"MP070 not-optimized",
          fmt::format("ONNX Runtime's optimizers fuse and move nodes of a plain file, of which memplan follows "
@@ -242,11 +241,11 @@ class Session {
 
   const TrainingSetup& setup_;
   ScratchContext context_;
-  Optimized optimized_;
-  Placed placed_;
-  onnx_format::InferredValues inferred_;
+  const Prepared& prepared_;
+  const Placed& placed_;
+  const onnx_format::InferredValues& inferred_;
   std::uint32_t order_seed_;
-  std::vector<DType> types_;
+  const std::vector<DType>& types_;
   BufferPlan plan_;
   std::vector<std::int64_t> bytes_;                         ///< by value
   std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
