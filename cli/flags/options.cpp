@@ -54,9 +54,6 @@ void finish_runtime(const Parsed& parsed, Options& o) {
          "leave it out, or leave out " + setting(Field::runtime, "ort"));
   o.setup.mode = Mode::inference;
   o.mode_given = true;
-  if (o.command->id & in_validate)
-    fail(ErrorKind::usage, "memplan validate knows PyTorch's programs only", setting(Field::runtime, "ort"),
-         "docs/onnxruntime.md has the figures that were compared with ONNX Runtime's own");
   for (const char* name : {"for", "allow", "keep"})
     if (parsed.has(name) && o.command->id & in_suggest)
       fail(ErrorKind::usage, "a session of ONNX Runtime has options of its own, which are all tried",

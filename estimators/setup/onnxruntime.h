@@ -47,6 +47,11 @@ struct OrtSetup {
 /// options that are not modelled; one that does not move memory is taken and does nothing.
 void set_ort_option(OrtSetup& setup, std::string_view name, std::string_view value);
 
+/// Where ONNX Runtime takes an option: SessionOptions has members and entries, a run has entries, the arena has a
+/// configuration of its own (OrtArenaCfg), and the rest belongs to the provider.
+enum class OrtPlace : std::uint8_t { member, session_entry, run_entry, arena, provider };
+OrtPlace place_of_ort_option(std::string_view name);
+
 /// The options that differ from ONNX Runtime's defaults, as name and value.
 std::vector<std::pair<std::string, std::string>> ort_options(const OrtSetup& setup);
 
