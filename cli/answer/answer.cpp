@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/answer/cudnn.h"
+#include "cli/answer/node_stats.h"
 #include "cli/calibration/measured.h"
 #include "cli/flags/spelling.h"
 #include "cli/flags/values.h"
@@ -226,6 +227,7 @@ Answer compute(const Job& job, bool with_run) {
   a.estimate = unwrap(answer_for(model, tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
+  if (node_stats_wanted(options)) a.node_stats = node_stats_of(options, a.choice.device);
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   if (with_run) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);

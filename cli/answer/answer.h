@@ -9,6 +9,7 @@
 #include "cli/flags/options.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/ort/node_stats.h"
 #include "planner/search.h"
 
 namespace memplan::cli {
@@ -42,6 +43,7 @@ struct Answer {
   std::vector<Card> cards;
   std::optional<RunRecord> run;  ///< for formats that show the run itself
   std::optional<Confirmation> confirmation;
+  std::vector<ort::NodeStats> node_stats;  ///< for the format that shows them
   std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
   int exit_code = 0;
 };

@@ -352,6 +352,10 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   j["warnings"] = list_of(e.notes, [](const Fact& n) { return Json{{"code", n.code}, {"message", clean(n.text)}}; });
   const auto verdict = [](Verdict v) { return Json(name_of(v)); };
   j["gate"] = {{"fail_on", list_of(options.gate.fail_on, verdict)}, {"exit_code", a.exit_code}};
+  if (!a.node_stats.empty())
+    j["ort_node_stats"] = list_of(a.node_stats, [](const ort::NodeStats& n) {
+      return Json{{"name", n.name}, {"weights_bytes", n.weights}, {"buffers_bytes", n.buffers}};
+    });
   if (a.run) add_run(j, *a.run);
   return j;
 }

@@ -36,7 +36,10 @@ class Session {
     note_optimizers();
   }
 
-  Schedule run() {
+  /// The first `count` nodes run on the device, and the others take nothing of it.
+  Schedule run(std::size_t count = SIZE_MAX) {
+    first_ = std::min(count, graph().nodes.size());
+    find_read();
     load_weights();
     // Runs repeat each other; no number of them takes ten times as long as three.
     const std::int64_t steps = std::min<std::int64_t>(setup_.steps, 24);
@@ -187,21 +190,34 @@ class Session {
     return allocate(bytes_[static_cast<std::size_t>(id)], category, step, name_of_value(id), id);
   }
 
+  /// Which values the nodes of this session read.
+  void find_read() {
+    read_.assign(graph().values.size(), false);
+    for (std::size_t k = 0; k < first_; ++k)
+      for (const GraphValueId id : graph().nodes[k].inputs)
+        if (id >= 0) read_[static_cast<std::size_t>(id)] = true;
+  }
+  bool takes(GraphValueId id, Own own) const {
+    const auto i = static_cast<std::size_t>(id);
+    return plan_.own[i] == own && (read_[i] || first_ == graph().nodes.size());
+  }
+
   void load_weights() {
     begin_op("session", Phase::setup, 0);
     std::vector<GraphValueId> weights;
     for (const auto& [id, tensor] : graph().initializers)
-      if (plan_.own[static_cast<std::size_t>(id)] == Own::weight) weights.push_back(id);
+      if (takes(id, Own::weight)) weights.push_back(id);
     if (order_seed_ != 0) std::shuffle(weights.begin(), weights.end(), std::mt19937(order_seed_));
     for (const GraphValueId id : weights) allocate_value(id, Category::parameter, 0);
-    for (const auto& [node, bytes] : kept_) allocate(bytes, Category::workspace, 0, graph().nodes[node].name);
+    for (const auto& [node, bytes] : kept_)
+      if (node < first_) allocate(bytes, Category::workspace, 0, graph().nodes[node].name);
   }
 
   void one_run(std::int64_t step) {
     std::vector<std::int32_t> inputs, outputs;
     begin_op("inputs", Phase::data, step);
     for (const GraphValueId id : graph().inputs)
-      if (plan_.own[static_cast<std::size_t>(id)] == Own::input)
+      if (takes(id, Own::input))
         inputs.push_back(allocate_value(id, Category::input, step));
     const bool pattern = setup_.ort.memory_pattern && step > 1;
     std::int32_t block = -1;
@@ -209,7 +225,7 @@ class Session {
       begin_op("memory pattern", Phase::forward, step);
       block = allocate(pattern_.bytes(), Category::activation, step, "memory pattern: all buffers of a run");
     }
-    for (std::size_t k = 0; k < graph().nodes.size(); ++k) run_node(k, step, pattern, outputs);
+    for (std::size_t k = 0; k < first_; ++k) run_node(k, step, pattern, outputs);
     begin_op("end of run", Phase::forward, step);
     for (const auto& [id, allocation] : std::exchange(held_, {})) release(allocation);
     release(block);
@@ -251,6 +267,8 @@ class Session {
   std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
   std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
   MemoryPattern pattern_;
+  std::size_t first_ = 0;   ///< nodes that run on the device
+  std::vector<bool> read_;  ///< by value
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
   std::map<std::string, std::int32_t> names_;
   std::map<GraphValueId, std::int32_t> shapes_;
@@ -262,6 +280,13 @@ class Session {
 Schedule schedule_of(const BoundGraph& bound, const TrainingSetup& setup, const Device& device,
                      const Reading& reading) {
   return Session(bound, setup, device, reading).run();
+}
+
+void for_first_nodes(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading,
+                     const std::vector<std::size_t>& counts,
+                     const std::function<void(std::size_t, const Schedule&)>& use) {
+  const Session whole(bound, setup, device, reading);
+  for (const std::size_t count : counts) use(count, Session(whole).run(count));
 }
 
 }  // namespace memplan::ort
