@@ -35,8 +35,8 @@ std::vector<ort::NodeStats> node_stats_of(const Options& options, const Device& 
            asked.complaint.empty() ? "the names of a plain file's nodes change before ONNX Runtime places them"
                                    : asked.complaint,
            std::string(node_stats_format),
-           "pip install onnxruntime (the package for CPUs) lets memplan ask for the names; a file that a session saved "
-           "(optimized_model_filepath) has them");
+           "run pip install onnxruntime (the package for CPUs is enough), so that memplan can ask for them, or give a "
+           "file that a session saved (optimized_model_filepath)");
     model = open_fixed(std::move(*asked.model));
   }
   const Tape tape = unwrap(tape_of(model, options.setup));

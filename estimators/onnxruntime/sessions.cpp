@@ -30,7 +30,7 @@ using nlohmann::json;
 
 constexpr std::int64_t most_zeros = std::int64_t{64} << 30;  // pages of a hole: none of them is ever written
 constexpr const char* how_to_install =
-    "pip install 'onnxruntime-gpu[cuda,cudnn]' in the active Python, or name one that has it: --onnxruntime PYTHON";
+    "run pip install 'onnxruntime-gpu[cuda,cudnn]' in the active Python, or name one that has it: --onnxruntime PYTHON";
 
 struct GpuPackage {
   std::string python, packages;
@@ -71,11 +71,13 @@ void write_model(const std::string& slim, const std::string& folder) {
     fail_input("a temporary file cannot be written", folder, "set TMPDIR to a folder with room");
 }
 
-json request_of(const std::vector<SessionInput>& inputs, const OrtSetup& setup, std::int64_t runs, bool arena) {
-  json request{{"inputs", json::object()},  {"provider", json::object()}, {"session", json::object()},
-               {"members", json::object()}, {"run", json::object()},      {"runs", runs},
-               {"arena", arena}};
-  for (const SessionInput& i : inputs) request["inputs"][i.name] = {i.dtype, i.sizes};
+/// Inputs in the file's order: a session copies them to the device in the order in which it is given them.
+nlohmann::ordered_json request_of(const std::vector<SessionInput>& inputs, const OrtSetup& setup, std::int64_t runs,
+                                  bool arena) {
+  using nlohmann::ordered_json;
+  const auto none = ordered_json::object();
+  ordered_json request{{"inputs", none}, {"provider", none}, {"session", none}, {"members", none}, {"run", none}, {"runs", runs}, {"arena", arena}};
+  for (const SessionInput& i : inputs) request["inputs"][i.name] = ordered_json::array({i.dtype, i.sizes});
   for (const auto& [name, value] : ort_options(setup)) switch (place_of_ort_option(name)) {
       case OrtPlace::member:
         request["members"][name] = value != "0";
