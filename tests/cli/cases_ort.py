@@ -65,7 +65,9 @@ def test_a_session_that_differs_says_where():
     equal(answer.code, 1, answer.err)
     report = answer.json()
     first = report["first_divergence"]
-    equal((first["kind"], first["step"], first["predicted_bytes"], first["measured_bytes"]), ("size", 2, 1048576, 1049088), "divergence")
+    # What comes after it is equal again: one is missing, and another one is there.
+    equal((first["kind"], first["step"], first["predicted_bytes"]), ("only predicted", 2, 1048576), "divergence")
+    equal(report["events"]["equal_allocations"], 15, "equal")
     check("memory pattern" in first["text"], first["text"])
     equal(report["agrees"], False, "agrees")
 
@@ -98,7 +100,7 @@ def test_what_a_session_lacks_is_said_in_one_line():
     words = ("validate", MLP, "--batch", "64", "--runtime", "ort")
     refused(memplan(*words, "--on", "cuda"), 2, "emulated")
     refused(memplan(*words, "--measured", "data/measured/snapshots/mlp-h100.pickle"), 2, "PyTorch's", "figure")
-    equal(memplan(*words, "--measured", "33MiB", "--counter", "reserved").code, 0, "a figure")
+    equal(memplan(*words, "--ort", "arena_extend_strategy=kSameAsRequested", "--measured", "25596160", "--counter", "reserved", "--tolerance", "0").code, 0, "a figure")
 
 
 def node_stats(*words):
