@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cli/flags/options.h"
-#include "estimators/facts/device.h"
 #include "estimators/runtime/ort/node_stats.h"
 
 namespace memplan::cli {

@@ -109,6 +109,10 @@ void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   bound->symbols = symbols;
   bound->opset = model.opset;
   bound->domains = model.domains;
+  const auto& nodes = model.graphs.front().nodes;
+  bound->flat = std::any_of(nodes.begin(), nodes.end(), [](const GraphNode& n) {
+    return n.domain.empty() && (n.op_type == "If" || n.op_type == "Loop" || n.op_type == "Scan");
+  });
   const auto add = [&](const std::string& name, ValueKind kind, DType dtype, std::vector<std::int64_t> sizes) {
     TapeValue v;
     v.name = name;

@@ -40,7 +40,8 @@ struct BoundGraph {
   Graph graph;
   Symbols symbols;
   std::int64_t opset = 0;
-  std::vector<std::string> domains;  ///< Model::domains
+  std::vector<std::string> domains;     ///< Model::domains
+  bool flat = false;                    ///< bodies of If, Loop and Scan stand in the place of these nodes
   WorkedOut<ort::Prepared> prepared{};  ///< runtime/ort/prepared.h
 };
 

@@ -34,6 +34,7 @@ class Session {
     bytes_of_values();
     note_nodes();
     note_optimizers();
+    if (bound.flat) note_bodies();
   }
 
   /// The first `count` nodes run on the device, and the others take nothing of it.
@@ -93,17 +94,51 @@ class Session {
     for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
   }
 
-  /// Nodes that no kernel is known for are taken to run on the CPU, and that is said.
+  /// Bytes of what a node reads and makes, as far as they are known.
+  Bytes around(const GraphNode& node) const {
+    Bytes sum;
+    for (const auto* ids : {&node.inputs, &node.outputs})
+      for (const GraphValueId id : *ids)
+        if (id >= 0 && inferred_[id].sizes)
+          sum += bytes_of(types_[static_cast<std::size_t>(id)], onnx_format::count_of(*inferred_[id].sizes));
+    return sum;
+  }
+
+  /// Nodes that run on the CPU because of their op: the report names them. Of an op that the table of kernels does not
+  /// have, there may be a kernel after all, which then has no copies around it and may take scratch.
   void note_nodes() {
-    std::map<std::string, std::int64_t> unknown;
-    for (const GraphNode& node : graph().nodes)
-      if (!kernel_of(node)) ++unknown[node.op_type];
-    for (const auto& [op, count] : unknown) {
-      Note n{"", "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
-             Evidence::assumed, About::op, op};
-      n.count = count;
-      s_.notes.push_back(std::move(n));
+    std::map<std::string, Note> by_op;
+    for (const GraphNode& node : graph().nodes) {
+      if (kernel_of(node)) continue;
+      const bool sure = known_without_kernel(node);
+      const auto [it, fresh] = by_op.try_emplace(
+          node.op_type,
+          Note{"",
+               sure ? "the CUDA provider has no kernel of it: it runs on the CPU, with copies around it"
+                    : "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
+               sure ? Evidence::recorded : Evidence::assumed, About::op, node.op_type, "", -1, 0, Effect{}});
+      ++it->second.count;
+      if (!sure) it->second.off->below += around(node), it->second.off->above += around(node);
     }
+    for (auto& [op, n] : by_op) s_.notes.push_back(std::move(n));
+  }
+
+  /// ONNX Runtime runs the body of an If, Loop or Scan in a frame of its own, where nothing shares a buffer with what is
+  /// outside: at least nothing is held of what is planned here, at most every buffer on its own.
+  void note_bodies() {
+    Bytes buffers;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (plan_.own[i] == Own::planned || plan_.own[i] == Own::output) buffers += Bytes(bytes_[i]);
+    s_.notes.push_back({{},
+                        "ONNX Runtime runs the bodies of If, Loop and Scan in frames of their own, which is not "
+                        "modelled: what is inside is taken for a part of the graph",
+                        Evidence::assumed,
+                        About::op,
+                        "If, Loop, Scan",
+                        "",
+                        -1,
+                        1,
+                        Effect{buffers, buffers}});
   }
 
   /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
