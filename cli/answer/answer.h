@@ -44,7 +44,7 @@ struct Answer {
   std::optional<RunRecord> run;  ///< for formats that show the run itself
   std::optional<Confirmation> confirmation;
   std::vector<ort::NodeStats> node_stats;  ///< for the format that shows them
-  std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
+  std::vector<Alternative> changes;        ///< when it does not fit: small changes, each estimated
   int exit_code = 0;
 };
 

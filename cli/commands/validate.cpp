@@ -130,8 +130,7 @@ Validation in_sessions(const Model& model, const Place& place) {
   const Timeline timeline = unwrap(replay(schedule, options.setup, v.device));
   v.estimate = unwrap(summarize(tape, schedule, timeline, options.setup, v.device));
   v.comparison = compare(tape, schedule, timeline, v.estimate, v.measured);
-  v.comparison.regions =
-      compare_regions(unwrap(map_memory(schedule, options.setup, v.device, 0)).driver, v.measured);
+  v.comparison.regions = compare_regions(unwrap(map_memory(schedule, options.setup, v.device, 0)).driver, v.measured);
   if (timeline.out_of_memory_event)
     v.predicted_out_of_memory = v.estimate.out_of_memory_at.empty() ? "a run" : v.estimate.out_of_memory_at;
   return v;

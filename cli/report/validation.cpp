@@ -45,8 +45,8 @@ bool all_exact(const ComparedPhase& p) {
 }
 
 std::string place(const Divergence& d, const std::string& step) {
-  std::string text = d.step == 0 ? "in the set-up"
-                                 : fmt::format("in {} {}{}", step, d.step, d.phase.empty() ? "" : ", " + d.phase);
+  std::string text =
+      d.step == 0 ? "in the set-up" : fmt::format("in {} {}{}", step, d.step, d.phase.empty() ? "" : ", " + d.phase);
   if (!d.module.empty()) text += ", module " + clean(d.module);
   if (!d.source.empty()) text += " (" + clean(d.source) + ")";
   return text;
@@ -114,17 +114,37 @@ std::string text_validation(const Validation& v, const Options& options, const S
               style.width, 0) +
          "\n\n";
   out += table_of({ComparedPhase{0, "peak", c.peak}}, v.measured, style);
-  if (!c.steps.empty()) out += "\n" + style.paint("By " + v.measured.step_word, Paint::bold) + "\n" + table_of(c.steps, v.measured, style);
+  if (!c.steps.empty())
+    out += "\n" + style.paint("By " + v.measured.step_word, Paint::bold) + "\n" + table_of(c.steps, v.measured, style);
   if (!c.phases.empty()) out += phases_text(c, v.measured, style);
   if (!c.categories.empty()) out += categories_text(c, style);
   if (c.events_compared) out += events_text(c, v.measured, style);
   if (!v.measured.largest_at_peak.empty()) out += largest_text(v.measured, options, style);
   if (!v.measured.out_of_memory.empty())
-    out += "\n" + wrap(v.measured.program + " ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) + "\n";
+    out += "\n" + wrap(v.measured.program + " ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) +
+           "\n";
   if (!v.measured.notes.empty()) out += "\n";
   for (const std::string& note : v.measured.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;
 }
+
+namespace {
+
+Json json_of(const Divergence& d) {
+  return {{"after_allocations", d.allocation},
+          {"kind", d.kind},
+          {"text", clean(d.text)},
+          {"step", d.step},
+          {"phase", clean(d.phase)},
+          {"module", clean(d.module)},
+          {"source", clean(d.source)},
+          {"predicted_op", clean(d.predicted_op)},
+          {"measured_op", clean(d.measured_op)},
+          {"predicted_bytes", d.predicted.count},
+          {"measured_bytes", d.measured.count}};
+}
+
+}  // namespace
 
 std::string json_validation(const Validation& v, const Options& options, int exit_code) {
   const Comparison& c = v.comparison;
@@ -163,21 +183,7 @@ std::string json_validation(const Validation& v, const Options& options, int exi
   if (c.regions)
     j["regions"] = {
         {"predicted", c.regions->predicted}, {"measured", c.regions->measured}, {"equal", c.regions->equal}};
-  j["first_divergence"] = nullptr;
-  if (c.divergence) {
-    const Divergence& d = *c.divergence;
-    j["first_divergence"] = {{"after_allocations", d.allocation},
-                             {"kind", d.kind},
-                             {"text", clean(d.text)},
-                             {"step", d.step},
-                             {"phase", clean(d.phase)},
-                             {"module", clean(d.module)},
-                             {"source", clean(d.source)},
-                             {"predicted_op", clean(d.predicted_op)},
-                             {"measured_op", clean(d.measured_op)},
-                             {"predicted_bytes", d.predicted.count},
-                             {"measured_bytes", d.measured.count}};
-  }
+  j["first_divergence"] = c.divergence ? json_of(*c.divergence) : Json(nullptr);
   j["largest_at_measured_peak"] = Json::array();
   for (const MeasuredBlock& b : v.measured.largest_at_peak)
     j["largest_at_measured_peak"].push_back({{"bytes", b.bytes}, {"where", clean(b.where)}});

@@ -64,9 +64,9 @@ struct MeasuredRegion {
 };
 
 struct Measurement {
-  std::string source;  ///< "PyTorch 2.11.0 on an emulated NVIDIA A100-SXM4-80GB"
+  std::string source;                                   ///< "PyTorch 2.11.0 on an emulated NVIDIA A100-SXM4-80GB"
   std::string program = "PyTorch", step_word = "step";  ///< who asked for memory, and what it calls a step
-  std::string device;  ///< as PyTorch names it; may be empty
+  std::string device;                                   ///< as PyTorch names it; may be empty
   MeasuredCounters peak;
   std::vector<MeasuredStep> steps;    ///< of dry runs
   std::vector<MeasuredPhase> phases;  ///< of dry runs

@@ -119,11 +119,10 @@ std::string ask(const Place& place, const std::string& slim, RewriteLevel level,
   write_zeros(folder.path() + "/weights", zeros);
   ProcessLimits limits;
   limits.time = most_time;
-  const ProcessResult result = run_process(
-      {place.python, "-I", "-c", std::string(embedded::onnxruntime_optimize_py()), place.packages, folder.path(),
-       level == RewriteLevel::basic ? "BASIC" : "EXTENDED"},
-      "",
-      {}, limits);
+  const ProcessResult result =
+      run_process({place.python, "-I", "-c", std::string(embedded::onnxruntime_optimize_py()), place.packages,
+                   folder.path(), level == RewriteLevel::basic ? "BASIC" : "EXTENDED"},
+                  "", {}, limits);
   std::istringstream lines(result.output);
   std::string version;
   if (result.end != ProcessResult::End::exited || !std::getline(lines, version) || version.starts_with("no: ")) {
@@ -150,8 +149,7 @@ Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::
   Rewritten out;
   // What is followed exactly need not be asked for.
   const bool followed = level == RewriteLevel::extended && where == "auto" && ort::is_settled(plain.graphs.front());
-  if (ort::saved_by_onnxruntime(plain.domains) || followed)
-    return out;
+  if (ort::saved_by_onnxruntime(plain.domains) || followed) return out;
   const auto place = place_of(where == "auto" ? pythons() : std::vector<std::string>{where});
   if (!place && where != "auto")
     fail(ErrorKind::usage, "this Python has no package onnxruntime", where,

@@ -30,7 +30,7 @@ using nlohmann::json;
 
 constexpr std::int64_t most_zeros = std::int64_t{64} << 30;  // pages of a hole: none of them is ever written
 constexpr const char* how_to_install =
-    "run pip install 'onnxruntime-gpu[cuda,cudnn]' in the active Python, or name one that has it: --onnxruntime PYTHON";
+    "run pip install 'onnxruntime-gpu[cuda,cudnn]' in the active Python, or name one that has it";
 
 struct GpuPackage {
   std::string python, packages;
@@ -76,7 +76,8 @@ nlohmann::ordered_json request_of(const std::vector<SessionInput>& inputs, const
                                   bool arena) {
   using nlohmann::ordered_json;
   const auto none = ordered_json::object();
-  ordered_json request{{"inputs", none}, {"provider", none}, {"session", none}, {"members", none}, {"run", none}, {"runs", runs}, {"arena", arena}};
+  ordered_json request{{"inputs", none}, {"provider", none}, {"session", none}, {"members", none},
+                       {"run", none},    {"runs", runs},     {"arena", arena}};
   for (const SessionInput& i : inputs) request["inputs"][i.name] = ordered_json::array({i.dtype, i.sizes});
   for (const auto& [name, value] : ort_options(setup)) switch (place_of_ort_option(name)) {
       case OrtPlace::member:
@@ -118,9 +119,9 @@ json answer_of(const ProcessResult& r, std::chrono::seconds limit) {
   if (r.end == End::signalled)
     fail(ErrorKind::usage, fmt::format("the session of ONNX Runtime was ended by signal {}", r.code), said,
          "if the emulated GPU does not know this version, build it for that: cmake --preset release "
-         "-DMEMPLAN_ORT_PYTHON=PYTHON && cmake --build build/release --target emulated_gpu");
-  fail(ErrorKind::internal,
-       fmt::format("the session of ONNX Runtime ended with code {} and without an answer", r.code), said);
+         "-DMEMPLAN_ORT_PYTHON=PYTHON && cmake --build build/release");
+  fail(ErrorKind::internal, fmt::format("the session of ONNX Runtime ended with code {} and without an answer", r.code),
+       said);
 }
 
 SessionLog log_of(const json& reply) try {
@@ -153,9 +154,9 @@ SessionLogs run_sessions(const std::string& slim, const std::vector<SessionInput
   const auto run = [&](bool arena) {
     auto environment = arena ? place.card : place.unlimited;
     environment.emplace_back("LD_LIBRARY_PATH", libraries);
-    const ProcessResult r = run_process({package.python, "-I", "-c", std::string(embedded::onnxruntime_session_py()),
-                                         package.packages, folder.path()},
-                                        request_of(inputs, setup, runs, arena).dump(), environment, limits);
+    const ProcessResult r = run_process(
+        {package.python, "-I", "-c", std::string(embedded::onnxruntime_session_py()), package.packages, folder.path()},
+        request_of(inputs, setup, runs, arena).dump(), environment, limits);
     return log_of(answer_of(r, place.time_limit));
   };
   return {run(false), run(true)};

@@ -28,8 +28,10 @@ struct Lane {
   std::uint32_t add;
 };
 // The constants of MurmurHash3_x86_128.
-constexpr std::array<Lane, 4> lanes{
-    {{0x239b961b, 15, 19, 0x561ccd1b}, {0xab0e9789, 16, 17, 0x0bcaa747}, {0x38b34ae5, 17, 15, 0x96cd1c35}, {0xa1e38b93, 18, 13, 0x32ac3b17}}};
+constexpr std::array<Lane, 4> lanes{{{0x239b961b, 15, 19, 0x561ccd1b},
+                                     {0xab0e9789, 16, 17, 0x0bcaa747},
+                                     {0x38b34ae5, 17, 15, 0x96cd1c35},
+                                     {0xa1e38b93, 18, 13, 0x32ac3b17}}};
 
 std::uint32_t stirred(std::uint32_t k, std::size_t lane) {
   return std::rotl(k * lanes[lane].factor, lanes[lane].turn_in) * lanes[(lane + 1) % 4].factor;
@@ -50,7 +52,8 @@ Hash murmur(std::string_view text, std::uint32_t seed) {
   Hash h{seed, seed, seed, seed};
   const auto word = [&](std::size_t at) {
     std::uint32_t k = 0;
-    std::memcpy(&k, text.data() + at, std::min<std::size_t>(4, text.size() - at));  // little-endian, as CUDA's hosts are
+    std::memcpy(&k, text.data() + at,
+                std::min<std::size_t>(4, text.size() - at));  // little-endian, as CUDA's hosts are
     return k;
   };
   std::size_t at = 0;
@@ -78,7 +81,8 @@ std::int64_t most_reserved(const Schedule& schedule, const OrtSetup& setup) {
     else if (e.kind == Event::Kind::free)
       arena.free(blocks[i]);
     else
-      blocks[i] = arena.allocate({schedule.allocations[i].size.count, schedule.allocations[i].stream, e.allocation}).block;
+      blocks[i] =
+          arena.allocate({schedule.allocations[i].size.count, schedule.allocations[i].stream, e.allocation}).block;
     most = std::max(most, arena.usage().reserved);
   }
   return most;
@@ -108,7 +112,8 @@ std::vector<bool> needs_input(const Graph& graph) {
   std::unordered_set<GraphValueId> given(graph.inputs.begin(), graph.inputs.end());
   std::vector<bool> out;
   for (const GraphNode& node : graph.nodes) {
-    out.push_back(std::any_of(node.inputs.begin(), node.inputs.end(), [&](GraphValueId id) { return given.count(id); }));
+    out.push_back(
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](GraphValueId id) { return given.count(id); }));
     if (out.back()) given.insert(node.outputs.begin(), node.outputs.end());
   }
   return out;

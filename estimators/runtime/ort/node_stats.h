@@ -16,9 +16,9 @@
 namespace memplan::ort {
 
 struct NodeStats {
-  std::string name;           ///< as ONNX Runtime tells nodes apart: its name or op, and a hash of its tensors' names
-  std::int64_t weights = 0;   ///< that no node before it reads
-  std::int64_t buffers = 0;   ///< what the arena grows by beside that when this node is the last on the device
+  std::string name;          ///< as ONNX Runtime tells nodes apart: its name or op, and a hash of its tensors' names
+  std::int64_t weights = 0;  ///< that no node before it reads
+  std::int64_t buffers = 0;  ///< what the arena grows by beside that when this node is the last on the device
 };
 
 /// The nodes that may run on the device, in their order. The costs of the first ones add up to what the arena of a

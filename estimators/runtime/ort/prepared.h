@@ -17,7 +17,7 @@ struct Prepared {
   bool rearranged = false;              ///< Optimized::rearranged
   Placed placed;                        ///< its nodes in the order in which they run
   onnx_format::InferredValues inferred;
-  std::vector<DType> types;         ///< by value
+  std::vector<DType> types;        ///< by value
   std::vector<KnownShape> shapes;  ///< by value
 
   explicit Prepared(const BoundGraph& bound);

@@ -123,8 +123,8 @@ class Session {
     for (auto& [op, n] : by_op) s_.notes.push_back(std::move(n));
   }
 
-  /// ONNX Runtime runs the body of an If, Loop or Scan in a frame of its own, where nothing shares a buffer with what is
-  /// outside: at least nothing is held of what is planned here, at most every buffer on its own.
+  /// ONNX Runtime runs the body of an If, Loop or Scan in a frame of its own, where nothing shares a buffer with what
+  /// is outside: at least nothing is held of what is planned here, at most every buffer on its own.
   void note_bodies() {
     Bytes buffers;
     for (std::size_t i = 0; i < bytes_.size(); ++i)
@@ -252,8 +252,7 @@ class Session {
     std::vector<std::int32_t> inputs, outputs;
     begin_op("inputs", Phase::data, step);
     for (const GraphValueId id : graph().inputs)
-      if (takes(id, Own::input))
-        inputs.push_back(allocate_value(id, Category::input, step));
+      if (takes(id, Own::input)) inputs.push_back(allocate_value(id, Category::input, step));
     const bool pattern = setup_.ort.memory_pattern && step > 1;
     std::int32_t block = -1;
     if (pattern) {
@@ -302,8 +301,8 @@ class Session {
   std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
   std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
   MemoryPattern pattern_;
-  std::size_t first_ = 0;   ///< nodes that run on the device
-  std::vector<bool> read_;  ///< by value
+  std::size_t first_ = 0;                      ///< nodes that run on the device
+  std::vector<bool> read_;                     ///< by value
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
   std::map<std::string, std::int32_t> names_;
   std::map<GraphValueId, std::int32_t> shapes_;
