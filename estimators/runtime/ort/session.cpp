@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <unordered_map>
 #include <utility>
 
 #include "estimators/frontends/onnx/inferred.h"
@@ -304,7 +305,7 @@ class Session {
   std::size_t first_ = 0;                      ///< nodes that run on the device
   std::vector<bool> read_;                     ///< by value
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
-  std::map<std::string, std::int32_t> names_;
+  std::unordered_map<std::string, std::int32_t> names_;
   std::map<GraphValueId, std::int32_t> shapes_;
   Schedule s_;
 };
