@@ -108,6 +108,8 @@ void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   bound->graph = flat ? *flat : model.graphs.front();
   bound->symbols = symbols;
   bound->opset = model.opset;
+  bound->ir = model.ir;
+  bound->rewritten_by = model.rewritten_by;
   bound->domains = model.domains;
   const auto add = [&](const std::string& name, ValueKind kind, DType dtype, std::vector<std::int64_t> sizes) {
     TapeValue v;

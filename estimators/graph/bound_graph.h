@@ -12,7 +12,8 @@ namespace memplan {
 struct BoundGraph {
   Graph graph;
   Symbols symbols;
-  std::int64_t opset = 0;
+  std::int64_t opset = 0, ir = 0;
+  std::string rewritten_by;          ///< Model::rewritten_by
   std::vector<std::string> domains;  ///< Model::domains
 };
 

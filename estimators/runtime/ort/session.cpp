@@ -7,24 +7,46 @@
 #include <random>
 #include <utility>
 
+#include "estimators/base/release.h"
 #include "estimators/frontends/onnx/inferred.h"
 #include "estimators/runtime/ort/kernels.h"
 #include "estimators/runtime/ort/optimize.h"
 #include "estimators/runtime/ort/pattern.h"
 #include "estimators/runtime/ort/plan.h"
 #include "estimators/runtime/ort/scratch.h"
+#include "estimators/runtime/ort/versions.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::ort {
 
 namespace {
 
+/// The graph, where that version loads its file.
+const BoundGraph& loadable(const BoundGraph& bound, const OrtProfile& profile) {
+  const auto check = [&](const char* what, std::int64_t has, std::int64_t most) {
+    if (has > most)
+      fail_input(fmt::format("the file has {} {}, and ONNX Runtime {} loads none newer than {}", what, has,
+                             profile.version, most),
+                 fmt::format("{} {}", what, has),
+                 "export it with an older one, or name a newer version with " + setting(Field::ort_version, "X.Y"));
+  };
+  check("ONNX opset", bound.opset, profile.opset);
+  check("IR version", bound.ir, profile.ir);
+  return bound;
+}
+
 class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
       : setup_(setup),
-        context_{setup.ort, device, reading.workspaces, setup.runtime.cudnn.get(),
+        profile_(profile_of(setup.ort)),
+        context_{setup.ort,
+                 profile_,
+                 device,
+                 reading.workspaces,
+                 setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
-        optimized_(optimized(bound)),
+        optimized_(optimized(loadable(bound, profile_), profile_)),
         placed_(in_order(place(std::move(optimized_.graph)))),
         inferred_(placed_.graph, bound.symbols, bound.opset),
         order_seed_(reading.order) {
@@ -35,6 +57,7 @@ class Session {
     bytes_of_values();
     note_nodes();
     note_optimizers();
+    note_rewriting(bound.rewritten_by);
   }
 
   Schedule run() {
@@ -75,6 +98,7 @@ class Session {
 
   void find_scratch() {
     scratch_.resize(graph().nodes.size());
+    ones_.resize(graph().nodes.size());
     std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
@@ -86,6 +110,7 @@ class Session {
         note(s_.notes, *found.note);
       }
       scratch_[k] = std::move(found.bytes);
+      ones_[k] = found.ones;
       for (const std::int64_t bytes : found.kept) kept_.emplace_back(k, bytes);
     }
     for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
@@ -108,12 +133,10 @@ class Session {
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
     if (optimized_.may_change.empty() && !optimized_.rearranged) return;
-    Bytes buffers, weights;
-    for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
+    const Bytes buffers = largest_buffer() * 4;
+    Bytes weights;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
-    }
-    buffers = buffers * 4;
     if (optimized_.rearranged) {
       s_.notes.push_back({{},
                           "a session that loads a quantized file puts its pairs in another order, which moves buffers",
@@ -135,6 +158,31 @@ class Session {
                      "that a session saves with optimized_model_filepath is taken as it is",
                      ops),
          Evidence::assumed, About::op, "graph optimizers", "", -1, 1, Effect{buffers, buffers + weights}});
+  }
+
+  /// Other optimizers than those of the version that runs.
+  void note_rewriting(const std::string& by) {
+    const std::optional<Release> other = release_of(by);
+    if (!other || *other == *release_of(profile_.version)) return;
+    const Bytes buffers = largest_buffer() * 4;
+    s_.notes.push_back({{},
+                        fmt::format("ONNX Runtime {} rewrote the graph, whose optimizers may fuse and move other nodes "
+                                    "than those of {}",
+                                    by, profile_.version),
+                        Evidence::assumed,
+                        About::op,
+                        "graph optimizers",
+                        "",
+                        -1,
+                        1,
+                        Effect{buffers, buffers}});
+  }
+
+  Bytes largest_buffer() const {
+    Bytes most;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (plan_.own[i] == Own::planned) most = std::max(most, Bytes(bytes_[i]));
+    return most;
   }
 
   std::int32_t name(const std::string& text) {
@@ -230,6 +278,7 @@ class Session {
       if (step == 1) pattern_.allocate(id, bytes_[static_cast<std::size_t>(id)]);
       if (!pattern) held_[id] = allocate_value(id, Category::activation, step);
     }
+    if (ones_[k] > 0) keep_ones(types_[static_cast<std::size_t>(node.inputs[0])], ones_[k], step);
     std::vector<std::int32_t> scratch;
     for (const std::int64_t bytes : scratch_[k])
       scratch.push_back(allocate(bytes, Category::workspace, step, node.name));
@@ -240,7 +289,18 @@ class Session {
     }
   }
 
+  /// More of them take the place of fewer.
+  void keep_ones(DType dtype, std::int64_t bytes, std::int64_t step) {
+    auto& [held, allocation] = kept_ones_.try_emplace(dtype, 0, -1).first->second;
+    if (bytes <= held) return;
+    const std::int32_t before = allocation;
+    allocation = allocate(bytes, Category::workspace, step, "ones that broadcast biases");
+    held = bytes;
+    release(before);
+  }
+
   const TrainingSetup& setup_;
+  const OrtProfile& profile_;
   ScratchContext context_;
   Optimized optimized_;
   Placed placed_;
@@ -248,9 +308,11 @@ class Session {
   std::uint32_t order_seed_;
   std::vector<DType> types_;
   BufferPlan plan_;
-  std::vector<std::int64_t> bytes_;                         ///< by value
-  std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
-  std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> bytes_;                                   ///< by value
+  std::vector<std::vector<std::int64_t>> scratch_;                    ///< by node
+  std::vector<std::pair<std::size_t, std::int64_t>> kept_;            ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> ones_;                                    ///< by node
+  std::map<DType, std::pair<std::int64_t, std::int32_t>> kept_ones_;  ///< bytes and allocation
   MemoryPattern pattern_;
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
   std::map<std::string, std::int32_t> names_;
