@@ -9,6 +9,7 @@
 
 #include "estimators/base/release.h"
 #include "estimators/frontends/onnx/inferred.h"
+#include "estimators/runtime/ort/arena.h"
 #include "estimators/runtime/ort/kernels.h"
 #include "estimators/runtime/ort/optimize.h"
 #include "estimators/runtime/ort/pattern.h"
@@ -200,14 +201,15 @@ class Session {
     s_.ops.push_back(r);
   }
 
-  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t step, const std::string& label,
+  /// Every run has a stream of its own, whose number is that of the step.
+  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t stream, const std::string& label,
                         GraphValueId value = -1) {
     if (bytes == 0) return -1;
     Allocation a;
     a.size = Bytes(bytes);
     a.born = static_cast<std::int32_t>(s_.events.size());
     a.op = static_cast<std::int32_t>(s_.ops.size()) - 1;
-    a.stream = static_cast<std::int32_t>(step);  // every run has a stream of its own
+    a.stream = static_cast<std::int32_t>(stream);
     a.category = category;
     a.label = name(label);
     if (value >= 0) a.shape_at = shape_of(value);
@@ -278,7 +280,7 @@ class Session {
       if (step == 1) pattern_.allocate(id, bytes_[static_cast<std::size_t>(id)]);
       if (!pattern) held_[id] = allocate_value(id, Category::activation, step);
     }
-    if (ones_[k] > 0) keep_ones(types_[static_cast<std::size_t>(node.inputs[0])], ones_[k], step);
+    if (ones_[k] > 0) keep_ones(types_[static_cast<std::size_t>(node.inputs[0])], ones_[k]);
     std::vector<std::int32_t> scratch;
     for (const std::int64_t bytes : scratch_[k])
       scratch.push_back(allocate(bytes, Category::workspace, step, node.name));
@@ -290,11 +292,11 @@ class Session {
   }
 
   /// More of them take the place of fewer.
-  void keep_ones(DType dtype, std::int64_t bytes, std::int64_t step) {
+  void keep_ones(DType dtype, std::int64_t bytes) {
     auto& [held, allocation] = kept_ones_.try_emplace(dtype, 0, -1).first->second;
     if (bytes <= held) return;
     const std::int32_t before = allocation;
-    allocation = allocate(bytes, Category::workspace, step, "ones that broadcast biases");
+    allocation = allocate(bytes, Category::workspace, reserved_stream, "ones that broadcast biases");
     held = bytes;
     release(before);
   }
