@@ -2,8 +2,8 @@
 // them for graphs of one node (recorded on the emulated device), and which version is estimated.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
-#include <memory>
 
 #include "estimators/runtime/ort/arena.h"
 #include "estimators/runtime/ort/session.h"
@@ -173,6 +173,32 @@ TEST_CASE("a file newer than the version is refused") {
     b.opset = opset, b.ir = ir + 1;
     CHECK_THROWS_AS(ort::schedule_of(b, session_of(version), Device{}, {}), Failure);
   }
+}
+
+TEST_CASE("ops whose form a version has no CUDA kernel of run on the CPU") {
+  const auto copies = [](const char* op, std::int64_t opset, const char* version) {
+    BoundGraph b = bound({op, {{4, 4, 4, 4}}, {{4, 4, 4, 4}}, {}, {}});
+    b.opset = opset;
+    const Schedule s = ort::schedule_of(b, session_of(version), Device{}, {});
+    return std::count_if(s.ops.begin(), s.ops.end(), [&](const OpRecord& r) {
+      return s.names[static_cast<std::size_t>(r.name)].starts_with("Memcpy");
+    });
+  };
+  for (const auto& [op, opset, version] : {std::tuple{"Cos", 18, "1.22"}, {"Cos", 22, "1.27"}, {"Elu", 21, "1.31"}}) {
+    CHECK(copies(op, opset, version) == 0);
+  }
+  const ort::OrtProfile& oldest = ort::ort_profiles().front();
+  const ort::OrtProfile& newest = ort::ort_profiles().back();
+  CHECK_FALSE(ort::has_form(oldest, "Reshape", 21));
+  CHECK(ort::has_form(oldest, "Reshape", 20));
+  CHECK(ort::has_form(newest, "Reshape", 26));
+  CHECK_FALSE(ort::has_form(newest, "MaxPool", 22));
+  CHECK(ort::has_form(oldest, "Add", 22));
+  BoundGraph b = bound({"Cos", {{4}}, {{4}}, {}, {}});
+  b.opset = 22;
+  const Schedule s = ort::schedule_of(b, session_of("1.22"), Device{}, {});
+  CHECK(std::none_of(s.allocations.begin(), s.allocations.end(),
+                     [](const Allocation& a) { return a.category == Category::output; }));
 }
 
 TEST_CASE("the version of ONNX Runtime that is asked for, else the installed one, else the newest") {

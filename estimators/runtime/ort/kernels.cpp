@@ -159,6 +159,7 @@ bool takes_types(const Graph& graph, const GraphNode& node) {
 }
 
 const Kernel* kernel_of(const GraphNode& node) {
+  if (node.metadata.count(on_cpu_key) > 0) return nullptr;
   const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });
   return it == kernels.end() ? nullptr : &*it;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "estimators/base/release.h"
@@ -36,6 +38,18 @@ const BoundGraph& loadable(const BoundGraph& bound, const OrtProfile& profile) {
   return bound;
 }
 
+/// Marks nodes whose form the version has no CUDA kernel of; says which ops these are.
+std::set<std::string> mark_late_forms(Graph& graph, std::int64_t opset, const OrtProfile& profile) {
+  std::set<std::string> ops;
+  for (GraphNode& node : graph.nodes) {
+    if (!node.domain.empty() && node.domain != "ai.onnx") continue;
+    if (!kernel_of(node) || has_form(profile, node.op_type, opset)) continue;
+    node.metadata[on_cpu_key] = profile.version;
+    ops.insert(node.op_type);
+  }
+  return ops;
+}
+
 class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
@@ -48,6 +62,7 @@ class Session {
                  setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
         optimized_(optimized(loadable(bound, profile_), profile_)),
+        late_(mark_late_forms(optimized_.graph, bound.opset, profile_)),
         placed_(in_order(place(std::move(optimized_.graph)))),
         inferred_(placed_.graph, bound.symbols, bound.opset),
         order_seed_(reading.order) {
@@ -121,7 +136,15 @@ class Session {
   void note_nodes() {
     std::map<std::string, std::int64_t> unknown;
     for (const GraphNode& node : graph().nodes)
-      if (!kernel_of(node)) ++unknown[node.op_type];
+      if (!kernel_of(node) && late_.count(node.op_type) == 0) ++unknown[node.op_type];
+    if (!late_.empty())
+      s_.notes.push_back(
+          {{},
+           fmt::format("ONNX Runtime {} runs {} on the CPU, with copies around it: its CUDA provider has no "
+                       "kernel of opset {}",
+                       profile_.version, fmt::join(late_, ", "), inferred_.opset()),
+           Evidence::chosen,
+           About::framework});
     for (const auto& [op, count] : unknown) {
       Note n{"", "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
              Evidence::assumed, About::op, op};
@@ -305,6 +328,7 @@ class Session {
   const OrtProfile& profile_;
   ScratchContext context_;
   Optimized optimized_;
+  std::set<std::string> late_;  ///< ops that run on the CPU for want of a kernel of their form
   Placed placed_;
   onnx_format::InferredValues inferred_;
   std::uint32_t order_seed_;

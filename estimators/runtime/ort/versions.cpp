@@ -31,6 +31,60 @@ constexpr std::array known_versions{
 };
 static_assert(known_versions.back().version == OrtSetup::newest);
 
+struct LateForm {
+  std::string_view op;
+  std::int64_t opset;       ///< from this one on the op has a form
+  std::string_view kernel;  ///< that the CUDA provider runs from this version on; empty: in none of these
+};
+
+/// Each version was given each op in each opset, with session.disable_cpu_ep_fallback.
+constexpr std::array late_forms{
+    LateForm{"Cast", 21, "1.24"},
+    LateForm{"Cast", 24, "1.27"},
+    LateForm{"Reshape", 21, "1.24"},
+    LateForm{"Reshape", 24, "1.27"},
+    LateForm{"Transpose", 21, "1.24"},
+    LateForm{"Transpose", 24, "1.26"},
+    LateForm{"Squeeze", 21, "1.24"},
+    LateForm{"Squeeze", 24, "1.25"},
+    LateForm{"Unsqueeze", 21, "1.24"},
+    LateForm{"Unsqueeze", 24, "1.25"},
+    LateForm{"Shape", 21, "1.24"},
+    LateForm{"Shape", 24, "1.25"},
+    LateForm{"Size", 19, "1.25"},
+    LateForm{"Identity", 21, "1.25"},
+    LateForm{"Flatten", 21, "1.25"},
+    LateForm{"ConstantOfShape", 20, "1.25"},
+    LateForm{"Pad", 19, "1.25"},
+    LateForm{"Resize", 19, "1.25"},
+    LateForm{"TopK", 24, "1.25"},
+    LateForm{"AveragePool", 19, "1.24"},
+    LateForm{"GlobalAveragePool", 22, "1.25"},
+    LateForm{"GlobalMaxPool", 22, "1.25"},
+    LateForm{"MaxPool", 22, ""},
+    LateForm{"Conv", 22, "1.24"},
+    LateForm{"ConvTranspose", 22, "1.27"},
+    LateForm{"InstanceNormalization", 22, ""},
+    LateForm{"Dropout", 22, ""},
+    LateForm{"HardSigmoid", 22, "1.24"},
+    LateForm{"Softplus", 22, "1.28"},
+    LateForm{"Softsign", 22, "1.28"},
+    LateForm{"Elu", 22, ""},
+    LateForm{"Selu", 22, ""},
+    LateForm{"ThresholdedRelu", 22, ""},
+    LateForm{"Cos", 22, "1.27"},
+    LateForm{"Sin", 22, "1.27"},
+    LateForm{"Round", 22, "1.27"},
+    LateForm{"LSTM", 22, "1.27"},
+    LateForm{"RNN", 22, "1.27"},
+    LateForm{"GRU", 22, "1.27"},
+    LateForm{"Equal", 19, "1.27"},
+    LateForm{"ReduceMax", 20, "1.27"},
+    LateForm{"ReduceMin", 20, "1.27"},
+    LateForm{"QuantizeLinear", 23, "1.26"},
+    LateForm{"DequantizeLinear", 23, "1.26"},
+};
+
 [[noreturn]] void refuse_version(std::string_view version) {
   std::string names;
   for (const OrtProfile& row : known_versions) names += (names.empty() ? "" : ", ") + std::string(row.version);
@@ -41,6 +95,13 @@ static_assert(known_versions.back().version == OrtSetup::newest);
 }  // namespace
 
 std::span<const OrtProfile> ort_profiles() { return known_versions; }
+
+bool has_form(const OrtProfile& profile, std::string_view op, std::int64_t opset) {
+  return std::none_of(late_forms.begin(), late_forms.end(), [&](const LateForm& f) {
+    const bool later = f.kernel.empty() || *release_of(profile.version) < *release_of(f.kernel);
+    return f.op == op && opset >= f.opset && later;
+  });
+}
 
 const OrtProfile& profile_of(const OrtSetup& setup) {
   for (const OrtProfile& row : known_versions)

@@ -25,6 +25,10 @@ struct OrtProfile {
 /// The oldest first.
 std::span<const OrtProfile> ort_profiles();
 
+/// Whether the CUDA provider of that version has a kernel of ONNX's op as this opset defines it; true for ops that have
+/// none in any.
+bool has_form(const OrtProfile& profile, std::string_view op, std::int64_t opset);
+
 /// Of the version that the setup names; Failure(usage) with the known ones where there is none of it.
 const OrtProfile& profile_of(const OrtSetup& setup);
 
