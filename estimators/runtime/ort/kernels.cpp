@@ -142,13 +142,16 @@ constexpr std::array kernels{
     plain("LSTM"),
     plain("GRU"),
     plain("RNN"),
-    plain("MemcpyFromHost"),
+    on_host("MemcpyFromHost", {0}),
     plain("Dropout"),
     to_host("MemcpyToHost"),
 };
 
 constexpr std::array<std::string_view, 8> on_cpu{"ATen", "Acos",    "Asin",   "Atan",
                                                  "Celu", "Hardmax", "Unique", "NonMaxSuppression"};
+
+/// Of ops that only the CPU provider has, for images in blocks of channels.
+constexpr std::string_view blocked_domain = "com.microsoft.nchwc";
 
 }  // namespace
 
@@ -158,14 +161,14 @@ bool takes_types(const Graph& graph, const GraphNode& node) {
   return stored == graph.initializers.end() || stored->second.dtype != DType::int32;
 }
 
-const Kernel* kernel_of(const GraphNode& node) {
-  if (node.metadata.count(on_cpu_key) > 0) return nullptr;
-  const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });
-  return it == kernels.end() ? nullptr : &*it;
+bool known_without_kernel(const GraphNode& node) {
+  return node.domain == blocked_domain || std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
 }
 
-bool known_without_kernel(const GraphNode& node) {
-  return std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
+const Kernel* kernel_of(const GraphNode& node) {
+  if (node.metadata.count(on_cpu_key) > 0 || node.domain == blocked_domain) return nullptr;
+  const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });
+  return it == kernels.end() ? nullptr : &*it;
 }
 
 }  // namespace memplan::ort

@@ -136,7 +136,7 @@ class Session {
   void note_nodes() {
     std::map<std::string, std::int64_t> unknown;
     for (const GraphNode& node : graph().nodes)
-      if (!kernel_of(node) && late_.count(node.op_type) == 0) ++unknown[node.op_type];
+      if (!kernel_of(node) && !known_without_kernel(node) && late_.count(node.op_type) == 0) ++unknown[node.op_type];
     if (!late_.empty())
       s_.notes.push_back(
           {{},
