@@ -19,7 +19,7 @@
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
 #include "estimators/onnxruntime/rewritten.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"

@@ -8,7 +8,7 @@
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
 #include "cli/flags/values.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"

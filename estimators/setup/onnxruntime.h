@@ -40,7 +40,7 @@ struct OrtSetup {
   bool memory_pattern = true;           ///< from the second run on one block holds all activations
   bool memory_reuse = true;             ///< a buffer of the same shape is taken over
   bool shrink = false;                  ///< the arena gives back unused regions after every run
-  /// A row of ort_profiles() (runtime/ort/versions.h). choose_ort_version() there says which one.
+  /// A row of ort_profiles() (runtime/ort/versions/versions.h). choose_ort_version() there says which one.
   std::string version = std::string(newest);
   std::string version_why;                       ///< "as asked for"; reports put it behind the version
   Evidence version_evidence = Evidence::chosen;  ///< `assumed` where the one that runs has no row

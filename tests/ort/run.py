@@ -40,6 +40,7 @@ EXACT = {
     *((model, source) for source in ("saved", "asked") for model in (
         "bart_mini", "bert_fused", "gpt2_cache", "inception_v3", "llama_cache", "mobilenet_v2", "qwen3_cache", "resnet18_fp16", "t5_mini", "tagger",
         "vit_fp16", "whisper_mini")),
+    *((model, "saved") for model in ("resnet18_22", "gpt2_cache_20", "bert_mini_21")),
     *((model, "asked") for model in ("bert_int8", "resnet18_int8", "denoiser")),
     *((model, "asked") for model in ("bert_mini", "detector", "distilbert_mini", "shufflenet_v2_x0_5", "swin_t", "vit_small")),
 }

@@ -7,7 +7,7 @@
 
 #include "estimators/runtime/ort/arena.h"
 #include "estimators/runtime/ort/session.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/setup/field.h"
 
 using namespace memplan;

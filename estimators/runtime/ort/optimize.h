@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "estimators/graph/bound_graph.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 
 namespace memplan::ort {
 

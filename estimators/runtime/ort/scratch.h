@@ -9,7 +9,7 @@
 #include "estimators/base/evidence.h"
 #include "estimators/facts/device.h"
 #include "estimators/frontends/onnx/inferred.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/setup/onnxruntime.h"
 #include "estimators/tape/reading.h"
 

@@ -17,7 +17,7 @@
 #include "estimators/runtime/ort/pattern.h"
 #include "estimators/runtime/ort/plan.h"
 #include "estimators/runtime/ort/scratch.h"
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/setup/field.h"
 
 namespace memplan::ort {

@@ -1,4 +1,4 @@
-#include "estimators/runtime/ort/versions.h"
+#include "estimators/runtime/ort/versions/versions.h"
 
 #include <fmt/format.h>
 
