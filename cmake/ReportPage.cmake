@@ -1,5 +1,5 @@
 # The HTML report: the page of cli/report/html with its charting library (Debian: libjs-dygraphs, MIT), as one C++ source.
-find_file(MEMPLAN_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs DOC "dygraph.min.js of dygraphs 2.x")
+find_file(MEMPLAN_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs DOC "dygraph.min.js of dygraphs 2.x" NO_CMAKE_FIND_ROOT_PATH)
 if(NOT MEMPLAN_DYGRAPHS)
   message(FATAL_ERROR "dygraph.min.js is missing: install libjs-dygraphs, or pass -DMEMPLAN_DYGRAPHS=/path/to/dygraph.min.js")
 endif()

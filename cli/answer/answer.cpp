@@ -20,6 +20,7 @@
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
 #include "estimators/onnxruntime/rewritten.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
@@ -118,6 +119,8 @@ void choose_torch(Options& options, const Model& model) {
     if (!options.torch.empty())
       fail(ErrorKind::usage, "ONNX Runtime runs the file itself, without PyTorch", setting(Field::torch, options.torch),
            "leave the version of PyTorch out, or the runtime");
+    choose_ort_version(options.setup.ort, options.ort_version,
+                       model.rewritten_by.empty() ? installed_onnxruntime(options.onnxruntime) : model.rewritten_by);
     options.setup.runtime.cudnn = cudnn_to_ask(options.cudnn);
     return;
   }

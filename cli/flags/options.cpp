@@ -43,7 +43,7 @@ void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
 /// ONNX Runtime runs a model, it does not train it.
 void finish_runtime(const Parsed& parsed, Options& o) {
   if (!runs_nodes(o.setup.runtime)) {
-    for (const char* name : {"ort", "onnxruntime"})
+    for (const char* name : {"ort", "onnxruntime", "ort-version"})
       if (parsed.has(name))
         fail(ErrorKind::usage, "options of ONNX Runtime say nothing about PyTorch", fmt::format("--{}", name),
              "add " + setting(Field::runtime, "ort"));

@@ -96,7 +96,12 @@ Json setup(const Answer& a) {
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", list_of(a.dims, dim)}};
   if (!a.weights.empty()) j["weights"] = a.weights;
   if (runs_nodes(s.runtime)) {
-    j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
+    j["runtime"] = {{"name", s.runtime.name},
+                    {"title", runtime_of(s).title(s)},
+                    {"version", s.ort.version},
+                    {"why", clean(s.ort.version_why)},
+                    {"exact", s.ort.version_evidence != Evidence::assumed},
+                    {"options", Json::object()}};
     for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;
   }
   if (s.mode == Mode::training) add_training(j, s);

@@ -108,6 +108,8 @@ void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   bound->graph = flat ? *flat : model.graphs.front();
   bound->symbols = symbols;
   bound->opset = model.opset;
+  bound->ir = model.ir;
+  bound->rewritten_by = model.rewritten_by;
   bound->domains = model.domains;
   const auto& nodes = model.graphs.front().nodes;
   bound->flat = std::any_of(nodes.begin(), nodes.end(), [](const GraphNode& n) {

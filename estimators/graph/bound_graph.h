@@ -1,6 +1,7 @@
 // A graph whose open dimensions have numbers: what a runtime runs that takes the file's nodes as they are.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,8 +12,8 @@
 
 namespace memplan {
 
-/// What follows from a value alone, worked out when it is first asked for and shared by all who ask again: many
-/// schedules are made of one graph, and none of them changes it. A copy works it out again.
+/// What follows from a value and a name alone, worked out when it is first asked for and shared by all who ask again:
+/// many schedules are made of one graph, and none of them changes it. A copy works it out again.
 template <class T>
 class WorkedOut {
  public:
@@ -22,14 +23,16 @@ class WorkedOut {
 
   /// `make` gives a std::shared_ptr<const T>; what it throws is thrown, and the next one tries again.
   template <class Make>
-  const T& get(const Make& make) const {
-    std::call_once(once_, [&] { made_ = make(); });
-    return *made_;
+  const T& get(const std::string& name, const Make& make) const {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<const T>& made = made_[name];
+    if (!made) made = make();
+    return *made;
   }
 
  private:
-  mutable std::once_flag once_;
-  mutable std::shared_ptr<const T> made_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::shared_ptr<const T>> made_;
 };
 
 namespace ort {
@@ -39,7 +42,8 @@ struct Prepared;
 struct BoundGraph {
   Graph graph;
   Symbols symbols;
-  std::int64_t opset = 0;
+  std::int64_t opset = 0, ir = 0;
+  std::string rewritten_by;             ///< Model::rewritten_by
   std::vector<std::string> domains;     ///< Model::domains
   bool flat = false;                    ///< bodies of If, Loop and Scan stand in the place of these nodes
   WorkedOut<ort::Prepared> prepared{};  ///< runtime/ort/prepared.h

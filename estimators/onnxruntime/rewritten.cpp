@@ -144,6 +144,12 @@ std::string ask(const Place& place, const std::string& slim, RewriteLevel level,
 
 }  // namespace
 
+std::string installed_onnxruntime(const std::string& where) {
+  if (where == "none") return {};
+  const auto place = place_of(where == "auto" ? pythons() : std::vector<std::string>{where});
+  return place ? place->version : std::string();
+}
+
 Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::string()>& slim_of,
                                    const std::string& where, RewriteLevel level) {
   Rewritten out;
@@ -165,6 +171,8 @@ Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::
   }
   out.model = onnx_format::read_model(bytes, plain.path);
   out.model->format = fmt::format("{}, rewritten by ONNX Runtime {}", plain.format, place->version);
+  out.model->rewritten_by = place->version;
+  out.model->ir = plain.ir;
   out.model->file_bytes = plain.file_bytes;
   out.model->torch = plain.torch;
   return out;

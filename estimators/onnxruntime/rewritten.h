@@ -26,4 +26,7 @@ enum class RewriteLevel : std::uint8_t { extended, basic };
 Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::string()>& slim,
                                    const std::string& where, RewriteLevel level = RewriteLevel::extended);
 
+/// The version of the package that would be asked, "1.31.1"; empty where there is none. Nothing is started.
+std::string installed_onnxruntime(const std::string& where);
+
 }  // namespace memplan

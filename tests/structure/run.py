@@ -13,6 +13,7 @@ import sys
 import functions
 import layers
 import type_names
+import unnamed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
@@ -64,6 +65,10 @@ def check_functions():
 
 def check_types():
     yield from check_rule("names of types", type_names, functions.texts())
+
+
+def check_unnamed():
+    yield from check_rule("names in unnamed namespaces", unnamed, functions.texts())
 
 
 def tracked():
@@ -145,7 +150,7 @@ def check_fields():
 
 def main():
     passed = failed = 0
-    for check in (check_includes, check_lengths, check_functions, check_types, check_format, check_links, check_places, check_flags, check_twins, check_fields):
+    for check in (check_includes, check_lengths, check_functions, check_types, check_unnamed, check_format, check_links, check_places, check_flags, check_twins, check_fields):
         broken = [(what, why) for what, good, why in check() if not good]
         for what, why in broken:
             print(f"FAILED {what}: {why}")

@@ -87,7 +87,8 @@ function checkSections() {
   const targets = doc.targets.map((t, i) => {
     const parts = t.error ? [el("p", null, t.error.where ? el("code", null, t.error.where) : null, " " + t.error.message + ". " + t.error.hint)]
       : [t.diff ? diffLead(t.diff.summary, t.status) : null, ruleList(t.rules), fixBox(t.fix, ""), t.message ? el("p", null, t.message) : null, t.diff && (t.diff.summary.delta_bytes || t.diff.setup.length) ? el("details", {open: t.status !== "passed"}, el("summary", null, "What moved"), diffParts(t.diff, 8)) : null];
-    return section("target-" + i, t.name, t.model, t.diff && !t.error ? null : el("p", null, statePill(t.status)), parts);
+    // Each rule brings the badge of its own; a lone one would say the same again.
+    return section("target-" + i, t.name, t.model, (t.rules || []).length || (t.diff && !t.error) ? null : el("p", null, statePill(t.status)), parts);
   });
   return [head, ...targets];
 }

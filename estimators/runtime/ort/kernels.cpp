@@ -143,13 +143,16 @@ constexpr std::array kernels{
     plain("LSTM"),
     plain("GRU"),
     plain("RNN"),
-    plain("MemcpyFromHost"),
+    on_host("MemcpyFromHost", {0}),
     plain("Dropout"),
     to_host("MemcpyToHost"),
 };
 
 constexpr std::array<std::string_view, 8> on_cpu{"ATen", "Acos",    "Asin",   "Atan",
                                                  "Celu", "Hardmax", "Unique", "NonMaxSuppression"};
+
+/// Of ops that only the CPU provider has, for images in blocks of channels.
+constexpr std::string_view blocked_domain = "com.microsoft.nchwc";
 
 }  // namespace
 
@@ -159,7 +162,12 @@ bool takes_types(const Graph& graph, const GraphNode& node) {
   return stored == graph.initializers.end() || stored->second.dtype != DType::int32;
 }
 
+bool known_without_kernel(const GraphNode& node) {
+  return node.domain == blocked_domain || std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
+}
+
 const Kernel* kernel_of(const GraphNode& node) {
+  if (node.metadata.count(on_cpu_key) > 0 || node.domain == blocked_domain) return nullptr;
   static const auto by_op = [] {
     std::unordered_map<std::string_view, const Kernel*> out;
     for (const Kernel& k : kernels) out.emplace(k.op, &k);
@@ -167,10 +175,6 @@ const Kernel* kernel_of(const GraphNode& node) {
   }();
   const auto it = by_op.find(node.op_type);
   return it == by_op.end() ? nullptr : it->second;
-}
-
-bool known_without_kernel(const GraphNode& node) {
-  return std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
 }
 
 }  // namespace memplan::ort

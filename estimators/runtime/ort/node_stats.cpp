@@ -159,7 +159,7 @@ std::vector<NodeStats> node_stats(const BoundGraph& bound, const TrainingSetup& 
   TrainingSetup setup = given;
   setup.ort.extend = ArenaExtend::same_as_requested;
   setup.ort.memory_limit.reset();
-  const Prepared& p = prepared(bound);
+  const Prepared& p = prepared(bound, profile_of(setup.ort));
   const std::vector<GraphNode>& nodes = p.placed.graph.nodes;
   const std::vector<std::int64_t> weights = weights_of(p);
   const Names names(p.placed.graph);

@@ -5,15 +5,21 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "estimators/base/release.h"
 #include "estimators/frontends/onnx/inferred.h"
+#include "estimators/runtime/ort/arena.h"
 #include "estimators/runtime/ort/kernels.h"
 #include "estimators/runtime/ort/pattern.h"
 #include "estimators/runtime/ort/plan.h"
 #include "estimators/runtime/ort/prepared.h"
 #include "estimators/runtime/ort/scratch.h"
+#include "estimators/runtime/ort/versions/versions.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::ort {
 
@@ -23,9 +29,14 @@ class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
       : setup_(setup),
-        context_{setup.ort, device, reading.workspaces, setup.runtime.cudnn.get(),
+        profile_(profile_of(setup.ort)),
+        context_{setup.ort,
+                 profile_,
+                 device,
+                 reading.workspaces,
+                 setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
-        prepared_(prepared(bound)),
+        prepared_(prepared(bound, profile_)),
         placed_(prepared_.placed),
         inferred_(prepared_.inferred),
         order_seed_(reading.order),
@@ -36,6 +47,7 @@ class Session {
     note_nodes();
     note_optimizers();
     if (bound.flat) note_bodies();
+    note_rewriting(bound.rewritten_by);
   }
 
   /// The first `count` nodes run on the device, and the others take nothing of it.
@@ -79,6 +91,7 @@ class Session {
 
   void find_scratch() {
     scratch_.resize(graph().nodes.size());
+    ones_.resize(graph().nodes.size());
     std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
@@ -90,6 +103,7 @@ class Session {
         note(s_.notes, *found.note);
       }
       scratch_[k] = std::move(found.bytes);
+      ones_[k] = found.ones;
       for (const std::int64_t bytes : found.kept) kept_.emplace_back(k, bytes);
     }
     for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
@@ -110,7 +124,7 @@ class Session {
   void note_nodes() {
     std::map<std::string, Note> by_op;
     for (const GraphNode& node : graph().nodes) {
-      if (kernel_of(node)) continue;
+      if (kernel_of(node) || prepared_.late.count(node.op_type) > 0) continue;
       const bool sure = known_without_kernel(node);
       const auto [it, fresh] = by_op.try_emplace(
           node.op_type,
@@ -121,6 +135,14 @@ class Session {
       ++it->second.count;
       if (!sure) it->second.off->below += around(node), it->second.off->above += around(node);
     }
+    if (!prepared_.late.empty())
+      s_.notes.push_back(
+          {{},
+           fmt::format("ONNX Runtime {} runs {} on the CPU, with copies around it: its CUDA provider has no "
+                       "kernel of opset {}",
+                       profile_.version, fmt::join(prepared_.late, ", "), inferred_.opset()),
+           Evidence::chosen,
+           About::framework});
     for (auto& [op, n] : by_op) s_.notes.push_back(std::move(n));
   }
 
@@ -146,12 +168,10 @@ class Session {
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
     if (prepared_.may_change.empty() && !prepared_.rearranged) return;
-    Bytes buffers, weights;
-    for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
+    const Bytes buffers = largest_buffer() * 4;
+    Bytes weights;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
-    }
-    buffers = buffers * 4;
     if (prepared_.rearranged) {
       s_.notes.push_back({{},
                           "a session that loads a quantized file puts its pairs in another order, which moves buffers",
@@ -175,6 +195,31 @@ class Session {
          Evidence::assumed, About::op, "graph optimizers", "", -1, 1, Effect{buffers, buffers + weights}});
   }
 
+  /// Other optimizers than those of the version that runs.
+  void note_rewriting(const std::string& by) {
+    const std::optional<Release> other = release_of(by);
+    if (!other || *other == *release_of(profile_.version)) return;
+    const Bytes buffers = largest_buffer() * 4;
+    s_.notes.push_back({{},
+                        fmt::format("ONNX Runtime {} rewrote the graph, whose optimizers may fuse and move other nodes "
+                                    "than those of {}",
+                                    by, profile_.version),
+                        Evidence::assumed,
+                        About::op,
+                        "graph optimizers",
+                        "",
+                        -1,
+                        1,
+                        Effect{buffers, buffers}});
+  }
+
+  Bytes largest_buffer() const {
+    Bytes most;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (plan_.own[i] == Own::planned) most = std::max(most, Bytes(bytes_[i]));
+    return most;
+  }
+
   std::int32_t name(const std::string& text) {
     const auto [it, fresh] = names_.emplace(text, static_cast<std::int32_t>(s_.names.size()));
     if (fresh) s_.names.push_back(text);
@@ -190,14 +235,15 @@ class Session {
     s_.ops.push_back(r);
   }
 
-  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t step, const std::string& label,
+  /// Every run has a stream of its own, whose number is that of the step.
+  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t stream, const std::string& label,
                         GraphValueId value = -1) {
     if (bytes == 0) return -1;
     Allocation a;
     a.size = Bytes(bytes);
     a.born = static_cast<std::int32_t>(s_.events.size());
     a.op = static_cast<std::int32_t>(s_.ops.size()) - 1;
-    a.stream = static_cast<std::int32_t>(step);  // every run has a stream of its own
+    a.stream = static_cast<std::int32_t>(stream);
     a.category = category;
     a.label = name(label);
     if (value >= 0) a.shape_at = shape_of(value);
@@ -280,6 +326,7 @@ class Session {
       if (step == 1) pattern_.allocate(id, bytes_[static_cast<std::size_t>(id)]);
       if (!pattern) held_[id] = allocate_value(id, Category::activation, step);
     }
+    if (ones_[k] > 0) keep_ones(types_[static_cast<std::size_t>(node.inputs[0])], ones_[k]);
     std::vector<std::int32_t> scratch;
     for (const std::int64_t bytes : scratch_[k])
       scratch.push_back(allocate(bytes, Category::workspace, step, node.name));
@@ -290,7 +337,18 @@ class Session {
     }
   }
 
+  /// More of them take the place of fewer.
+  void keep_ones(DType dtype, std::int64_t bytes) {
+    auto& [held, allocation] = kept_ones_.try_emplace(dtype, 0, -1).first->second;
+    if (bytes <= held) return;
+    const std::int32_t before = allocation;
+    allocation = allocate(bytes, Category::workspace, reserved_stream, "ones that broadcast biases");
+    held = bytes;
+    release(before);
+  }
+
   const TrainingSetup& setup_;
+  const OrtProfile& profile_;
   ScratchContext context_;
   const Prepared& prepared_;
   const Placed& placed_;
@@ -298,9 +356,11 @@ class Session {
   std::uint32_t order_seed_;
   const std::vector<DType>& types_;
   BufferPlan plan_;
-  std::vector<std::int64_t> bytes_;                         ///< by value
-  std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
-  std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> bytes_;                                   ///< by value
+  std::vector<std::vector<std::int64_t>> scratch_;                    ///< by node
+  std::vector<std::pair<std::size_t, std::int64_t>> kept_;            ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> ones_;                                    ///< by node
+  std::map<DType, std::pair<std::int64_t, std::int32_t>> kept_ones_;  ///< bytes and allocation
   MemoryPattern pattern_;
   std::size_t first_ = 0;                      ///< nodes that run on the device
   std::vector<bool> read_;                     ///< by value
