@@ -16,7 +16,7 @@ endfunction()
 set(MEMPLAN_EMBEDDED_SOURCES "")
 memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt cudnn/onnxruntime.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
 # The programs that ask cuDNN and ONNX Runtime.
-memplan_embed(MEMPLAN_EMBEDDED_SOURCES estimators cudnn/ask.py onnxruntime/optimize.py)
+memplan_embed(MEMPLAN_EMBEDDED_SOURCES estimators cudnn/ask.py onnxruntime/optimize.py onnxruntime/session.py)
 
 # What memplan observe puts before a script.
 set(MEMPLAN_OBSERVER_SOURCES "")

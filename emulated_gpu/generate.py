@@ -7,12 +7,14 @@
 
 cards: one row per NVIDIA card of data/devices/gpus.csv whose total and number of multiprocessors are known.
 stubs: one function "return 0" for every symbol of symbols.txt that no hand-written object has.
-collect: adds to symbols.txt every CUDA-side symbol that the libraries of one PyTorch import, so that one library serves all.
+collect: adds to symbols.txt every CUDA-side symbol that the libraries of one PyTorch import, so that one library serves all;
+and those of ONNX Runtime's CUDA providers, whose paths EMULATED_GPU_ALSO has, joined as in PATH.
 A stub also writes what callers cannot do without, by its prototype: a fresh handle through the first argument of
 "…Create…", and 0 through the size arguments of queries for buffer sizes. Nothing else is touched: an int* may well be a
 device pointer.
 """
 import csv
+import functools
 import glob
 import os
 import re
@@ -78,24 +80,39 @@ def includes_of(packages):
     return [d for d in found if os.path.isdir(d)]
 
 
+@functools.cache
+def texts_of(header, includes):
+    found = []
+    for path in (os.path.join(d, header) for d in includes):
+        if os.path.exists(path):
+            with open(path) as f:
+                found.append(f.read())
+    return found
+
+
+def versioned_driver(includes):
+    """Names of the driver's functions behind those of cuda.h: "#define cuLinkAddFile cuLinkAddFile_v2"."""
+    define = re.compile(r"^#\s*define\s+cu[A-Z]\w*\s+(?:__CUDA_API_\w+\()?(cu[A-Z]\w*_v\d+)", re.M)
+    return {name for text in texts_of("cuda.h", tuple(includes)) for name in define.findall(text)}
+
+
 def wanted_symbols(packages, includes):
     names = set()
     for library in IMPORTING:
         for *_, name in nm(os.path.join(packages, "torch", "lib", f"lib{library}.so"), "-D", "--undefined-only"):
             names.add(name.split("@")[0])
-    also = os.environ.get("EMULATED_GPU_ALSO")  # ONNX Runtime's CUDA provider
-    if also:
+    for also in filter(None, os.environ.get("EMULATED_GPU_ALSO", "").split(os.pathsep)):  # ONNX Runtime's CUDA providers
         names |= {name.split("@")[0] for *_, name in nm(also, "-D", "--undefined-only")}
-        # cuDNN's and cuFFT's functions it looks up by name: they are strings in it.
+        # What it looks up by name is a string in it: functions of cuDNN and cuFFT; of the driver, with their versions.
         with open(also, "rb") as f:
-            names |= {n.decode() for n in re.findall(rb"(?<=\0)cu(?:dnn|fft)[A-Z]\w+(?=\0)", f.read())}
+            strings = {n.decode() for n in re.findall(rb"(?<=\0)cu(?:dnn|fft)?[A-Z]\w+(?=\0)", f.read())}
+        names |= {n for n in strings if n.startswith(("cudnn", "cufft")) or n in versioned_driver(includes)}
     # Extension modules may use all of the runtime and of NCCL, and cuDNN's run-time compiler looks up the whole driver API.
     for pattern in ("cu*/lib/libcudart.so.*", "nccl/lib/libnccl.so.*"):
         for library in glob.glob(os.path.join(packages, "nvidia", pattern)):
             names |= {row[2].split("@")[0] for row in nm(library, "-D", "--defined-only") if len(row) == 3 and row[1] in "TW"}
-    for header in (p for p in (os.path.join(d, "cuda.h") for d in includes) if os.path.exists(p)):
-        with open(header) as f:
-            names |= set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(", f.read()))
+    for text in texts_of("cuda.h", tuple(includes)):
+        names |= set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(", text))
     return {n for n in names if OURS.match(n) and not n.startswith("__cudaGetExport")}
 
 
@@ -170,7 +187,7 @@ def unknown(name):
 
 
 def stub(name, written):
-    if name.endswith(("ErrorString", "ErrorName")):
+    if name.endswith(("ErrorString", "ErrorName", "StatusString", "StatusName")):
         return f'API const char* {name}(void) {{ return "error of the emulated GPU"; }}'
     # CUPTI_ERROR_MAX_LIMIT_REACHED, "no more records": with success the profiler would ask for ever.
     result = 12 if name == "cuptiActivityGetNextRecord" else 0

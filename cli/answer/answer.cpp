@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/answer/cudnn.h"
+#include "cli/answer/node_stats.h"
 #include "cli/calibration/measured.h"
 #include "cli/flags/spelling.h"
 #include "cli/flags/values.h"
@@ -19,6 +20,7 @@
 #include "estimators/graph/dims.h"
 #include "estimators/graph/listed.h"
 #include "estimators/onnxruntime/rewritten.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
@@ -117,6 +119,8 @@ void choose_torch(Options& options, const Model& model) {
     if (!options.torch.empty())
       fail(ErrorKind::usage, "ONNX Runtime runs the file itself, without PyTorch", setting(Field::torch, options.torch),
            "leave the version of PyTorch out, or the runtime");
+    choose_ort_version(options.setup.ort, options.ort_version,
+                       model.rewritten_by.empty() ? installed_onnxruntime(options.onnxruntime) : model.rewritten_by);
     options.setup.runtime.cudnn = cudnn_to_ask(options.cudnn);
     return;
   }
@@ -226,6 +230,7 @@ Answer compute(const Job& job, bool with_run) {
   a.estimate = unwrap(answer_for(model, tape, a.setup, a.choice.device));
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
+  if (node_stats_wanted(options)) a.node_stats = node_stats_of(options, a.choice.device);
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   if (with_run) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);

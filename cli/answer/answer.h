@@ -9,6 +9,7 @@
 #include "cli/flags/options.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/ort/node_stats.h"
 #include "planner/search.h"
 
 namespace memplan::cli {
@@ -42,7 +43,8 @@ struct Answer {
   std::vector<Card> cards;
   std::optional<RunRecord> run;  ///< for formats that show the run itself
   std::optional<Confirmation> confirmation;
-  std::vector<Alternative> changes;  ///< when it does not fit: small changes, each estimated
+  std::vector<ort::NodeStats> node_stats;  ///< for the format that shows them
+  std::vector<Alternative> changes;        ///< when it does not fit: small changes, each estimated
   int exit_code = 0;
 };
 

@@ -12,8 +12,11 @@
 #include "cli/report/validation.h"
 #include "cli/terminal/output.h"
 #include "estimators/dryrun/dryrun.h"
+#include "estimators/dryrun/sessions.h"
 #include "estimators/frontends/recording/recording.h"
+#include "estimators/measured/sessions.h"
 #include "estimators/measured/sources.h"
+#include "estimators/setup/runtimes.h"
 
 namespace memplan::cli {
 
@@ -90,8 +93,8 @@ void judge(Validation& v) {
   if (here || there) {
     v.agrees = here == there;
     v.why = here && there ? "both run out of memory"
-            : here        ? "the prediction runs out of memory, PyTorch does not"
-                          : "PyTorch runs out of memory, the prediction does not";
+            : here        ? fmt::format("the prediction runs out of memory, {} does not", v.measured.program)
+                          : fmt::format("{} runs out of memory, the prediction does not", v.measured.program);
     return;
   }
   const ComparedCounter* worst = v.comparison.worst();
@@ -111,6 +114,28 @@ void judge(Validation& v) {
                         v.agrees ? "within" : "more than", v.tolerance);
 }
 
+/// The file in an installed onnxruntime-gpu. Its weights are loaded in an order that the file does not tell, and the
+/// prediction takes the one that the session had.
+Validation in_sessions(const Model& model, const Place& place) {
+  const Options& options = place.options;
+  if (!place.run.emulated)
+    fail(ErrorKind::usage, "sessions of ONNX Runtime are compared on the emulated GPU", "--on " + options.validate.on,
+         "use --on emulated:CARD");
+  Validation v;
+  v.device = place.run.card;
+  const Tape tape = unwrap(tape_of(model, options.setup));
+  v.measured = measure_sessions(unwrap(slim_onnx(options.argument)), tape, options.setup, place.run,
+                                options.onnxruntime == "none" ? "auto" : options.onnxruntime);
+  const Schedule schedule = in_measured_order(unwrap(run_steps(tape, options.setup, v.device)), v.measured);
+  const Timeline timeline = unwrap(replay(schedule, options.setup, v.device));
+  v.estimate = unwrap(summarize(tape, schedule, timeline, options.setup, v.device));
+  v.comparison = compare(tape, schedule, timeline, v.estimate, v.measured);
+  v.comparison.regions = compare_regions(unwrap(map_memory(schedule, options.setup, v.device, 0)).driver, v.measured);
+  if (timeline.out_of_memory_event)
+    v.predicted_out_of_memory = v.estimate.out_of_memory_at.empty() ? "a run" : v.estimate.out_of_memory_at;
+  return v;
+}
+
 Validation on_device(const Options& given) {
   const Job job = load_job(given);
   const Model& model = job.model.recorded && job.model.recorded->plain ? *job.model.recorded->plain : job.model;
@@ -119,6 +144,7 @@ Validation on_device(const Options& given) {
          "compare it with a run of yours: --measured snapshot.pickle");
   const Place place = place_of(job.options);
   const Options& options = place.options;
+  if (runs_nodes(options.setup.runtime)) return in_sessions(model, place);
   Tape tape = unwrap(tape_of(model, options.setup));
   Validation v;
   v.device = place.run.card;
@@ -140,7 +166,12 @@ Validation on_device(const Options& given) {
 /// A file where there is one of that name, else a figure: "11.3GiB".
 Measurement measured_of(const Options& options) {
   const ValidateOptions& v = options.validate;
-  if (access(v.measured.c_str(), F_OK) == 0) return measurement_from_file(v.measured);
+  if (access(v.measured.c_str(), F_OK) == 0) {
+    if (runs_nodes(options.setup.runtime))
+      fail(ErrorKind::usage, "a file of figures is PyTorch's, and this is a session of ONNX Runtime", "--measured",
+           "give one figure, such as 11.3GiB of --counter process, or let memplan run the session: --on emulated:CARD");
+    return measurement_from_file(v.measured);
+  }
   const Result<Bytes> figure = catching([&] { return parse_size(v.measured, "--measured"); });
   if (!figure)
     fail(ErrorKind::input, fmt::format("'{}' is neither a file nor a figure", v.measured), "--measured",

@@ -43,7 +43,7 @@ void finish_parallel(const Parsed& parsed, ParallelSetup& p) {
 /// ONNX Runtime runs a model, it does not train it.
 void finish_runtime(const Parsed& parsed, Options& o) {
   if (!runs_nodes(o.setup.runtime)) {
-    for (const char* name : {"ort", "onnxruntime"})
+    for (const char* name : {"ort", "onnxruntime", "ort-version"})
       if (parsed.has(name))
         fail(ErrorKind::usage, "options of ONNX Runtime say nothing about PyTorch", fmt::format("--{}", name),
              "add " + setting(Field::runtime, "ort"));
@@ -54,9 +54,6 @@ void finish_runtime(const Parsed& parsed, Options& o) {
          "leave it out, or leave out " + setting(Field::runtime, "ort"));
   o.setup.mode = Mode::inference;
   o.mode_given = true;
-  if (o.command->id & in_validate)
-    fail(ErrorKind::usage, "memplan validate knows PyTorch's programs only", setting(Field::runtime, "ort"),
-         "docs/onnxruntime.md has the figures that were compared with ONNX Runtime's own");
   for (const char* name : {"for", "allow", "keep"})
     if (parsed.has(name) && o.command->id & in_suggest)
       fail(ErrorKind::usage, "a session of ONNX Runtime has options of its own, which are all tried",

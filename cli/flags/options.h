@@ -32,12 +32,13 @@ struct Export {
 /// What is estimated, and on what.
 struct JobOptions {
   TrainingSetup setup;
-  std::string torch;                     ///< the version of PyTorch that is asked for; empty: the file's
-  std::string cudnn = "auto";            ///< which cuDNN is asked about convolutions: "auto", "none", or where one lies
-  std::string onnxruntime = "auto";      ///< which one rewrites a plain graph: "auto", "none", or a Python that has it
-  std::string calibration = "auto";      ///< profile of the card that is taken: "auto", "none", or a file
-  std::vector<GivenInput> inputs;        ///< of files that do not describe them
-  std::vector<std::string> input_words;  ///< the same as typed
+  std::string torch;           ///< the version of PyTorch that is asked for; empty: the file's
+  std::string cudnn = "auto";  ///< which cuDNN is asked about convolutions: "auto", "none", or where one lies
+  std::string ort_version;     ///< the version of ONNX Runtime that is asked for; empty: the one that is installed
+  std::string onnxruntime = "auto";       ///< which one rewrites a plain graph: "auto", "none", or a Python that has it
+  std::string calibration = "auto";       ///< profile of the card that is taken: "auto", "none", or a file
+  std::vector<GivenInput> inputs;         ///< of files that do not describe them
+  std::vector<std::string> input_words;   ///< the same as typed
   std::vector<std::string> source_flags;  ///< how a model that is no file yet is exported, word by word
   bool mode_given = false;
   std::optional<std::string> gpu;

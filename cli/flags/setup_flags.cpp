@@ -8,6 +8,7 @@
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
 #include "cli/flags/values.h"
+#include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/field.h"
@@ -156,6 +157,9 @@ constexpr std::array
         Flag{"onnxruntime", "", "auto|none|PYTHON", "", "Device",
              "Python whose ONNX Runtime says which graph it makes of a plain file (default: python3, where it has one)",
              in_setup, [](const Given& g, Options& o) { o.onnxruntime = g.text(); }},
+        Flag{"ort-version", "", "X.Y", "", "Device",
+             "version of ONNX Runtime that runs the file (default: the one that is installed, else the newest known)",
+             in_setup, [](const Given& g, Options& o) { check_ort_version(o.ort_version = g.text()); }},
         Flag{"calibration", "", "auto|none|FILE", "", "Device",
              "what memplan calibrate measured of the card (default: the profile in ~/.config/memplan/gpus)",
              in_setup | in_observe, [](const Given& g, Options& o) { o.calibration = g.text(); }},

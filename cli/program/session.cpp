@@ -11,33 +11,22 @@ namespace {
 
 using OrtOptions = std::vector<std::pair<std::string, std::string>>;
 
-/// Where ONNX Runtime takes an option: SessionOptions has members and entries, a run has entries, the arena has a
-/// configuration, and the rest belongs to the provider.
-enum class Place { member, session_entry, run_entry, arena, provider };
-
-Place place_of(std::string_view name) {
-  if (name.starts_with("enable_mem_")) return Place::member;
-  if (name.starts_with("session.")) return Place::session_entry;
-  if (name.starts_with("memory.")) return Place::run_entry;
-  return name.find("chunk") == name.npos ? Place::provider : Place::arena;
-}
-
 std::string python_of(const OrtOptions& all) {
   std::string options, entries, provider, arena;
-  for (const auto& [name, value] : all) switch (place_of(name)) {
-      case Place::member:
+  for (const auto& [name, value] : all) switch (place_of_ort_option(name)) {
+      case OrtPlace::member:
         options += fmt::format("options.{} = {}\n", name, value == "0" ? "False" : "True");
         break;
-      case Place::session_entry:
+      case OrtPlace::session_entry:
         options += fmt::format("options.add_session_config_entry(\"{}\", \"{}\")\n", name, value);
         break;
-      case Place::run_entry:
+      case OrtPlace::run_entry:
         entries += fmt::format("run_options.add_run_config_entry(\"{}\", \"{}\")\n", name, value);
         break;
-      case Place::arena:
+      case OrtPlace::arena:
         arena += fmt::format("# {}={} is an option of OrtArenaCfg, which the C API takes\n", name, value);
         break;
-      case Place::provider:
+      case OrtPlace::provider:
         provider += fmt::format("{}\"{}\": \"{}\"", provider.empty() ? "" : ", ", name, value);
     }
   return fmt::format(
@@ -54,11 +43,11 @@ std::string cpp_of(const OrtOptions& all) {
   for (const auto& [name, value] : all) {
     if (name == "enable_mem_pattern")
       out += fmt::format("#   options.{}MemPattern();\n", value == "0" ? "Disable" : "Enable");
-    if (place_of(name) == Place::session_entry)
+    if (place_of_ort_option(name) == OrtPlace::session_entry)
       out += fmt::format("#   options.AddConfigEntry(\"{}\", \"{}\");\n", name, value);
-    if (place_of(name) == Place::run_entry)
+    if (place_of_ort_option(name) == OrtPlace::run_entry)
       out += fmt::format("#   run_options.AddConfigEntry(\"{}\", \"{}\");\n", name, value);
-    if (place_of(name) != Place::provider) continue;
+    if (place_of_ort_option(name) != OrtPlace::provider) continue;
     keys += fmt::format("{}\"{}\"", keys.empty() ? "" : ", ", name);
     values += fmt::format("{}\"{}\"", values.empty() ? "" : ", ", value);
   }
@@ -74,9 +63,9 @@ std::string cpp_of(const OrtOptions& all) {
 std::string triton_of(const OrtOptions& all) {
   std::string parameters, provider;
   for (const auto& [name, value] : all) {
-    if (place_of(name) == Place::provider)
+    if (place_of_ort_option(name) == OrtPlace::provider)
       provider += fmt::format(" parameters {{ key: \"{}\" value: \"{}\" }}", name, value);
-    if (name == "enable_mem_pattern" || place_of(name) == Place::run_entry)
+    if (name == "enable_mem_pattern" || place_of_ort_option(name) == OrtPlace::run_entry)
       parameters += fmt::format("#   parameters {{ key: \"{}\" value {{ string_value: \"{}\" }} }}\n", name, value);
   }
   if (!provider.empty())

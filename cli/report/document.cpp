@@ -96,7 +96,12 @@ Json setup(const Answer& a) {
   Json j{{"mode", name_of(s.mode)}, {"precision", precision_of(s)}, {"dims", list_of(a.dims, dim)}};
   if (!a.weights.empty()) j["weights"] = a.weights;
   if (runs_nodes(s.runtime)) {
-    j["runtime"] = {{"name", s.runtime.name}, {"title", runtime_of(s).title(s)}, {"options", Json::object()}};
+    j["runtime"] = {{"name", s.runtime.name},
+                    {"title", runtime_of(s).title(s)},
+                    {"version", s.ort.version},
+                    {"why", clean(s.ort.version_why)},
+                    {"exact", s.ort.version_evidence != Evidence::assumed},
+                    {"options", Json::object()}};
     for (const auto& [name, value] : ort_options(s.ort)) j["runtime"]["options"][name] = value;
   }
   if (s.mode == Mode::training) add_training(j, s);
@@ -352,6 +357,10 @@ Json document_of(const Answer& a, const Options& options, Detail detail) {
   j["warnings"] = list_of(e.notes, [](const Fact& n) { return Json{{"code", n.code}, {"message", clean(n.text)}}; });
   const auto verdict = [](Verdict v) { return Json(name_of(v)); };
   j["gate"] = {{"fail_on", list_of(options.gate.fail_on, verdict)}, {"exit_code", a.exit_code}};
+  if (!a.node_stats.empty())
+    j["ort_node_stats"] = list_of(a.node_stats, [](const ort::NodeStats& n) {
+      return Json{{"name", n.name}, {"weights_bytes", n.weights}, {"buffers_bytes", n.buffers}};
+    });
   if (a.run) add_run(j, *a.run);
   return j;
 }

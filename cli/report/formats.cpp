@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer/node_stats.h"
 #include "cli/flags/format_names.h"
 #include "cli/report/document.h"
 #include "cli/terminal/output.h"
@@ -13,7 +14,7 @@
 namespace memplan::cli {
 
 Renderer render_text, render_json, render_markdown, render_csv, render_sarif, render_junit, render_github,
-    render_gitlab, render_html, render_perfetto, render_snapshot;
+    render_gitlab, render_html, render_perfetto, render_snapshot, render_ort_node_stats;
 
 namespace {
 
@@ -35,6 +36,8 @@ constexpr std::array format_table{
     ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, true, render_perfetto},
     ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true,
                  render_snapshot},
+    ReportFormat{node_stats_format, ".csv", "costs of nodes, by which ONNX Runtime places them under a memory limit",
+                 report_document, false, render_ort_node_stats},
 };
 
 const ReportFormat* find_format(std::string_view name) {

@@ -20,12 +20,12 @@ std::string difference(const ComparedCounter& c) {
   return std::abs(percent) < 0.005 ? human_change(c.predicted.count - c.measured.count) : text;
 }
 
-std::string row_name(const ComparedPhase& p) {
-  if (p.phase.empty()) return p.step == 0 ? "set-up" : fmt::format("step {}", p.step);
-  return p.step == 0 ? p.phase : fmt::format("step {}, {}", p.step, p.phase);
+std::string row_name(const ComparedPhase& p, const std::string& step) {
+  if (p.phase.empty()) return p.step == 0 ? "set-up" : fmt::format("{} {}", step, p.step);
+  return p.step == 0 ? p.phase : fmt::format("{} {}, {}", step, p.step, p.phase);
 }
 
-std::string table_of(const std::vector<ComparedPhase>& rows, const Style& style) {
+std::string table_of(const std::vector<ComparedPhase>& rows, const Measurement& measured, const Style& style) {
   Table table;
   table.head = {"", "COUNTER", "PREDICTED", "MEASURED", "DIFFERENCE"};
   table.right = {false, false, true, true, true};
@@ -33,7 +33,7 @@ std::string table_of(const std::vector<ComparedPhase>& rows, const Style& style)
   for (const ComparedPhase& p : rows)
     for (std::size_t i = 0; i < p.counters.size(); ++i) {
       const ComparedCounter& c = p.counters[i];
-      table.rows.push_back({i == 0 ? row_name(p) : std::string(), c.counter, to_human(c.predicted),
+      table.rows.push_back({i == 0 ? row_name(p, measured.step_word) : std::string(), c.counter, to_human(c.predicted),
                             to_human(c.measured), difference(c)});
     }
   return table.print(style);
@@ -44,21 +44,21 @@ bool all_exact(const ComparedPhase& p) {
                      [](const ComparedCounter& c) { return c.predicted == c.measured; });
 }
 
-std::string place(const Divergence& d) {
+std::string place(const Divergence& d, const std::string& step) {
   std::string text =
-      d.step == 0 ? "in the set-up" : fmt::format("in step {}{}", d.step, d.phase.empty() ? "" : ", " + d.phase);
+      d.step == 0 ? "in the set-up" : fmt::format("in {} {}{}", step, d.step, d.phase.empty() ? "" : ", " + d.phase);
   if (!d.module.empty()) text += ", module " + clean(d.module);
   if (!d.source.empty()) text += " (" + clean(d.source) + ")";
   return text;
 }
 
-std::string phases_text(const Comparison& c, const Style& style) {
+std::string phases_text(const Comparison& c, const Measurement& measured, const Style& style) {
   std::vector<ComparedPhase> apart;
   for (const ComparedPhase& p : c.phases)
     if (!all_exact(p)) apart.push_back(p);
   std::string out = "\n" + style.paint("By phase", Paint::bold) + "\n";
   if (apart.empty()) return out + fmt::format("  all {} phases are exact in every counter\n", c.phases.size());
-  out += table_of(apart, style);
+  out += table_of(apart, measured, style);
   if (apart.size() < c.phases.size())
     out += fmt::format("  {} of {} phases, not listed, are exact\n", c.phases.size() - apart.size(), c.phases.size());
   return out;
@@ -74,15 +74,19 @@ std::string categories_text(const Comparison& c, const Style& style) {
   return "\n" + style.paint("By category, requested bytes at their peak", Paint::bold) + "\n" + table.print(style);
 }
 
-std::string events_text(const Comparison& c, const Style& style) {
+std::string events_text(const Comparison& c, const Measurement& measured, const Style& style) {
   std::string out = "\n" + style.paint("Events", Paint::bold) + "\n";
   out += fmt::format("  {} allocations predicted, {} measured, {} equal\n", grouped(c.predicted_allocations),
                      grouped(c.measured_allocations), grouped(c.equal_allocations));
-  if (!c.divergence) return out + "  no difference: every allocation and every free is where PyTorch has it\n";
+  if (c.regions)
+    out += fmt::format("  {} regions of the arena predicted, {} measured, {} equal\n", grouped(c.regions->predicted),
+                       grouped(c.regions->measured), grouped(c.regions->equal));
+  if (!c.divergence)
+    return out + fmt::format("  no difference: every allocation and every free is where {} has it\n", measured.program);
   const Divergence& d = *c.divergence;
   out += "  first difference, after " + grouped(d.allocation) +
-         " equal allocations: " + wrap(clean(d.text) + ", " + place(d), style.width, 4, 40) + "\n";
-  if (!d.measured_op.empty()) out += "    PyTorch is in " + clean(d.measured_op) + "\n";
+         " equal allocations: " + wrap(clean(d.text) + ", " + place(d, measured.step_word), style.width, 4, 40) + "\n";
+  if (!d.measured_op.empty()) out += "    " + measured.program + " is in " + clean(d.measured_op) + "\n";
   return out;
 }
 
@@ -109,18 +113,38 @@ std::string text_validation(const Validation& v, const Options& options, const S
                           clean(v.device.name.empty() ? v.device.key : v.device.name), clean(options.argument)),
               style.width, 0) +
          "\n\n";
-  out += table_of({ComparedPhase{0, "peak", c.peak}}, style);
-  if (!c.steps.empty()) out += "\n" + style.paint("By step", Paint::bold) + "\n" + table_of(c.steps, style);
-  if (!c.phases.empty()) out += phases_text(c, style);
+  out += table_of({ComparedPhase{0, "peak", c.peak}}, v.measured, style);
+  if (!c.steps.empty())
+    out += "\n" + style.paint("By " + v.measured.step_word, Paint::bold) + "\n" + table_of(c.steps, v.measured, style);
+  if (!c.phases.empty()) out += phases_text(c, v.measured, style);
   if (!c.categories.empty()) out += categories_text(c, style);
-  if (c.events_compared) out += events_text(c, style);
+  if (c.events_compared) out += events_text(c, v.measured, style);
   if (!v.measured.largest_at_peak.empty()) out += largest_text(v.measured, options, style);
   if (!v.measured.out_of_memory.empty())
-    out += "\n" + wrap("PyTorch ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) + "\n";
+    out += "\n" + wrap(v.measured.program + " ran out of memory: " + clean(v.measured.out_of_memory), style.width, 2) +
+           "\n";
   if (!v.measured.notes.empty()) out += "\n";
   for (const std::string& note : v.measured.notes) out += wrap("note: " + clean(note), style.width, 6) + "\n";
   return out;
 }
+
+namespace {
+
+Json json_of(const Divergence& d) {
+  return {{"after_allocations", d.allocation},
+          {"kind", d.kind},
+          {"text", clean(d.text)},
+          {"step", d.step},
+          {"phase", clean(d.phase)},
+          {"module", clean(d.module)},
+          {"source", clean(d.source)},
+          {"predicted_op", clean(d.predicted_op)},
+          {"measured_op", clean(d.measured_op)},
+          {"predicted_bytes", d.predicted.count},
+          {"measured_bytes", d.measured.count}};
+}
+
+}  // namespace
 
 std::string json_validation(const Validation& v, const Options& options, int exit_code) {
   const Comparison& c = v.comparison;
@@ -156,21 +180,10 @@ std::string json_validation(const Validation& v, const Options& options, int exi
                                          {"measured_allocations", c.measured_allocations},
                                          {"equal_allocations", c.equal_allocations}}
                                   : Json(nullptr);
-  j["first_divergence"] = nullptr;
-  if (c.divergence) {
-    const Divergence& d = *c.divergence;
-    j["first_divergence"] = {{"after_allocations", d.allocation},
-                             {"kind", d.kind},
-                             {"text", clean(d.text)},
-                             {"step", d.step},
-                             {"phase", clean(d.phase)},
-                             {"module", clean(d.module)},
-                             {"source", clean(d.source)},
-                             {"predicted_op", clean(d.predicted_op)},
-                             {"measured_op", clean(d.measured_op)},
-                             {"predicted_bytes", d.predicted.count},
-                             {"measured_bytes", d.measured.count}};
-  }
+  if (c.regions)
+    j["regions"] = {
+        {"predicted", c.regions->predicted}, {"measured", c.regions->measured}, {"equal", c.regions->equal}};
+  j["first_divergence"] = c.divergence ? json_of(*c.divergence) : Json(nullptr);
   j["largest_at_measured_peak"] = Json::array();
   for (const MeasuredBlock& b : v.measured.largest_at_peak)
     j["largest_at_measured_peak"].push_back({{"bytes", b.bytes}, {"where", clean(b.where)}});

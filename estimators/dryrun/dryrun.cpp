@@ -75,19 +75,23 @@ CompanionCall call_for(const DryRunPlace& place) {
     // The older name would win.
     call.environment.emplace_back("PYTORCH_CUDA_ALLOC_CONF", place.allocator_settings);
   }
-  if (!place.emulated) return call;
-  const char* preload = std::getenv("LD_PRELOAD");
-  const std::string library = emulated_gpu_library();
-  call.environment.emplace_back("LD_PRELOAD", preload && *preload ? library + ":" + preload : library);
-  // One given by its size is an H100 with that many bytes, here as in facts/devices.cpp.
-  call.environment.emplace_back("EMULATED_GPU", emulated_card(place.card));
-  call.environment.emplace_back("EMULATED_GPU_TOTAL", std::to_string(place.card.total.count));
-  call.environment.emplace_back("EMULATED_GPU_CONTEXT", std::to_string(place.card.context.count));
-  call.environment.emplace_back("EMULATED_GPU_COUNT", "1");
+  if (place.emulated)
+    for (auto& [name, value] : emulated_environment(place.card)) call.environment.emplace_back(name, value);
   return call;
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> emulated_environment(const Device& card) {
+  const char* preload = std::getenv("LD_PRELOAD");
+  const std::string library = emulated_gpu_library();
+  return {{"LD_PRELOAD", preload && *preload ? library + ":" + preload : library},
+          // One given by its size is an H100 with that many bytes, here as in facts/devices.cpp.
+          {"EMULATED_GPU", emulated_card(card)},
+          {"EMULATED_GPU_TOTAL", std::to_string(card.total.count)},
+          {"EMULATED_GPU_CONTEXT", std::to_string(card.context.count)},
+          {"EMULATED_GPU_COUNT", "1"}};
+}
 
 DryRun dry_run_from_reply(const json& reply) try {
   DryRun run;

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "estimators/dryrun/request.h"
 #include "estimators/facts/device.h"
@@ -20,6 +22,10 @@ struct DryRunPlace {
   std::map<std::string, std::string> variables;  ///< of the environment, beside the one that runs memplan
   std::chrono::seconds time_limit{600};
 };
+
+/// The variables that make a process see this card as its GPU: the emulated one, which is preloaded. Failure(usage)
+/// where its library is not built.
+std::vector<std::pair<std::string, std::string>> emulated_environment(const Device& card);
 
 /// What PyTorch found to run on, besides what it measured.
 struct DryRun {

@@ -108,7 +108,13 @@ void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   bound->graph = flat ? *flat : model.graphs.front();
   bound->symbols = symbols;
   bound->opset = model.opset;
+  bound->ir = model.ir;
+  bound->rewritten_by = model.rewritten_by;
   bound->domains = model.domains;
+  const auto& nodes = model.graphs.front().nodes;
+  bound->flat = std::any_of(nodes.begin(), nodes.end(), [](const GraphNode& n) {
+    return n.domain.empty() && (n.op_type == "If" || n.op_type == "Loop" || n.op_type == "Scan");
+  });
   const auto add = [&](const std::string& name, ValueKind kind, DType dtype, std::vector<std::int64_t> sizes) {
     TapeValue v;
     v.name = name;

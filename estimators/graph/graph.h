@@ -78,6 +78,8 @@ struct Model {
   std::string producer;
   std::string torch;  ///< version of PyTorch that wrote the file, "2.11.0+cu130"; empty where the file does not say
   std::int64_t opset = 0;
+  std::int64_t ir = 0;       ///< version of the file format; 0 where there is none
+  std::string rewritten_by;  ///< version of the ONNX Runtime that made this of the file's graph, "1.31.1"; empty: none
   std::vector<std::string> domains;  ///< of ops beside ONNX's own that the file says it may use
   std::int64_t file_bytes = 0;
   std::map<std::string, std::string> metadata;  ///< of the file as a whole

@@ -215,8 +215,8 @@ class Comparer {
     d.kind = p && m ? "size" : p ? "only predicted" : "only measured";
     const std::string op = p ? d.predicted_op : d.measured_op;
     d.text = p && m ? fmt::format("{}: {} B predicted, {} B measured", label(*p), p->bytes, m->bytes)
-             : p    ? fmt::format("{}: {} B predicted that PyTorch does not ask for", label(*p), p->bytes)
-                    : fmt::format("PyTorch asks for {} B that are not predicted", m->bytes);
+             : p    ? fmt::format("{}: {} B predicted that {} does not ask for", label(*p), p->bytes, m_.program)
+                    : fmt::format("{} asks for {} B that are not predicted", m_.program, m->bytes);
     if (!op.empty()) d.text += " (" + op + ")";
     c_.divergence = std::move(d);
   }
@@ -228,8 +228,8 @@ class Comparer {
     d.kind = later ? "freed later" : "freed earlier";
     d.predicted = d.measured = Bytes(p.bytes);
     locate(d, p.died_op, m.died_op);
-    d.text =
-        fmt::format("{}, {} B: PyTorch frees it {} than predicted", label(p), p.bytes, later ? "later" : "earlier");
+    d.text = fmt::format("{}, {} B: {} frees it {} than predicted", label(p), p.bytes, m_.program,
+                         later ? "later" : "earlier");
     c_.divergence = std::move(d);
   }
 

@@ -42,6 +42,11 @@ struct Divergence {
   Bytes predicted, measured;
 };
 
+/// Regions of an arena, which are equal as far as their sizes come in the same order.
+struct ComparedRegions {
+  std::int64_t predicted = 0, measured = 0, equal = 0;
+};
+
 struct Comparison {
   std::vector<ComparedCounter> peak;  ///< of all steps; only counters that were measured
   std::vector<ComparedPhase> steps, phases;
@@ -49,6 +54,7 @@ struct Comparison {
   std::int64_t predicted_allocations = 0, measured_allocations = 0, equal_allocations = 0;
   bool events_compared = false;
   std::optional<Divergence> divergence;
+  std::optional<ComparedRegions> regions;  ///< compare_regions (sessions.h)
   /// The counter whose relative difference at the peak is largest; nullptr where none was measured.
   const ComparedCounter* worst() const;
 };

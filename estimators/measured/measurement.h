@@ -1,4 +1,5 @@
-// What PyTorch said of a run's memory, wherever it said it: a dry run, a snapshot file, memory_stats(), one figure.
+// What PyTorch or ONNX Runtime said of a run's memory, wherever it said it: a dry run, a snapshot file, memory_stats(),
+// one figure.
 #pragma once
 
 #include <cstdint>
@@ -57,15 +58,22 @@ struct MeasuredBlock {
   std::string where;  ///< the frame of the program that asked for it; may be empty
 };
 
+/// What an arena took from the driver in one piece.
+struct MeasuredRegion {
+  std::int64_t bytes = 0, step = 0;
+};
+
 struct Measurement {
-  std::string source;  ///< "PyTorch 2.11.0 on an emulated NVIDIA A100-SXM4-80GB"
-  std::string device;  ///< as PyTorch names it; may be empty
+  std::string source;                                   ///< "PyTorch 2.11.0 on an emulated NVIDIA A100-SXM4-80GB"
+  std::string program = "PyTorch", step_word = "step";  ///< who asked for memory, and what it calls a step
+  std::string device;                                   ///< as PyTorch names it; may be empty
   MeasuredCounters peak;
   std::vector<MeasuredStep> steps;    ///< of dry runs
   std::vector<MeasuredPhase> phases;  ///< of dry runs
   std::vector<std::string> names;
   std::vector<MeasuredOp> ops;
   std::vector<MeasuredEvent> events;
+  std::vector<MeasuredRegion> regions;         ///< of sessions of ONNX Runtime, in order
   std::vector<MeasuredBlock> largest_at_peak;  ///< of snapshots with a trace
   std::string out_of_memory;                   ///< PyTorch's message, where it ran out
   std::vector<std::string> notes;              ///< what to know about these figures

@@ -81,9 +81,10 @@ std::map<std::string, std::int64_t> indices_in(std::istringstream& lines) {
 /// What is kept of answers: one file for each, which appears whole.
 class Kept {
  public:
-  Kept(const Place& place, const std::string& slim) {
+  Kept(const Place& place, const std::string& slim, RewriteLevel level) {
     StableHash hash;
     for (const std::string_view text : {std::string_view(revision), std::string_view(slim)}) hash.add(text);
+    if (level == RewriteLevel::basic) hash.add("basic");
     if (const std::string folder = cache_folder("onnxruntime"); !folder.empty())
       path_ = fmt::format("{}/{}-{:016x}-{}.onnx", folder, place.version, hash.value(), slim.size());
   }
@@ -101,7 +102,7 @@ class Kept {
 };
 
 /// The rewritten model as bytes, weightless, with its nodes' indices; empty where `complaint` says why not.
-std::string ask(const Place& place, const std::string& slim, std::string& complaint) {
+std::string ask(const Place& place, const std::string& slim, RewriteLevel level, std::string& complaint) {
   ModelProto plain, asked;
   if (!plain.ParseFromString(slim)) return {};
   asked = plain;
@@ -118,9 +119,10 @@ std::string ask(const Place& place, const std::string& slim, std::string& compla
   write_zeros(folder.path() + "/weights", zeros);
   ProcessLimits limits;
   limits.time = most_time;
-  const ProcessResult result = run_process(
-      {place.python, "-I", "-c", std::string(embedded::onnxruntime_optimize_py()), place.packages, folder.path()}, "",
-      {}, limits);
+  const ProcessResult result =
+      run_process({place.python, "-I", "-c", std::string(embedded::onnxruntime_optimize_py()), place.packages,
+                   folder.path(), level == RewriteLevel::basic ? "BASIC" : "EXTENDED"},
+                  "", {}, limits);
   std::istringstream lines(result.output);
   std::string version;
   if (result.end != ProcessResult::End::exited || !std::getline(lines, version) || version.starts_with("no: ")) {
@@ -142,27 +144,35 @@ std::string ask(const Place& place, const std::string& slim, std::string& compla
 
 }  // namespace
 
+std::string installed_onnxruntime(const std::string& where) {
+  if (where == "none") return {};
+  const auto place = place_of(where == "auto" ? pythons() : std::vector<std::string>{where});
+  return place ? place->version : std::string();
+}
+
 Rewritten rewritten_by_onnxruntime(const Model& plain, const std::function<std::string()>& slim_of,
-                                   const std::string& where) {
+                                   const std::string& where, RewriteLevel level) {
   Rewritten out;
   // What is followed exactly need not be asked for.
-  if (ort::saved_by_onnxruntime(plain.domains) || (where == "auto" && ort::is_settled(plain.graphs.front())))
-    return out;
+  const bool followed = level == RewriteLevel::extended && where == "auto" && ort::is_settled(plain.graphs.front());
+  if (ort::saved_by_onnxruntime(plain.domains) || followed) return out;
   const auto place = place_of(where == "auto" ? pythons() : std::vector<std::string>{where});
   if (!place && where != "auto")
     fail(ErrorKind::usage, "this Python has no package onnxruntime", where,
          "name a Python that has it, or install it there: pip install onnxruntime");
   if (!place) return out;
   const std::string slim = slim_of();
-  const Kept kept(*place, slim);
+  const Kept kept(*place, slim, level);
   std::string bytes = kept.find().value_or("");
   if (bytes.empty()) {
-    bytes = ask(*place, slim, out.complaint);
+    bytes = ask(*place, slim, level, out.complaint);
     if (bytes.empty()) return out;
     kept.keep(bytes);
   }
   out.model = onnx_format::read_model(bytes, plain.path);
   out.model->format = fmt::format("{}, rewritten by ONNX Runtime {}", plain.format, place->version);
+  out.model->rewritten_by = place->version;
+  out.model->ir = plain.ir;
   out.model->file_bytes = plain.file_bytes;
   out.model->torch = plain.torch;
   return out;

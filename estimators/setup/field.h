@@ -47,6 +47,7 @@ enum class Field : std::uint8_t {
   torch,  ///< the version of PyTorch
   runtime,
   runtime_option,
+  ort_version,
   environment,  ///< a variable of the environment that PyTorch runs in
   gpus,
   data_parallel,
@@ -118,6 +119,7 @@ inline constexpr std::array field_names{
     FieldName{Field::torch, "torch"},
     FieldName{Field::runtime, "runtime"},
     FieldName{Field::runtime_option, "runtime_option"},
+    FieldName{Field::ort_version, "ort_version"},
     FieldName{Field::environment, "environment"},
     FieldName{Field::gpus, "gpus"},
     FieldName{Field::data_parallel, "data_parallel"},

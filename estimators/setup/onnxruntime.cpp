@@ -83,6 +83,13 @@ void set_ort_option(OrtSetup& setup, std::string_view name, std::string_view val
        setting(Field::runtime_option, fmt::format("{}={}", name, value)), "known options: " + known_options());
 }
 
+OrtPlace place_of_ort_option(std::string_view name) {
+  if (name.starts_with("enable_mem_")) return OrtPlace::member;
+  if (name.starts_with("session.")) return OrtPlace::session_entry;
+  if (name.starts_with("memory.")) return OrtPlace::run_entry;
+  return name.find("chunk") == name.npos ? OrtPlace::provider : OrtPlace::arena;
+}
+
 std::vector<std::pair<std::string, std::string>> ort_options(const OrtSetup& s) {
   const OrtSetup usual;
   std::vector<std::pair<std::string, std::string>> out;

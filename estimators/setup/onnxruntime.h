@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "estimators/base/bytes.h"
+#include "estimators/base/evidence.h"
 #include "estimators/base/names.h"
 
 namespace memplan {
@@ -29,6 +30,7 @@ inline constexpr std::array conv_search_names{
 };
 
 struct OrtSetup {
+  static constexpr std::string_view newest = "1.31";  ///< version that memplan knows
   ArenaExtend extend = ArenaExtend::next_power_of_two;
   ConvSearch conv_search = ConvSearch::exhaustive;
   std::optional<Bytes> memory_limit;    ///< of the arena; none: the device's
@@ -38,6 +40,10 @@ struct OrtSetup {
   bool memory_pattern = true;           ///< from the second run on one block holds all activations
   bool memory_reuse = true;             ///< a buffer of the same shape is taken over
   bool shrink = false;                  ///< the arena gives back unused regions after every run
+  /// A row of ort_profiles() (runtime/ort/versions/versions.h). choose_ort_version() there says which one.
+  std::string version = std::string(newest);
+  std::string version_why;                       ///< "as asked for"; reports put it behind the version
+  Evidence version_evidence = Evidence::chosen;  ///< `assumed` where the one that runs has no row
   friend bool operator==(const OrtSetup&, const OrtSetup&) = default;
 };
 
@@ -46,6 +52,11 @@ struct OrtSetup {
 /// ("memory.enable_memory_arena_shrinkage"). Failure(usage) for names and values that it does not take, and for
 /// options that are not modelled; one that does not move memory is taken and does nothing.
 void set_ort_option(OrtSetup& setup, std::string_view name, std::string_view value);
+
+/// Where ONNX Runtime takes an option: SessionOptions has members and entries, a run has entries, the arena has a
+/// configuration of its own (OrtArenaCfg), and the rest belongs to the provider.
+enum class OrtPlace : std::uint8_t { member, session_entry, run_entry, arena, provider };
+OrtPlace place_of_ort_option(std::string_view name);
 
 /// The options that differ from ONNX Runtime's defaults, as name and value.
 std::vector<std::pair<std::string, std::string>> ort_options(const OrtSetup& setup);

@@ -178,6 +178,7 @@ GPU = ["--gpu", "80GB", "--no-search"]
 TRACED = "TorchScript of 498 MB (gpt2), estimate"
 TRACED_FLAGS = ["--input", "int64:batch,seq", "--batch", "8", "--seq", "512", *GPU]
 # (what, words, milliseconds, MiB or None)
+ORT = ["--runtime", "ort", "--gpu", "80GB", "--onnxruntime", "none", "--cudnn", "none"]
 BENCHMARKS = [
     ("start (--version)", lambda: ["--version"], 5, None),
     ("resnet50, batch 32, estimate", lambda: [in_repository("resnet50"), "--batch", "32", *GPU], 20, None),
@@ -185,6 +186,10 @@ BENCHMARKS = [
     ("gpt2, with the searches", lambda: [in_repository("gpt2"), "--batch", "8", "--seq", "1024", "--gpu", "80GB"], None, None),
     ("gpt2-xl, batch 1 x 512, estimate", lambda: [made("gpt2-xl.onnx", unpacked("gpt2-xl")), "--seq", "512", *GPU], 60, None),
     ("llama-2-7b, batch 1 x 512, estimate", lambda: [made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--seq", "512", *GPU], 60, None),
+    ("resnet50, batch 32, ONNX Runtime", lambda: [in_repository("resnet50"), "--batch", "32", *ORT, "--no-search"], 50, None),
+    ("bert-base, batch 8 x 128, ONNX Runtime", lambda: [in_repository("bert-base"), "--batch", "8", "--seq", "128", *ORT, "--no-search"], 50, None),
+    ("llama-2-7b, batch 1 x 512, ONNX Runtime", lambda: [made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--seq", "512", *ORT, "--no-search"], 200, None),
+    ("bert-base, ONNX Runtime, with the searches", lambda: [in_repository("bert-base"), "--batch", "8", "--seq", "128", *ORT], None, None),
     ("suggest, 7B on 64 GPUs", lambda: ["suggest", made("llama-2-7b.onnx", unpacked("llama-2-7b")), "--gpu", "h100-80gb", "--gpus", "64", "--seq", "2048",
                                         "--accumulate", "8"], 2000, None),
     ("suggest, 405B on 1,024 GPUs", lambda: ["suggest", made("llama-3-405b.onnx", unpacked("llama-3-405b", "models")), "--gpu", "h100-80gb", "--gpus", "1024",

@@ -229,3 +229,48 @@ def test_the_model_is_read_once():
     os.makedirs(os.path.dirname(path), exist_ok=True)
     shutil.copy(os.path.join(ROOT, model("mlp")), path)
     equal(opened(path, "diff", path, "--torch", "2.8,2.15", "--gpu", "l4"), opened(path, path, *GPU))
+
+
+def ort_of(*words):
+    answer = memplan("data/models/ort/mlp.saved.onnx.gz", *GPU, "--runtime", "ort", "--format", "json", *words)
+    check(answer.code == 0, answer.err)
+    return answer.json()
+
+
+def test_versions_of_onnx_runtime():
+    for words, version, exact in (((), "1.31", True), (("--ort-version", "1.22.0"), "1.22", True), (("--ort-version", "1.99"), "1.31", False)):
+        report = ort_of("--onnxruntime", "none", *words)
+        found = report["setup"]["runtime"]
+        equal((found["version"], found["exact"]), (version, exact))
+        check(f"ONNX Runtime {version}" in found["title"], found)
+        equal(exact, not any("1.99" in a for a in report["assumptions"]))
+    # Up to 1.30 a bias is multiplied with ones, which the session keeps: one row of the batch, 4 bytes (data/measured/ort).
+    requested = [ort_of("--onnxruntime", "none", "--ort-version", v)["counters"]["requested_bytes"] for v in ("1.30", "1.31")]
+    equal(requested[0] - requested[1], 4)
+
+
+def test_a_version_of_onnx_runtime_that_is_installed():
+    folder = scratch("python")
+    for part in ("onnxruntime_gpu-1.24.4.dist-info", "onnxruntime/capi"):
+        os.makedirs(os.path.join(folder, "lib", "python3.11", "site-packages", part), exist_ok=True)
+    os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+    found = ort_of("--onnxruntime", os.path.join(folder, "bin", "python3"))["setup"]["runtime"]
+    equal((found["version"], found["why"]), ("1.24", "which is installed"))
+
+
+def test_a_file_newer_than_onnx_runtime():
+    """One line, with what the version loads: the opset, the format."""
+    def made(opset, ir):
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [tensor("x", [1, 4])], [tensor("y", [1, 4])])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+        return write(f"opset{opset}-{ir}.onnx", proto.SerializeToString())
+
+    words = (*GPU, "--runtime", "ort", "--onnxruntime", "none")
+    for path, version, text in ((made(27, 10), "1.31", "ONNX opset 27, and ONNX Runtime 1.31 loads none newer than 26"),
+                                (made(23, 10), "1.22", "ONNX opset 23, and ONNX Runtime 1.22 loads none newer than 22"),
+                                (made(18, 11), "1.22", "IR version 11, and ONNX Runtime 1.22 loads none newer than 10")):
+        answer = memplan(path, *words, "--ort-version", version)
+        equal(answer.code, 3, answer.err)
+        check(text in answer.err, answer.err)
+        equal(len(answer.err.strip().splitlines()), 1)
+    equal(memplan(made(26, 13), *words).code, 0)

@@ -2,7 +2,8 @@
 
     LD_PRELOAD=…/libemulated_gpu.so EMULATED_GPU=h100 python record.py MODEL.onnx --models OUT_FOLDER >> rows.jsonl
 
-(a Python with onnxruntime-gpu; LD_LIBRARY_PATH leads to the CUDA and cuDNN of PyTorch's wheels; tests/ort/models.py makes the files.)
+(a Python with onnxruntime-gpu; LD_LIBRARY_PATH leads to the CUDA and cuDNN of PyTorch's wheels, and up to 1.26 to nvidia-cublas-cu12, -cuda-runtime-,
+-cuda-nvrtc-, -cudnn-, -cufft- and -curand-cu12; tests/ort/models.py makes the files, and keep.py keeps the rows of older versions.)
 
 A row is one session of three runs. With `requests`, every request reaches the log through the provider's own options
 gpu_external_alloc and gpu_external_free, which leave out the arena: "+BYTES" takes, "-N" gives the N-th one of the row

@@ -61,6 +61,7 @@ class Reader {
         model_.opset = opset.version();
       else
         model_.domains.push_back(opset.domain());
+    model_.ir = proto_.ir_version();
     model_.producer = proto_.producer_name();
     if (model_.producer == "pytorch") model_.torch = proto_.producer_version();
     model_.format =

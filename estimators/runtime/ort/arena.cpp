@@ -19,7 +19,28 @@ Arena::Arena(const OrtSetup& setup, Bytes capacity)
       capacity_(capacity.count),
       next_region_(rounded_up(std::min(limit_ - granule, setup.initial_chunk.count))) {}
 
+Placement Arena::reserve(std::int64_t bytes) {
+  if (bytes > capacity_ - usage_.reserved) return {};
+  const std::uint64_t at = add_region(bytes);
+  Chunk whole{bytes, bytes, static_cast<BlockId>(address_of_.size()), reserved_stream, true, true};
+  chunks_.emplace(at, whole);
+  address_of_.push_back(at);
+  usage_.requested += bytes;
+  usage_.allocated += bytes;
+  return {whole.id, at, bytes};
+}
+
+std::uint64_t Arena::add_region(std::int64_t bytes) {
+  const std::uint64_t at = next_address_;
+  next_address_ += static_cast<std::uint64_t>(rounded_up(bytes)) + (std::uint64_t{1} << 30);
+  regions_[at] = bytes;
+  usage_.reserved += bytes;
+  if (log_) log_->push_back({SegmentEvent::Kind::alloc, at, bytes, 0});
+  return at;
+}
+
 Placement Arena::allocate(const Request& request) {
+  if (request.stream == reserved_stream) return reserve(request.bytes);
   enter(request.stream);
   const std::int64_t rounded = rounded_up(request.bytes);
   Placement placed = take(rounded, request);
@@ -77,13 +98,9 @@ bool Arena::extend(std::int64_t bytes) {
     size = rounded_up(static_cast<std::int64_t>(static_cast<float>(size) * 0.9f));
     if (size < bytes || size < 8 * 1024) return false;
   }
-  const std::uint64_t at = next_address_;
-  next_address_ += static_cast<std::uint64_t>(size) + (std::uint64_t{1} << 30);
-  if (regions_.empty() && first_region_ == 0) first_region_ = at;
-  regions_[at] = size;
-  usage_.reserved += size;
+  const std::uint64_t at = add_region(size);
+  if (first_region_ == 0) first_region_ = at;
   put_free(chunks_.emplace(at, Chunk{size, 0, no_block, 0, true, true}).first);
-  if (log_) log_->push_back({SegmentEvent::Kind::alloc, at, size, 0});
   return true;
 }
 
@@ -105,6 +122,7 @@ void Arena::free(BlockId block) {
   Chunk& chunk = at->second;
   usage_.requested -= chunk.requested;
   usage_.allocated -= chunk.bytes;
+  if (chunk.stream == reserved_stream) return drop_region(at->first);
   chunk.id = no_block;
   chunk.requested = 0;
   at = join_next(at);
@@ -119,11 +137,22 @@ void Arena::free(BlockId block) {
   put_free(at);
 }
 
+/// Gives it back to the driver; its chunks are none of those that are free.
+void Arena::drop_region(std::uint64_t at) {
+  const auto region = regions_.find(at);
+  const std::int64_t size = region->second;
+  chunks_.erase(chunks_.find(at), chunks_.lower_bound(at + static_cast<std::uint64_t>(size)));
+  usage_.reserved -= size;
+  if (log_) log_->push_back({SegmentEvent::Kind::free, at, size, 0});
+  regions_.erase(region);
+}
+
 /// A stream that is gone leaves its blocks to everyone, and free neighbours join.
 void Arena::enter(std::int32_t stream) {
   if (stream == 0 || stream == stream_) return;
   stream_ = stream;
-  for (auto& [address, chunk] : chunks_) chunk.stream = 0;
+  for (auto& [address, chunk] : chunks_)
+    if (chunk.stream != reserved_stream) chunk.stream = 0;
   for (auto at = chunks_.begin(); at != chunks_.end(); ++at) {
     if (at->second.id != no_block) continue;
     take_free(at);
@@ -137,20 +166,14 @@ void Arena::enter(std::int32_t stream) {
 
 void Arena::empty_cache() {
   for (auto region = regions_.begin(); region != regions_.end();) {
-    const auto [at, size] = *region;
+    const auto [at, size] = *region++;
     const auto begin = chunks_.find(at), end = chunks_.lower_bound(at + static_cast<std::uint64_t>(size));
     const bool in_use = std::any_of(begin, end, [](const auto& c) { return c.second.id != no_block; });
     // kNextPowerOfTwo keeps its first region.
     const bool keeps = setup_.extend == ArenaExtend::next_power_of_two && at == first_region_;
-    if (in_use || keeps) {
-      ++region;
-      continue;
-    }
+    if (in_use || keeps) continue;
     for (auto c = begin; c != end; ++c) take_free(c);
-    chunks_.erase(begin, end);
-    usage_.reserved -= size;
-    if (log_) log_->push_back({SegmentEvent::Kind::free, at, size, 0});
-    region = regions_.erase(region);
+    drop_region(at);
   }
   next_region_ = setup_.growth_chunk.count;
 }

@@ -12,6 +12,9 @@
 
 namespace memplan::ort {
 
+/// Of requests that the arena passes on to the driver as they are (Reserve): they never share a region.
+inline constexpr std::int32_t reserved_stream = -1;
+
 /// A request on a stream only takes free blocks of that stream or of none. Blocks of a stream that is gone belong to
 /// none; a request on a new stream says that the one before is gone, because every run has a stream of its own. Stream
 /// 0 is none (weights).
@@ -44,6 +47,9 @@ class Arena final : public Allocator {
   Placement take(std::int64_t rounded, const Request& request);
   Placement hand_out(Chunks::iterator chunk, std::int64_t rounded, const Request& request);
   void enter(std::int32_t stream);
+  Placement reserve(std::int64_t bytes);
+  std::uint64_t add_region(std::int64_t bytes);
+  void drop_region(std::uint64_t at);
   Chunks::iterator join_next(Chunks::iterator chunk);
   void put_free(Chunks::iterator chunk) { free_.emplace(chunk->second.bytes, chunk->first); }
   void take_free(Chunks::iterator chunk) { free_.erase({chunk->second.bytes, chunk->first}); }

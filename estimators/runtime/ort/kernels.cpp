@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <unordered_map>
 
 namespace memplan::ort {
 
@@ -142,13 +143,16 @@ constexpr std::array kernels{
     plain("LSTM"),
     plain("GRU"),
     plain("RNN"),
-    plain("MemcpyFromHost"),
+    on_host("MemcpyFromHost", {0}),
     plain("Dropout"),
     to_host("MemcpyToHost"),
 };
 
 constexpr std::array<std::string_view, 8> on_cpu{"ATen", "Acos",    "Asin",   "Atan",
                                                  "Celu", "Hardmax", "Unique", "NonMaxSuppression"};
+
+/// Of ops that only the CPU provider has, for images in blocks of channels.
+constexpr std::string_view blocked_domain = "com.microsoft.nchwc";
 
 }  // namespace
 
@@ -158,13 +162,19 @@ bool takes_types(const Graph& graph, const GraphNode& node) {
   return stored == graph.initializers.end() || stored->second.dtype != DType::int32;
 }
 
-const Kernel* kernel_of(const GraphNode& node) {
-  const auto it = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& k) { return k.op == node.op_type; });
-  return it == kernels.end() ? nullptr : &*it;
+bool known_without_kernel(const GraphNode& node) {
+  return node.domain == blocked_domain || std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
 }
 
-bool known_without_kernel(const GraphNode& node) {
-  return std::find(on_cpu.begin(), on_cpu.end(), node.op_type) != on_cpu.end();
+const Kernel* kernel_of(const GraphNode& node) {
+  if (node.metadata.count(on_cpu_key) > 0 || node.domain == blocked_domain) return nullptr;
+  static const auto by_op = [] {
+    std::unordered_map<std::string_view, const Kernel*> out;
+    for (const Kernel& k : kernels) out.emplace(k.op, &k);
+    return out;
+  }();
+  const auto it = by_op.find(node.op_type);
+  return it == by_op.end() ? nullptr : it->second;
 }
 
 }  // namespace memplan::ort

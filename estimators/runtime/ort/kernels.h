@@ -17,9 +17,12 @@ struct Kernel {
   bool in_place = false;          ///< the first output may take the place of the first input
 };
 
-/// None where the table has no kernel of this op for the CUDA provider: the op runs on the CPU, or memplan does not
-/// know it.
+/// None where the table has no kernel of this op for the CUDA provider, or the node is marked: the op runs on the CPU,
+/// or memplan does not know it.
 const Kernel* kernel_of(const GraphNode& node);
+
+/// Key of a node's metadata: the version that runs has no kernel of this form of the op.
+inline constexpr const char* on_cpu_key = "onnxruntime.cpu";
 
 /// Whether that kernel is there for the types of this node's inputs: biases of quantized layers are int32, of which
 /// DequantizeLinear has one for the CPU alone.

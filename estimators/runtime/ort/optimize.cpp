@@ -194,6 +194,32 @@ void fuse_quick_gelu(Graph& graph) {
   remove_nodes(graph, gone);
 }
 
+/// The function of an op without a kernel takes its place, behind all other nodes (Graph::InlineFunctionProto).
+void inline_hard_swish(Graph& graph) {
+  std::vector<bool> gone(graph.nodes.size(), false);
+  const std::size_t count = graph.nodes.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    const GraphNode swish = graph.nodes[n];
+    if (swish.op_type != "HardSwish" || swish.inputs.size() != 1 || swish.outputs.size() != 1) continue;
+    gone[n] = true;
+    GraphValue between = graph.values[static_cast<std::size_t>(swish.outputs[0])];
+    between.name = "_inlfunc_HardSwish_" + between.name;
+    const auto gate = static_cast<GraphValueId>(graph.values.size());
+    graph.values.push_back(std::move(between));
+    GraphNode sigmoid, mul;
+    sigmoid.op_type = "HardSigmoid";
+    mul.op_type = "Mul";
+    sigmoid.name = mul.name = swish.name;
+    sigmoid.inputs = swish.inputs;
+    sigmoid.outputs = {gate};
+    mul.inputs = {swish.inputs[0], gate};
+    mul.outputs = swish.outputs;
+    graph.nodes.push_back(std::move(sigmoid));
+    graph.nodes.push_back(std::move(mul));
+  }
+  remove_nodes(graph, gone);
+}
+
 /// A graph that ONNX Runtime was asked for tells the indices; a file that a session saved has its order.
 void by_index(Graph& graph) {
   const auto index = [](const GraphNode& node) {
@@ -239,15 +265,17 @@ bool is_settled(const Graph& graph) {
   });
 }
 
-Optimized optimized(const BoundGraph& bound) {
+Optimized optimized(const BoundGraph& bound, const OrtProfile& profile) {
   Optimized out{bound.graph, {}};
   constants_to_weights(out.graph);
   if (saved_by_onnxruntime(bound.domains)) {
     by_index(out.graph);
+    if (!profile.hard_swish) inline_hard_swish(out.graph);
     out.rearranged = rearranged_when_loaded(out.graph);
     return out;
   }
   pass_through(out.graph);
+  if (!profile.hard_swish) inline_hard_swish(out.graph);
   fold_norms(out.graph);
   while (fold_constants(out.graph, bound)) {
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "estimators/graph/bound_graph.h"
+#include "estimators/runtime/ort/versions/versions.h"
 
 namespace memplan::ort {
 
@@ -24,6 +25,6 @@ bool saved_by_onnxruntime(const std::vector<std::string>& domains);
 /// A plain graph of nothing but ops whose optimizers are followed here.
 bool is_settled(const Graph& graph);
 
-Optimized optimized(const BoundGraph& bound);
+Optimized optimized(const BoundGraph& bound, const OrtProfile& profile);
 
 }  // namespace memplan::ort

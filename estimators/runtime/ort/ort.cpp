@@ -12,7 +12,18 @@ namespace {
 
 class OnnxRuntime final : public Runtime {
  public:
-  std::string title(const TrainingSetup&) const override { return "ONNX Runtime 1.31, CUDA provider"; }
+  std::string title(const TrainingSetup& setup) const override {
+    const OrtSetup& ort = setup.ort;
+    const bool said = ort.version == OrtSetup::newest || ort.version_evidence == Evidence::assumed;  // doubts() says it
+    return fmt::format("ONNX Runtime {}, CUDA provider{}", ort.version, said ? "" : " (" + ort.version_why + ")");
+  }
+
+  Notes doubts(const TrainingSetup& setup) const override {
+    const OrtSetup& ort = setup.ort;
+    if (ort.version_evidence != Evidence::assumed) return {};
+    return {
+        {{}, fmt::format("ONNX Runtime {} is {}", ort.version, ort.version_why), Evidence::assumed, About::version}};
+  }
 
   Schedule schedule(const Tape& tape, const TrainingSetup& setup, const Ranks&, const Device& device) const override {
     if (!tape.graph) fail(ErrorKind::internal, "ONNX Runtime runs the nodes of a file, and this tape carries none");

@@ -111,24 +111,66 @@ Scratch reduce(const At& at, const ScratchContext&) {
   return one(checked_add(checked_mul(rows, checked_add(checked_mul(grid, 4), 4)), alignment - 1));
 }
 
-/// Pieces of unequal size: their sizes, where each begins, the outputs' addresses, and for every place on the axis its
-/// piece (cuda/tensor/split.cc).
-Scratch split(const At& at, const ScratchContext&) {
+/// The pieces on an axis, where the kernel's call does not describe them: addresses of equal ones; of unequal ones also
+/// their sizes, where each begins, and for every place on the axis its piece.
+std::vector<std::int64_t> tables_of(const std::vector<std::int64_t>& pieces, bool in_call) {
+  constexpr std::size_t most_addresses = 32;  // TArray's
+  const auto each = checked_mul(8, static_cast<std::int64_t>(pieces.size()));
+  if (pieces.empty() || in_call) return {};
+  if (std::equal(pieces.begin() + 1, pieces.end(), pieces.begin()))
+    return pieces.size() > most_addresses ? std::vector{each} : std::vector<std::int64_t>{};
+  std::int64_t places = 0;
+  for (const std::int64_t n : pieces) places = checked_add(places, n);
+  return {each, each, each, checked_mul(8, places)};
+}
+
+std::vector<std::int64_t> pieces_of(const At& at, const std::vector<GraphValueId>& values, std::int64_t axis) {
+  std::vector<std::int64_t> out;
+  for (const GraphValueId id : values)
+    if (id >= 0 && at.inferred[id].sizes && !at.inferred[id].sizes->empty())
+      out.push_back((*at.inferred[id].sizes)[onnx_format::axis_of(axis, at.inferred[id].sizes->size(), at.node)]);
+  return out;
+}
+
+/// cuda/tensor/split.cc
+Scratch split(const At& at, const ScratchContext& c) {
   if (!at.sizes(0) || at.sizes(0)->empty()) return {};
-  const std::size_t axis = onnx_format::axis_of(at.integer("axis", 0), at.sizes(0)->size(), at.node);
-  std::vector<std::int64_t> sizes;
-  for (const GraphValueId id : at.node.outputs)
-    if (id >= 0 && at.inferred[id].sizes && at.inferred[id].sizes->size() > axis)
-      sizes.push_back((*at.inferred[id].sizes)[axis]);
-  if (sizes.empty() || std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) return {};
-  const auto each = static_cast<std::int64_t>(8 * sizes.size());
-  return {{each, each, each, checked_mul(8, (*at.sizes(0))[axis])}, {}, {}};
+  const std::int64_t axis = at.integer("axis", 0);
+  const std::vector<std::int64_t> pieces = pieces_of(at, at.node.outputs, axis);
+  const bool last = onnx_format::axis_of(axis, at.sizes(0)->size(), at.node) + 1 == at.sizes(0)->size();
+  const bool in_call =
+      last && pieces.size() >= c.profile.least_split_in_call && pieces.size() <= c.profile.most_split_in_call;
+  return {tables_of(pieces, in_call), {}, {}};
+}
+
+/// cuda/tensor/concat.cc
+Scratch concat(const At& at, const ScratchContext& c) {
+  const std::vector<std::int64_t> pieces = pieces_of(at, at.node.inputs, at.integer("axis", 0));
+  return {tables_of(pieces, pieces.size() <= c.profile.concat_in_call), {}, {}};
 }
 
 /// Where each slice begins (cuda/tensor/gather_nd.cc).
-Scratch gather_nd(const At& at, const ScratchContext&) {
+Scratch gather_nd(const At& at, const ScratchContext& c) {
   if (!at.sizes(1) || at.sizes(1)->empty() || at.sizes(1)->back() == 0) return {};
-  return one(checked_mul(8, onnx_format::count_of(*at.sizes(1)) / at.sizes(1)->back()));
+  const std::int64_t depth = at.sizes(1)->back();
+  Scratch out = one(checked_mul(8, onnx_format::count_of(*at.sizes(1)) / depth));
+  if (c.profile.gather_nd_sizes) out.bytes.insert(out.bytes.begin(), checked_mul(8, depth));
+  return out;
+}
+
+/// A bias of one row is multiplied with as many ones as the result has rows; one of one column, with as many as it has
+/// columns.
+Scratch gemm(const At& at, const ScratchContext& c) {
+  const auto& y = at.inferred[at.node.outputs.at(0)].sizes;
+  if (!c.profile.bias_by_ones || !at.has(2) || !at.sizes(2) || !y || y->size() != 2) return {};
+  const auto beta = at.node.attributes.find("beta");
+  const auto* scale = beta == at.node.attributes.end() ? nullptr : std::get_if<double>(&beta->second);
+  const Sizes& bias = *at.sizes(2);
+  if ((scale && *scale == 0) || onnx_format::count_of(bias) == 1) return {};
+  Scratch out;
+  const std::int64_t count = bias.size() == 1 || bias[0] == 1 ? (*y)[0] : bias[1] == 1 ? (*y)[1] : 0;
+  out.ones = bytes_of(at.in(0).dtype.value_or(DType::float32), count).count;
+  return out;
 }
 
 /// When the session is made, recurrent layers take a state for dropout, a generator for every thread of the card, and
@@ -162,9 +204,9 @@ struct Row {
 };
 
 constexpr std::array rows{
-    Row{"Conv", conv},        Row{"FusedConv", conv}, Row{"ReduceMean", reduce},
-    Row{"ReduceSum", reduce}, Row{"Split", split},    Row{"GatherND", gather_nd},
-    Row{"LSTM", recurrent},   Row{"GRU", recurrent},  Row{"RNN", recurrent},
+    Row{"Conv", conv},     Row{"FusedConv", conv},     Row{"ReduceMean", reduce}, Row{"ReduceSum", reduce},
+    Row{"Split", split},   Row{"GatherND", gather_nd}, Row{"LSTM", recurrent},    Row{"GRU", recurrent},
+    Row{"RNN", recurrent}, Row{"Concat", concat},      Row{"Gemm", gemm},
 };
 
 /// Ops of ONNX Runtime's own that take no scratch in any recorded session.

@@ -5,14 +5,21 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
+#include "estimators/base/release.h"
 #include "estimators/frontends/onnx/inferred.h"
+#include "estimators/runtime/ort/arena.h"
 #include "estimators/runtime/ort/kernels.h"
-#include "estimators/runtime/ort/optimize.h"
 #include "estimators/runtime/ort/pattern.h"
 #include "estimators/runtime/ort/plan.h"
+#include "estimators/runtime/ort/prepared.h"
 #include "estimators/runtime/ort/scratch.h"
+#include "estimators/runtime/ort/versions/versions.h"
+#include "estimators/setup/field.h"
 
 namespace memplan::ort {
 
@@ -22,22 +29,31 @@ class Session {
  public:
   Session(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading)
       : setup_(setup),
-        context_{setup.ort, device, reading.workspaces, setup.runtime.cudnn.get(),
+        profile_(profile_of(setup.ort)),
+        context_{setup.ort,
+                 profile_,
+                 device,
+                 reading.workspaces,
+                 setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
-        optimized_(optimized(bound)),
-        placed_(in_order(place(std::move(optimized_.graph)))),
-        inferred_(placed_.graph, bound.symbols, bound.opset),
-        order_seed_(reading.order) {
-    for (std::size_t i = 0; i < placed_.graph.values.size(); ++i)
-      types_.push_back(inferred_[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
-    plan_ = plan_buffers(placed_, known_shapes(placed_.graph, bound.opset), types_, setup.ort.memory_reuse);
+        prepared_(prepared(bound, profile_)),
+        placed_(prepared_.placed),
+        inferred_(prepared_.inferred),
+        order_seed_(reading.order),
+        types_(prepared_.types),
+        plan_(plan_buffers(placed_, prepared_.shapes, types_, setup.ort.memory_reuse)) {
     find_scratch();
     bytes_of_values();
     note_nodes();
     note_optimizers();
+    if (bound.flat) note_bodies();
+    note_rewriting(bound.rewritten_by);
   }
 
-  Schedule run() {
+  /// The first `count` nodes run on the device, and the others take nothing of it.
+  Schedule run(std::size_t count = SIZE_MAX) {
+    first_ = std::min(count, graph().nodes.size());
+    find_read();
     load_weights();
     // Runs repeat each other; no number of them takes ten times as long as three.
     const std::int64_t steps = std::min<std::int64_t>(setup_.steps, 24);
@@ -75,6 +91,7 @@ class Session {
 
   void find_scratch() {
     scratch_.resize(graph().nodes.size());
+    ones_.resize(graph().nodes.size());
     std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
@@ -86,35 +103,76 @@ class Session {
         note(s_.notes, *found.note);
       }
       scratch_[k] = std::move(found.bytes);
+      ones_[k] = found.ones;
       for (const std::int64_t bytes : found.kept) kept_.emplace_back(k, bytes);
     }
     for (auto& [op, n] : bounded) s_.notes.push_back(std::move(n));
   }
 
-  /// Nodes that no kernel is known for are taken to run on the CPU, and that is said.
+  /// Bytes of what a node reads and makes, as far as they are known.
+  Bytes around(const GraphNode& node) const {
+    Bytes sum;
+    for (const auto* ids : {&node.inputs, &node.outputs})
+      for (const GraphValueId id : *ids)
+        if (id >= 0 && inferred_[id].sizes)
+          sum += bytes_of(types_[static_cast<std::size_t>(id)], onnx_format::count_of(*inferred_[id].sizes));
+    return sum;
+  }
+
+  /// Nodes that run on the CPU because of their op: the report names them. Of an op that the table of kernels does not
+  /// have, there may be a kernel after all, which then has no copies around it and may take scratch.
   void note_nodes() {
-    std::map<std::string, std::int64_t> unknown;
-    for (const GraphNode& node : graph().nodes)
-      if (!kernel_of(node)) ++unknown[node.op_type];
-    for (const auto& [op, count] : unknown) {
-      Note n{"", "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
-             Evidence::assumed, About::op, op};
-      n.count = count;
-      s_.notes.push_back(std::move(n));
+    std::map<std::string, Note> by_op;
+    for (const GraphNode& node : graph().nodes) {
+      if (kernel_of(node) || prepared_.late.count(node.op_type) > 0) continue;
+      const bool sure = known_without_kernel(node);
+      const auto [it, fresh] = by_op.try_emplace(
+          node.op_type,
+          Note{"",
+               sure ? "the CUDA provider has no kernel of it: it runs on the CPU, with copies around it"
+                    : "memplan knows no CUDA kernel of it: taken to run on the CPU, with copies around it",
+               sure ? Evidence::recorded : Evidence::assumed, About::op, node.op_type, "", -1, 0, Effect{}});
+      ++it->second.count;
+      if (!sure) it->second.off->below += around(node), it->second.off->above += around(node);
     }
+    if (!prepared_.late.empty())
+      s_.notes.push_back(
+          {{},
+           fmt::format("ONNX Runtime {} runs {} on the CPU, with copies around it: its CUDA provider has no "
+                       "kernel of opset {}",
+                       profile_.version, fmt::join(prepared_.late, ", "), inferred_.opset()),
+           Evidence::chosen,
+           About::framework});
+    for (auto& [op, n] : by_op) s_.notes.push_back(std::move(n));
+  }
+
+  /// ONNX Runtime runs the body of an If, Loop or Scan in a frame of its own, where nothing shares a buffer with what
+  /// is outside: at least nothing is held of what is planned here, at most every buffer on its own.
+  void note_bodies() {
+    Bytes buffers;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (plan_.own[i] == Own::planned || plan_.own[i] == Own::output) buffers += Bytes(bytes_[i]);
+    s_.notes.push_back({{},
+                        "ONNX Runtime runs the bodies of If, Loop and Scan in frames of their own, which is not "
+                        "modelled: what is inside is taken for a part of the graph",
+                        Evidence::assumed,
+                        About::op,
+                        "If, Loop, Scan",
+                        "",
+                        -1,
+                        1,
+                        Effect{buffers, buffers}});
   }
 
   /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
-    if (optimized_.may_change.empty() && !optimized_.rearranged) return;
-    Bytes buffers, weights;
-    for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      if (plan_.own[i] == Own::planned) buffers = std::max(buffers, Bytes(bytes_[i]));
+    if (prepared_.may_change.empty() && !prepared_.rearranged) return;
+    const Bytes buffers = largest_buffer() * 4;
+    Bytes weights;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
-    }
-    buffers = buffers * 4;
-    if (optimized_.rearranged) {
+    if (prepared_.rearranged) {
       s_.notes.push_back({{},
                           "a session that loads a quantized file puts its pairs in another order, which moves buffers",
                           Evidence::assumed,
@@ -127,7 +185,7 @@ class Session {
       return;
     }
     std::string ops;
-    for (const std::string& op : optimized_.may_change) ops += (ops.empty() ? "" : ", ") + op;
+    for (const std::string& op : prepared_.may_change) ops += (ops.empty() ? "" : ", ") + op;
     s_.notes.push_back(
         {"MP070 not-optimized",
          fmt::format("ONNX Runtime's optimizers fuse and move nodes of a plain file, of which memplan follows "
@@ -135,6 +193,31 @@ class Session {
                      "that a session saves with optimized_model_filepath is taken as it is",
                      ops),
          Evidence::assumed, About::op, "graph optimizers", "", -1, 1, Effect{buffers, buffers + weights}});
+  }
+
+  /// Other optimizers than those of the version that runs.
+  void note_rewriting(const std::string& by) {
+    const std::optional<Release> other = release_of(by);
+    if (!other || *other == *release_of(profile_.version)) return;
+    const Bytes buffers = largest_buffer() * 4;
+    s_.notes.push_back({{},
+                        fmt::format("ONNX Runtime {} rewrote the graph, whose optimizers may fuse and move other nodes "
+                                    "than those of {}",
+                                    by, profile_.version),
+                        Evidence::assumed,
+                        About::op,
+                        "graph optimizers",
+                        "",
+                        -1,
+                        1,
+                        Effect{buffers, buffers}});
+  }
+
+  Bytes largest_buffer() const {
+    Bytes most;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (plan_.own[i] == Own::planned) most = std::max(most, Bytes(bytes_[i]));
+    return most;
   }
 
   std::int32_t name(const std::string& text) {
@@ -152,14 +235,15 @@ class Session {
     s_.ops.push_back(r);
   }
 
-  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t step, const std::string& label,
+  /// Every run has a stream of its own, whose number is that of the step.
+  std::int32_t allocate(std::int64_t bytes, Category category, std::int64_t stream, const std::string& label,
                         GraphValueId value = -1) {
     if (bytes == 0) return -1;
     Allocation a;
     a.size = Bytes(bytes);
     a.born = static_cast<std::int32_t>(s_.events.size());
     a.op = static_cast<std::int32_t>(s_.ops.size()) - 1;
-    a.stream = static_cast<std::int32_t>(step);  // every run has a stream of its own
+    a.stream = static_cast<std::int32_t>(stream);
     a.category = category;
     a.label = name(label);
     if (value >= 0) a.shape_at = shape_of(value);
@@ -188,29 +272,41 @@ class Session {
     return allocate(bytes_[static_cast<std::size_t>(id)], category, step, name_of_value(id), id);
   }
 
+  /// Which values the nodes of this session read.
+  void find_read() {
+    read_.assign(graph().values.size(), false);
+    for (std::size_t k = 0; k < first_; ++k)
+      for (const GraphValueId id : graph().nodes[k].inputs)
+        if (id >= 0) read_[static_cast<std::size_t>(id)] = true;
+  }
+  bool takes(GraphValueId id, Own own) const {
+    const auto i = static_cast<std::size_t>(id);
+    return plan_.own[i] == own && (read_[i] || first_ == graph().nodes.size());
+  }
+
   void load_weights() {
     begin_op("session", Phase::setup, 0);
     std::vector<GraphValueId> weights;
     for (const auto& [id, tensor] : graph().initializers)
-      if (plan_.own[static_cast<std::size_t>(id)] == Own::weight) weights.push_back(id);
+      if (takes(id, Own::weight)) weights.push_back(id);
     if (order_seed_ != 0) std::shuffle(weights.begin(), weights.end(), std::mt19937(order_seed_));
     for (const GraphValueId id : weights) allocate_value(id, Category::parameter, 0);
-    for (const auto& [node, bytes] : kept_) allocate(bytes, Category::workspace, 0, graph().nodes[node].name);
+    for (const auto& [node, bytes] : kept_)
+      if (node < first_) allocate(bytes, Category::workspace, 0, graph().nodes[node].name);
   }
 
   void one_run(std::int64_t step) {
     std::vector<std::int32_t> inputs, outputs;
     begin_op("inputs", Phase::data, step);
     for (const GraphValueId id : graph().inputs)
-      if (plan_.own[static_cast<std::size_t>(id)] == Own::input)
-        inputs.push_back(allocate_value(id, Category::input, step));
+      if (takes(id, Own::input)) inputs.push_back(allocate_value(id, Category::input, step));
     const bool pattern = setup_.ort.memory_pattern && step > 1;
     std::int32_t block = -1;
     if (pattern) {
       begin_op("memory pattern", Phase::forward, step);
       block = allocate(pattern_.bytes(), Category::activation, step, "memory pattern: all buffers of a run");
     }
-    for (std::size_t k = 0; k < graph().nodes.size(); ++k) run_node(k, step, pattern, outputs);
+    for (std::size_t k = 0; k < first_; ++k) run_node(k, step, pattern, outputs);
     begin_op("end of run", Phase::forward, step);
     for (const auto& [id, allocation] : std::exchange(held_, {})) release(allocation);
     release(block);
@@ -230,6 +326,7 @@ class Session {
       if (step == 1) pattern_.allocate(id, bytes_[static_cast<std::size_t>(id)]);
       if (!pattern) held_[id] = allocate_value(id, Category::activation, step);
     }
+    if (ones_[k] > 0) keep_ones(types_[static_cast<std::size_t>(node.inputs[0])], ones_[k]);
     std::vector<std::int32_t> scratch;
     for (const std::int64_t bytes : scratch_[k])
       scratch.push_back(allocate(bytes, Category::workspace, step, node.name));
@@ -240,20 +337,35 @@ class Session {
     }
   }
 
+  /// More of them take the place of fewer.
+  void keep_ones(DType dtype, std::int64_t bytes) {
+    auto& [held, allocation] = kept_ones_.try_emplace(dtype, 0, -1).first->second;
+    if (bytes <= held) return;
+    const std::int32_t before = allocation;
+    allocation = allocate(bytes, Category::workspace, reserved_stream, "ones that broadcast biases");
+    held = bytes;
+    release(before);
+  }
+
   const TrainingSetup& setup_;
+  const OrtProfile& profile_;
   ScratchContext context_;
-  Optimized optimized_;
-  Placed placed_;
-  onnx_format::InferredValues inferred_;
+  const Prepared& prepared_;
+  const Placed& placed_;
+  const onnx_format::InferredValues& inferred_;
   std::uint32_t order_seed_;
-  std::vector<DType> types_;
+  const std::vector<DType>& types_;
   BufferPlan plan_;
-  std::vector<std::int64_t> bytes_;                         ///< by value
-  std::vector<std::vector<std::int64_t>> scratch_;          ///< by node
-  std::vector<std::pair<std::size_t, std::int64_t>> kept_;  ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> bytes_;                                   ///< by value
+  std::vector<std::vector<std::int64_t>> scratch_;                    ///< by node
+  std::vector<std::pair<std::size_t, std::int64_t>> kept_;            ///< what kernels keep for the session, by node
+  std::vector<std::int64_t> ones_;                                    ///< by node
+  std::map<DType, std::pair<std::int64_t, std::int32_t>> kept_ones_;  ///< bytes and allocation
   MemoryPattern pattern_;
+  std::size_t first_ = 0;                      ///< nodes that run on the device
+  std::vector<bool> read_;                     ///< by value
   std::map<GraphValueId, std::int32_t> held_;  ///< buffers of the run, as allocations
-  std::map<std::string, std::int32_t> names_;
+  std::unordered_map<std::string, std::int32_t> names_;
   std::map<GraphValueId, std::int32_t> shapes_;
   Schedule s_;
 };
@@ -263,6 +375,13 @@ class Session {
 Schedule schedule_of(const BoundGraph& bound, const TrainingSetup& setup, const Device& device,
                      const Reading& reading) {
   return Session(bound, setup, device, reading).run();
+}
+
+void for_first_nodes(const BoundGraph& bound, const TrainingSetup& setup, const Device& device, const Reading& reading,
+                     const std::vector<std::size_t>& counts,
+                     const std::function<void(std::size_t, const Schedule&)>& use) {
+  const Session whole(bound, setup, device, reading);
+  for (const std::size_t count : counts) use(count, Session(whole).run(count));
 }
 
 }  // namespace memplan::ort

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "estimators/base/release.h"
 #include "estimators/runtime/torch/aten/autocast.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -30,27 +30,6 @@ template <TorchProfile (*make)()>
 const TorchProfile& made_once() {
   static const TorchProfile profile = finished(make());
   return profile;
-}
-
-struct Version {
-  int major = 0, minor = 0;
-  auto operator<=>(const Version&) const = default;
-};
-
-/// Of "2.13", "2.13.1", "2.16.0rc1", "2.15.0+cu132" and "2.16.0.dev20261101"; nothing of other texts.
-std::optional<Version> version_of(std::string_view text) {
-  Version v;
-  const char* const end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, v.major);
-  if (error != std::errc() || at == end || *at != '.') return {};
-  const auto minor = std::from_chars(at + 1, end, v.minor);
-  if (minor.ec != std::errc()) return {};
-  if (minor.ptr != end && *minor.ptr != '.' && *minor.ptr != '+' && *minor.ptr != 'a' && *minor.ptr != 'b' &&
-      *minor.ptr != 'r')
-    return {};
-  const auto known = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '+'; };
-  if (!std::all_of(text.begin(), text.end(), known) || text.back() == '.') return {};
-  return v;
 }
 
 std::string names_of_versions() {
@@ -91,14 +70,14 @@ const TorchProfile& profile_named(std::string_view version) {
 }
 
 void check_version(std::string_view text) {
-  const std::optional<Version> v = version_of(text);
-  const std::optional<Version> oldest = version_of(profiles().front().version);
+  const std::optional<Release> v = release_of(text);
+  const std::optional<Release> oldest = release_of(profiles().front().version);
   if (!v || v->major != oldest->major || *v < *oldest) refuse(text);
 }
 
 RuntimeSetup choose_version(std::string_view asked, std::string_view written_by) {
   RuntimeSetup runtime;
-  const std::optional<Version> wanted = version_of(asked.empty() ? written_by : asked);
+  const std::optional<Release> wanted = release_of(asked.empty() ? written_by : asked);
   const std::string_view newest = profiles().back().version;
   if (!wanted) {
     runtime.version = newest;
@@ -106,11 +85,11 @@ RuntimeSetup choose_version(std::string_view asked, std::string_view written_by)
     return runtime;
   }
   const auto row = std::find_if(profiles().begin(), profiles().end(),
-                                [&](const ProfileRow& r) { return *version_of(r.version) >= *wanted; });
+                                [&](const ProfileRow& r) { return *release_of(r.version) >= *wanted; });
   runtime.version = row == profiles().end() ? newest : row->version;
   const std::string origin = asked.empty() ? fmt::format("PyTorch {}, which wrote the file", written_by)
                                            : fmt::format("PyTorch {}, which is asked for", asked);
-  if (row != profiles().end() && *version_of(row->version) == *wanted) {
+  if (row != profiles().end() && *release_of(row->version) == *wanted) {
     runtime.why = asked.empty() ? "which wrote the file" : "as asked for";
     return runtime;
   }
