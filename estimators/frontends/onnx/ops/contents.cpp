@@ -1,7 +1,5 @@
 #include "estimators/frontends/onnx/ops/contents.h"
 
-#include <cmath>
-
 namespace memplan::onnx_format {
 
 Sizes strides_of(const Sizes& sizes) {
@@ -44,7 +42,7 @@ Contents pick(const Contents& from, const std::vector<std::size_t>& index) {
   return out;
 }
 
-Contents converted(const Contents& from, DType to) {
+std::optional<Contents> converted(const Contents& from, DType to) {
   Contents out;
   out.floating = is_floating(to);
   if (from.floating == out.floating) {
@@ -52,8 +50,10 @@ Contents converted(const Contents& from, DType to) {
   } else if (out.floating) {
     out.floats.assign(from.integers.begin(), from.integers.end());
   } else {
-    for (double v : from.floats)
-      out.integers.push_back(std::isfinite(v) && std::fabs(v) < 9e18 ? static_cast<std::int64_t>(v) : 0);
+    for (double v : from.floats) {
+      if (to != DType::boolean && !fits_whole_number(v)) return std::nullopt;
+      out.integers.push_back(to == DType::boolean ? v != 0 : static_cast<std::int64_t>(v));
+    }
   }
   if (to == DType::boolean)
     for (std::int64_t& v : out.integers) v = v != 0;
