@@ -42,7 +42,7 @@ Contents pick(const Contents& from, const std::vector<std::size_t>& index) {
   return out;
 }
 
-std::optional<Contents> converted(const Contents& from, DType to) {
+Contents converted(const Contents& from, DType to) {
   Contents out;
   out.floating = is_floating(to);
   if (from.floating == out.floating) {
@@ -50,10 +50,12 @@ std::optional<Contents> converted(const Contents& from, DType to) {
   } else if (out.floating) {
     out.floats.assign(from.integers.begin(), from.integers.end());
   } else {
-    for (double v : from.floats) {
-      if (to != DType::boolean && !fits_whole_number(v)) return std::nullopt;
-      out.integers.push_back(to == DType::boolean ? v != 0 : static_cast<std::int64_t>(v));
-    }
+    // What x86 makes of a number beyond 64 bits, and of nan: T5 casts the logarithm of zero, and picks another number
+    // in its place.
+    for (const double v : from.floats)
+      out.integers.push_back(to == DType::boolean   ? v != 0
+                             : fits_whole_number(v) ? static_cast<std::int64_t>(v)
+                                                    : std::numeric_limits<std::int64_t>::min());
   }
   if (to == DType::boolean)
     for (std::int64_t& v : out.integers) v = v != 0;

@@ -14,9 +14,8 @@ std::vector<std::size_t> broadcast_index(const Sizes& in, const Sizes& out);
 /// Elements of `from` picked by index.
 Contents pick(const Contents& from, const std::vector<std::size_t>& index);
 
-/// Contents of `from` as another element type. None where a number is beyond whole numbers: what it becomes is not
-/// defined.
-std::optional<Contents> converted(const Contents& from, DType to);
+/// Contents of `from` as another element type.
+Contents converted(const Contents& from, DType to);
 
 /// Row-major strides.
 Sizes strides_of(const Sizes& sizes);
