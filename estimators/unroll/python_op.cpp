@@ -210,6 +210,14 @@ void expect_short(bool is_short) {
                "export the model with torch.export.save");
 }
 
+std::vector<V> repeated(const std::vector<V>& items, std::int64_t given) {
+  const std::int64_t times = items.empty() ? 0 : std::max<std::int64_t>(0, given);
+  expect_short(times <= most_items / std::max<std::int64_t>(1, static_cast<std::int64_t>(items.size())));
+  std::vector<V> out;
+  for (std::int64_t i = 0; i < times; ++i) out.insert(out.end(), items.begin(), items.end());
+  return out;
+}
+
 std::optional<V> list_op(std::string_view op, const std::vector<V>& args) {
   const auto* list = args[0].get<ListV>();
   const auto* tuple = args[0].get<TupleV>();
@@ -230,13 +238,7 @@ std::optional<V> list_op(std::string_view op, const std::vector<V>& args) {
     if (op == "add_") return **list = std::move(both), args[0];
     return make_list(std::move(both));
   }
-  if (op == "mul" && args.at(1).integer()) {
-    std::vector<V> out;
-    const std::int64_t times = items.empty() ? 0 : std::max<std::int64_t>(0, *args[1].integer());
-    expect_short(times <= most_items / std::max<std::int64_t>(1, static_cast<std::int64_t>(items.size())));
-    for (std::int64_t i = 0; i < times; ++i) out.insert(out.end(), items.begin(), items.end());
-    return make_list(std::move(out));
-  }
+  if (op == "mul" && args.at(1).integer()) return make_list(repeated(items, *args[1].integer()));
   if ((op == "min" || op == "max" || op == "sum") && !items.empty() &&
       std::all_of(items.begin(), items.end(), [](const V& v) { return v.number() && !v.tensor(); })) {
     V best = items[0];

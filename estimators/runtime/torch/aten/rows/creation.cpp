@@ -1,9 +1,9 @@
 // Ops that make tensors from nothing or copy one.
 #include <cmath>
 
-#include "estimators/base/whole_number.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/whole_number.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {

@@ -1,9 +1,9 @@
 // Pooling and upsampling: one output, int64 indices where the maximum is remembered.
 #include <cmath>
 
-#include "estimators/base/whole_number.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/whole_number.h"
 
 namespace memplan {
 

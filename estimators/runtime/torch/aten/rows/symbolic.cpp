@@ -1,9 +1,9 @@
 // Arithmetic on sizes: Python numbers that the exporters keep as nodes. No memory.
 #include <cmath>
 
-#include "estimators/base/whole_number.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/whole_number.h"
 
 namespace memplan {
 
