@@ -249,7 +249,7 @@ Space make_space(const Model& model, const TrainingSetup& present, std::int64_t 
       // From eight times the present batch down to one sample, eight steps per halving.
       space.batches.clear();
       for (int i = 0; space.batches.empty() || space.batches.back() > 1; ++i) {
-        const auto b = static_cast<std::int64_t>(static_cast<double>(batch * 8) * std::exp2(-i / 8.0) + 1e-9);
+        const auto b = static_cast<std::int64_t>(static_cast<double>(batch) * 8 * std::exp2(-i / 8.0) + 1e-9);
         if (space.batches.empty() || b != space.batches.back()) space.batches.push_back(std::max<std::int64_t>(1, b));
       }
     }

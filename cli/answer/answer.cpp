@@ -198,7 +198,7 @@ Job load_job(const Options& options) {
   return job;
 }
 
-Answer compute(const Options& given, bool with_run) {
+Answer compute(const Options& given, RunShown shown) {
   device_of(given);  // a card that is not known is said before a large file is read
   std::optional<Job> job;
   {
@@ -206,10 +206,10 @@ Answer compute(const Options& given, bool with_run) {
     progress.show("reading the model");
     job = load_job(given);
   }
-  return compute(*job, with_run);
+  return compute(*job, shown);
 }
 
-Answer compute(const Job& job, bool with_run) {
+Answer compute(const Job& job, RunShown shown) {
   const Options& options = job.options;
   const Model& model = job.model;
   Answer a;
@@ -232,11 +232,12 @@ Answer compute(const Job& job, bool with_run) {
 
   if (node_stats_wanted(options)) a.node_stats = node_stats_of(options, a.choice.device);
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
-  if (with_run) {
+  if (shown != RunShown::none) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);
     const bool change =
         a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);
-    if (options.search) add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change);
+    if (options.search && shown == RunShown::surrounded)
+      add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change);
   }
   if (options.search && (!options.quiet || !options.exports.empty())) {
     if (a.setup.mode == Mode::training && !options.mode_given) {

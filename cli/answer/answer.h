@@ -65,11 +65,11 @@ void choose_torch(Options& options, const Model& model);
 /// setup that the script ran, and the modules that the model checkpoints itself.
 void take_over(Options& options, const Model& model);
 
-/// Loads, lowers and estimates what the options ask for; `with_run` keeps the run itself, too. Failure with the exit
-/// code's kind otherwise.
-Answer compute(const Options& options, bool with_run);
+/// Loads, lowers and estimates what the options ask for; `shown` says what is kept of the run itself. Failure with the
+/// exit code's kind otherwise.
+Answer compute(const Options& options, RunShown shown);
 /// The same of a model that is loaded.
-Answer compute(const Job& job, bool with_run);
+Answer compute(const Job& job, RunShown shown);
 
 /// The device of the options with --reserve applied; the H100 80GB when none is named.
 DeviceChoice device_of(const Options& options);

@@ -19,7 +19,7 @@ namespace {
 Json estimate_of(Options options, const std::string& model) {
   options.argument = model;
   options.search = false;
-  return document_of(compute(options, timeline_wanted(options)), options);
+  return document_of(compute(options, run_wanted(options)), options);
 }
 
 /// A saved report (path#target for one of a gate's), or a model that is estimated with the flags of the command.
@@ -127,7 +127,7 @@ Json upgrade(const Options& options, const std::string& from, const std::string&
   const auto at = [&](const std::string& version) {
     job.options = with_flags(options, {"--torch", version});
     choose_torch(job.options, job.model);
-    return document_of(compute(job, timeline_wanted(job.options)), job.options);
+    return document_of(compute(job, run_wanted(job.options)), job.options);
   };
   const Json base = at(from), head = at(to);
   const auto version_in = [](const Json& report) {

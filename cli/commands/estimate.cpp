@@ -20,10 +20,10 @@ Detail shown_of(const Options& options, bool gated) {
 }
 
 Answer computed(const Options& options) {
-  if (!options.confirm.run && options.confirm.with.empty()) return compute(options, timeline_wanted(options));
+  if (!options.confirm.run && options.confirm.with.empty()) return compute(options, run_wanted(options));
   device_of(options);  // a card that is not known is said before a large file is read
   const Job job = load_job(options);
-  Answer answer = compute(job, timeline_wanted(options));
+  Answer answer = compute(job, run_wanted(options));
   answer.confirmation = confirm(job, answer);
   return answer;
 }

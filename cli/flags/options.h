@@ -2,6 +2,7 @@
 // commands share, and one struct for what a command has alone.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,13 @@ struct Margin {
   std::optional<Bytes> bytes;
   double percent = 0;
   Bytes of(Bytes total) const;
+};
+
+/// What a report shows of the run.
+enum class RunShown : std::uint8_t {
+  none,
+  itself,      ///< every event, and the map of the memory
+  surrounded,  ///< also estimates of other sizes and cards, and of setups that fit
 };
 
 /// A file to write beside what goes to stdout: --export md=report.md

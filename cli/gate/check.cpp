@@ -50,7 +50,7 @@ Json report_of(const Config& config, const Target& target, bool search, std::opt
   options.search = search;
   options.gate.limit = limit;
   options.gate.exit_zero = true;
-  const auto answer = catching([&] { return compute(options, timeline_wanted(options)); });
+  const auto answer = catching([&] { return compute(options, run_wanted(options)); });
   if (!answer) {  // what is wrong with a flag is wrong with the line that sets it
     Error error = spelled_for_caller(answer.error());
     for (const auto& [name, setting] : target.setup)

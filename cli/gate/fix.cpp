@@ -103,7 +103,7 @@ Json smallest_fix(const Options& options, const RuleContext& context, const Json
     changed.search = changed.timeline = false;
     changed.format_name = "json";
     changed.exports.clear();
-    const auto after = catching([&] { return document_of(compute(changed, timeline_wanted(changed)), changed); });
+    const auto after = catching([&] { return document_of(compute(changed, run_wanted(changed)), changed); });
     if (!after) continue;
     const GateState state = worst_of(rules_of(context, *after, base));
     if (state == GateState::passed) return with(c, report, *after);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/answer/node_stats.h"
 #include "cli/flags/format_names.h"
@@ -21,20 +22,23 @@ namespace {
 constexpr std::uint8_t every_document = report_document | check_document | diff_document;
 
 constexpr std::array format_table{
-    ReportFormat{"text", ".txt", "for people, in a terminal", every_document, false, render_text},
-    ReportFormat{"json", ".json", "for programs: everything, versioned", every_document, false, render_json},
-    ReportFormat{"md", ".md", "Markdown: pull requests, step summaries, wikis", every_document, false, render_markdown},
-    ReportFormat{"csv", ".csv", "spreadsheets and scripts", every_document, false, render_csv},
-    ReportFormat{"sarif", ".sarif", "SARIF 2.1.0: code scanning services", report_document | check_document, false,
-                 render_sarif},
-    ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document, false,
-                 render_junit},
-    ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, false,
+    ReportFormat{"text", ".txt", "for people, in a terminal", every_document, RunShown::none, render_text},
+    ReportFormat{"json", ".json", "for programs: everything, versioned", every_document, RunShown::none, render_json},
+    ReportFormat{"md", ".md", "Markdown: pull requests, step summaries, wikis", every_document, RunShown::none,
+                 render_markdown},
+    ReportFormat{"csv", ".csv", "spreadsheets and scripts", every_document, RunShown::none, render_csv},
+    ReportFormat{"sarif", ".sarif", "SARIF 2.1.0: code scanning services", report_document | check_document,
+                 RunShown::none, render_sarif},
+    ReportFormat{"junit", ".xml", "JUnit XML: Jenkins, GitLab and others", report_document | check_document,
+                 RunShown::none, render_junit},
+    ReportFormat{"github", ".txt", "GitHub workflow annotations", report_document | check_document, RunShown::none,
                  render_github},
-    ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, false, render_gitlab},
-    ReportFormat{"html", ".html", "one self-contained page", every_document, true, render_html},
-    ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, true, render_perfetto},
-    ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, true,
+    ReportFormat{"gitlab", ".json", "GitLab code quality", report_document | check_document, RunShown::none,
+                 render_gitlab},
+    ReportFormat{"html", ".html", "one self-contained page", every_document, RunShown::surrounded, render_html},
+    ReportFormat{"perfetto", ".pftrace", "a trace for the Perfetto UI", report_document, RunShown::itself,
+                 render_perfetto},
+    ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, RunShown::itself,
                  render_snapshot},
     ReportFormat{node_stats_format, ".csv", "costs of nodes, by which ONNX Runtime places them under a memory limit",
                  report_document, false, render_ort_node_stats},
@@ -84,10 +88,13 @@ std::string_view known_format(std::string_view name, std::string_view flag) {
 
 const ReportFormat& report_format(std::string_view name) { return *find_format(known_format(name, "--format")); }
 
-bool timeline_wanted(const Options& options) {
-  return options.timeline || report_format(options.format_name).timeline ||
-         std::any_of(options.exports.begin(), options.exports.end(),
-                     [](const Export& e) { return report_format(e.format).timeline; });
+RunShown run_wanted(const Options& options) {
+  std::vector<RunShown> wanted{report_format(options.format_name).run};
+  for (const Export& e : options.exports) wanted.push_back(report_format(e.format).run);
+  const auto is = [](RunShown shown) { return [shown](RunShown w) { return w == shown; }; };
+  if (options.timeline) return RunShown::surrounded;
+  if (std::all_of(wanted.begin(), wanted.end(), is(RunShown::none))) return RunShown::none;
+  return std::all_of(wanted.begin(), wanted.end(), is(RunShown::itself)) ? RunShown::itself : RunShown::surrounded;
 }
 
 std::string render(const Json& document, const ReportFormat& format, const View& view) {

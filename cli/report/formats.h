@@ -38,7 +38,7 @@ struct ReportFormat {
   std::string_view extension;  ///< of files that hold it, with the dot
   std::string_view summary;    ///< what it is for, a few words
   std::uint8_t documents;      ///< DocumentKinds that it can show
-  bool timeline;  ///< wants the section "timeline", which is left out of documents that nobody asked it for
+  RunShown run;                ///< what it wants of the run, which is left out of documents that nobody asked it for
   Renderer* render;
 };
 
@@ -47,8 +47,9 @@ std::span<const ReportFormat> report_formats();
 /// The row of a name (format_names.h).
 const ReportFormat& report_format(std::string_view name);
 
-/// True where the format on stdout or one of the exports wants the timeline.
-bool timeline_wanted(const Options& options);
+/// What the format on stdout and the exports want of the run. All are made from one document, so what else would come
+/// to lie in it is left out only where none of them shows it.
+RunShown run_wanted(const Options& options);
 
 /// The document in a format. Failure(usage) when the format cannot show this kind of document; Failure(input) when
 /// members of the document are not of the type that they must have.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -83,10 +84,17 @@ class Expression {
       ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
     if (word.empty()) return std::nullopt;
-    if (std::isdigit(static_cast<unsigned char>(word[0]))) return std::stod(std::string(word));
+    if (std::isdigit(static_cast<unsigned char>(word[0]))) return number(word);
     if (take("(")) return function(lower_case(word), depth);
     if (auto it = symbols_.find(word); it != symbols_.end()) return static_cast<double>(it->second);
     return std::nullopt;
+  }
+  /// None where the word is more than a number, and where the number is beyond doubles.
+  static std::optional<double> number(std::string_view word) {
+    double value = 0;
+    const char* last = word.data() + word.size();
+    const auto [end, error] = std::from_chars(word.data(), last, value);
+    return error == std::errc() && end == last ? std::optional(value) : std::nullopt;
   }
   std::optional<double> function(const std::string& name, int depth) {
     std::vector<double> args;

@@ -10,6 +10,6 @@ namespace memplan {
 inline constexpr std::size_t most_events = 4'000'000;
 
 /// Of micro-batches and steps that repeat each other and are all run.
-inline constexpr double most_repeated_events = 250'000;
+inline constexpr double most_repeated_events = 100'000;
 
 }  // namespace memplan

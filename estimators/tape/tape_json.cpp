@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 
 namespace memplan {
 
@@ -37,6 +38,19 @@ json arg_to_json(const Arg& arg) {
   return std::visit(Visitor{}, arg.value);
 }
 
+constexpr const char* in_tape = "the tape";
+
+std::int32_t index_or(const json& j, const char* key, std::int32_t standard) {
+  const auto it = j.find(key);
+  return it == j.end() ? standard : index_of(*it, in_tape);
+}
+
+std::vector<std::int64_t> sizes_from_json(const json& j) {
+  std::vector<std::int64_t> out;
+  for (const json& n : j) out.push_back(whole_number_of(n, in_tape));
+  return out;
+}
+
 DType read_dtype(const json& j) {
   const auto name = j.get<std::string>();
   if (auto d = dtype_from_name(name)) return *d;
@@ -46,7 +60,7 @@ DType read_dtype(const json& j) {
 Arg arg_from_json(const json& j, std::size_t values) {
   if (j.is_null()) return {};
   if (j.is_boolean()) return {j.get<bool>()};
-  if (j.is_number_integer()) return {j.get<std::int64_t>()};
+  if (j.is_number_integer()) return {whole_number_of(j, in_tape)};
   if (j.is_number_float()) return {j.get<double>()};
   if (j.is_string()) return {j.get<std::string>()};
   if (j.is_array()) {
@@ -56,7 +70,7 @@ Arg arg_from_json(const json& j, std::size_t values) {
   }
   if (j.contains("dtype")) return {read_dtype(j["dtype"])};
   if (j.contains("float")) return {j["float"] == "nan" ? NAN : j["float"] == "inf" ? INFINITY : -INFINITY};
-  const auto index = j.at("v").get<std::int32_t>();
+  const auto index = index_of(j.at("v"), in_tape);
   if (index < 0 || static_cast<std::size_t>(index) >= values)
     fail_input(fmt::format("a tape refers to value {} of {}", index, values));
   return {ValueId{index}};
@@ -72,7 +86,7 @@ json ids_to_json(const std::vector<ValueId>& ids) {
 std::vector<ValueId> ids_from_json(const json& j, std::size_t values, std::int32_t least = 0) {
   std::vector<ValueId> ids;
   for (const json& item : j) {
-    const auto index = item.get<std::int32_t>();
+    const auto index = index_of(item, in_tape);
     if (index < least || index >= static_cast<std::int64_t>(values))
       fail_input(fmt::format("a tape refers to value {} of {}", index, values));
     ids.push_back({index});
@@ -173,12 +187,12 @@ TapeValue value_from_json(const json& j, std::size_t count) {
   if (k == std::size(kind_names)) fail_input(fmt::format("unknown kind of value '{}' in a tape", kind));
   v.kind = static_cast<ValueKind>(k);
   if (j.contains("dtype")) v.dtype = read_dtype(j["dtype"]);
-  if (j.contains("sizes")) v.sizes = j["sizes"].get<std::vector<std::int64_t>>();
+  if (j.contains("sizes")) v.sizes = sizes_from_json(j["sizes"]);
   v.requires_grad = j.value("requires_grad", false);
-  v.same_storage_as.index = j.value("same_storage_as", -1);
+  v.same_storage_as.index = index_or(j, "same_storage_as", -1);
   if (v.same_storage_as.index >= static_cast<std::int64_t>(count))
     fail_input("a tape ties a value to one that it does not have");
-  if (j.contains("number")) v.number = j["number"].get<std::int64_t>();
+  if (j.contains("number")) v.number = whole_number_of(j["number"], in_tape);
   v.on_host = j.value("on_host", false);
   v.keeps_dtype = j.value("keeps_dtype", false);
   return v;
@@ -191,19 +205,19 @@ Call call_from_json(const json& j, std::size_t values, std::size_t scopes) {
   for (const json& a : j.value("kwargs", json::array()))
     c.kwargs.emplace_back(a.at(0).get<std::string>(), arg_from_json(a.at(1), values));
   c.outputs = ids_from_json(j.at("outputs"), values, -1);
-  c.scope = j.value("scope", -1);
+  c.scope = index_or(j, "scope", -1);
   if (c.scope >= static_cast<std::int64_t>(scopes)) fail_input("a call of a tape is in a scope that it does not have");
   c.source = j.value("source", "");
   c.unknown = j.value("unknown", false);
   c.no_autocast = j.value("no_autocast", false);
   for (const json& s : j.value("known_shapes", json::array()))
-    c.known_shapes.emplace_back(read_dtype(s.at(0)), s.at(1).get<std::vector<std::int64_t>>());
+    c.known_shapes.emplace_back(read_dtype(s.at(0)), sizes_from_json(s.at(1)));
   c.last_uses = ids_from_json(j.value("last_uses", json::array()), values);
   return c;
 }
 
 CheckpointRegion checkpoint_from_json(const json& j, std::size_t calls) {
-  const CheckpointRegion r{j.at(0).get<std::int32_t>(), j.at(1).get<std::int32_t>(), j.at(2).get<std::int32_t>(), {}};
+  const CheckpointRegion r{index_of(j.at(0), in_tape), index_of(j.at(1), in_tape), index_of(j.at(2), in_tape), {}};
   if (r.first < 0 || r.last < r.first || r.last >= static_cast<std::int64_t>(calls))
     fail_input("a tape checkpoints calls that it does not have");
   return r;
@@ -216,8 +230,8 @@ Tape tape_from_json(const json& root) try {
   const std::size_t n = root.at("values").size();
   for (const json& j : root.at("values")) tape.values.push_back(value_from_json(j, n));
   for (const json& j : root.value("scopes", json::array()))
-    tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), j.value("parent", -1),
-                           j.value("call", 0), j.value("source", "")});
+    tape.scopes.push_back({j.at("path").get<std::string>(), j.at("class").get<std::string>(), index_or(j, "parent", -1),
+                           index_or(j, "call", 0), j.value("source", "")});
   for (const json& j : root.at("calls")) tape.calls.push_back(call_from_json(j, n, tape.scopes.size()));
   tape.inputs = ids_from_json(root.at("inputs"), n);
   tape.parameters = ids_from_json(root.at("parameters"), n);
@@ -227,7 +241,7 @@ Tape tape_from_json(const json& root) try {
     tape.checkpoints.push_back(checkpoint_from_json(j, tape.calls.size()));
   for (const json& j : root.value("recovered", json::array()))
     tape.recovered.push_back({j.at("op").get<std::string>(), j.at("from").get<std::string>(),
-                              j.at("count").get<std::int64_t>(), read_name(evidence_names, j, "evidence"),
+                              whole_number_of(j.at("count"), in_tape), read_name(evidence_names, j, "evidence"),
                               read_name(about_names, j, "about")});
   for (const json& j : root.value("notes", json::array()))
     tape.notes.push_back({j.at("code").get<std::string>(),

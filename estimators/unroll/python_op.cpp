@@ -2,9 +2,14 @@
 #include <cmath>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 #include "estimators/unroll/values.h"
 
 namespace memplan::torchscript {
+
+namespace {
+constexpr const char* program = "the TorchScript program";
+}
 
 const V* V::number() const {
   if (std::holds_alternative<bool>(v) || std::holds_alternative<std::int64_t>(v) || std::holds_alternative<double>(v))
@@ -18,7 +23,7 @@ std::optional<std::int64_t> V::integer() const {
   if (!n) return std::nullopt;
   if (const auto* i = n->get<std::int64_t>()) return *i;
   if (const auto* b = n->get<bool>()) return *b ? 1 : 0;
-  return static_cast<std::int64_t>(*n->get<double>());
+  return whole_number(*n->get<double>(), program);
 }
 
 std::optional<double> V::real() const {
@@ -56,10 +61,66 @@ namespace {
 
 bool is_real(const V& v) { return v.number() && v.number()->get<double>(); }
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+std::int64_t divisor(std::int64_t b) {
   if (b == 0) fail_input("the TorchScript program divides by zero");
-  const std::int64_t q = a / b;
-  return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+  return b;
+}
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return floored_quotient(a, divisor(b), program); }
+
+using Overflows = bool (*)(std::int64_t, std::int64_t, std::int64_t*);
+bool add_overflows(std::int64_t a, std::int64_t b, std::int64_t* out) { return __builtin_add_overflow(a, b, out); }
+bool sub_overflows(std::int64_t a, std::int64_t b, std::int64_t* out) { return __builtin_sub_overflow(a, b, out); }
+bool mul_overflows(std::int64_t a, std::int64_t b, std::int64_t* out) { return __builtin_mul_overflow(a, b, out); }
+
+std::int64_t checked(Overflows overflows, std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  if (overflows(a, b, &out)) fail_input("a number in the TorchScript program is beyond 64 bits");
+  return out;
+}
+
+/// Whole numbers alone.
+std::optional<V> whole_division(std::string_view op, std::int64_t i, std::int64_t j, bool floors) {
+  if (op == "div" && !floors) return V(j == -1 ? checked(sub_overflows, 0, i) : i / divisor(j));
+  if (op == "div" || op == "floordiv" || op == "floor_divide" || op == "__floordiv__") return V(floor_div(i, j));
+  // fmod has the sign of the dividend, Python's % that of the divisor.
+  if (op == "fmod") return V(j == -1 ? 0 : i % divisor(j));
+  if (op == "remainder") return V(floored_remainder(i, divisor(j)));
+  return std::nullopt;
+}
+
+/// Bits of whole numbers; what is logical of any.
+std::optional<V> logic(std::string_view op, const V& a, const V& b) {
+  const auto is = [&](std::string_view bits, std::string_view logical) { return op == bits || op == logical; };
+  const bool x = *a.truth(), y = *b.truth();
+  if (op == "logical_and" || (a.get<bool>() && b.get<bool>() && is("__and__", "bitwise_and"))) return V(x && y);
+  if (op == "logical_or" || (a.get<bool>() && b.get<bool>() && is("__or__", "bitwise_or"))) return V(x || y);
+  if (op == "logical_xor" || (a.get<bool>() && b.get<bool>() && is("__xor__", "bitwise_xor"))) return V(x != y);
+  if (is_real(a) || is_real(b)) return std::nullopt;
+  if (is("__and__", "bitwise_and")) return V(*a.integer() & *b.integer());
+  if (is("__or__", "bitwise_or")) return V(*a.integer() | *b.integer());
+  if (is("__xor__", "bitwise_xor")) return V(*a.integer() ^ *b.integer());
+  return std::nullopt;
+}
+
+/// a + alpha * b and its kin; alpha counts only where a trace gave one.
+V sum(std::string_view op, const V& a, const V& b, const V* alpha) {
+  const V &left = op == "rsub" ? b : a, &right = op == "rsub" ? a : b;
+  if (is_real(a) || is_real(b)) {
+    const double scaled = *right.real() * (alpha ? *alpha->real() : 1);
+    return op == "add" ? *left.real() + scaled : *left.real() - scaled;
+  }
+  const std::int64_t scaled = checked(mul_overflows, *right.integer(), alpha ? *alpha->integer() : 1);
+  return checked(op == "add" ? add_overflows : sub_overflows, *left.integer(), scaled);
+}
+
+std::optional<V> comparison(std::string_view op, double x, double y) {
+  if (op == "eq") return x == y;
+  if (op == "ne") return x != y;
+  if (op == "lt") return x < y;
+  if (op == "le") return x <= y;
+  if (op == "gt") return x > y;
+  if (op == "ge") return x >= y;
+  return std::nullopt;
 }
 
 std::optional<V> arithmetic(std::string_view op, const std::vector<V>& args) {
@@ -67,68 +128,44 @@ std::optional<V> arithmetic(std::string_view op, const std::vector<V>& args) {
   if (!a.number() || !b.number()) return std::nullopt;
   const bool real = is_real(a) || is_real(b);
   const double x = *a.real(), y = *b.real();
-  const std::int64_t i = *a.integer(), j = *b.integer();
-  const auto wrap = [](std::int64_t p, std::int64_t q,
-                       bool (*overflows)(std::int64_t, std::int64_t, std::int64_t*)) -> V {
-    std::int64_t out = 0;
-    if (overflows(p, q, &out)) fail_input("a number in the TorchScript program overflows");
-    return out;
-  };
-  const auto scaled = [&](double s, std::int64_t k) { return s * static_cast<double>(k); };
-  if (op == "add" || op == "sub" || op == "rsub") {
-    // A trailing alpha counts only where a trace gave one.
-    const std::int64_t alpha = args.size() > 2 && args[2].integer() ? *args[2].integer() : 1;
-    if (real) return op == "add" ? x + scaled(y, alpha) : op == "sub" ? x - scaled(y, alpha) : y - scaled(x, alpha);
-    const auto times = [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_mul_overflow(p, q, o); };
-    const std::int64_t ja = *wrap(op == "rsub" ? i : j, alpha, times).get<std::int64_t>();
-    if (op == "add")
-      return wrap(i, ja,
-                  [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_add_overflow(p, q, o); });
-    return wrap(op == "sub" ? i : j, ja,
-                [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_sub_overflow(p, q, o); });
+  // Only of whole numbers: a real one may be beyond them.
+  const std::int64_t i = real ? 0 : *a.integer(), j = real ? 0 : *b.integer();
+  if (op == "add" || op == "sub" || op == "rsub")
+    return sum(op, a, b, args.size() > 2 && args[2].number() ? &args[2] : nullptr);
+  if (op == "mul") return real ? V(x * y) : V(checked(mul_overflows, i, j));
+  const auto* mode = op == "div" && args.size() > 2 ? args[2].get<std::string>() : nullptr;
+  if (op == "truediv" || (op == "div" && !mode)) return x / y;
+  const bool floors = !mode || *mode == "floor";
+  if (!real) {
+    if (auto out = whole_division(op, i, j, floors)) return out;
+  } else {
+    if (op == "div") return floors ? std::floor(x / y) : std::trunc(x / y);
+    if (op == "floordiv" || op == "floor_divide" || op == "__floordiv__") return std::floor(x / y);
+    if (op == "remainder") return x - y * std::floor(x / y);
+    if (op == "fmod") return std::fmod(x, y);
   }
-  if (op == "mul") {
-    if (real) return x * y;
-    return wrap(i, j, [](std::int64_t p, std::int64_t q, std::int64_t* o) { return __builtin_mul_overflow(p, q, o); });
-  }
-  if (op == "div" && args.size() > 2 && args[2].get<std::string>()) {
-    if (real) return *args[2].get<std::string>() == "floor" ? std::floor(x / y) : std::trunc(x / y);
-    if (*args[2].get<std::string>() == "floor") return floor_div(i, j);
-    return j == 0 ? floor_div(i, j) : i / j;
-  }
-  if (op == "div" || op == "truediv") return x / y;
-  if (op == "floordiv" || op == "floor_divide" || op == "__floordiv__")
-    return real ? V(std::floor(x / y)) : V(floor_div(i, j));
-  if (op == "remainder" || op == "fmod") return real ? V(x - y * std::floor(x / y)) : V(i - j * floor_div(i, j));
   if (op == "pow") {
     const double p = std::pow(x, y);
     return real || j < 0 || std::fabs(p) > 9e15 ? V(p) : V(static_cast<std::int64_t>(std::llround(p)));
   }
   if (op == "min" || op == "minimum") return real ? V(std::min(x, y)) : V(std::min(i, j));
   if (op == "max" || op == "maximum") return real ? V(std::max(x, y)) : V(std::max(i, j));
-  if (op == "eq") return x == y;
-  if (op == "ne") return x != y;
-  if (op == "lt") return x < y;
-  if (op == "le") return x <= y;
-  if (op == "gt") return x > y;
-  if (op == "ge") return x >= y;
-  if (op == "__and__" || op == "bitwise_and" || op == "logical_and")
-    return a.get<bool>() && b.get<bool>() ? V(x != 0 && y != 0) : V(i & j);
-  if (op == "__or__" || op == "bitwise_or" || op == "logical_or")
-    return a.get<bool>() && b.get<bool>() ? V(x != 0 || y != 0) : V(i | j);
-  if (op == "__xor__") return a.get<bool>() && b.get<bool>() ? V((x != 0) != (y != 0)) : V(i ^ j);
-  return std::nullopt;
+  if (auto out = comparison(op, x, y)) return out;
+  return logic(op, a, b);
 }
 
 std::optional<V> unary(std::string_view op, const V& a) {
   if (!a.number()) return std::nullopt;
   const bool real = is_real(a);
   const double x = *a.real();
-  if (op == "neg") return real ? V(-x) : V(-*a.integer());
-  if (op == "abs") return real ? V(std::fabs(x)) : V(std::abs(*a.integer()));
-  if (op == "floor") return V(static_cast<std::int64_t>(std::floor(x)));
-  if (op == "ceil") return V(static_cast<std::int64_t>(std::ceil(x)));
-  if (op == "round") return V(static_cast<std::int64_t>(std::nearbyint(x)));
+  if (op == "neg") return real ? V(-x) : V(checked(sub_overflows, 0, *a.integer()));
+  if (op == "abs") return real ? V(std::fabs(x)) : V(x < 0 ? checked(sub_overflows, 0, *a.integer()) : *a.integer());
+  if (op == "floor" || op == "ceil" || op == "round")
+    return real ? V(whole_number(op == "floor"  ? std::floor(x)
+                                 : op == "ceil" ? std::ceil(x)
+                                                : std::nearbyint(x),
+                                 program))
+                : V(*a.integer());
   if (op == "sqrt") return V(std::sqrt(x));
   if (op == "log") return V(std::log(x));
   if (op == "log2") return V(std::log2(x));
@@ -159,8 +196,25 @@ std::vector<V> cut(const std::vector<V>& items, const std::vector<V>& args) {
     return std::clamp<std::int64_t>(i < 0 ? i + n : i, 0, n);
   };
   std::vector<V> out;
-  for (std::int64_t i = bound(1, 0), end = bound(2, n); i < end; i += step)
+  for (std::int64_t i = bound(1, 0), end = bound(2, n); i < end; i += std::min(step, n))  // far ends do not overflow
     out.push_back(items[static_cast<std::size_t>(i)]);
+  return out;
+}
+
+/// Lists of a program are in memory; none is as long as this.
+constexpr std::int64_t most_items = 1'000'000;
+
+void expect_short(bool is_short) {
+  if (!is_short)
+    fail_input("the TorchScript program makes a list of more than " + std::to_string(most_items) + " entries", {},
+               "export the model with torch.export.save");
+}
+
+std::vector<V> repeated(const std::vector<V>& items, std::int64_t given) {
+  const std::int64_t times = items.empty() ? 0 : std::max<std::int64_t>(0, given);
+  expect_short(times <= most_items / std::max<std::int64_t>(1, static_cast<std::int64_t>(items.size())));
+  std::vector<V> out;
+  for (std::int64_t i = 0; i < times; ++i) out.insert(out.end(), items.begin(), items.end());
   return out;
 }
 
@@ -178,17 +232,13 @@ std::optional<V> list_op(std::string_view op, const std::vector<V>& args) {
   if (op == "eq") return V(equal(args[0], args.at(1)));
   if (op == "ne") return V(!equal(args[0], args.at(1)));
   if ((op == "add" || op == "add_") && args.at(1).get<ListV>()) {
+    expect_short(static_cast<std::int64_t>(items.size() + (*args[1].get<ListV>())->size()) <= most_items);
     std::vector<V> both = items;
     both.insert(both.end(), (*args[1].get<ListV>())->begin(), (*args[1].get<ListV>())->end());
     if (op == "add_") return **list = std::move(both), args[0];
     return make_list(std::move(both));
   }
-  if (op == "mul" && args.at(1).integer()) {
-    std::vector<V> out;
-    for (std::int64_t i = 0; i < *args[1].integer() && out.size() < 1'000'000; ++i)
-      out.insert(out.end(), items.begin(), items.end());
-    return make_list(std::move(out));
-  }
+  if (op == "mul" && args.at(1).integer()) return make_list(repeated(items, *args[1].integer()));
   if ((op == "min" || op == "max" || op == "sum") && !items.empty() &&
       std::all_of(items.begin(), items.end(), [](const V& v) { return v.number() && !v.tensor(); })) {
     V best = items[0];
@@ -205,6 +255,7 @@ std::optional<V> list_op(std::string_view op, const std::vector<V>& args) {
   if (op == "append") return (*list)->push_back(args.at(1)), args[0];
   if (op == "extend" && args.at(1).get<ListV>()) {
     const std::vector<V> more = **args[1].get<ListV>();
+    expect_short(static_cast<std::int64_t>(items.size() + more.size()) <= most_items);
     return (*list)->insert((*list)->end(), more.begin(), more.end()), args[0];
   }
   if (op == "insert") {
@@ -281,11 +332,14 @@ std::optional<V> python_op(std::string_view full, const std::vector<V>& args) {
     const std::int64_t low = args[0].integer().value_or(0), high = args[1].integer().value_or(0),
                        step = args[2].integer().value_or(1);
     if (step == 0) fail_input("the TorchScript program has a range with step 0");
-    return V(std::max<std::int64_t>(
-        0, step > 0 ? floor_div(high - low + step - 1, step) : floor_div(low - high - step - 1, -step)));
+    if (step > 0 ? high <= low : high >= low) return V(std::int64_t{0});
+    // From the first to the last, as Python counts them.
+    const std::int64_t far = checked(sub_overflows, checked(sub_overflows, high, step > 0 ? 1 : -1), low);
+    return V(checked(add_overflows, floor_div(far, step), 1));
   }
   if (op == "__derive_index" && args.size() == 3)
-    return V(args[1].integer().value_or(0) + args[0].integer().value_or(0) * args[2].integer().value_or(1));
+    return V(checked(add_overflows, args[1].integer().value_or(0),
+                     checked(mul_overflows, args[0].integer().value_or(0), args[2].integer().value_or(1))));
   if (const auto* text = args[0].get<std::string>()) {
     if (op == "len") return V(static_cast<std::int64_t>(text->size()));
     if (op == "add") return V("text");

@@ -187,7 +187,10 @@ class Unrolling {
       if (structure(node, args)) return;
       if (auto result = calls_.about_tensor(node.op, args)) return bind(node, std::move(*result));
       // Python itself has no names for overloads: what an op means follows from its operands.
-      if (auto result = python_op(without_overload(node.op), args)) return bind(node, std::move(*result));
+      if (auto result = python_op(without_overload(node.op), args)) {
+        steps_ += entries_made(*result, args);
+        return bind(node, std::move(*result));
+      }
       if (node.op.rfind("prim::", 0) == 0 && node.op != "prim::abs") {
         if (node.outputs.empty()) return;
         fail_input(fmt::format("the TorchScript program uses '{}', which memplan does not follow", node.op),
@@ -195,6 +198,13 @@ class Unrolling {
       }
       bind_all(node, calls_.call(node, args));
     }
+  }
+
+  /// Of a new list each entry is a step: a program of few ops could copy long lists over and over.
+  static std::int64_t entries_made(const V& result, const std::vector<V>& args) {
+    const auto* list = result.get<ListV>();
+    if (!list || (!args.empty() && args[0].get<ListV>() && *args[0].get<ListV>() == *list)) return 0;
+    return static_cast<std::int64_t>((*list)->size());
   }
 
   void bind(const Node& node, V v) {

@@ -65,6 +65,48 @@ SCRIPT = {
     "tensors": [{"name": "w", "kind": "parameter", "dtype": "Float", "sizes": [4, 4], "grad": True, "number": None}],
 }
 
+
+
+def program_of_numbers():
+    """What Python does beside calls: sizes, quotients, ranges, lists, dictionaries, slices, casts."""
+    nodes, count = [], [100]
+
+    def make(op, *args, **more):
+        count[0] += 1
+        nodes.append({"op": op, "in": list(args), "out": [count[0]], "at": 0, **more})
+        return count[0]
+
+    def constant(value):
+        count[0] += 1
+        nodes.append({"op": "prim::Constant", "out": [count[0]], "value": value})
+        return count[0]
+
+    zero, one, two, half, none, weight = constant(0), constant(1), constant(2), constant(0.5), constant(None), constant({"t": 0})
+    rows, width = make("aten::size.int", 0, zero), make("aten::size.int", 0, one)
+    more = make("aten::floordiv.int", make("aten::mul.int", rows, width), two)
+    wide = make("aten::ceil.Scalar", make("aten::mul.float_int", half, more))
+    rest = make("aten::remainder.int", make("aten::sub.int", wide, one), make("aten::neg.int", two))
+    power = make("aten::pow.int", two, make("prim::abs.int", rest))
+    for op in ("aten::floor.float", "aten::round.Scalar", "aten::Int.float", "aten::sqrt.float", "aten::log.float"):
+        make(op, half)
+    sizes = make("prim::ListConstruct", rows, width)
+    make("aten::append.t", sizes, make("aten::max.other_int", power, one)), make("aten::pop.int", sizes, make("aten::neg.int", one))
+    both = make("aten::mul.left_t", make("aten::add.t", sizes, make("aten::slice.t", sizes, zero, one, one)), one)
+    make("aten::__getitem__.t", both, zero), make("aten::len.t", both), make("aten::eq.int_list", both, sizes)
+    names = make("prim::DictConstruct", constant("a"), rows)
+    make("aten::__getitem__.Dict_str", names, constant("a")), make("aten::keys.str", names), make("aten::__contains__.str", names, constant("b"))
+    length = make("aten::__range_length", zero, more, two)
+    make("aten::__derive_index", length, zero, two)
+    make("aten::__and__.int", length, one), make("aten::logical_or", half, zero), make("aten::__isnot__", none, one)
+    make("prim::isinstance", both, types=["List[int]"])
+    view = make("aten::view", 0, sizes)
+    parts = make("aten::chunk", make("aten::to.dtype", view, constant(5), none, none, none), two, zero)
+    joined = make("aten::cat", parts, zero)
+    again = make("aten::add.Tensor", view, make("aten::to.dtype", joined, constant(6), none, none, none), one)
+    last = make("aten::matmul", again, weight)
+    return {**SCRIPT, "nodes": nodes, "outputs": [last]}
+
+
 FLAGS = ["m.onnx\n--gpu\n80GB\n--batch\n8", "suggest\nm.onnx\n--gpus\n8\n--allow\nall", "sweep\nm.onnx\n--batch\n1..64x2\n--seq\n128",
          "m.onnx\n--precision\namp-bf16\n--optimizer\nsgd-momentum\n--checkpoint\nevery:2\n--alloc-conf\nexpandable_segments:True,max_split_size_mb:512",
          "m.onnx\n--fsdp\n--gpus\n16\n--tp\n2\n--pp\n4\n--micro-batches\n8\n--lora\nr=8\n--freeze\nlayers.*,head", "diff\na.json\nb.json\n--format\nmd"]
@@ -131,6 +173,7 @@ def main():
     page = read("docs/tape-format.md").decode()
     write("tape_text", "page", page.split("```")[1].strip() + "\n")
     write("script", "linear", json.dumps(SCRIPT, separators=(",", ":")))
+    write("script", "numbers", json.dumps(program_of_numbers(), separators=(",", ":")))
     write("snapshot", "small", pickle.dumps(SNAPSHOT, protocol=4))
     write("snapshot", "old", pickle.dumps(SNAPSHOT, protocol=2))
     write("measured", "snapshot", json.dumps(SNAPSHOT))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "cli/report/document.h"
 #include "estimators/frontends/detect.h"
 #include "estimators/frontends/onnx/reader.h"
+#include "estimators/frontends/torch_export/program.h"
 #include "estimators/frontends/torch_export/reader.h"
 #include "estimators/frontends/torchscript/reader.h"
 #include "estimators/measured/sources.h"
@@ -72,9 +74,26 @@ void fuzz_exported(std::string_view bytes) {
   run_model(*model);
 }
 
+/// A program as memplan-torch sends it: parsed, run on paper with a batch of rows for every input, and its step.
 void fuzz_script(std::string_view bytes) {
   const auto reply = nlohmann::json::parse(bytes, nullptr, false);
-  if (!reply.is_discarded()) expect_told([&] { torchscript::parse_script(reply); });
+  if (reply.is_discarded()) return;
+  expect_told([&] {
+    auto program = std::make_shared<torch_export::Program>();
+    program->script = std::make_shared<const torchscript::Script>(torchscript::parse_script(reply));
+    Model model;
+    Graph& graph = model.graphs.emplace_back();
+    for (const torchscript::ScriptInput& in : program->script->inputs) {
+      GraphValue v;
+      v.name = in.name;
+      v.dtype = DType::float32;
+      v.shape = std::vector<Dim>{{-1, "batch"}, {4, ""}};
+      graph.inputs.push_back(static_cast<GraphValueId>(graph.values.size()));
+      graph.values.push_back(std::move(v));
+    }
+    model.exported = std::move(program);
+    run_model(model);
+  });
 }
 
 void fuzz_measured(std::string_view bytes) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "estimators/base/whole_number.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
 

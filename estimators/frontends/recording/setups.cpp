@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
 
@@ -127,9 +128,9 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
   s.optimizer.weight_decay = j.at("weight_decay").get<double>();
   s.optimizer.nesterov = j.at("nesterov").get<bool>();
   s.optimizer.amsgrad = j.at("amsgrad").get<bool>();
-  s.accumulate = j.at("accumulate").get<std::int64_t>();
+  s.accumulate = whole_number_of(j.at("accumulate"), "the recording");
   s.clip_grad_norm = j.at("clip").get<bool>();
-  s.steps = j.at("steps").get<std::int64_t>();
+  s.steps = whole_number_of(j.at("steps"), "the recording");
   return s;
 }
 

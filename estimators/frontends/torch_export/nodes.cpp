@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/torch_export/expression.h"
 
@@ -59,6 +60,8 @@ std::optional<DType> dtype_of(std::int64_t n) {
   }
 }
 
+constexpr const char* in_graph = "the graph";
+
 const char* memory_format(std::int64_t n) {
   switch (n) {
     case 1:
@@ -75,7 +78,7 @@ const char* memory_format(std::int64_t n) {
 Dim dim_of(const json& j) {
   Dim d;
   if (const auto n = j.find("as_int"); n != j.end()) {
-    d.size = n->get<std::int64_t>();
+    d.size = whole_number_of(*n, in_graph);
   } else if (const auto e = j.find("as_expr"); e != j.end()) {
     d.symbol = infix(e->at("expr_str").get<std::string>());
   }
@@ -84,7 +87,7 @@ Dim dim_of(const json& j) {
 
 TensorMeta tensor_meta(const json& j, const std::string& name, const std::string& where) {
   TensorMeta out;
-  const auto dtype = dtype_of(j.at("dtype").get<std::int64_t>());
+  const auto dtype = dtype_of(whole_number_of(j.at("dtype"), in_graph));
   if (!dtype)
     fail_input(fmt::format("the tensor '{}' has an element type that memplan does not know (number {})", name,
                            j.at("dtype").dump()),
@@ -123,7 +126,7 @@ Arg Reader::named(const json& j, const char* key) {
   if (const auto n = j.find("as_name"); n != j.end()) return {ValueId{intern(n->get<std::string>())}};
   const json& literal = j.at(key);
   if (literal.is_boolean()) return {literal.get<bool>()};
-  if (literal.is_number_integer()) return {literal.get<std::int64_t>()};
+  if (literal.is_number_integer()) return {whole_number_of(literal, in_graph)};
   return {real_of(literal)};
 }
 
@@ -141,11 +144,11 @@ Arg Reader::argument(const json& j, int depth) {
   auto tensor = [&](const json& x) { return Arg{ValueId{intern(x.at("name").get<std::string>())}}; };
   if (kind == "as_tensor") return tensor(v);
   if (kind == "as_none") return {};
-  if (kind == "as_int") return {v.get<std::int64_t>()};
+  if (kind == "as_int") return {whole_number_of(v, in_graph)};
   if (kind == "as_float") return {real_of(v)};
   if (kind == "as_bool") return {v.get<bool>()};
   if (kind == "as_string") return {v.get<std::string>()};
-  if (kind == "as_ints") return list([](const json& x) { return Arg{x.get<std::int64_t>()}; });
+  if (kind == "as_ints") return list([](const json& x) { return Arg{whole_number_of(x, in_graph)}; });
   if (kind == "as_floats") return list([](const json& x) { return Arg{real_of(x)}; });
   if (kind == "as_bools") return list([](const json& x) { return Arg{x.get<bool>()}; });
   if (kind == "as_strings") return list([](const json& x) { return Arg{x.get<std::string>()}; });
@@ -157,11 +160,11 @@ Arg Reader::argument(const json& j, int depth) {
   if (kind == "as_sym_float") return named(v, "as_float");
   if (kind == "as_sym_floats") return list([&](const json& x) { return named(x, "as_float"); });
   if (kind == "as_scalar_type") {
-    if (const auto d = dtype_of(v.get<std::int64_t>())) return {*d};
+    if (const auto d = dtype_of(whole_number_of(v, in_graph))) return {*d};
     fail_input(fmt::format("an argument names an element type that memplan does not know (number {})", v.dump()),
                where_);
   }
-  if (kind == "as_memory_format") return {std::string(memory_format(v.get<std::int64_t>()))};
+  if (kind == "as_memory_format") return {std::string(memory_format(whole_number_of(v, in_graph)))};
   if (kind == "as_layout") return {std::string(v == 7 ? "strided" : "sparse")};
   if (kind == "as_device") return {v.value("type", std::string("cpu"))};
   if (kind == "as_optional_tensor") return argument(v, depth + 1);
@@ -175,7 +178,7 @@ Arg Reader::argument(const json& j, int depth) {
   if (kind == "as_int_lists")
     return list([](const json& x) {
       Arg::List inner;
-      for (const json& n : x) inner.push_back(Arg{n.get<std::int64_t>()});
+      for (const json& n : x) inner.push_back(Arg{whole_number_of(n, in_graph)});
       return Arg{std::move(inner)};
     });
   if (kind == "as_graph") return {std::string("graph")};

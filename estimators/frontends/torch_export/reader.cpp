@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 #include "estimators/frontends/torch_export/json_text.h"
 #include "estimators/frontends/torch_export/nodes.h"
 
@@ -24,7 +25,7 @@ std::pair<std::string, const json*> union_of(const json& j) {
 
 void check_version(const json& root, Program& p, const std::string& where) {
   const json& version = root.at("schema_version");
-  p.schema_major = version.at("major").get<std::int64_t>();
+  p.schema_major = whole_number_of(version.at("major"), "the version of the graph");
   p.schema_minor = version.value("minor", std::int64_t{0});
   p.torch_version = root.value("torch_version", std::string("<=2.4"));
   // torch/_export/serde/schema.py: major version 8 in torch 2.5 to 2.15.
@@ -118,7 +119,8 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
       const json& limits = range;
       const auto bound = [&limits](const char* key) -> std::optional<std::int64_t> {
         const auto it = limits.find(key);
-        return it != limits.end() && it->is_number_integer() ? std::optional(it->get<std::int64_t>()) : std::nullopt;
+        return it != limits.end() && it->is_number_integer() ? std::optional(whole_number_of(*it, "a range of sizes"))
+                                                             : std::nullopt;
       };
       p.ranges[symbol] = {bound("min_val"), bound("max_val")};
     }
@@ -183,7 +185,8 @@ void read_extra(const Archive& archive, const std::string& root, Model& model) {
   });
   each("sizes", [&](const std::string& name, const json& value) {
     if (value.is_number_integer())
-      model.graphs.front().metadata["memplan.size." + name] = std::to_string(value.get<std::int64_t>());
+      model.graphs.front().metadata["memplan.size." + name] =
+          std::to_string(whole_number_of(value, "the sizes of the file"));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
+#include "estimators/base/whole_number.h"
 #include "estimators/frontends/torchscript/reader.h"
 
 namespace memplan::torchscript {
@@ -43,6 +44,8 @@ DType dtype_of(const std::string& name) {
   return it->second;
 }
 
+constexpr const char* program = "the program";
+
 class Parser {
  public:
   explicit Parser(Script& script) : script_(script) {}
@@ -51,14 +54,14 @@ class Parser {
     if (depth > max_depth) fail_input("a constant of the program is nested too deeply");
     if (j.is_null()) return {};
     if (j.is_boolean()) return {j.get<bool>()};
-    if (j.is_number_integer()) return {j.get<std::int64_t>()};
+    if (j.is_number_integer()) return {whole_number_of(j, program)};
     if (j.is_number()) return {j.get<double>()};
     if (j.is_string()) return {j.get<std::string>()};
     if (!j.is_object() || j.size() != 1) fail_input("a constant of the program is of no form that memplan knows");
     const std::string key = j.begin().key();
     const json& v = j.begin().value();
     if (key == "f") return {v == "nan" ? std::nan("") : v == "inf" ? INFINITY : -INFINITY};
-    if (key == "t") return {Literal::TensorNo{v.get<std::int32_t>()}};
+    if (key == "t") return {Literal::TensorNo{index_of(v, program)}};
     if (key == "training") return {Literal::Training{v.get<bool>()}};
     if (key == "device") return {Literal::Device{v.get<std::string>()}};
     if (key == "o") return {Literal::Object{v.get<std::string>()}};
@@ -83,7 +86,7 @@ class Parser {
   }
 
   ValueNo number(const json& j) {
-    const auto n = j.get<ValueNo>();
+    const ValueNo n = index_of(j, program);
     if (n < 0 || n > 100'000'000) fail_input("a value of the program has an impossible number");
     script_.values = std::max(script_.values, n + 1);
     return n;
@@ -103,7 +106,7 @@ class Parser {
     if (const auto in = j.find("in"); in != j.end()) out.inputs = numbers(*in);
     if (const auto name = j.find("name"); name != j.end()) out.name = name->get<std::string>();
     if (const auto types = j.find("types"); types != j.end()) out.types = types->get<std::vector<std::string>>();
-    out.stack = j.value("at", -1);
+    if (const auto at = j.find("at"); at != j.end()) out.stack = index_of(*at, program);
     if (out.stack >= static_cast<std::int32_t>(script_.stacks.size()))
       fail_input("a node of the program names a stack that is not there");
     if (const auto blocks = j.find("blocks"); blocks != j.end()) {
@@ -127,7 +130,7 @@ Script parse_script(const json& reply) {
     Script s;
     Parser parser(s);
     s.torch_version = reply.at("torch").get<std::string>();
-    s.bytes_read = reply.at("bytes_read").get<std::int64_t>();
+    s.bytes_read = whole_number_of(reply.at("bytes_read"), program);
     for (const json& j : reply.at("stacks"))
       s.stacks.push_back({j.at("paths").get<std::vector<std::string>>(),
                           j.at("classes").get<std::vector<std::string>>(),
@@ -140,7 +143,7 @@ Script parse_script(const json& reply) {
                : kind == "buffer"  ? TensorKind::buffer
                                    : TensorKind::constant;
       t.dtype = dtype_of(j.at("dtype").get<std::string>());
-      t.sizes = j.at("sizes").get<std::vector<std::int64_t>>();
+      for (const json& n : j.at("sizes")) t.sizes.push_back(whole_number_of(n, program));
       t.requires_grad = j.at("grad").get<bool>();
       if (!j.at("number").is_null()) t.number = parser.literal(j["number"]);
       if (const auto also = j.find("also"); also != j.end()) t.also = also->get<std::vector<std::string>>();

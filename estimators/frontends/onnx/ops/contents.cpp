@@ -1,7 +1,5 @@
 #include "estimators/frontends/onnx/ops/contents.h"
 
-#include <cmath>
-
 namespace memplan::onnx_format {
 
 Sizes strides_of(const Sizes& sizes) {
@@ -52,8 +50,12 @@ Contents converted(const Contents& from, DType to) {
   } else if (out.floating) {
     out.floats.assign(from.integers.begin(), from.integers.end());
   } else {
-    for (double v : from.floats)
-      out.integers.push_back(std::isfinite(v) && std::fabs(v) < 9e18 ? static_cast<std::int64_t>(v) : 0);
+    // What x86 makes of a number beyond 64 bits, and of nan: T5 casts the logarithm of zero, and picks another number
+    // in its place.
+    for (const double v : from.floats)
+      out.integers.push_back(to == DType::boolean   ? v != 0
+                             : fits_whole_number(v) ? static_cast<std::int64_t>(v)
+                                                    : std::numeric_limits<std::int64_t>::min());
   }
   if (to == DType::boolean)
     for (std::int64_t& v : out.integers) v = v != 0;

@@ -139,14 +139,14 @@ void infer_one_hot(const At& at, std::vector<Inferred>& out) {
   if (!depth || !at.sizes(0)) return;
   Sizes sizes = *at.sizes(0);
   const std::size_t axis = axis_of(at.integer("axis", -1), sizes.size() + 1, at.node);
-  sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<std::int64_t>(*depth));
+  sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(axis), whole_number(*depth, "a OneHot"));
   out[0].sizes = std::move(sizes);
 }
 
 bool lower_one_hot(const At& at, Emit& e) {
   const auto depth = at.number(1);
   if (!depth || !at.sizes(0)) return false;
-  Arg y{e.call("aten::one_hot", {{e.tensor(at.id(0))}, {static_cast<std::int64_t>(*depth)}})};
+  Arg y{e.call("aten::one_hot", {{e.tensor(at.id(0))}, {whole_number(*depth, "a OneHot")}})};
   const std::size_t rank = at.sizes(0)->size() + 1, axis = axis_of(at.integer("axis", -1), rank, at.node);
   if (axis + 1 != rank) y = {e.call("aten::movedim.int", {y, {std::int64_t{-1}}, {static_cast<std::int64_t>(axis)}})};
   e.call_for(at, "aten::to.dtype", {y, {at.in(2).dtype.value_or(DType::float32)}});
@@ -157,7 +157,7 @@ void infer_trilu(const At& at, std::vector<Inferred>& out) {
   infer_same(at, out);
   const Inferred& x = at.in(0);
   if (!x.contents || x.rank() != 2 || (at.has(1) && !at.number(1))) return;
-  const auto k = static_cast<std::int64_t>(at.number(1).value_or(0));
+  const auto k = whole_number(at.number(1).value_or(0), "a Trilu");
   const bool upper = at.integer("upper", 1) != 0;
   Contents c = *x.contents;
   const std::int64_t n = (*x.sizes)[1];
@@ -171,7 +171,7 @@ void infer_trilu(const At& at, std::vector<Inferred>& out) {
 
 bool lower_trilu(const At& at, Emit& e) {
   e.call_for(at, at.integer("upper", 1) ? "aten::triu" : "aten::tril",
-             {{e.tensor(at.id(0))}, {static_cast<std::int64_t>(at.number(1).value_or(0))}});
+             {{e.tensor(at.id(0))}, {whole_number(at.number(1).value_or(0), "a Trilu")}});
   return true;
 }
 

@@ -127,7 +127,7 @@ void infer_topk(const At& at, std::vector<Inferred>& out) {
                                      : std::nullopt;
   if (!k || !at.sizes(0)) return;
   Sizes sizes = *at.sizes(0);
-  sizes[axis_of(at.integer("axis", -1), sizes.size(), at.node)] = static_cast<std::int64_t>(*k);
+  sizes[axis_of(at.integer("axis", -1), sizes.size(), at.node)] = whole_number(*k, "a TopK");
   for (Inferred& f : out) f.sizes = sizes;
 }
 
@@ -162,7 +162,7 @@ bool lower_cumsum(const At& at, Emit& e) {
   const auto axis = at.number(1);
   if (!axis) return false;
   e.call_for(at, at.node.op_type == "CumProd" ? "aten::cumprod" : "aten::cumsum",
-             {{e.tensor(at.id(0))}, {static_cast<std::int64_t>(*axis)}});
+             {{e.tensor(at.id(0))}, {whole_number(*axis, "an axis")}});
   return true;
 }
 

@@ -120,7 +120,7 @@ void infer_range(const At& at, std::vector<Inferred>& out) {
   c.floating = at.in(0).contents->floating;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
     const double v = *start + static_cast<double>(i) * *step;
-    c.floating ? c.floats.push_back(v) : c.integers.push_back(static_cast<std::int64_t>(v));
+    c.floating ? c.floats.push_back(v) : c.integers.push_back(whole_number(v, "a Range"));
   }
   out[0].contents = std::move(c);
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "estimators/base/whole_number.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -103,7 +104,7 @@ const Row* overload(Run& r, std::string_view name, const ValueList& args) {
 Value formula_negative(Run& r, const Value& a) {
   if (a.is_tensor()) return op::neg(r, a.tensor());
   if (real_number(a)) return -std::get<double>(a.v);
-  return -to_int(a, "a formula");
+  return checked_sub(0, to_int(a, "a formula"));
 }
 
 Value formula_operation(Run& r, std::string_view op, const Value& a, const Value& b) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <variant>
 
 #include "estimators/base/text.h"
 #include "estimators/runtime/torch/aten/autocast.h"
@@ -76,6 +77,20 @@ OpTable base_ops() {
   return table;
 }
 
+namespace {
+
+/// What a row gets is of the file: an argument of another type than the op has is no defect of the row.
+ValueList run_row(Run& run, const Row& row, Args& a) {
+  try {
+    return row.kernel(run, a);
+  } catch (const std::bad_variant_access&) {
+    fail_input(fmt::format("an argument of {} is of another type than the op takes", row.name), row.name,
+               "the model file describes a call that PyTorch would refuse too");
+  }
+}
+
+}  // namespace
+
 ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
                   const std::vector<std::pair<std::string, Value>>& kwargs) {
   if (args.size() > row.arguments.size())
@@ -97,9 +112,9 @@ ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
     }
     // Inside a listed op autocast is off, as the dispatcher excludes its key.
     ScopedValue<bool> off(run.autocast, false);
-    return row.kernel(run, a);
+    return run_row(run, row, a);
   }
-  return row.kernel(run, a);
+  return run_row(run, row, a);
 }
 
 ValueList call_op(Run& run, std::string_view name, std::vector<Value> args) {

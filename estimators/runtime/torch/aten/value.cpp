@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
+#include "estimators/base/whole_number.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 
 namespace memplan {
@@ -16,7 +19,7 @@ namespace {
 std::int64_t to_int(const Value& v, std::string_view what) {
   if (auto* i = std::get_if<std::int64_t>(&v.v)) return *i;
   if (auto* b = std::get_if<bool>(&v.v)) return *b;
-  if (auto* d = std::get_if<double>(&v.v)) return static_cast<std::int64_t>(*d);
+  if (auto* d = std::get_if<double>(&v.v)) return whole_number(*d, what);
   wrong(what, "a whole number known before the run");
 }
 
@@ -25,7 +28,10 @@ double to_double(const Value& v, std::string_view what) {
   return static_cast<double>(to_int(v, what));
 }
 
-bool to_bool(const Value& v, std::string_view what) { return to_int(v, what) != 0; }
+bool to_bool(const Value& v, std::string_view what) {
+  if (auto* d = std::get_if<double>(&v.v)) return *d != 0;
+  return to_int(v, what) != 0;
+}
 
 Dims to_dims(const Value& v, std::string_view what) {
   if (!v.is_list()) return {to_int(v, what)};
@@ -62,6 +68,9 @@ Tensor Args::optional_tensor(std::size_t i) const {
 
 Dims Args::dims_n(std::size_t i, int n) const {
   Dims d = dims(i);
+  // Kernels take them as ints. Nothing that is made of two of them overflows.
+  for (const std::int64_t number : d)
+    if (std::abs(number) > std::numeric_limits<std::int32_t>::max()) wrong(op_, "a number of 32 bits");
   if (d.size() == 1 && n > 1) return Dims::filled(n, d[0]);
   if (d.size() != n) wrong(op_, "a list of the right length");
   return d;

@@ -60,9 +60,13 @@ class Program {
     const std::int64_t steps = steps_run(setup_);
     for (std::int64_t s = 1; s <= steps; ++s) {
       r_.step = static_cast<std::int32_t>(s);
-      r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
+      const std::size_t first = r_.schedule.events.size();
+      r_.schedule.step_begins.push_back(static_cast<std::int32_t>(first));
       if (training && !train()) return false;
-      if (!training && setup_.keep_loss_history && !evaluate()) return false;
+      if (!training && setup_.keep_loss_history) {
+        if (!evaluate()) return false;
+        if (s == 1) limit_repetitions(r_.schedule.events.size() - first);
+      }
       if (!training && !setup_.keep_loss_history) infer();
       if (setup_.empty_cache) r_.empty_cache();
     }
@@ -99,8 +103,10 @@ class Program {
 
   /// With a history of losses micro-batches and steps differ and none is left out, so there is a limit.
   void limit_repetitions(std::size_t events_of_one) const {
+    const bool training = setup_.mode == Mode::training;
     const double events = static_cast<double>(events_of_one),
-                 all = events * static_cast<double>(setup_.accumulate) * static_cast<double>(setup_.steps);
+                 each = training ? events * static_cast<double>(setup_.accumulate) : events,
+                 all = each * static_cast<double>(setup_.steps);
     if (setup_.keep_loss_history && all > std::max(most_repeated_events, 30 * events))
       fail_input(fmt::format("the run has more than {} allocations and frees, the limit of events of repeated "
                              "micro-batches and steps",

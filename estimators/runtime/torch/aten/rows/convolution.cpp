@@ -24,7 +24,7 @@ Dims output_sizes(const Dims& x, const Dims& w, const Geometry& g) {
   for (int i = 2; i < x.size(); ++i) {
     const std::int64_t s = g.stride[i - 2], p = g.padding[i - 2], d = g.dilation[i - 2], k = w[i];
     if (s <= 0) fail_input("a convolution has a stride that is not positive");
-    const std::int64_t n = g.transposed ? (x[i] - 1) * s - 2 * p + d * (k - 1) + g.output_padding[i - 2] + 1
+    const std::int64_t n = g.transposed ? checked_mul(x[i] - 1, s) - 2 * p + d * (k - 1) + g.output_padding[i - 2] + 1
                                         : (x[i] + 2 * p - d * (k - 1) - 1) / s + 1;
     if (n <= 0) fail_input("a convolution's output is empty", {}, "the input is smaller than the kernel");
     y.push_back(n);

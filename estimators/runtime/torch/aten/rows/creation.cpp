@@ -3,6 +3,7 @@
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/whole_number.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -74,7 +75,7 @@ ValueList arange(Run& r, const Value& start, const Value& end, const Value& step
   const double a = to_double(start, "aten::arange"), b = to_double(end, "aten::arange"),
                s = to_double(step, "aten::arange");
   if (s == 0) fail_input("aten::arange has a step of zero", "aten::arange");
-  const auto n = static_cast<std::int64_t>(std::max(0.0, std::ceil((b - a) / s)));
+  const std::int64_t n = whole_number(std::max(0.0, std::ceil((b - a) / s)), "aten::arange");
   DType d = DType::int64;
   if (auto* given = std::get_if<DType>(&dtype.v))
     d = *given;

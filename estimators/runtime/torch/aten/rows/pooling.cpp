@@ -3,6 +3,7 @@
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/whole_number.h"
 
 namespace memplan {
 
@@ -172,10 +173,11 @@ ValueList run_upsample(Run& r, Args& a) {
     for (int i = 0; i < n; ++i) sizes[2 + i] = out[i];
   } else {
     const Value& v = a[scales];
-    if (!v.is_list()) fail_input("an upsampling has neither size nor scale");
+    if (!v.is_list() || v.list().size() != static_cast<std::size_t>(std::max(n, 0)))
+      fail_input("an upsampling has neither size nor scale for each dimension");
     for (int i = 0; i < n; ++i)
-      sizes[2 + i] = static_cast<std::int64_t>(
-          std::floor(static_cast<double>(x->sizes[2 + i]) * to_double(v.list().at(i), a.op())));
+      sizes[2 + i] =
+          whole_number(std::floor(static_cast<double>(x->sizes[2 + i]) * to_double(v.list()[i], a.op())), a.op());
   }
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   if (n == 2) {
@@ -192,9 +194,12 @@ ValueList run_shuffle(Run& r, Args& a) {
   const std::int64_t f = a.integer(1);
   const bool up = a.op() == "aten::pixel_shuffle";
   const int rank = x->rank();
+  if (rank < 3 || f <= 0)
+    fail_input("a pixel shuffle wants three dimensions and a positive factor", std::string(a.op()));
   Dims sizes = x->sizes;
-  sizes[rank - 3] = up ? sizes[rank - 3] / (f * f) : sizes[rank - 3] * f * f;
-  for (int i = rank - 2; i < rank; ++i) sizes[i] = up ? sizes[i] * f : sizes[i] / f;
+  const std::int64_t square = checked_mul(f, f);
+  sizes[rank - 3] = up ? sizes[rank - 3] / square : checked_mul(sizes[rank - 3], square);
+  for (int i = rank - 2; i < rank; ++i) sizes[i] = up ? checked_mul(sizes[i], f) : sizes[i] / f;
   Tensor y = r.empty(sizes, x->dtype);
   r.record({x}, {y},
            [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });

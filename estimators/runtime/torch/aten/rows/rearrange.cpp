@@ -88,9 +88,17 @@ ValueList run_repeat_interleave(Run& r, Args& a) {
   return {op::flatten(r, op::clone(r, op::expand(r, wide, sizes), op::Format::contiguous), d, d + 1)};
 }
 
-ValueList run_stack(Run& r, Args& a) {
+/// A list of one tensor or more, none of which is missing.
+TensorList some_tensors(const Args& a) {
   TensorList parts = a.tensors(0);
-  const int d = op::wrap_dim(a.integer(1), parts.at(0)->rank() + 1);
+  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
+    fail_input(std::string(a.op()) + " gets no list of tensors", std::string(a.op()));
+  return parts;
+}
+
+ValueList run_stack(Run& r, Args& a) {
+  const TensorList parts = some_tensors(a);
+  const int d = op::wrap_dim(a.integer(1), parts[0]->rank() + 1);
   Dims sizes = parts[0]->sizes;
   sizes.insert(d, static_cast<std::int64_t>(parts.size()));
   Tensor y = r.empty(sizes, op::result_type(parts));
@@ -105,13 +113,13 @@ ValueList run_stack(Run& r, Args& a) {
 
 ValueList run_join(Run& r, Args& a) {
   // hstack and vstack: at least 1-D or 2-D, then one cat.
-  TensorList parts = a.tensors(0);
+  TensorList parts = some_tensors(a);
   const bool vertical = a.op() == "aten::vstack";
   for (Tensor& t : parts) {
     if (vertical && t->rank() == 1) t = op::unsqueeze(r, t, 0);
     if (t->rank() == 0) t = op::unsqueeze(r, t, 0);
   }
-  return {op::cat(r, parts, vertical || parts.at(0)->rank() == 1 ? 0 : 1)};
+  return {op::cat(r, parts, vertical || parts[0]->rank() == 1 ? 0 : 1)};
 }
 
 /// constant_pad_nd (native/PadNd.cpp) with nothing to add: a clone, which keeps the order of the strides.

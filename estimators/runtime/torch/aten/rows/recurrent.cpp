@@ -136,6 +136,14 @@ TensorList cudnn_rnn(Run& r, const Rnn& n, const Tensor& x, const TensorList& we
   return {y, hy, cy};
 }
 
+/// The hidden state, and of an LSTM the cell's.
+TensorList states_of(const Args& a, std::size_t wanted) {
+  TensorList states = a[1].is_list() ? a.tensors(1) : TensorList{a.tensor(1)};
+  if (states.size() < wanted || !std::all_of(states.begin(), states.end(), [](const Tensor& t) { return bool(t); }))
+    fail_input("a recurrent layer gets too few states", std::string(a.op()));
+  return states;
+}
+
 ValueList run_rnn(Run& r, Args& a) {
   Rnn n;
   n.lstm = a.op() == "aten::lstm.input";
@@ -146,8 +154,8 @@ ValueList run_rnn(Run& r, Args& a) {
   n.bias = a.boolean(3);
   n.batch_first = a.boolean(8);
   Tensor x = a.tensor(0);
-  const TensorList states = a[1].is_list() ? a.tensors(1) : TensorList{a.tensor(1)};
-  Tensor hx = states.at(0), cx = n.lstm ? states.at(1) : Tensor();
+  const TensorList states = states_of(a, n.lstm ? 2 : 1);
+  Tensor hx = states[0], cx = n.lstm ? states[1] : Tensor();
   TensorList weights = a.tensors(2);
   if (weights.empty() || x->rank() != 3)
     fail_input("a recurrent layer needs weights and an input of three dimensions", std::string(a.op()));
@@ -185,8 +193,8 @@ ValueList run_rnn(Run& r, Args& a) {
 ValueList run_fused_cell(Run& r, Args& a) {
   const bool lstm = a.op() == "aten::lstm_cell";
   Tensor x = a.tensor(0);
-  const TensorList state = a[1].is_list() ? a.tensors(1) : TensorList{a.tensor(1)};
-  Tensor hx = state.at(0), cx = lstm ? state.at(1) : Tensor(), bi = a.optional_tensor(4), bh = a.optional_tensor(5);
+  const TensorList state = states_of(a, lstm ? 2 : 1);
+  Tensor hx = state[0], cx = lstm ? state[1] : Tensor(), bi = a.optional_tensor(4), bh = a.optional_tensor(5);
   Tensor from_input = op::linear(r, x, a.tensor(2), {}), from_hidden = op::linear(r, hx, a.tensor(3), {});
   const std::int64_t batch = hx->sizes[0], hidden = hx->sizes[1];
   Tensor workspace = r.empty({batch, (lstm ? 4 : 5) * hidden}, x->dtype);

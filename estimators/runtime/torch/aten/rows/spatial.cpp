@@ -16,8 +16,11 @@ Windows windows(const Args& a, std::size_t first) {
 
 Dims column_sizes(const Dims& x, const Windows& w) {
   std::int64_t columns = 1;
-  for (int i = 0; i < 2; ++i)
-    columns *= (x[2 + i] + 2 * w.padding[i] - w.dilation[i] * (w.kernel[i] - 1) - 1) / w.stride[i] + 1;
+  for (int i = 0; i < 2; ++i) {
+    if (w.stride[i] <= 0) fail_input("im2col has a stride that is not positive", "aten::im2col");
+    columns =
+        checked_mul(columns, (x[2 + i] + 2 * w.padding[i] - w.dilation[i] * (w.kernel[i] - 1) - 1) / w.stride[i] + 1);
+  }
   return {x[0], checked_mul(x[1], w.kernel[0] * w.kernel[1]), columns};
 }
 
@@ -46,6 +49,7 @@ ValueList run_col2im(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   if (x->rank() != 3) fail_input("col2im is known for batches of columns only", "aten::col2im");
   const Dims image = a.dims_n(1, 2), kernel = a.dims_n(2, 2);
+  if (kernel[0] <= 0 || kernel[1] <= 0) fail_input("col2im has a window that is not positive", "aten::col2im");
   Tensor y = resized(r, x, {x->sizes[0], x->sizes[1] / (kernel[0] * kernel[1]), image[0], image[1]});
   r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{resized(r, g[0], from)}; });
   return {y};
