@@ -41,7 +41,7 @@ constexpr std::array format_table{
     ReportFormat{"snapshot", ".pickle", "a memory snapshot for PyTorch's viewer", report_document, RunShown::itself,
                  render_snapshot},
     ReportFormat{node_stats_format, ".csv", "costs of nodes, by which ONNX Runtime places them under a memory limit",
-                 report_document, false, render_ort_node_stats},
+                 report_document, RunShown::none, render_ort_node_stats},
 };
 
 const ReportFormat* find_format(std::string_view name) {

@@ -19,7 +19,7 @@ LONGER = {
     ("estimators/runtime/torch/aten/rows/elementwise.cpp", "register_elementwise"): (80, ROWS),
     ("estimators/runtime/torch/aten/rows/creation.cpp", "register_creation"): (79, ROWS),
     ("estimators/runtime/torch/aten/rows/reductions.cpp", "register_reductions"): (72, ROWS),
-    ("estimators/runtime/torch/versions/torch_2_11.cpp", "autocast_2_11"): (95, "lists of names, one on a line"),
+    ("estimators/runtime/torch/versions/torch_2_11.cpp", "autocast_2_11"): (96, "lists of names, one on a line"),
     ("estimators/frontends/onnx/patterns/recurrent.cpp", "match_recurrent"): (76, PATTERN),
     ("estimators/frontends/onnx/patterns/attention.cpp", "match_attention"): (71, PATTERN),
     ("estimators/runtime/torch/aten/rows/attention.cpp", "flash"): (65, "one kernel's tensors in the order in which they come and go, forward and backward"),
