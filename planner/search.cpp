@@ -6,6 +6,7 @@
 #include "estimators/estimate/range.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
+#include "estimators/setup/runtimes.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 
@@ -15,6 +16,13 @@ namespace {
 
 constexpr std::int64_t upper_end = 1 << 20;
 
+/// What a batch is asked for.
+enum class Asked : std::uint8_t {
+  smallest_step,  ///< whether there is a plan of checkpoints for it; what it costs is not asked
+  peak,           ///< whether its peak fits, without the range
+  verdict,
+};
+
 struct Probe {
   bool fits = false;
   Bytes peak;
@@ -22,25 +30,26 @@ struct Probe {
 
 class BatchSearch {
  public:
-  /// `by_smallest_step`: a batch fits where there is a plan of checkpoints for it; what it costs is not asked.
-  BatchSearch(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, bool by_smallest_step)
-      : model_(model), setup_(setup), device_(device), margin_(margin), by_smallest_step_(by_smallest_step) {}
+  BatchSearch(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin, Asked asked)
+      : model_(model), setup_(setup), device_(device), margin_(margin), asked_(asked) {}
 
   /// What the peak may be for the verdict `fits`; only where the search looks first, the verdict decides.
   double limit() const {
     const Bytes whole = device_.total - margin_;
-    return static_cast<double>((by_smallest_step_ ? setup_.checkpoint_budget.value_or(whole) : whole).count);
+    return static_cast<double>(
+        (asked_ == Asked::smallest_step ? setup_.checkpoint_budget.value_or(whole) : whole).count);
   }
 
   Probe probe(std::int64_t batch) {
     setup_.batch = batch;
-    if (by_smallest_step_) {
+    if (asked_ == Asked::smallest_step) {
       const Result<Tape> tape = tape_of(model_, setup_);
       if (!tape) return {};
       const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
       return step ? Probe{step->fits, step->peak} : Probe{};
     }
-    const Result<Estimate> e = estimate_to_judge(model_, setup_, device_, margin_);
+    const Result<Estimate> e = asked_ == Asked::peak ? estimate_planned(model_, setup_, device_)
+                                                     : estimate_to_judge(model_, setup_, device_, margin_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
     return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
@@ -51,7 +60,7 @@ class BatchSearch {
   TrainingSetup setup_;
   const Device& device_;
   Bytes margin_;
-  bool by_smallest_step_;
+  Asked asked_;
 };
 
 /// `here`: what is known of batch `at`.
@@ -93,7 +102,7 @@ LargestBatch search_batches(BatchSearch& search, std::int64_t at, const std::opt
 /// for its answer. None where that answer has not the verdict `fits` after all.
 std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
                                                   Bytes margin) {
-  BatchSearch search(model, setup, device, margin, true);
+  BatchSearch search(model, setup, device, margin, Asked::smallest_step);
   LargestBatch found = search_batches(search, 0, {});
   if (found.batch == 0) return LargestBatch{};
   setup.batch = found.batch;
@@ -133,9 +142,16 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
-  BatchSearch search(model, start, device, margin(device), false);
-  return search_batches(search, at,
-                        Probe{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process});
+  const Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
+  if (runs_nodes(setup.runtime)) {
+    // The range of a session is that of many orders of its weights: only the answer is asked for it, where it holds.
+    BatchSearch by_peak(model, start, device, margin(device), Asked::peak);
+    const LargestBatch found = search_batches(by_peak, at, here);
+    if (found.batch == 0 || BatchSearch(model, start, device, margin(device), Asked::verdict).probe(found.batch).fits)
+      return found;
+  }
+  BatchSearch search(model, start, device, margin(device), Asked::verdict);
+  return search_batches(search, at, here);
 }
 
 std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <mutex>
 #include <set>
 
 #include "estimators/frontends/onnx/flatten.h"
@@ -106,6 +107,12 @@ void bind_graph(const Model& model, const Symbols& symbols, Tape& tape) {
   auto bound = std::make_shared<BoundGraph>();
   auto flat = onnx_format::flatten(model, symbols, tape.notes);
   bound->graph = flat ? *flat : model.graphs.front();
+  if (!flat) {  // what stands in the place of If, Loop and Scan depends on sizes
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    if (!model.shared.arranged) model.shared.arranged = bound->arranged;
+    bound->arranged = model.shared.arranged;
+  }
   bound->symbols = symbols;
   bound->opset = model.opset;
   bound->ir = model.ir;

@@ -47,6 +47,8 @@ struct BoundGraph {
   std::vector<std::string> domains;     ///< Model::domains
   bool flat = false;                    ///< bodies of If, Loop and Scan stand in the place of these nodes
   WorkedOut<ort::Prepared> prepared{};  ///< runtime/ort/prepared.h
+  /// Likewise, of what goes for any sizes.
+  std::shared_ptr<WorkedOut<ort::Arranged>> arranged = std::make_shared<WorkedOut<ort::Arranged>>();
 };
 
 }  // namespace memplan

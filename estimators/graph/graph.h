@@ -71,6 +71,23 @@ struct Graph {
   std::map<std::string, std::string> metadata;
 };
 
+template <class T>
+class WorkedOut;  // bound_graph.h
+namespace ort {
+struct Arranged;
+}
+
+/// What all bindings of a graph to sizes share. A copy has its own, since its graph may be changed.
+struct SharedByBindings {
+  SharedByBindings() = default;
+  SharedByBindings(const SharedByBindings&) {}
+  SharedByBindings& operator=(const SharedByBindings&) { return arranged = nullptr, *this; }
+  SharedByBindings(SharedByBindings&&) = default;
+  SharedByBindings& operator=(SharedByBindings&&) = default;
+
+  mutable std::shared_ptr<WorkedOut<ort::Arranged>> arranged{};  ///< made with the first binding
+};
+
 struct Model {
   std::vector<Graph> graphs;  ///< [0] is the main graph, the others are subgraphs of If, Loop, Scan
   std::string format;         ///< "ONNX opset 20, pytorch 2.11.0"
@@ -88,6 +105,7 @@ struct Model {
   std::shared_ptr<const torch_export::Program> exported;
   /// Of a recording: the steps themselves. graphs[0] then holds only the inputs.
   std::shared_ptr<const recording::Recording> recorded;
+  SharedByBindings shared{};
 };
 
 }  // namespace memplan

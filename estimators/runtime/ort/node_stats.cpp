@@ -92,12 +92,12 @@ std::int64_t most_reserved(const Schedule& schedule, const OrtSetup& setup) {
 std::vector<std::int64_t> weights_of(const Prepared& p) {
   std::vector<std::int64_t> out;
   std::unordered_set<GraphValueId> seen;
-  for (const GraphNode& node : p.placed.graph.nodes) {
+  for (const GraphNode& node : p.arranged.placed.graph.nodes) {
     std::int64_t& bytes = out.emplace_back(0);
     for (const GraphValueId id : node.inputs) {
-      const auto stored = p.placed.graph.initializers.find(id);
-      if (stored == p.placed.graph.initializers.end() || !p.placed.value_on_device[static_cast<std::size_t>(id)] ||
-          !seen.insert(id).second)
+      const auto stored = p.arranged.placed.graph.initializers.find(id);
+      if (stored == p.arranged.placed.graph.initializers.end() ||
+          !p.arranged.placed.value_on_device[static_cast<std::size_t>(id)] || !seen.insert(id).second)
         continue;
       const std::int64_t n = bytes_of(stored->second.dtype, onnx_format::count_of(stored->second.sizes)).count;
       bytes = checked_add(bytes, (n + 255) / 256 * 256);
@@ -160,10 +160,10 @@ std::vector<NodeStats> node_stats(const BoundGraph& bound, const TrainingSetup& 
   setup.ort.extend = ArenaExtend::same_as_requested;
   setup.ort.memory_limit.reset();
   const Prepared& p = prepared(bound, profile_of(setup.ort));
-  const std::vector<GraphNode>& nodes = p.placed.graph.nodes;
+  const std::vector<GraphNode>& nodes = p.arranged.placed.graph.nodes;
   const std::vector<std::int64_t> weights = weights_of(p);
-  const Names names(p.placed.graph);
-  const std::vector<bool> by_input = needs_input(p.placed.graph);
+  const Names names(p.arranged.placed.graph);
+  const std::vector<bool> by_input = needs_input(p.arranged.placed.graph);
   std::vector<std::size_t> ends;  // how many nodes each session has on the device
   const std::size_t step = nodes.size() / most_sessions + 1;
   for (std::size_t end = step; end < nodes.size() + step; end += step) ends.push_back(std::min(end, nodes.size()));
@@ -175,7 +175,7 @@ std::vector<NodeStats> node_stats(const BoundGraph& bound, const TrainingSetup& 
     std::optional<std::size_t> carrier;
     for (; at < end; ++at) {
       loaded = checked_add(loaded, weights[at]);
-      if (p.placed.node_on_cpu[at] || is_copy(nodes[at])) continue;
+      if (p.arranged.placed.node_on_cpu[at] || is_copy(nodes[at])) continue;
       if (by_input[at] && !carrier) carrier = out.size();
       out.push_back({names.of(nodes[at]), weights[at], 0});
     }

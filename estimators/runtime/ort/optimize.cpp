@@ -101,7 +101,7 @@ bool foldable(const Graph& graph, const GraphNode& node, const std::vector<Known
 /// ConstantFolding: what depends on weights alone is computed when the session is made and is a weight of its own.
 bool fold_constants(Graph& graph, const BoundGraph& bound) {
   const auto [sorted, order] = in_run_order(graph);
-  const InferredValues inferred(sorted, bound.symbols, bound.opset);
+  const InferredValues inferred(sorted, {}, bound.opset);  // of weights alone: no size of an input matters
   const std::vector<KnownShape> shapes = known_shapes(sorted, bound.opset);
   std::vector<bool> gone(graph.nodes.size(), false);
   for (std::size_t k = 0; k < order.size(); ++k) {

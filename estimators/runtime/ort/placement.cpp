@@ -115,6 +115,7 @@ void copy_for(Placed& p, GraphValueId id, bool to_device) {
   p.value_on_device.push_back(to_device);
   for (std::size_t n = 0; n < p.node_on_cpu.size(); ++n) {
     GraphNode& node = p.graph.nodes[n];
+    if (std::find(node.inputs.begin(), node.inputs.end(), id) == node.inputs.end()) continue;
     const Kernel* kernel = p.node_on_cpu[n] ? nullptr : kernel_of(node);
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       if (node.inputs[i] == id && (kernel && !reads_on_host(*kernel, i)) == to_device) node.inputs[i] = copied;

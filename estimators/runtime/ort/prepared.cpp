@@ -38,21 +38,23 @@ std::set<std::string> mark_late_forms(Graph& graph, std::int64_t opset, const Or
   return ops;
 }
 
-Placed placed_of(const BoundGraph& bound, const OrtProfile& profile, Prepared& p) {
+std::shared_ptr<const Arranged> arrange(const BoundGraph& bound, const OrtProfile& profile) {
+  auto out = std::make_shared<Arranged>();
   Optimized made = optimized(loadable(bound, profile), profile);
-  p.late = mark_late_forms(made.graph, bound.opset, profile);
-  p.may_change = std::move(made.may_change);
-  p.rearranged = made.rearranged;
-  return in_order(place(std::move(made.graph)));
+  out->late = mark_late_forms(made.graph, bound.opset, profile);
+  out->may_change = std::move(made.may_change);
+  out->rearranged = made.rearranged;
+  out->placed = in_order(place(std::move(made.graph)));
+  out->shapes = known_shapes(out->placed.graph, bound.opset);
+  return out;
 }
 
 }  // namespace
 
 Prepared::Prepared(const BoundGraph& bound, const OrtProfile& profile)
-    : placed(placed_of(bound, profile, *this)),
-      inferred(placed.graph, bound.symbols, bound.opset),
-      shapes(known_shapes(placed.graph, bound.opset)) {
-  for (std::size_t i = 0; i < placed.graph.values.size(); ++i)
+    : arranged(bound.arranged->get(std::string(profile.version), [&] { return arrange(bound, profile); })),
+      inferred(arranged.placed.graph, bound.symbols, bound.opset) {
+  for (std::size_t i = 0; i < arranged.placed.graph.values.size(); ++i)
     types.push_back(inferred[static_cast<GraphValueId>(i)].dtype.value_or(DType::float32));
 }
 

@@ -14,14 +14,19 @@
 
 namespace memplan::ort {
 
-struct Prepared {
+/// Of these, what goes for any sizes: optimizers know no more of sizes than the file says.
+struct Arranged {
   std::vector<std::string> may_change;  ///< Optimized::may_change
   bool rearranged = false;              ///< Optimized::rearranged
   std::set<std::string> late;           ///< ops whose form the version has no CUDA kernel of
   Placed placed;                        ///< its nodes in the order in which they run
+  std::vector<KnownShape> shapes;       ///< by value
+};
+
+struct Prepared {
+  const Arranged& arranged;
   onnx_format::InferredValues inferred;
-  std::vector<DType> types;        ///< by value
-  std::vector<KnownShape> shapes;  ///< by value
+  std::vector<DType> types;  ///< by value
 
   Prepared(const BoundGraph& bound, const OrtProfile& profile);
   Prepared(const Prepared&) = delete;  // `inferred` refers to the graph

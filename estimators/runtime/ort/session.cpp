@@ -37,11 +37,11 @@ class Session {
                  setup.runtime.cudnn.get(),
                  [this](GraphValueId id) { return graph().initializers.count(id) > 0; }},
         prepared_(prepared(bound, profile_)),
-        placed_(prepared_.placed),
+        placed_(prepared_.arranged.placed),
         inferred_(prepared_.inferred),
         order_seed_(reading.order),
         types_(prepared_.types),
-        plan_(plan_buffers(placed_, prepared_.shapes, types_, setup.ort.memory_reuse)) {
+        plan_(plan_buffers(placed_, prepared_.arranged.shapes, types_, setup.ort.memory_reuse)) {
     find_scratch();
     bytes_of_values();
     note_nodes();
@@ -124,7 +124,7 @@ class Session {
   void note_nodes() {
     std::map<std::string, Note> by_op;
     for (const GraphNode& node : graph().nodes) {
-      if (kernel_of(node) || prepared_.late.count(node.op_type) > 0) continue;
+      if (kernel_of(node) || prepared_.arranged.late.count(node.op_type) > 0) continue;
       const bool sure = known_without_kernel(node);
       const auto [it, fresh] = by_op.try_emplace(
           node.op_type,
@@ -135,12 +135,12 @@ class Session {
       ++it->second.count;
       if (!sure) it->second.off->below += around(node), it->second.off->above += around(node);
     }
-    if (!prepared_.late.empty())
+    if (!prepared_.arranged.late.empty())
       s_.notes.push_back(
           {{},
            fmt::format("ONNX Runtime {} runs {} on the CPU, with copies around it: its CUDA provider has no "
                        "kernel of opset {}",
-                       profile_.version, fmt::join(prepared_.late, ", "), inferred_.opset()),
+                       profile_.version, fmt::join(prepared_.arranged.late, ", "), inferred_.opset()),
            Evidence::chosen,
            About::framework});
     for (auto& [op, n] : by_op) s_.notes.push_back(std::move(n));
@@ -167,12 +167,12 @@ class Session {
   /// How far off the figures may be where other optimizers of ONNX Runtime have something to do: buffers that a fusion
   /// saves, weights that are stored in another form beside the first.
   void note_optimizers() {
-    if (prepared_.may_change.empty() && !prepared_.rearranged) return;
+    if (prepared_.arranged.may_change.empty() && !prepared_.arranged.rearranged) return;
     const Bytes buffers = largest_buffer() * 4;
     Bytes weights;
     for (std::size_t i = 0; i < bytes_.size(); ++i)
       if (plan_.own[i] == Own::weight) weights += Bytes(bytes_[i]);
-    if (prepared_.rearranged) {
+    if (prepared_.arranged.rearranged) {
       s_.notes.push_back({{},
                           "a session that loads a quantized file puts its pairs in another order, which moves buffers",
                           Evidence::assumed,
@@ -185,7 +185,7 @@ class Session {
       return;
     }
     std::string ops;
-    for (const std::string& op : prepared_.may_change) ops += (ops.empty() ? "" : ", ") + op;
+    for (const std::string& op : prepared_.arranged.may_change) ops += (ops.empty() ? "" : ", ") + op;
     s_.notes.push_back(
         {"MP070 not-optimized",
          fmt::format("ONNX Runtime's optimizers fuse and move nodes of a plain file, of which memplan follows "

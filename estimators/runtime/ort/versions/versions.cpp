@@ -98,8 +98,7 @@ std::span<const OrtProfile> ort_profiles() { return known_versions; }
 
 bool has_form(const OrtProfile& profile, std::string_view op, std::int64_t opset) {
   return std::none_of(late_forms.begin(), late_forms.end(), [&](const LateForm& f) {
-    const bool later = f.kernel.empty() || *release_of(profile.version) < *release_of(f.kernel);
-    return f.op == op && opset >= f.opset && later;
+    return f.op == op && opset >= f.opset && (f.kernel.empty() || *release_of(profile.version) < *release_of(f.kernel));
   });
 }
 
