@@ -63,4 +63,18 @@ const Prepared& prepared(const BoundGraph& bound, const OrtProfile& profile) {
                             [&] { return std::make_shared<const Prepared>(bound, profile); });
 }
 
+const std::vector<Scratch>& scratch_of_nodes(const Prepared& p, const ScratchContext& c) {
+  const Placed& placed = p.arranged.placed;
+  const std::string key = fmt::format("{} {} {} {} {} {}", static_cast<int>(c.setup.conv_search),
+                                      static_cast<int>(c.reading), static_cast<const void*>(c.cudnn), c.device.sm(),
+                                      c.device.multiprocessors, c.device.threads_per_multiprocessor);
+  return p.scratch.get(key, [&] {
+    auto out = std::make_shared<std::vector<Scratch>>();
+    for (const GraphNode& node : placed.graph.nodes)
+      out->push_back(placed.node_on_cpu[out->size()] ? Scratch{}
+                                                     : scratch_of({node, p.inferred, p.inferred.opset()}, c));
+    return out;
+  });
+}
+
 }  // namespace memplan::ort

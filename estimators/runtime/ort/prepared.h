@@ -9,6 +9,7 @@
 #include "estimators/frontends/onnx/inferred.h"
 #include "estimators/graph/bound_graph.h"
 #include "estimators/runtime/ort/placement.h"
+#include "estimators/runtime/ort/scratch.h"
 #include "estimators/runtime/ort/shapes.h"
 #include "estimators/runtime/ort/versions/versions.h"
 
@@ -26,7 +27,8 @@ struct Arranged {
 struct Prepared {
   const Arranged& arranged;
   onnx_format::InferredValues inferred;
-  std::vector<DType> types;  ///< by value
+  std::vector<DType> types;                   ///< by value
+  WorkedOut<std::vector<Scratch>> scratch{};  ///< of scratch_of_nodes
 
   Prepared(const BoundGraph& bound, const OrtProfile& profile);
   Prepared(const Prepared&) = delete;  // `inferred` refers to the graph
@@ -35,5 +37,9 @@ struct Prepared {
 /// Of the graph of a tape under a version of ONNX Runtime; worked out once. Failure(input) where that version does not
 /// load the file.
 const Prepared& prepared(const BoundGraph& bound, const OrtProfile& profile);
+
+/// By node, none of those on the CPU; the same for all sessions that differ in other options and in the order of
+/// weights.
+const std::vector<Scratch>& scratch_of_nodes(const Prepared& p, const ScratchContext& context);
 
 }  // namespace memplan::ort

@@ -90,19 +90,20 @@ class Session {
   }
 
   void find_scratch() {
+    const std::vector<Scratch>& all = scratch_of_nodes(prepared_, context_);
     scratch_.resize(graph().nodes.size());
     ones_.resize(graph().nodes.size());
     std::map<std::string, Note> bounded;  // all nodes of an op at once: their bounds add up
     for (std::size_t k = 0; k < graph().nodes.size(); ++k) {
       if (placed_.node_on_cpu[k]) continue;
-      Scratch found = scratch_of(onnx_format::At{graph().nodes[k], inferred_, inferred_.opset()}, context_);
+      const Scratch& found = all[k];
       if (found.note && found.note->off) {
         const auto [it, fresh] = bounded.emplace(found.note->op, *found.note);
         if (!fresh) it->second.off->above += found.note->off->above, ++it->second.count;
       } else if (found.note) {
         note(s_.notes, *found.note);
       }
-      scratch_[k] = std::move(found.bytes);
+      scratch_[k] = found.bytes;
       ones_[k] = found.ones;
       for (const std::int64_t bytes : found.kept) kept_.emplace_back(k, bytes);
     }
