@@ -81,7 +81,10 @@ struct Arranged;
 struct SharedByBindings {
   SharedByBindings() = default;
   SharedByBindings(const SharedByBindings&) {}
-  SharedByBindings& operator=(const SharedByBindings&) { return arranged = nullptr, *this; }
+  SharedByBindings& operator=(const SharedByBindings& other) {
+    if (this != &other) arranged = nullptr;
+    return *this;
+  }
   SharedByBindings(SharedByBindings&&) = default;
   SharedByBindings& operator=(SharedByBindings&&) = default;
 
