@@ -142,15 +142,14 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
+  BatchSearch search(model, start, device, margin(device), Asked::verdict);
   const Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
   if (runs_nodes(setup.runtime)) {
     // The range of a session is that of many orders of its weights: only the answer is asked for it, where it holds.
     BatchSearch by_peak(model, start, device, margin(device), Asked::peak);
     const LargestBatch found = search_batches(by_peak, at, here);
-    if (found.batch == 0 || BatchSearch(model, start, device, margin(device), Asked::verdict).probe(found.batch).fits)
-      return found;
+    if (found.batch == 0 || search.probe(found.batch).fits) return found;
   }
-  BatchSearch search(model, start, device, margin(device), Asked::verdict);
   return search_batches(search, at, here);
 }
 

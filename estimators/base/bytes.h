@@ -9,7 +9,7 @@
 
 namespace memplan {
 
-/// Checked 64-bit product and sum; shapes come from files, so their products are not to be trusted.
+/// Checked 64-bit product, sum and difference; shapes come from files, so their products are not to be trusted.
 inline std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
   std::int64_t r;
   if (__builtin_mul_overflow(a, b, &r)) fail_input("a size overflows 64 bits", {}, "check the dimensions given");
@@ -18,6 +18,11 @@ inline std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
 inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t r;
   if (__builtin_add_overflow(a, b, &r)) fail_input("a size overflows 64 bits", {}, "check the dimensions given");
+  return r;
+}
+inline std::int64_t checked_sub(std::int64_t a, std::int64_t b) {
+  std::int64_t r;
+  if (__builtin_sub_overflow(a, b, &r)) fail_input("a size overflows 64 bits", {}, "check the dimensions given");
   return r;
 }
 

@@ -41,12 +41,6 @@ std::int32_t index_of(const Json& j, std::string_view place) {
   return static_cast<std::int32_t>(n);
 }
 
-inline std::int64_t checked_sub(std::int64_t a, std::int64_t b) {
-  std::int64_t r;
-  if (__builtin_sub_overflow(a, b, &r)) fail_input("a size overflows 64 bits", {}, "check the dimensions given");
-  return r;
-}
-
 /// Python's a // b; `b` is not 0. Failure(input) where the result is beyond 64 bits.
 inline std::int64_t floored_quotient(std::int64_t a, std::int64_t b, std::string_view place) {
   if (b == -1 && a == std::numeric_limits<std::int64_t>::min())

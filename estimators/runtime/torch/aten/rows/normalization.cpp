@@ -209,8 +209,7 @@ ValueList run_rms_norm(Run& r, Args& a) {
   std::int64_t rows = x->numel() / std::max<std::int64_t>(shape.product(), 1);
   Tensor y, rstd;
   {
-    ScopedValue<bool> no_grad(r.grad_mode, false);
-    Tensor dense = op::contiguous(r, x);
+    const Tensor dense = op::read_as(r, x);
     y = r.empty(x->sizes, x->dtype);
     rstd = r.empty({rows}, stats_dtype(x->dtype));
   }

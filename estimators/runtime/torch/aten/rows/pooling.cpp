@@ -110,7 +110,7 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
   }
   // AdaptiveAveragePooling.cu reads channels_last with its strides, and copies anything else before it makes the
   // result.
-  const Tensor input = op::format_of(*x) == op::Format::channels_last ? x : op::read_as(r, x, op::Format::contiguous);
+  const Tensor input = op::format_of(*x) == op::Format::channels_last ? x : op::read_as(r, x);
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   record_image_pool(r, x, y, {}, false);
   return {y};
@@ -118,12 +118,10 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
 
 /// AdaptiveMaxPooling2d.cu works in NCHW alone: whatever is laid out otherwise is copied, results included.
 void record_adaptive_max(Run& r, const Tensor& x, const Tensor& y, const Tensor& indices) {
-  const auto dense = [](Run& r, const Tensor& t) { return op::read_as(r, t, op::Format::contiguous); };
-  { const Tensor values = dense(r, y), places = dense(r, indices), input = dense(r, x); }
-  Node* node = r.record({x}, {y}, [dense, format = op::format_of(*x), from = x->sizes](Run& r, Node& n, TensorList& g) {
+  { const Tensor values = op::read_as(r, y), places = op::read_as(r, indices), input = op::read_as(r, x); }
+  Node* node = r.record({x}, {y}, [format = op::format_of(*x), from = x->sizes](Run& r, Node& n, TensorList& g) {
     Tensor dx = op::empty_as(r, format, from, g[0]->dtype);
-    const Tensor grad = dense(r, g[0]), places = dense(r, n.saved[1]);
-    Tensor written = dense(r, dx);
+    const Tensor grad = op::read_as(r, g[0]), places = op::read_as(r, n.saved[1]), written = op::read_as(r, dx);
     return TensorList{dx};
   });
   r.save(node, x);
@@ -201,8 +199,7 @@ ValueList run_shuffle(Run& r, Args& a) {
   sizes[rank - 3] = up ? sizes[rank - 3] / square : checked_mul(sizes[rank - 3], square);
   for (int i = rank - 2; i < rank; ++i) sizes[i] = up ? checked_mul(sizes[i], f) : sizes[i] / f;
   Tensor y = r.empty(sizes, x->dtype);
-  r.record({x}, {y},
-           [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
+  record_strided_pool(r, x, y, {}, false);
   return {y};
 }
 
