@@ -21,10 +21,10 @@ memplan_embed(MEMPLAN_EMBEDDED_SOURCES estimators cudnn/ask.py onnxruntime/optim
 # What memplan observe puts before a script.
 set(MEMPLAN_OBSERVER_SOURCES "")
 set(_package observer/memplan_observer)
-memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/autograd.py ${_package}/compiled.py ${_package}/frames.py ${_package}/groups.py
+memplan_embed(MEMPLAN_OBSERVER_SOURCES emulated_gpu observer/sitecustomize.py ${_package}/__init__.py ${_package}/autograd.py ${_package}/frames.py ${_package}/groups.py
               ${_package}/history.py ${_package}/hooks.py ${_package}/job.py ${_package}/names.py ${_package}/reads.py ${_package}/record.py ${_package}/steps.py)
 # Of memplan.record what watches a run and writes the file: a script's Python need not have memplan.
-memplan_embed(MEMPLAN_OBSERVER_SOURCES python/memplan _recording/__init__.py _recording/align.py _recording/archive.py _recording/calls.py _recording/functions.py
+memplan_embed(MEMPLAN_OBSERVER_SOURCES python/memplan _recording/__init__.py _recording/align.py _recording/archive.py _recording/calls.py _recording/compiled.py _recording/functions.py
               _recording/lift.py _recording/lines.py _recording/script.py _recording/tape.py _recording/trace.py)
 
 # The Python package as one archive, which Python imports as it is: `memplan export` and models that are no file yet need it.

@@ -14,6 +14,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/style.h"
 #include "estimators/base/hash.h"
+#include "estimators/facts/cards.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/setups.h"
 #include "estimators/graph/bound_graph.h"
@@ -145,10 +146,21 @@ Model as_session_runs_it(Model model, const std::string& path, const Options& op
   return rewritten.model ? open_fixed(std::move(*rewritten.model)) : std::move(model);
 }
 
+/// What has to be recorded: only a run of the set-up that is asked for tells what a compiled step needs.
+std::vector<std::string> to_record(const Options& options) {
+  const TrainingSetup& s = options.setup;
+  if (!s.compile) return {};
+  const std::string card = options.gpu ? card_of(choose_device(*options.gpu).device) : std::string();
+  std::vector<std::string> words{"--setup", recording::words_of(s), "--gpu", card.empty() ? "h100-80gb" : card};
+  if (s.batch) words.insert(words.end(), {"--batches", std::to_string(*s.batch)});
+  if (s.sequence) words.insert(words.end(), {"--seq", std::to_string(*s.sequence)});
+  return words;
+}
+
 }  // namespace
 
 Model model_of(const Options& options) {
-  const ModelFile file = model_file(options.argument, options);
+  const ModelFile file = model_file(options.argument, options, to_record(options));
   Model model = unwrap(load_model(file.path, file.exported() ? std::vector<GivenInput>{} : options.inputs));
   if (runs_nodes(options.setup.runtime) && options.onnxruntime != "none" && !model.exported && !model.recorded)
     model = as_session_runs_it(std::move(model), file.path, options);

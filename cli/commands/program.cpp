@@ -257,6 +257,7 @@ std::string reference_program(const Options& given) {
   const Shapes shapes = shapes_of(job);
   std::string p = preamble(options, shapes) + model_text(s, shapes) + inputs_text(s, shapes);
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
+  if (s.compile) p += "model = torch.compile(model)\n";
   if (s.keep_loss_history) p += "losses = []\n";
   p += is_training(s) ? training_text(s, shapes) : evaluation_text(s, shapes);
   return p +

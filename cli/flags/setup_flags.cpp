@@ -235,6 +235,11 @@ constexpr std::array
              [](const Given&, Options& o) { o.setup.keep_loss_history = true; }},
         Flag{"empty-cache", "", "", "", "Training", "torch.cuda.empty_cache() after every step", in_setup,
              [](const Given&, Options& o) { o.setup.empty_cache = true; }},
+        Flag{"compile", "", "", "", "Training",
+             "torch.compile(model): of a function, a configuration or a name, which PyTorch compiles on the emulated "
+             "GPU, "
+             "or of a recording of the compiled program",
+             in_setup, [](const Given&, Options& o) { o.setup.compile = true; }},
         Flag{"loss", "", "NAME", choices<loss_names>, "Training",
              "loss (default auto: from the shape of the output; causal-lm: as transformers takes it)", in_setup,
              [](const Given& g, Options& o) { o.setup.loss = parse_loss(g.text()); }},

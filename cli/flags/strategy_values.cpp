@@ -163,6 +163,7 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
   if (s.channels_last) words.push_back("channels-last");
   if (s.keep_loss_history) words.push_back("loss-history");
   if (s.empty_cache) words.push_back("empty-cache");
+  if (s.compile) words.push_back("compile");
   return words;
 }
 

@@ -11,7 +11,6 @@ namespace memplan::embedded {
 std::string_view observer_sitecustomize_py();
 std::string_view observer_memplan_observer___init___py();
 std::string_view observer_memplan_observer_autograd_py();
-std::string_view observer_memplan_observer_compiled_py();
 std::string_view observer_memplan_observer_frames_py();
 std::string_view observer_memplan_observer_groups_py();
 std::string_view observer_memplan_observer_history_py();
@@ -25,6 +24,7 @@ std::string_view _recording___init___py();
 std::string_view _recording_align_py();
 std::string_view _recording_archive_py();
 std::string_view _recording_calls_py();
+std::string_view _recording_compiled_py();
 std::string_view _recording_functions_py();
 std::string_view _recording_lift_py();
 std::string_view _recording_lines_py();
@@ -50,7 +50,6 @@ constexpr std::array files{
     File{"sitecustomize.py", e::observer_sitecustomize_py},
     File{"memplan_observer/__init__.py", e::observer_memplan_observer___init___py},
     File{"memplan_observer/autograd.py", e::observer_memplan_observer_autograd_py},
-    File{"memplan_observer/compiled.py", e::observer_memplan_observer_compiled_py},
     File{"memplan_observer/frames.py", e::observer_memplan_observer_frames_py},
     File{"memplan_observer/groups.py", e::observer_memplan_observer_groups_py},
     File{"memplan_observer/history.py", e::observer_memplan_observer_history_py},
@@ -64,6 +63,7 @@ constexpr std::array files{
     File{"memplan_observer/recording/align.py", e::_recording_align_py},
     File{"memplan_observer/recording/archive.py", e::_recording_archive_py},
     File{"memplan_observer/recording/calls.py", e::_recording_calls_py},
+    File{"memplan_observer/recording/compiled.py", e::_recording_compiled_py},
     File{"memplan_observer/recording/functions.py", e::_recording_functions_py},
     File{"memplan_observer/recording/lift.py", e::_recording_lift_py},
     File{"memplan_observer/recording/lines.py", e::_recording_lines_py},

@@ -90,7 +90,7 @@ std::string made_by_package(std::vector<std::string> words, const std::string& s
        answer.value("where", source), answer.value("hint", ""));
 }
 
-ModelFile model_file(const std::string& argument, const JobOptions& options) {
+ModelFile model_file(const std::string& argument, const JobOptions& options, std::vector<std::string> recorded) {
   if (!is_source(argument)) {
     if (!options.source_flags.empty())
       fail(ErrorKind::usage, "the model is a file already, and this flag is about exporting one",
@@ -98,9 +98,12 @@ ModelFile model_file(const std::string& argument, const JobOptions& options) {
     return {argument, nullptr};
   }
   Progress progress;
-  progress.show(fmt::format("exporting {}", argument));
+  const bool record = !recorded.empty();
+  progress.show(fmt::format("{} {}", record ? "running" : "exporting", argument));
   ModelFile file{{}, std::make_unique<TemporaryFolder>()};
-  std::vector<std::string> words{"export", "--for-program", "--output", file.scratch->path() + "/model.pt2"};
+  std::vector<std::string> words{record ? "record" : "export", "--for-program", "--output",
+                                 file.scratch->path() + (record ? "/model.memplan" : "/model.pt2")};
+  words.insert(words.end(), recorded.begin(), recorded.end());
   words.insert(words.end(), options.source_flags.begin(), options.source_flags.end());
   for (const std::string& input : options.input_words) words.insert(words.end(), {"--input", input});
   file.path = made_by_package(std::move(words), argument, file.scratch->path());

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/flags/options.h"
 #include "estimators/companion/temporary_folder.h"
@@ -26,7 +27,8 @@ struct ModelFile {
 std::string made_by_package(std::vector<std::string> words, const std::string& source, const std::string& folder);
 
 /// The argument itself where it is a file. Else the file that `python -m memplan export` makes of it, in a process
-/// with limits; those of configurations and names are kept below ~/.cache/memplan. Failure with the first cause.
-ModelFile model_file(const std::string& argument, const JobOptions& options);
+/// with limits; those of configurations and names are kept below ~/.cache/memplan. With the words `recorded`, the file
+/// that `python -m memplan record` makes by them. Failure with the first cause.
+ModelFile model_file(const std::string& argument, const JobOptions& options, std::vector<std::string> recorded = {});
 
 }  // namespace memplan::cli

@@ -49,14 +49,18 @@ Certainty certainty_of(const Estimate& e) {
   const bool recorded = std::any_of(e.facts.begin(), e.facts.end(), [](const Fact& f) {
     return f.evidence == Evidence::recorded && f.about == About::program;
   });
+  const bool compiled =
+      std::any_of(e.facts.begin(), e.facts.end(), [](const Fact& f) { return f.code.starts_with("MP066"); });
   const bool apart = e.low.requested != e.high.requested;
-  if (recorded && !apart) return {"recorded", "the eager program was recorded", {}};
+  if (recorded && !apart)
+    return {"recorded", fmt::format("the {} program was recorded", compiled ? "compiled" : "eager"), {}};
   if (e.requested_basis == Basis::exact && !apart)
     return {"exact", "the file allows no other reading of what PyTorch is asked for", {}};
   const std::vector<std::string> sources = largest_sources(e);
   std::string why = sources.empty() ? "what the file does not say was put back (" + told_kinds(e) + ")"
                                     : fmt::format("{}", fmt::join(sources, "; "));
-  return {"modelled", std::move(why), recorded ? "record this batch, on this card" : record_it};
+  // Which of its runs a compiled program has is up to the device.
+  return {"modelled", std::move(why), compiled ? "" : recorded ? "record this batch, on this card" : record_it};
 }
 
 }  // namespace memplan::cli

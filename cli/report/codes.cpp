@@ -88,6 +88,8 @@ constexpr std::array warnings{
          "Record the program with this setup to have its own steps."},
     Code{"MP063", "", "The recorded calls ran in another precision than is asked for.",
          "Record the program in this precision: code that asks for it may take another way."},
+    Code{"MP066", "", "The figures are those of a compiled program.",
+         "The range holds a first run with empty caches. The same script under memplan observe shows its own."},
     Code{"MP065", "", "The file holds a recording that does not tell the setup that is asked for.",
          "The file's graph answers instead, with what an export leaves open. Record the module with this setup and "
          "attach "

@@ -1,6 +1,8 @@
 #include "estimators/estimate/range.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -8,6 +10,7 @@
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/estimate/recorded_difference.h"
+#include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
@@ -203,6 +206,45 @@ RangeSource unpacked_unread(const Tape& tape) {
   return s;
 }
 
+/// PyTorch's own peak of a recorded batch, over all steps.
+std::optional<std::array<std::int64_t, 3>> recorded_peak(const recording::Run& run, std::int64_t batch) {
+  for (const recording::Program& p : run.programs) {
+    const auto at = std::find(p.batches.begin(), p.batches.end(), batch);
+    if (at == p.batches.end() || p.peaks.empty()) continue;
+    std::array<std::int64_t, 3> most{};
+    for (const auto& step : p.peaks[static_cast<std::size_t>(at - p.batches.begin())])
+      for (std::size_t c = 0; c < most.size(); ++c) most[c] = std::max(most[c], step[c]);
+    return most;
+  }
+  return std::nullopt;
+}
+
+/// What a compiled program takes with empty caches, and with matrix products padded, beside what it takes with warm
+/// ones: at the recorded batch that is nearest.
+std::vector<RangeSource> other_runs(const recording::Steps& steps) {
+  std::vector<RangeSource> out;
+  const recording::Run& run = steps.recording->runs[steps.run];
+  std::int64_t nearest = 0;
+  for (const recording::OtherPeak& o : run.others)
+    if (nearest == 0 || std::abs(o.batch - steps.batch) < std::abs(nearest - steps.batch)) nearest = o.batch;
+  const auto warm = recorded_peak(run, nearest);
+  if (!warm) return out;
+  RangeSource s{About::framework, "torch.compile with empty caches, and with matrix products padded", {}, {}};
+  const auto compare = [&](Bytes Counters::*counter, std::int64_t own, std::int64_t other) {
+    s.below.*counter = std::max(s.below.*counter, Bytes(own) - Bytes(other));
+    s.above.*counter = std::max(s.above.*counter, Bytes(other) - Bytes(own));
+  };
+  for (const recording::OtherPeak& o : run.others) {
+    if (o.batch != nearest) continue;
+    compare(&Counters::requested, (*warm)[0], o.bytes[0]);
+    compare(&Counters::allocated, (*warm)[1], o.bytes[1]);
+    compare(&Counters::reserved, (*warm)[2], o.bytes[2]);
+    compare(&Counters::process, (*warm)[2], o.bytes[2]);
+  }
+  if (s.moves()) out.push_back(std::move(s));
+  return out;
+}
+
 bool restored(const Notes& facts) {
   return std::any_of(facts.begin(), facts.end(), [](const Fact& f) {
     return told(f.evidence) || f.evidence == Evidence::nearest_table_entry ||
@@ -242,7 +284,11 @@ std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device&
 Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
                             Estimate e) {
   return catching([&] {
-    if (tape.recorded) return std::move(e);
+    if (tape.recorded) {
+      if (auto others = other_runs(*tape.recorded); !others.empty())
+        conclude_range(e, on_card(std::move(others), device));
+      return std::move(e);
+    }
     std::vector<Trial> trials = trials_of(tape, setup, e.facts);
     // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
     if (tape.exported.recorded)

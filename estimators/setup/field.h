@@ -42,6 +42,7 @@ enum class Field : std::uint8_t {
   channels_last,
   keep_loss_history,
   empty_cache,
+  compile,
   frozen,
   steps,
   torch,  ///< the version of PyTorch
@@ -114,6 +115,7 @@ inline constexpr std::array field_names{
     FieldName{Field::channels_last, "channels_last"},
     FieldName{Field::keep_loss_history, "keep_loss_history"},
     FieldName{Field::empty_cache, "empty_cache"},
+    FieldName{Field::compile, "compile"},
     FieldName{Field::frozen, "frozen"},
     FieldName{Field::steps, "steps"},
     FieldName{Field::torch, "torch"},

@@ -125,6 +125,7 @@ struct TrainingSetup {
   bool channels_last = false;      ///< model and 4-dimensional inputs in torch.channels_last
   bool keep_loss_history = false;  ///< a list holds every step's loss with its graph (losses.append(loss))
   bool empty_cache = false;        ///< torch.cuda.empty_cache() after every step
+  bool compile = false;            ///< torch.compile(model): told by a recording of the compiled program alone
   ParallelSetup parallel;
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps

@@ -84,9 +84,14 @@ Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetu
 /// The recording that travels in a file answers first. What it cannot answer the file's graph does, and says why.
 Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
   check_strategies(setup);
+  if (setup.compile && !model.recorded)
+    fail(ErrorKind::usage, "what a compiled step needs is known from a run of it, and the file is a graph",
+         setting(Field::compile),
+         "give what makes the module instead, as train.py:make_model: PyTorch then compiles it on the emulated GPU; in "
+         "Python, memplan.estimate(module, args, compile=True)");
   if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup);
   Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup); });
-  if (recorded) return unwrap(std::move(recorded));
+  if (recorded || setup.compile) return unwrap(std::move(recorded));
   Tape tape = tape_of_file(reading, *model.recorded->plain, setup);
   note(tape.notes, {"MP065",
                     fmt::format("the file's recording does not tell this setup, and its graph was taken: {}",

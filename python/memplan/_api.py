@@ -61,8 +61,9 @@ def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, An
         try:
             return _recorded(model, tuple(args), dict(kwargs or {}), flags)
         except _route.Impossible as error:
-            if route == "record":
-                raise InputError(f"the module cannot be recorded: {error}", hint='route="export" estimates its graph', code=3) from error
+            if route == "record" or flags.get("compile"):
+                hint = "only a run tells what a compiled step needs" if flags.get("compile") else 'route="export" estimates its graph'
+                raise InputError(f"the module cannot be recorded: {error}", hint=hint, code=3) from error
             why = str(error)
     if dynamic_shapes is None and (command != "estimate" or any(flags.get(name) is not None for name in OPEN)):
         dynamic_shapes = "auto"

@@ -47,7 +47,7 @@ def _leaves(args: Tuple[Any, ...], kwargs: Dict[str, Any], batch: Union[int, Non
 class _Worker:
     """The process that runs the module: one that has built it, and a copy of that one for each run."""
 
-    def __init__(self, job: Dict[str, Any], library: str, gpu: str, timeout: float, again: bool = True) -> None:
+    def __init__(self, job: Dict[str, Any], library: str, gpu: str, timeout: float, again: bool = True, compiles: bool = False) -> None:
         self.scratch = tempfile.TemporaryDirectory(prefix="memplan-")
         self.timeout = timeout
         path = os.path.join(self.scratch.name, "job")
@@ -66,6 +66,10 @@ class _Worker:
         environment = dict(os.environ, LD_PRELOAD=":".join(p for p in (library, os.environ.get("LD_PRELOAD")) if p), EMULATED_GPU=gpu, EMULATED_GPU_TOTAL=ROOM,
                            PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), MEMPLAN_RECORDING_WORKER="1", OMP_NUM_THREADS="1")
         environment.pop("CUDA_VISIBLE_DEVICES", None)
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
+            environment.pop(name, None)
+        if compiles:
+            environment.update(_compiler(self.scratch.name, library))
         self.log = open(os.path.join(self.scratch.name, "log"), "w+", errors="replace")
         self.process = subprocess.Popen([sys.executable, "-m", "memplan._recording.worker", path, self.scratch.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=environment)
@@ -113,6 +117,15 @@ class _Worker:
         self.scratch.cleanup()
 
 
+def _compiler(folder: str, library: str) -> Dict[str, str]:
+    """Caches of torch.compile that begin empty, and the driver's library under the name that Triton looks for."""
+    driver = os.path.join(folder, "driver")
+    os.makedirs(driver)
+    os.symlink(library, os.path.join(driver, "libcuda.so.1"))
+    return dict(TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"), TRITON_CACHE_DIR=os.path.join(folder, "triton"), TORCHINDUCTOR_COMPILE_THREADS="1",
+                TRITON_LIBCUDA_PATH=driver)
+
+
 def _main_module() -> Any:
     """What multiprocessing tells a new process of the script, so that classes defined there are found."""
     main = sys.modules.get("__main__")
@@ -148,6 +161,18 @@ def _add_calls(tapes: Dict[int, Dict[str, Any]], batch: int, worker: "_Worker", 
     except InputError as error:
         warnings.warn(f"the calls of {setup['mode']} {setup['precision']} are not part of the recording, which then answers what ran and nothing else: {error}",
                       RuntimeWarning, stacklevel=3)
+
+
+def _run_compiled(worker: "_Worker", setup: Dict[str, Any], batch: Optional[int], target: Any) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+    """The run with warm caches, and the peaks of others: with empty ones, which has the compiler's own trials in it, and with matrix products padded wherever
+    PyTorch measures on a device whether that is quicker."""
+    def task(pad: bool) -> Dict[str, Any]:
+        return worker.run(kind="compiled", setup=setup, batch=batch, target=target, pad=pad)
+
+    cold = task(False)
+    others = [("cold", cold)] + ([("padded", task(True))] if cold["report"]["padding_measured"] else [])
+    warm = task(False)
+    return warm, [dict(how=how, batch=batch, peak=[max(p[c] for p in run["peaks"]) for c in ("requested", "allocated", "reserved")]) for how, run in others]
 
 
 def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None, path: Union[str, "os.PathLike[str]", None] = None, *,
@@ -221,19 +246,25 @@ def write(call: Call, path: Union[str, "os.PathLike[str]", None], batches: Optio
         raise TypeError(f"a torch.nn.Module or a function that makes one is needed, not {type(call.module).__name__}")
     spec, flat, leaves, axes, names, size = _leaves(call.args, call.kwargs, call.batch)
     sizes = _sizes(size, [size] if batches is not None and not batches and size else batches or None, axes)
-    worker = _Worker(dict(module=call.module, spec=spec, flat=flat, leaves=leaves, axes=axes), library, gpu, timeout, again)
+    worker = _Worker(dict(module=call.module, spec=spec, flat=flat, leaves=leaves, axes=axes), library, gpu, timeout, again, any(s["compile"] for s in setups))
     try:
         runs, rows, inputs, first = [], [], {}, None
         for setup in setups:
             records: Dict[int, Dict[str, Any]] = {}
             watched: Dict[int, Dict[str, Any]] = {}
             tapes: Dict[int, Dict[str, Any]] = {}
+            others: List[Dict[str, Any]] = []
             for b in sizes:
                 target = worker.run(kind="target", setup=setup, batch=b, target=None)["target"] if setup["mode"] == "training" else None
-                if calls:
+                if setup["compile"]:
+                    records[b or 0], found = _run_compiled(worker, setup, b, target)
+                    watched[b or 0] = records[b or 0]
+                    others += found
+                elif calls:
                     watched[b or 0] = worker.run(kind="calls", setup=setup, batch=b, target=target)
                     _add_calls(tapes, b or 0, worker, setup, target)
-                records[b or 0] = worker.run(kind="events", setup=setup, batch=b, target=target)
+                if not setup["compile"]:
+                    records[b or 0] = worker.run(kind="events", setup=setup, batch=b, target=target)
                 inputs[b] = records[b or 0]["inputs"]
                 first = first or records[b or 0]
             member, complete = archive.run_member(records, watched)
@@ -241,7 +272,7 @@ def write(call: Call, path: Union[str, "os.PathLike[str]", None], batches: Optio
             runs.append((member, lift.lifted(tapes) if tapes else None))
             unknown = {what: count for r in records.values() for what, count in r["unknown"]}
             rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if tapes else None, causes=complete,
-                             unknown=sorted(unknown.items())))
+                             unknown=sorted(unknown.items()), **(dict(others=others) if others else {})))
     finally:
         worker.close()
     assert first

@@ -45,7 +45,7 @@ def run_of(flags: Mapping[str, Any]) -> Run:
         setup["precision"] = asked.get("precision", f"amp-{asked.get('amp')}")
     if "optimizer" in asked:
         setup.update(OPTIMIZERS.get(str(asked["optimizer"]), dict(optimizer=asked["optimizer"])))
-    names = {"optimizer_impl": "impl", **{k: k for k in ("momentum", "accumulate", "clip", "zero_grad", "loss", "steps")}}
+    names = {"optimizer_impl": "impl", **{k: k for k in ("momentum", "accumulate", "clip", "zero_grad", "loss", "compile", "steps")}}
     setup.update({names[k]: v for k, v in asked.items() if k in names})
     complete = not set(asked) - set(names) - PLAIN
     try:
@@ -116,7 +116,8 @@ def record(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], path: str
     try:
         call = _record.Call(module, *resized(args, kwargs, int(seq) if seq is not None else None))
         batch = asked.batch or _record.size_of(call)
-        sizes = ([batch] if confirming else _record.three_of(batch)) if batch else None
+        # A compiled program is compiled anew for every size, which takes a while.
+        sizes = ([batch] if confirming or asked.setup.get("compile") else _record.three_of(batch)) if batch else None
         _record.write(call, path, sizes, [program.complete(asked.setup)], asked.gpu, calls=not confirming, again=_guarded())
         return batch
     except (InputError, UsageError) as error:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Recordings against PyTorch's own counters: python tests/recording/run.py [--build build/release] [--all | --only MODEL …]
 
-Holds both routes of stored recordings against each other and damages them (without_device.py); with --all modules that are hard to record are, too (hostile.py). Records the modules of models.py with memplan.record and holds `memplan FILE` against what PyTorch counts on the emulated
+Holds both routes of stored recordings against each other and damages them (without_device.py); with --all modules that are hard to record are, too (hostile.py).
+Compiles modules (compiled.py): one of them, every one with --all. Records the modules of models.py with memplan.record and holds `memplan FILE` against what PyTorch counts on the emulated
 GPU (cases.py): three of them, every one with --all. Where the build has no emulated GPU (cmake -DMEMPLAN_TORCH_PYTHON=…), or its Python lacks transformers,
 torchvision or timm, nothing runs but the check that memplan says what is missing. The last line is "N passed, N failed".
 """
@@ -56,6 +57,9 @@ def main():
         print("\n".join(lines[:-1]))
         counts = [counted(lines)]
         done = subprocess.run([python, os.path.join(HERE, "estimates.py"), os.path.join(build, "memplan"), library], stdout=subprocess.PIPE, text=True)
+        print(done.stdout, end="")
+        counts.append(counted(done.stdout.strip().splitlines()))
+        done = subprocess.run([python, os.path.join(HERE, "compiled.py"), os.path.join(build, "memplan"), library, *(["broken"] if options.only else [])], stdout=subprocess.PIPE, text=True)
         print(done.stdout, end="")
         counts.append(counted(done.stdout.strip().splitlines()))
         if not options.only:

@@ -58,7 +58,7 @@ TABLE = {
     "cli/python": "base companion cli/flags cli/terminal",
     "cli/calibration": "base companion facts cli/flags cli/terminal",
     "cli/program": "base setup runtime/torch/profile runtime/torch/autograd transforms runtime/torch/step planner/checkpointing cli/terminal",
-    "cli/answer": "base setup graph frontends/recording cudnn runtime/ort onnxruntime runtime runtime/torch/profile runtime/ort/versions replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/calibration cli/program",
+    "cli/answer": "base setup facts graph frontends/recording cudnn runtime/ort onnxruntime runtime runtime/torch/profile runtime/ort/versions replay planner/checkpointing planner cli/flags cli/terminal cli/python cli/calibration cli/program",
     "cli/report": "base setup facts runtime runtime/torch/profile estimate measured planner cli/flags cli/terminal cli/program cli/answer",
     "cli/observe": "base facts estimate cli/flags cli/terminal cli/python",
     "cli/gate": "base planner cli/flags cli/terminal cli/report",

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "estimators/base/unwrap.h"
 #include "estimators/frontends/recording/reader.h"
 #include "estimators/pipeline.h"
 #include "estimators/setup/field.h"
@@ -51,6 +52,43 @@ TEST_CASE("a recording: the events of a recorded batch and of one between them")
   const auto first = estimate(*model, unsaid, device);
   REQUIRE(first.ok());
   CHECK(first->steps[1].peak.requested.count == 4096 + 2 * 1064 + 124);
+}
+
+TEST_CASE("a recording of a compiled program: the range reaches the runs with cold caches and with padding") {
+  const json batches = {4};
+  json index = index_of(batches);
+  index["runs"][0]["setup"]["compile"] = true;
+  json body = run_body(json::array({program(batches, {100})}));
+  // PyTorch's own peaks of the run with warm caches, per step: requested, allocated, reserved.
+  body["programs"][0]["peaks"] = {{{4096, 4096, 2 << 20}, {8572, 9216, 2 << 20}, {8572, 9216, 2 << 20}}};
+  index["runs"][0]["others"] = {{{"how", "cold"}, {"batch", 4}, {"peak", {8572, 9216, 22 << 20}}},
+                                {{"how", "padded"}, {"batch", 4}, {"peak", {8600, 9728, 2 << 20}}}};
+  const ScratchArchive file(file_of(index, body));
+  const auto model = load_model(file.path());
+  REQUIRE(model.ok());
+  const Device device = choose_device("h100-80gb").device;
+  TrainingSetup setup = inference(4);
+  const auto eager = estimate(*model, setup, device);
+  REQUIRE_FALSE(eager.ok());  // only the compiled program ran
+  setup.compile = true;
+  const Tape tape = unwrap(tape_of(*model, setup));
+  const auto e = with_range(*model, tape, setup, device, unwrap(estimate(*model, setup, device)));
+  REQUIRE(e.ok());
+  CHECK(e->low.requested == e->peak.requested);
+  CHECK((e->high.requested - e->peak.requested).count == 28);
+  CHECK((e->high.allocated - e->peak.allocated).count == 512);
+  CHECK((e->high.reserved - e->peak.reserved).count == 20 << 20);
+  setup.batch = 8;
+  CHECK(estimate(*model, setup, device).error().what.find("batch 8 was not recorded") != std::string::npos);
+  index["runs"][0]["others"][0]["peak"] = {1, 2};
+  CHECK_FALSE(load_model(ScratchArchive(file_of(index, body)).path()).ok());
+}
+
+TEST_CASE("a recording of the eager program does not answer for the compiled one") {
+  TrainingSetup setup = inference(4);
+  setup.compile = true;
+  CHECK(error_of(good_file(), setup).what.find(setting(Field::compile)) != std::string::npos);
+  CHECK(error_of(good_file(), setup).hint.find("compile=True") != std::string::npos);
 }
 
 TEST_CASE("a recording: fewer steps than recorded end with the last one asked for") {

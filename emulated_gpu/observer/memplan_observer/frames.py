@@ -3,7 +3,7 @@ import linecache
 import os
 import sys
 
-from . import compiled
+from .recording import compiled
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 _packages = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
@@ -61,7 +61,7 @@ def describe(frames):
     for file, line, function in frames:
         if compiled.is_generated(file):
             # Inductor's code stands for lines of the program, which the next kernel names.
-            operators, lines = compiled.of_generated(file, line)
+            operators, lines, _ = compiled.of_generated(file, line)
             if lines and "code" not in found:
                 found.update({k: v for k, v in describe(lines[:1]).items() if k != "op"})
             if operators and "op" not in found:

@@ -83,18 +83,17 @@ def after_distributed(module):
 
 def _compiled(name):
     def after(module):
-        from . import compiled
+        from .recording import compiled
 
-        getattr(compiled, name)(module)
+        compiled.AFTER[name](module)
 
     return after
 
 
 BEFORE = {"torch": before_torch}
 AFTER = {"torch": after_torch, "torch.distributed.distributed_c10d": after_c10d, "torch.distributed": after_distributed,
-         "torch._inductor.async_compile": _compiled("after_async_compile"), "torch._inductor.utils": _compiled("after_inductor_utils"),
-         "torch._inductor.fx_passes.pad_mm": _compiled("after_pad_mm"), "triton.backends.nvidia.driver": _compiled("after_triton_driver"),
-         "triton.runtime.jit": _compiled("after_triton_jit")}
+         **{name: _compiled(name) for name in ("torch._inductor.utils", "torch._inductor.async_compile", "torch._inductor.fx_passes.pad_mm",
+                                               "triton.backends.nvidia.driver", "triton.runtime.jit")}}
 
 
 class _Loader(importlib.abc.Loader):

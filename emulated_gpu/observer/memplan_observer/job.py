@@ -8,8 +8,8 @@ import json
 import os
 import sys
 
-from . import compiled, hooks, names
-from .recording import calls, functions, lines, script, tape
+from . import hooks, names
+from .recording import calls, compiled, functions, lines, script, tape
 from .steps import Steps
 
 OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Adagrad": "adagrad", "RMSprop": "rmsprop", "Adafactor": "adafactor"}

@@ -219,7 +219,8 @@ def _ends():
 
 
 def write(complete):
-    from . import autograd, compiled, history, hooks, reads
+    from . import autograd, history, hooks, reads
+    from .recording import compiled
 
     torch, native = state.torch, _native()
     devices = []

@@ -151,6 +151,26 @@ Program read_program(const json& j, const Run& run, const Recording& recording, 
   return p;
 }
 
+constexpr std::size_t most_others = 4096;
+
+std::vector<OtherPeak> read_others(const json& row, const Reader& r) {
+  std::vector<OtherPeak> out;
+  const auto found = row.find("others");
+  if (found == row.end()) return out;
+  r.check(found->is_array() && found->size() <= most_others, "other runs are no list, or too many");
+  for (const json& j : *found) {
+    OtherPeak other;
+    other.how = j.at("how").get<std::string>();
+    if (const json& batch = j.at("batch"); !batch.is_null())
+      other.batch = r.number(batch, 1, std::int64_t{1} << 40, "a batch");
+    const std::vector<std::int64_t> three = r.sizes(j.at("peak"), "a peak");
+    r.check(three.size() == other.bytes.size(), "a peak is not three numbers");
+    std::copy(three.begin(), three.end(), other.bytes.begin());
+    out.push_back(std::move(other));
+  }
+  return out;
+}
+
 void read_scopes(const json& rows, Run& run, const Reader& r) {
   const auto strings = static_cast<std::int64_t>(run.strings.size());
   for (const json& row : rows) {
@@ -181,6 +201,7 @@ Run read_run(const json& row, const torch_export::Archive& archive, const Record
   run.setup = read_setup(row.at("setup"), path);
   run.causes = row.at("causes").get<bool>();
   run.why = row.value("why", std::string());
+  run.others = read_others(row, r);
   for (const json& u : row.at("unknown")) run.unknown.push_back(u.at(0).get<std::string>());
   const json body = parse(archive, member, path);
   run.strings = body.at("strings").get<std::vector<std::string>>();

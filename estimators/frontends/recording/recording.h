@@ -38,6 +38,13 @@ struct Program {
   std::vector<std::int32_t> step_begins;  ///< events before steps 1, 2, …
 };
 
+/// The peak of a run that the same program has under another circumstance.
+struct OtherPeak {
+  std::string how;                      ///< "cold", "padded"
+  std::int64_t batch = 0;               ///< 0 where it is not open
+  std::array<std::int64_t, 3> bytes{};  ///< requested, allocated, reserved
+};
+
 /// One setup, at all recorded sizes.
 struct Run {
   TrainingSetup setup;               ///< only what a recording varies is set
@@ -46,6 +53,7 @@ struct Run {
   std::vector<std::string> strings;
   std::vector<Scope> scopes;
   std::vector<Program> programs;
+  std::vector<OtherPeak> others;       ///< of a compiled program: programs has the run with warm caches
   std::shared_ptr<const Calls> calls;  ///< of one forward pass; null where the file leaves them out
   std::string why;  ///< there are none: what the script does that calls of one forward pass do not say
 };

@@ -57,7 +57,8 @@ class TorchEager final : public Runtime {
     const bool said = runtime.why.empty() || runtime.evidence == Evidence::assumed;  // doubts() says it
     std::vector<std::string> words = environment_words(setup);
     if (!said) words.insert(words.begin(), runtime.why);
-    return profile_of(setup).name() + " eager" + (words.empty() ? "" : fmt::format(" ({})", fmt::join(words, "; ")));
+    return profile_of(setup).name() + (setup.compile ? " with torch.compile" : " eager") +
+           (words.empty() ? "" : fmt::format(" ({})", fmt::join(words, "; ")));
   }
 
   Notes doubts(const TrainingSetup& setup) const override {

@@ -127,6 +127,8 @@ class Calls(Trace):
         self._storages: Dict[int, int] = {}
         self._by_sequence: Dict[int, int] = {}
         self.step, self.phase = 0, "setup"
+        # Before PyTorch 2.9 events cannot be noted: they have no cause then.
+        self._tell = getattr(self.torch.cuda.memory, "_set_memory_metadata", lambda _: None)
         recorder = self
 
         class Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -204,9 +206,9 @@ class Calls(Trace):
             row["checkpoint"] = 1
         number = len(self.rows)
         self.rows.append(row)
-        torch.cuda.memory._set_memory_metadata(str(number))
+        self._tell(str(number))
         out = func(*args, **kwargs)
         row["outputs"] = self._argument(out)
         # What happens until the next call (frees above all) is noted apart from what the call itself does.
-        torch.cuda.memory._set_memory_metadata(f"{number}+")
+        self._tell(f"{number}+")
         return out

@@ -2,6 +2,7 @@
 since scripts keep `apply = MyFunction.apply`; who listens is set later."""
 from __future__ import annotations
 
+import inspect
 from typing import Any, List
 
 listeners: List[Any] = []  # at most one: a Program
@@ -14,9 +15,12 @@ def install() -> None:
     Function = torch.autograd.Function
     if getattr(Function, "_memplan_watched", False):
         return
-    apply = Function.apply.__func__  # type: ignore[attr-defined]
+    descriptor = inspect.getattr_static(Function, "apply")  # a method of Python, of C since PyTorch 2.15
     save = torch.autograd.function.FunctionCtx.save_for_backward
     generator = checkpoint._checkpoint_without_reentrant_generator
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return descriptor.__get__(None, cls)(*args, **kwargs)
 
     def watched_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if not listeners:

@@ -5,12 +5,12 @@ import contextlib
 from typing import Any, Callable, Dict, List, Tuple
 
 DEFAULTS: Dict[str, Any] = dict(mode="training", precision="fp32", optimizer="adamw", impl="auto", momentum=0.0, nesterov=False, amsgrad=False,
-                                weight_decay=None, accumulate=1, clip=False, zero_grad="begin", loss="auto", steps=3)
+                                weight_decay=None, accumulate=1, clip=False, zero_grad="begin", loss="auto", compile=False, steps=3)
 HALF = {"amp-bf16": "bfloat16", "bf16": "bfloat16", "amp-fp16": "float16", "fp16": "float16"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor"}
 CHOICES: Dict[str, Tuple[Any, ...]] = dict(mode=("training", "inference"), precision=("fp32", *HALF), optimizer=("none", *OPTIMIZERS),
                                            impl=("auto", "foreach", "fused", "loop"), zero_grad=("begin", "end", "keep", "backward"),
-                                           loss=("auto", "cross-entropy", "mse", "sum"))
+                                           loss=("auto", "cross-entropy", "mse", "sum"), compile=(False, True))
 
 
 def complete(setup: Dict[str, Any]) -> Dict[str, Any]:
@@ -105,6 +105,9 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
     log.mark(0, "setup")
     model.to("cuda")
     log.weights(model)
+    if c["compile"]:  # the first call compiles it
+        eager_call, compiled = call, torch.compile(model)
+        call = lambda _, x: eager_call(compiled, x)  # noqa: E731
     if not training:
         with torch.no_grad():
             for step in range(1, c["steps"] + 1):

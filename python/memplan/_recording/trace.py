@@ -1,6 +1,7 @@
 """The allocator's own record of a run, read at every mark so that each event belongs to a phase of a step."""
 from __future__ import annotations
 
+import inspect
 from typing import Any, Dict, List, Tuple
 
 MOST = 10_000_000  # events between two marks
@@ -9,6 +10,8 @@ KINDS = {"alloc": 1, "free_completed": -1}
 
 class Trace:
     """What the reference program tells (program.run), as the log that it is given."""
+
+    HISTORY: Dict[str, Any] = dict(context=None)  # of every event: nothing but the event
 
     def __init__(self) -> None:
         import torch
@@ -22,7 +25,12 @@ class Trace:
         self._begin()
 
     def _begin(self) -> None:
-        self.torch.cuda.memory._record_memory_history("all", context=None, max_entries=MOST, clear_history=True)
+        memory, more = self.torch.cuda.memory, dict(self.HISTORY)
+        if "clear_history" in inspect.signature(memory._record_memory_history_impl).parameters:
+            more["clear_history"] = True
+        else:  # PyTorch 2.6 forgets when it is switched off
+            memory._record_memory_history(None)
+        memory._record_memory_history("all", max_entries=MOST, **more)
 
     def _drain(self) -> None:
         self._take(self.torch.cuda.memory._snapshot()["device_traces"][0])
@@ -32,9 +40,12 @@ class Trace:
         for e in entries:
             kind = KINDS.get(e["action"])
             if kind and e["size"]:
-                self.events.append((kind, e["addr"], e["size"], e["stream"], e.get("user_metadata", "")))
+                self.events.append((kind, e["addr"], e["size"], e["stream"], self._note(kind, e)))
             elif e["action"] == "oom":
                 raise MemoryError("the emulated GPU is full")
+
+    def _note(self, kind: int, event: Any) -> str:
+        return str(event.get("user_metadata", ""))
 
     def mark(self, step: int, phase: str) -> None:
         self._drain()

@@ -7,8 +7,9 @@ import sys
 import traceback
 from typing import Any, Dict, List, Optional
 
-from . import functions, hollow, lines, program
+from . import compiled, functions, hollow, lines, program
 from .calls import Calls
+from .compiled_trace import CompiledTrace
 from .tape import WATCHED, Watcher
 from .trace import Trace
 
@@ -53,6 +54,8 @@ def _child(job: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
         tape = Watcher(model, c["mode"] == "training")
         program.run(dict(c, steps=WATCHED), model, call, host_x, task["target"], tape)
         return dict(tape=tape.program.document())
+    if task["kind"] == "compiled":
+        return _compiled(task, model, call, host_x)
     if task["kind"] == "calls":
         log = Calls(model)
         with log:
@@ -63,6 +66,23 @@ def _child(job: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
     found = lines.of(log)
     if task["kind"] == "calls":
         found["calls"] = lines.calls_of(log)
+    return _described(found, model, host_x)
+
+
+def _compiled(task: Dict[str, Any], model: Any, call: Any, host_x: List[Any]) -> Dict[str, Any]:
+    if task["pad"]:
+        import torch._inductor.config as config
+
+        config.force_shape_pad = True
+    log = CompiledTrace(model)
+    program.run(task["setup"], model, call, host_x, task["target"], log)
+    found = dict(lines.of(log), calls=log.calls(), report=compiled.report())
+    if not found["report"]:
+        raise RuntimeError("torch.compile compiled nothing of it")
+    return _described(found, model, host_x)
+
+
+def _described(found: Dict[str, Any], model: Any, host_x: List[Any]) -> Dict[str, Any]:
     found["inputs"] = [[str(x.dtype).removeprefix("torch."), list(x.shape)] for x in host_x]
     found["model"] = lines.model_of(model)
     found["unknown"] = _unknown()
@@ -118,6 +138,8 @@ def main() -> None:
 
         main_module = pickle.load(f)
     functions.install()
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        compiled.install()
     if main_module:
         from multiprocessing import spawn
 

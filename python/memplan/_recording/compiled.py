@@ -1,62 +1,70 @@
 """torch.compile: Dynamo, AOTAutograd and Inductor run as they are. Only Triton's kernels are neither built nor launched: a launch does nothing
 here, and the buffers are allocated by the code that Inductor writes around the kernels. So no C compiler is needed, and most of the time is saved."""
+from __future__ import annotations
+
 import functools
+import importlib
 import linecache
 import os
 import re
 import sys
+from typing import Any, Dict, List, Optional, Set, Tuple
 
-_measured = set()  # matrix products of which the quicker of two forms was looked for
+_measured: Set[str] = set()  # matrix products of which the quicker of two forms was looked for
 OPERATORS = re.compile(r"#.*Original ATen: \[([^\]]*)\]")
-LINES = re.compile(r"\] Lines: (.+)")
+MODULE = re.compile(r"\] Module: (\S+)")
+LINES = re.compile(r" Lines: (.+)")
 
 
 class _NoKernel:
     """A kernel that is not there: run, precompile, …"""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *a, **k: None
 
 
-def after_async_compile(module):
+def after_async_compile(module: Any) -> None:
     module.AsyncCompile.triton = lambda self, *a, **k: _NoKernel()
 
 
 class _NoUtilities:
     """Triton's own C module, which it would build with a C compiler."""
 
-    def get_device_properties(self, device):
+    def get_device_properties(self, device: Any) -> Dict[str, Any]:
         import torch
 
         card = torch.cuda.get_device_properties(device)
         return dict(max_shared_mem=getattr(card, "shared_memory_per_block_optin", 49152), max_num_regs=65536, multiprocessor_count=card.multi_processor_count,
                     warpSize=32, sm_clock_rate=1980000, mem_clock_rate=2619000, mem_bus_width=5120)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *a, **k: 0
 
 
-def after_triton_driver(module):
+def after_triton_driver(module: Any) -> None:
     module.CudaUtils = _NoUtilities
 
 
-def after_triton_jit(module):
+def after_triton_jit(module: Any) -> None:
     """Kernels that a program brings itself."""
     module.JITFunction.run = lambda self, *a, **k: None
 
 
-def after_inductor_utils(module):
+def after_inductor_utils(module: Any) -> None:
     """The code that Inductor writes says which operators a kernel stands for; the program's own lines are added, because the cache keeps only the text."""
     plain = module.get_kernel_metadata
 
     @functools.wraps(plain)
-    def with_lines(schedule, wrapper, *a, **k):
+    def with_lines(schedule: Any, wrapper: Any, *a: Any, **k: Any) -> Any:
         metadata, details = plain(schedule, wrapper, *a, **k)
-        lines = _lines_of(module.aggregate_origins(schedule))
+        nodes = module.aggregate_origins(schedule)
+        lines, owner = _lines_of(nodes), _module_of(nodes)
+        if owner:
+            metadata = f"{metadata} Module: {owner}"
         return (f"{metadata} Lines: {' | '.join(lines)}" if lines else metadata), details
 
     module.get_kernel_metadata = with_lines
@@ -65,7 +73,7 @@ def after_inductor_utils(module):
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
-def _lines_of(nodes):
+def _lines_of(nodes: Any) -> List[str]:
     """The innermost line of every node's forward pass, each once."""
     found = set()
     for node in nodes:
@@ -75,7 +83,25 @@ def _lines_of(nodes):
     return sorted(found)[:8]
 
 
-def after_pad_mm(module):
+_OF_MODEL = re.compile(r"^L\['\w+'\]")
+_PART = re.compile(r"\['?(\w+)'?\]")
+
+
+def _module_of(nodes: Any) -> str:
+    """The module that all of the nodes belong to, as named_modules() calls it; empty for the model itself."""
+    common: Optional[List[str]] = None
+    for node in nodes:
+        meta = getattr(node, "meta", {})
+        stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+        if not stack:
+            continue
+        path = _OF_MODEL.sub("", str(list(stack.values())[-1][0])).replace("._modules", "").replace("._orig_mod", "")
+        parts = [p for p in _PART.sub(r".\1", path).split(".") if p]
+        common = parts if common is None else [a for a, b in zip(common, parts) if a == b] if common[:1] == parts[:1] else []
+    return ".".join(common or [])
+
+
+def after_pad_mm(module: Any) -> None:
     """Where a size of a matrix product is no multiple of 8, PyTorch measures on the device whether padding it is quicker. Every measurement is the same here,
     and nothing is padded, unless MEMPLAN_OBSERVE_PAD asks for the other outcome."""
     name = next((n for n in ("is_padded_faster", "should_pad") if hasattr(module, n)), None)
@@ -83,7 +109,7 @@ def after_pad_mm(module):
         plain = getattr(module, name)
 
         @functools.wraps(plain)
-        def counted(key, *a, **k):
+        def counted(key: Any, *a: Any, **k: Any) -> Any:
             _measured.add(str(key))
             return plain(key, *a, **k)
 
@@ -94,30 +120,50 @@ def after_pad_mm(module):
         config.force_shape_pad = True
 
 
-def is_generated(file):
+def is_generated(file: str) -> bool:
     """Whether Inductor wrote this file."""
     root = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     return bool(root) and file.startswith(root + os.sep)
 
 
 @functools.lru_cache(maxsize=100_000)
-def of_generated(file, line):
-    """(operators, [(file, line, function)]) of an allocation in generated code: what the next kernel below stands for."""
-    operators, lines = "", []
+def of_generated(file: str, line: int) -> Tuple[str, List[Tuple[str, int, str]], str]:
+    """(operators, [(file, line, function)], module) of an allocation in generated code: what the next kernel below stands for."""
+    operators, lines, owner = "", [], ""
     for at in range(line, line + 40):
         text = linecache.getline(file, at)
         if not text or (at > line and text.lstrip().startswith("return ")):
             break
         if found := OPERATORS.search(text):
             operators = found[1]
+        if found := MODULE.search(text):
+            owner = found[1]
         if found := LINES.search(text):
             lines = [(f, int(n), name) for f, n, name in (row.rsplit(":", 2) for row in found[1].strip().split(" | "))]
         if operators and not text.lstrip().startswith("#"):
             break
-    return operators, lines
+    return operators, lines, owner
 
 
-def report():
+AFTER = {"torch._inductor.utils": after_inductor_utils, "torch._inductor.async_compile": after_async_compile, "torch._inductor.fx_passes.pad_mm": after_pad_mm,
+         "triton.backends.nvidia.driver": after_triton_driver, "triton.runtime.jit": after_triton_jit}
+
+
+def install() -> None:
+    """In a process that has not compiled anything yet. Others take functions from torch._inductor.utils when they are imported, so it comes first."""
+    import torch
+
+    # Asked while modules are imported, it would keep copies of this process from using CUDA (poison_fork, torch/csrc/cuda/Module.cpp). There is a card.
+    torch.cuda.is_available = lambda: True
+    for name, after in AFTER.items():
+        try:
+            after(importlib.import_module(name))
+        except ModuleNotFoundError as error:
+            if not name.startswith((error.name or "") + ".") and name != error.name:
+                raise
+
+
+def report() -> Optional[Dict[str, Any]]:
     """What torch.compile did, or None where it was not used."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if not counters or not counters["stats"].get("unique_graphs"):

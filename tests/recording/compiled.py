@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Estimates of compiled modules against compiled scripts: python compiled.py MEMPLAN LIBRARY [MODEL …], with the Python that has PyTorch.
+
+`memplan SCRIPT:MODEL --compile` records the module, and `memplan observe -- python SCRIPT MODEL` runs a loop that a user wrote. The requested bytes must be equal, and
+the reserved bytes of the script, whose caches are empty, in the range. The last line is "N passed, N failed".
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "compiled_script.py")
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+FLAGS = {"train": [], "amp": ["--amp", "bf16"], "inference": ["--mode", "inference"]}
+CASES = [("language", "train"), ("language", "amp"), ("language", "inference"), ("images", "train"), ("broken", "train")]
+CARD = "a100-80gb"
+
+
+def answer(program, environment, *words):
+    done = subprocess.run([program, *words], capture_output=True, text=True, env=environment, cwd=HERE)
+    return done.returncode, done.stdout, done.stderr
+
+
+def estimated(program, environment, name, setup):
+    code, out, err = answer(program, environment, f"{SCRIPT}:{name}", "--compile", *FLAGS[setup], "--gpu", CARD, "--format", "json", "--exit-zero")
+    return json.loads(out) if code == 0 else err + out
+
+
+def scripted(program, environment, name, setup):
+    code, out, err = answer(program, environment, "observe", "--gpu", CARD, "--format", "json", "--exit-zero", "--", sys.executable, SCRIPT, name, setup)
+    printed = re.search(r"^later steps (\d+)$", err, re.MULTILINE)  # memplan's answer has the standard output to itself
+    return (int(printed[1]), json.loads(out)) if code == 0 and printed else err[-2000:]
+
+
+def compared(program, environment, name, setup):
+    """Why they differ; empty where they do not."""
+    ours = estimated(program, environment, name, setup)
+    if isinstance(ours, str):
+        return ours or "no answer"
+    theirs = scripted(program, environment, name, setup)
+    if isinstance(theirs, str):
+        return theirs or "the script gave no answer"
+    printed, observed = theirs
+    later = max(step["peak"]["requested_bytes"] for step in ours["steps"][2:])  # the set-up is one of them
+    if later != printed:
+        return f"requested {later}, and the script {printed}"
+    reserved, low, high = observed["ranks"][0]["reserved_bytes"], ours["ranges"]["reserved_bytes"]["low_bytes"], ours["ranges"]["reserved_bytes"]["high_bytes"]
+    if not low <= reserved <= high:
+        return f"reserved {low} to {high}, and the script {reserved}"
+    return ""
+
+
+def refusals(program, environment):
+    """(passed, what is wrong): a graph and a recording of the eager module do not answer for the compiled one."""
+    wrong, passed = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        eager = os.path.join(folder, "eager.memplan")
+        answer(program, environment, "record", f"{SCRIPT}:broken", "-o", eager, "--batches", "16", "--setup", "mode=training")
+        for file, words in ((os.path.join(ROOT, "data", "models", "mlp.onnx"), "train.py:make_model"), (eager, "compile=True")):
+            code, _, err = answer(program, environment, file, "--compile")
+            passed += code == 2 and words in err
+            wrong += [] if code == 2 and words in err else [f"{os.path.basename(file)} --compile: {code} {err}"]
+    return passed, wrong
+
+
+def main():
+    program, library, only = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+    environment = dict(os.environ, MEMPLAN_EMULATED_GPU=library, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
+    passed, failures = refusals(program, environment)
+    for name, setup in CASES:
+        if only and name not in only:
+            continue
+        why = compared(program, environment, name, setup)
+        passed += not why
+        failures += [f"{name} {setup}: {why}"] if why else []
+    for failure in failures:
+        print("FAILED", failure)
+    print(f"{passed} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
