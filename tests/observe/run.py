@@ -83,7 +83,10 @@ def test_the_json_is_as_published():
 
 def test_whose_a_frame_is():
     """By its place below the packages of a Python alone: environments lie in checkouts, and in folders of any name."""
-    sys.path.insert(0, os.path.join(ROOT, "emulated_gpu", "observer"))
+    sys.path[:0] = [os.path.join(ROOT, "emulated_gpu", "observer"), os.path.join(ROOT, "python")]
+    import memplan._recording.compiled  # lies in the observer's folder where that is written out
+
+    sys.modules["memplan_observer.recording"] = memplan._recording
     from memplan_observer import frames
 
     def described(*files):
