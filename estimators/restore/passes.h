@@ -33,6 +33,10 @@ void recover_causal_masks(Tape& tape);
 /// forward substitution, row by row (transformers, torch_chunk_gated_delta_rule).
 void recover_triangular_solves(Tape& tape);
 
+/// nn.GRUCell and nn.LSTMCell, which ONNX has as the products, sums and functions that they stand for: one kernel on
+/// CUDA.
+void recover_recurrent_cells(Tape& tape);
+
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 

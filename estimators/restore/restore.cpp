@@ -25,6 +25,7 @@ constexpr RestorePass restore_table[] = {
      [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
+    {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},

@@ -33,6 +33,16 @@ bool reads(const Call& call, ValueId wanted) {
   return found;
 }
 
+/// torch.eye() as an ONNX exporter folds it.
+bool is_square_constant(const Call& call) {
+  if (call.op != "aten::empty.memory_format" || call.args.empty()) return false;
+  const auto* sizes = std::get_if<Arg::List>(&call.args[0].value);
+  if (!sizes || sizes->size() != 2) return false;
+  const auto* rows = std::get_if<std::int64_t>(&sizes->front().value);
+  const auto* columns = std::get_if<std::int64_t>(&sizes->back().value);
+  return rows && columns && *rows == *columns;
+}
+
 /// The strictly lower triangle is turned into the inverse row by row, and the identity is added at the end.
 std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first) {
   const Call& tril = tape.calls[first];
@@ -43,7 +53,7 @@ std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first)
   for (std::size_t i = first + 1; i < tape.calls.size() && !s.inverse.valid(); ++i) {
     const Call& call = tape.calls[i];
     if (call.scope != tril.scope || call.source != tril.source) return std::nullopt;
-    if (call.op == "aten::eye") identity = call.outputs.at(0);
+    if (call.op == "aten::eye" || is_square_constant(call)) identity = call.outputs.at(0);
     if (call.op == "aten::add.Tensor" && identity.valid() && reads(call, identity)) {
       s.last = i;
       s.inverse = call.outputs.at(0);

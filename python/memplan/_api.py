@@ -5,7 +5,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _binary, _export, _route
+from . import _binary, _export, _record, _route
 from ._errors import DoesNotFit, InputError, UsageError
 from ._planner import Check, Size, Suggestion, Sweep
 from ._report import Report
@@ -33,6 +33,8 @@ def _recorded(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], flags:
 def _confirmed(source: Source, module: Any, args: Any, kwargs: Optional[Dict[str, Any]], flags: Dict[str, Any]) -> Source:
     """The same question, to be held against a run of its own with nobody looking on."""
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    module, compiled = _record.eager(module)
+    flags = {**flags, "compile": True} if compiled else flags
     assert source.folder
     try:
         _route.record(module, args, dict(kwargs or {}), os.path.join(source.folder, "run.memplan"), _route.run_of(flags), flags.get("seq"), confirming=True)
@@ -53,6 +55,9 @@ def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, An
         return Source([command, os.path.join(os.curdir, path) if path.startswith("-") else path, *to_words(flags, command)])
     if not _export.is_module(model):
         raise TypeError(f"a path or a torch.nn.Module is needed, not {type(model).__name__}")
+    model, compiled = _record.eager(model)
+    if compiled:
+        flags = {**flags, "compile": True}
     if not isinstance(args, (tuple, list)):
         args = (args,)
     to_words(flags, command)  # before the export, which takes seconds

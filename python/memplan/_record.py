@@ -66,9 +66,10 @@ class _Worker:
         environment = dict(os.environ, LD_PRELOAD=":".join(p for p in (library, os.environ.get("LD_PRELOAD")) if p), EMULATED_GPU=gpu, EMULATED_GPU_TOTAL=ROOM,
                            PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), MEMPLAN_RECORDING_WORKER="1", OMP_NUM_THREADS="1")
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-        for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
-            environment.pop(name, None)
+        environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
         if compiles:
+            for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
+                environment.pop(name, None)
             environment.update(_compiler(self.scratch.name, library))
         self.log = open(os.path.join(self.scratch.name, "log"), "w+", errors="replace")
         self.process = subprocess.Popen([sys.executable, "-m", "memplan._recording.worker", path, self.scratch.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -186,19 +187,27 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
         each argument ("input_0" by position, or its keyword).
     batches: sizes to record. Default: that of the arguments and two more, which tell how every allocation grows and check it.
     setups: what to record, as dictionaries of flags (mode, precision, optimizer, impl, momentum, accumulate, clip, zero_grad, loss, steps). Default:
-        training with AdamW in fp32 and under bf16 autocast, and inference in both.
+        training with AdamW in fp32 and under bf16 autocast, and inference in both. compile=True is torch.compile(module); of a module that is compiled already every setup is.
     gpu: the card whose kernels PyTorch chooses. calls=False leaves the ATen calls out: a smaller file, and half of the time.
     timeout: seconds for one run. into: an ONNX file or a .pt2 archive of the module that the recording is put into; memplan FILE then answers by it.
     """
     if os.environ.get("MEMPLAN_RECORDING_WORKER"):
         raise Error("memplan.record() was called while a recording builds its module again", hint="put the script's work below if __name__ == '__main__':")
+    module, compiled = eager(module)
     call = Call(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), batch)
     chosen = completed(setups)
+    if compiled:
+        chosen = [dict(s, compile=True) for s in chosen]
     if into is None:
         return write(call, path, batches, chosen, gpu, calls, timeout)
     with tempfile.TemporaryDirectory(prefix="memplan-") as folder:
         made = write(call, path or os.path.join(folder, "recording.memplan"), batches, chosen, gpu, calls, timeout)
         return attach(made, os.fspath(into))
+
+
+def eager(module: Any) -> Tuple[Any, bool]:
+    """What torch.compile(module) was made of, and whether it is such a one."""
+    return (module._orig_mod, True) if type(module).__name__ == "OptimizedModule" else (module, False)
 
 
 def completed(setups: Optional[Sequence[Dict[str, Any]]]) -> List[Dict[str, Any]]:

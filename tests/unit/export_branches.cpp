@@ -65,8 +65,60 @@ TEST_CASE("an inverse that is built row by row for an exporter becomes the syste
   CHECK(solves(tape));
   CHECK(tape.recovered.back().about == About::branch);
 
+  // An ONNX file has torch.eye() folded.
+  std::string folded = substitution("transformers/models/m.py:1 y, s = torch_chunk_gated_delta_rule(");
+  folded.replace(folded.find("aten::eye(4, "), 13, "aten::empty.memory_format([4, 4], ");
+  Tape constant = from_text(folded);
+  recover_triangular_solves(constant);
+  CHECK(solves(constant));
+
   Tape own = from_text(substitution("mine/m.py:1 y = solve(a, b)"));
   recover_triangular_solves(own);
   CHECK_FALSE(solves(own));
   CHECK(own.calls.size() == 9);
+}
+
+namespace {
+
+/// One step as torch.onnx.export writes it, with `state` in the place of the cell's own state.
+std::string lstm_cell(const std::string& state, const std::string& line) {
+  const std::string at = " in 1 at \"torch/nn/modules/rnn.py:1 ret = " + line + "\"\n";
+  return R"(input %x float32 [2, 3]
+input %h float32 [2, 4]
+input %c float32 [2, 4]
+parameter %cell.weight_ih float32 [16, 3]
+parameter %cell.weight_hh float32 [16, 4]
+scope 0 "" M
+scope 1 cell torch.nn.modules.rnn.LSTMCell in 0
+)" + ("%a = aten::linear(%h, %cell.weight_hh)" + at) +
+         ("%b = aten::linear(%x, %cell.weight_ih)" + at) + ("%sum = aten::add.Tensor(%a, %b)" + at) +
+         "%i, %f, %g, %o = aten::split.Tensor(%sum, 4, 1) in 1\n" + ("%si = aten::sigmoid(%i)" + at) +
+         ("%sf = aten::sigmoid(%f)" + at) + ("%tg = aten::tanh(%g)" + at) + ("%so = aten::sigmoid(%o)" + at) +
+         ("%kept = aten::mul.Tensor(%sf, %" + state + ")" + at) + ("%new = aten::mul.Tensor(%si, %tg)" + at) +
+         ("%next_c = aten::add.Tensor(%kept, %new)" + at) + ("%t = aten::tanh(%next_c)" + at) +
+         ("%next_h = aten::mul.Tensor(%so, %t)" + at);
+}
+
+}  // namespace
+
+TEST_CASE("what an exporter makes of an LSTM cell is the cell again") {
+  for (const char* state : {"c", "h"}) {  // zeros of one size are one value in an ONNX file
+    Tape tape = from_text(lstm_cell(state, "_VF.lstm_cell(") + "return %next_h, %next_c\n");
+    recover_recurrent_cells(tape);
+    check(tape);
+    REQUIRE(tape.calls.size() == 1);
+    const Call& cell = tape.calls.front();
+    CHECK(cell.op == "aten::lstm_cell");
+    REQUIRE(cell.outputs.size() == 2);
+    CHECK(tape.values[static_cast<std::size_t>(cell.outputs[0].index)].name == "next_h");
+    CHECK(tape.values[static_cast<std::size_t>(cell.outputs[1].index)].name == "next_c");
+    CHECK(std::get<Arg::List>(cell.args.at(1).value).size() == 2);
+  }
+  // Somebody reads a gate, or the line is the model's own: it stays as it is.
+  Tape read = from_text(lstm_cell("c", "_VF.lstm_cell(") + "return %next_h, %si\n");
+  recover_recurrent_cells(read);
+  CHECK(read.calls.size() == 13);
+  Tape own = from_text(lstm_cell("c", "my_cell(") + "return %next_h, %next_c\n");
+  recover_recurrent_cells(own);
+  CHECK(own.calls.size() == 13);
 }

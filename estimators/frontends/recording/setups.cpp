@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -138,6 +139,10 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
 }
 
 TrainingSetup as_recorded(const Recording& recording, TrainingSetup s, const IsGiven& given) {
+  // A recording that has nothing else is asked about the compiled program.
+  if (!recording.plain && !recording.runs.empty() &&
+      std::all_of(recording.runs.begin(), recording.runs.end(), [](const Run& r) { return r.setup.compile; }))
+    s.compile = true;
   if (recording.script.empty() || recording.runs.empty()) return s;
   const TrainingSetup& ran = recording.runs.front().setup;
   const auto take = [&](Field field, auto& into, const auto& value) {

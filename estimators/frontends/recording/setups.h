@@ -22,7 +22,7 @@ std::optional<std::size_t> exact_run(const Recording& recording, const TrainingS
 std::optional<std::size_t> nearest_run(const Recording& recording, const TrainingSetup& setup);
 
 /// What the script of a recording ran, in the fields that `given` does not name: memplan's question where it says
-/// nothing else. The setup as it is where no script ran.
+/// nothing else. Where no script ran the setup is as it is, but compiled where every run is.
 using IsGiven = std::function<bool(Field)>;
 TrainingSetup as_recorded(const Recording& recording, TrainingSetup setup, const IsGiven& given);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import linecache
 import os
 import re
@@ -97,7 +98,7 @@ def _module_of(nodes: Any) -> str:
             continue
         path = _OF_MODEL.sub("", str(list(stack.values())[-1][0])).replace("._modules", "").replace("._orig_mod", "")
         parts = [p for p in _PART.sub(r".\1", path).split(".") if p]
-        common = parts if common is None else [a for a, b in zip(common, parts) if a == b] if common[:1] == parts[:1] else []
+        common = parts if common is None else [a for a, _ in itertools.takewhile(lambda both: both[0] == both[1], zip(common, parts))]
     return ".".join(common or [])
 
 
