@@ -49,7 +49,7 @@ def record(name, arguments, path, setups):
     from memplan._recording import hollow, worker
 
     class Worker(_record._Worker):
-        def __init__(self, job, library, gpu, timeout, again=True):
+        def __init__(self, job, library, gpu, timeout, *_, **__):
             self.scratch, self.timeout = tempfile.TemporaryDirectory(prefix="memplan-"), timeout
             at = os.path.join(self.scratch.name, "job")
             with open(at, "wb") as f:
