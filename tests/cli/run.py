@@ -4,7 +4,8 @@
 Cases are the functions test_* of cases_*.py and acceptance.py, and the commands in golden/*.txt: a line "$ memplan …", then what it
 prints (stdout and stderr), then "[exit N]" where the exit code is not 0. --write replaces the expected texts; read the
 difference before you keep it: every figure in them must have a source outside memplan (docs/accuracy.md, the device
-table). The examples of README.md and docs/oom.md are checked (and written) in the same way. The last line is "N passed, N failed".
+table). The examples of README.md, docs/oom.md and docs/versions.md are checked (and written) in the same way. The last line is
+"N passed, N failed".
 """
 import argparse
 import difflib
@@ -66,7 +67,7 @@ def golden_file(path, only, write):
 
 
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-PAGES = ["README.md", os.path.join("docs", "oom.md")]
+PAGES = ["README.md", os.path.join("docs", "oom.md"), os.path.join("docs", "versions.md")]
 EXAMPLE = re.compile(r"```\n\$ (memplan [^\n]*)\n(.*?)```", re.S)
 
 
