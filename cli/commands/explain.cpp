@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -216,6 +217,15 @@ nlohmann::ordered_json as_json(const Study& s, const Options& options) {
   return {{"schema_version", report_schema_version}, {"allocations", std::move(list)}};
 }
 
+/// A word such as MP999 is meant as a code, unless a file has that name.
+void refuse_unknown_code(const std::string& word) {
+  const auto small = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  const bool as_code = word.size() == 5 && small(word[0]) == 'm' && small(word[1]) == 'p' &&
+                       std::all_of(word.begin() + 2, word.end(), [](unsigned char c) { return std::isdigit(c); });
+  if (as_code && !std::filesystem::exists(word))
+    fail_input("memplan has no such code, and there is no such file", word, "the codes are in docs/cli.md");
+}
+
 }  // namespace
 
 int run_explain(const Options& options) {
@@ -224,6 +234,7 @@ int run_explain(const Options& options) {
     write_out(code_text(*code, make_style(options)), options.output);
     return 0;
   }
+  refuse_unknown_code(options.argument);
   if (options.explain.program) {
     write_out(runs_nodes(options.setup.runtime) ? session_program(options.argument, options.setup.ort)
                                                 : reference_program(options),

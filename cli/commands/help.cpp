@@ -20,11 +20,11 @@ constexpr const char* introduction =
 usage:
   memplan MODEL.onnx --gpu 80GB          does one training step (AdamW) fit, and where is the peak?
   memplan MODEL.onnx --gpu l4 --batch 32 --seq 1024 --amp bf16
-  memplan ./checkpoint --gpu 24GB        the same of a transformers folder, hf:org/name, train.py:fn
+  memplan ./checkpoint --gpu 24GB        also a transformers folder, hf:org/name, train.py:fn
   memplan observe -- python train.py     a whole script, on an emulated GPU
-  memplan MODEL.onnx                     without a verdict: how much is needed, and which cards do
+  memplan MODEL.onnx                     how much is needed, and which cards are enough
   memplan explain MODEL.onnx             what lives at the peak, and why
-  memplan explain MODEL.onnx --program   the PyTorch script whose memory is meant
+  memplan explain MODEL.onnx --program   the PyTorch script whose memory is estimated
   memplan suggest MODEL.onnx --gpu l4    what must change so that it fits, with settings to paste
   memplan devices                        the cards that --gpu knows
   memplan ops MODEL.onnx                 the ops of a model, and how exactly each is modelled
@@ -38,7 +38,7 @@ The command line wins.
 
 exit codes:
   0   it fits, or no --gpu was given
-  1   it does not fit, or that cannot be told
+  1   it does not fit, or memplan cannot tell, or a gate fails
   2   wrong usage
   3   the model cannot be read, or has open dimensions
   4   the baseline cannot be used
@@ -105,8 +105,7 @@ std::string help_text(const Command& command, bool overview) {
   if (overview) {
     out = introduction + commands_text();
   } else {
-    out = fmt::format("usage: memplan {} {} [flags]\n{}\n", command.name, command.usage,
-                      wrap(std::string(command.summary), 100, 0));
+    out = fmt::format("usage: {} [flags]\n{}\n", usage_of(command), wrap(std::string(command.summary), 100, 0));
   }
   out += flags_text(command);
   if (overview) out += conclusion;

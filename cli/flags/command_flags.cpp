@@ -219,7 +219,7 @@ const std::array command_rows{
     Flag{"width", "", "N", "", "Output", "columns (default 100, less on a narrow terminal)", in_reports,
          [](const Given& g, Options& o) { o.width = g.count(40); }},
     Flag{"timeline", "", "", "", "Output",
-         "with every event of the run, other sizes and other cards (html, perfetto and snapshot always are)",
+         "add every event of the run, other sizes and other cards (html, perfetto and snapshot always have them)",
          in_estimate, [](const Given&, Options& o) { o.timeline = true; }},
     Flag{"no-search", "", "", "", "Output", "leave out inference, the largest batch, other cards and what would fit",
          in_estimate, [](const Given&, Options& o) { o.search = false; }},
@@ -234,15 +234,15 @@ const std::array command_rows{
          [](const Given& g, Options& o) { o.gate.max_peak = share_of_card(g); }},
     Flag{"warn-peak", "", "SIZE|P%", "", "Gate", "warns when the peak is above it", in_estimate,
          [](const Given& g, Options& o) { o.gate.warn_peak = share_of_card(g); }},
-    Flag{
-        "baseline", "", "FILE", "", "Gate",
-        "any earlier JSON report to compare with (FILE#TARGET: one of a gate's; check: default .memplan/baseline.json)",
-        in_estimate | in_gate,
-        [](const Given& g, Options& o) {
-          o.gate.baseline = g.text();
-          o.gate.baseline_origin = g.origin();
-        }},
-    Flag{"max-increase", "", "SIZE|P%", "", "Gate", "what the peak may grow over the baseline's", in_estimate,
+    Flag{"baseline", "", "FILE", "", "Gate",
+         "an earlier JSON report to compare with (FILE#TARGET: one target of a gate; check: default "
+         ".memplan/baseline.json)",
+         in_estimate | in_gate,
+         [](const Given& g, Options& o) {
+           o.gate.baseline = g.text();
+           o.gate.baseline_origin = g.origin();
+         }},
+    Flag{"max-increase", "", "SIZE|P%", "", "Gate", "how far the peak may rise above the baseline's", in_estimate,
          [](const Given& g, Options& o) { o.gate.max_increase = threshold(g); }},
     Flag{"warn-increase", "", "SIZE|P%", "", "Gate", "warns when the peak grew by more", in_estimate,
          [](const Given& g, Options& o) { o.gate.warn_increase = threshold(g); }},
@@ -256,8 +256,8 @@ const std::array command_rows{
          "run the module itself on the emulated GPU as well and compare, event by event; for sources (train.py:fn, "
          "hf:NAME and others) and files that memplan made of them",
          in_estimate, [](const Given&, Options& o) { o.confirm.run = true; }, false, false},
-    Flag{"confirm-with", "", "RECORDING", "", "Validate", "the same by a recording of that run", in_estimate,
-         [](const Given& g, Options& o) { o.confirm.with = g.text(); }, false, false},
+    Flag{"confirm-with", "", "RECORDING", "", "Validate", "the same comparison with a recording of that run",
+         in_estimate, [](const Given& g, Options& o) { o.confirm.with = g.text(); }, false, false},
     Flag{"on", "", "WHERE", "", "Validate", "emulated[:CARD] (no GPU needed) or cuda[:N]: where PyTorch runs the steps",
          in_validate, [](const Given& g, Options& o) { o.validate.on = g.text(); }},
     Flag{"measured", "", "FILE|SIZE", "", "Validate",
@@ -302,8 +302,8 @@ const std::array command_rows{
     Flag{"no-limit", "", "", "", "Script", "never run out of memory: how much would it need?", in_observe,
          [](const Given&, Options& o) { o.observe.no_limit = true; }},
     Flag{"rerun", "", "", "", "Script",
-         "start the script again where that tells more: without a limit where memory ran out; a compiled one with warm "
-         "caches",
+         "start the script again where that tells more: without a limit if memory ran out, with warm caches if it is "
+         "compiled",
          in_observe, [](const Given&, Options& o) { o.observe.rerun = true; }},
     Flag{"sizes", "", "HOW", "error|empty", "Script",
          "results whose size depends on values (nonzero, a mask as an index): an error, or empty (a lower bound)",
@@ -311,7 +311,7 @@ const std::array command_rows{
     Flag{"jobs", "", "N", "", "Script", "ranks that run at once (default: one per core)", in_observe,
          [](const Given& g, Options& o) { o.observe.jobs = g.count(); }},
     Flag{"record", "", "FILE", "", "Script",
-         "write the steps as a recording, which memplan FILE, suggest, size and the others take", in_observe,
+         "write the steps as a recording, which memplan FILE, suggest, size and the others read", in_observe,
          parse_record},
     Flag{"device", "", "N", "", "Calibrate", "GPU of this machine, as PyTorch numbers them (default 0)", in_calibrate,
          [](const Given& g, Options& o) { o.calibrate.device = g.count(0); }, false, false},

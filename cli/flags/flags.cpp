@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include "estimators/base/text.h"
@@ -23,7 +24,7 @@ constexpr std::array command_table{
     Command{"diff", "A [B]", "what moved between two reports, models or setups (--to)", in_diff, 2},
     Command{"baseline", "write|update|show [TARGET...]", "the peaks that memplan check compares with", in_baseline,
             many},
-    Command{"config", "show [TARGET...]", "memplan.toml as it is understood; --effective: every value with its origin",
+    Command{"config", "show [TARGET...]", "memplan.toml as memplan reads it; --effective: every value with its origin",
             in_config, many},
     Command{"validate", "MODEL", "the estimate against PyTorch itself, on the emulated GPU or a real one", in_validate},
     Command{"size", "MODEL", "the largest batch and sequence of a card, and the smallest or cheapest cards", in_size},
@@ -32,11 +33,13 @@ constexpr std::array command_table{
     Command{"ops", "[MODEL]", "the ops that memplan models, or those of a model", in_ops},
     Command{"observe", "-- COMMAND ...", "run a PyTorch script on an emulated GPU: what would it have needed?",
             in_observe},
-    Command{"calibrate", "", "measure this machine's GPU with PyTorch: estimates for it take its context and total",
+    Command{"calibrate", "",
+            "measure this machine's GPU with PyTorch; estimates for it then use the measured context and total",
             in_calibrate, 0},
     Command{"export", "SOURCE",
             "write a model's graph as a .pt2 file, without weights (runs your Python; docs/export.md)", in_export},
-    Command{"record", "SOURCE", "run a model's own code on the emulated GPU and write what it allocates", in_record},
+    Command{"record", "SOURCE", "run a model's own code on the emulated GPU and write down what it allocates",
+            in_record},
     Command{
         "attach", "RECORDING MODEL",
         "put a recording into the ONNX file or .pt2 archive of its module, which then answers as the recording does",
@@ -51,6 +54,11 @@ constexpr std::array command_table{
 }  // namespace
 
 std::span<const Command> commands() { return command_table; }
+
+std::string usage_of(const Command& command) {
+  return "memplan " + std::string(command.name) + (command.usage.empty() ? "" : " ") + std::string(command.usage);
+}
+
 std::span<const Flag> flags() {
   static const std::vector<Flag> all = [] {
     std::vector<Flag> both(setup_flags().begin(), setup_flags().end());

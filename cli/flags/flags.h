@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -69,6 +70,9 @@ struct Flag {
 };
 
 std::span<const Command> commands();
+
+/// "memplan check [TARGET...]"
+std::string usage_of(const Command& command);
 /// In the order of the help, in which they are parsed, too.
 std::span<const Flag> flags();
 /// The first of them: what is estimated.

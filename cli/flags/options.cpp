@@ -95,7 +95,7 @@ void take_arguments(const Parsed& parsed, Options& o) {
          "put it behind two dashes: memplan observe --gpu l4 -- python train.py");
   if (parsed.positionals.size() > command.most_arguments)
     fail(ErrorKind::usage, fmt::format("'{}' is one argument too many", parsed.positionals[command.most_arguments]), {},
-         fmt::format("usage: memplan {} {} [flags]", command.name, command.usage));
+         fmt::format("usage: {} [flags]", usage_of(command)));
   if (!parsed.positionals.empty()) o.argument = parsed.positionals.front();
   o.arguments = parsed.positionals;
   const bool wanted =

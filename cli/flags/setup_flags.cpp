@@ -7,6 +7,7 @@
 
 #include "cli/flags/options.h"
 #include "cli/flags/strategy_values.h"
+#include "cli/flags/threshold.h"
 #include "cli/flags/values.h"
 #include "estimators/runtime/ort/versions/versions.h"
 #include "estimators/runtime/torch/profile/environment.h"
@@ -20,15 +21,10 @@ namespace memplan::cli {
 namespace {
 
 Margin parse_margin(const std::string& text) {
-  Margin margin;
-  if (!text.empty() && text.back() == '%') {
-    margin.percent = parse_number(text.substr(0, text.size() - 1), "--margin");
-    if (margin.percent > 100)
-      fail(ErrorKind::usage, "a margin above 100 % never fits", "--margin", "give a percentage such as 5%");
-  } else {
-    margin.bytes = parse_size(text, "--margin");
-  }
-  return margin;
+  const Threshold share = parse_threshold(text, "--margin");
+  if (!share.bytes && share.percent > 100)
+    fail(ErrorKind::usage, "a margin above 100 % never fits", "--margin", "give a percentage such as 5%");
+  return {share.bytes, share.percent};
 }
 
 void parse_dimensions(const std::vector<std::string>& words, TrainingSetup& setup) {
@@ -76,8 +72,7 @@ void parse_torch(const Given& g, Options& o) {
 void parse_runtime(const Given& g, Options& o) {
   const auto name = value_in(runtime_names, g.text());
   if (!name)
-    fail(ErrorKind::usage, fmt::format("no runtime is called {}", g.text()), g.name(),
-         fmt::format("known runtimes: {}", choices<runtime_names>));
+    fail(ErrorKind::usage, fmt::format("'{}' is not a value for {}", g.text(), g.name()), g.name(), "use torch or ort");
   o.setup.runtime.name = *name;
 }
 
@@ -132,11 +127,11 @@ constexpr std::array
         Flag{"dtype", "", "D", "", "Model", "dtype of the parameters (default: as from_pretrained() makes them)",
              in_setup | in_ops | in_source, nullptr, false, false},
         Flag{"gradient-checkpointing", "", "", "", "Model",
-             "with the model's own checkpointing, as the trainer's option of that name switches it on",
+             "switch on the model's own checkpointing, as the Trainer's option of that name does",
              in_setup | in_ops | in_source, nullptr, false, false},
         Flag{"trust-remote-code", "", "", "", "Model", "run code that a model of transformers brings along",
              in_setup | in_ops | in_source, nullptr, false, false},
-        Flag{"download", "", "", "", "Model", "fetch the configuration of hf:org/name where the cache does not have it",
+        Flag{"download", "", "", "", "Model", "fetch the configuration of hf:org/name if the cache lacks it",
              in_setup | in_ops | in_source, nullptr, false, false},
         Flag{"gpu", "", "NAME|SIZE", "", "Device", "card (h100-80gb), class of cards (80GB) or exact size (79GiB)",
              in_setup | in_observe | in_record, [](const Given& g, Options& o) { o.gpu = g.text(); }},
@@ -146,7 +141,7 @@ constexpr std::array
              [](const Given& g, Options& o) { o.margin = parse_margin(g.text()); }},
         Flag{"reserve", "", "SIZE", "", "Device",
              "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup | in_observe,
-             [](const Given& g, Options& o) { o.reserve = parse_size(g.text(), g.name()); }},
+             [](const Given& g, Options& o) { o.reserve = parse_size_with_unit(g.text(), g.name()); }},
         Flag{"torch", "", "X.Y", "", "Device",
              "version of PyTorch that runs the model (default: the one that wrote the file, else the newest known)",
              in_setup | in_ops, parse_torch, false, false},
@@ -155,7 +150,7 @@ constexpr std::array
              "brought)",
              in_setup, [](const Given& g, Options& o) { o.cudnn = g.text(); }},
         Flag{"onnxruntime", "", "auto|none|PYTHON", "", "Device",
-             "Python whose ONNX Runtime says which graph it makes of a plain file (default: python3, where it has one)",
+             "Python whose ONNX Runtime rewrites a plain file as a session would (default: python3, if it has one)",
              in_setup, [](const Given& g, Options& o) { o.onnxruntime = g.text(); }},
         Flag{"ort-version", "", "X.Y", "", "Device",
              "version of ONNX Runtime that runs the file (default: the one that is installed, else the newest known)",
@@ -176,7 +171,7 @@ constexpr std::array
                for (const std::string& word : g.values) o.inputs.push_back(parse_input(word, g.name()));
              },
              true},
-        Flag{"dim", "", "NAME=N", "", "Shapes", "any open dimension by name", in_setup | in_ops,
+        Flag{"dim", "", "NAME=N", "", "Shapes", "size of an open dimension, by name", in_setup | in_ops,
              [](const Given& g, Options& o) { parse_dimensions(g.words(), o.setup); }, true},
         Flag{"runtime", "", "NAME", choices<runtime_names>, "Device",
              "what runs the model: PyTorch's eager mode, or ONNX Runtime with its CUDA provider (inference of ONNX "
@@ -186,7 +181,7 @@ constexpr std::array
              "ONNX Runtime: an option of the provider or session, as in arena_extend_strategy=kSameAsRequested",
              in_setup, parse_ort_options, true},
         Flag{"mode", "", "MODE", choices<mode_names>, "Training",
-             "a training step or a forward pass (train and infer do as well)", in_setup,
+             "a training step or a forward pass (train and infer mean the same)", in_setup,
              [](const Given& g, Options& o) {
                o.setup.mode = parse_mode(g.text());
                o.mode_given = true;
@@ -236,9 +231,8 @@ constexpr std::array
         Flag{"empty-cache", "", "", "", "Training", "torch.cuda.empty_cache() after every step", in_setup,
              [](const Given&, Options& o) { o.setup.empty_cache = true; }},
         Flag{"compile", "", "", "", "Training",
-             "torch.compile(model): of a function, a configuration or a name, which PyTorch compiles on the emulated "
-             "GPU, "
-             "or of a recording of the compiled program",
+             "torch.compile(model): PyTorch compiles it on the emulated GPU, so give train.py:fn, ./checkpoint or "
+             "hf:org/name, or a recording of the compiled program",
              in_setup, [](const Given&, Options& o) { o.setup.compile = true; }},
         Flag{"loss", "", "NAME", choices<loss_names>, "Training",
              "loss (default auto: from the shape of the output; causal-lm: as transformers takes it)", in_setup,
@@ -249,8 +243,8 @@ constexpr std::array
         Flag{"freeze", "", "GLOB", "", "Training", "parameters that are not trained, by name", in_setup,
              [](const Given& g, Options& o) { o.setup.frozen = g.words(); }, true},
         Flag{"zero-grad", "", "WHEN", choices<zero_grad_names>, "Training",
-             "zero_grad at the begin or end of a step, or before its backward pass; keep: set_to_none=False", in_setup,
-             [](const Given& g, Options& o) { o.setup.zero_grad = parse_zero_grad(g.text()); }},
+             "zero_grad at the beginning or end of a step, or before its backward pass; keep: set_to_none=False",
+             in_setup, [](const Given& g, Options& o) { o.setup.zero_grad = parse_zero_grad(g.text()); }},
         Flag{"steps", "", "N", "", "Training", "simulated steps (default 3)", in_setup,
              [](const Given& g, Options& o) { o.setup.steps = g.count(); }},
         Flag{"alloc-conf", "", "CONF", "", "Training",

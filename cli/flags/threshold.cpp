@@ -15,6 +15,16 @@ Bytes Threshold::of(Bytes whole) const {
   return Bytes(static_cast<std::int64_t>(std::floor(static_cast<double>(whole.count) * percent / 100.0)));
 }
 
+Bytes parse_size_with_unit(std::string_view text, std::string_view flag, std::string_view or_else) {
+  const Bytes bytes = parse_size(text, flag);
+  // Zero is a size that somebody may mean; ten bytes are not.
+  const bool bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
+  if (bare && bytes.count > 0 && bytes.count < (1 << 20))
+    fail(ErrorKind::usage, fmt::format("'{}' would be {} bytes", text, text), std::string(flag),
+         fmt::format("did you mean {0}MiB or {0}GiB? Give a size with its unit{1}", text, or_else));
+  return bytes;
+}
+
 Threshold parse_threshold(std::string_view text, std::string_view flag) {
   Threshold t;
   t.text = std::string(text);
@@ -23,14 +33,8 @@ Threshold parse_threshold(std::string_view text, std::string_view flag) {
          "give bytes, a size such as 70GiB, or a percentage such as 90%");
   if (text.back() == '%')
     t.percent = parse_number(trim(text.substr(0, text.size() - 1)), flag);
-  else {
-    t.bytes = parse_size(text, flag);
-    // Zero is a limit that somebody may mean; ten bytes are not.
-    const bool bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
-    if (bare && t.bytes->count > 0 && t.bytes->count < (1 << 20))
-      fail(ErrorKind::usage, fmt::format("'{}' would be {} bytes", text, text), std::string(flag),
-           fmt::format("did you mean {}GiB? Give a size with its unit, or a percentage such as 90%", text));
-  }
+  else
+    t.bytes = parse_size_with_unit(text, flag, ", or a percentage such as 90%");
   return t;
 }
 

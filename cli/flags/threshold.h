@@ -21,6 +21,9 @@ struct Threshold {
   Bytes of(Bytes whole) const;
 };
 
+/// Failure(usage) where `text` is no size, or a bare number of fewer bytes than anybody means; `or_else` ends the hint.
+Bytes parse_size_with_unit(std::string_view text, std::string_view flag, std::string_view or_else = {});
+
 /// Failure(usage) naming `flag` where the text is neither a size nor a percentage.
 Threshold parse_threshold(std::string_view text, std::string_view flag);
 

@@ -57,7 +57,7 @@ std::string find_python(const std::vector<std::string>& packages, const char* wh
     fail(ErrorKind::usage, fmt::format("{}, and no Python runs here", why), named ? named : "",
          fmt::format("install Python 3 with pip install {}, or set MEMPLAN_TORCH_PYTHON=/path/to/python",
                      fmt::join(packages, " ")));
-  fail(ErrorKind::usage, fmt::format("{}, for which {} lacks {}", why, best, fmt::join(best_missing, " and ")), {},
+  fail(ErrorKind::usage, fmt::format("{}, but {} lacks {}", why, best, fmt::join(best_missing, " and ")), {},
        fmt::format("run {} -m pip install {}, or set MEMPLAN_TORCH_PYTHON to a Python that has {}", best,
                    fmt::join(best_missing, " "), best_missing.size() == 1 ? "it" : "them"));
 }

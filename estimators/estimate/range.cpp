@@ -57,7 +57,7 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     trials.push_back(t);
   };
   if (has_lines(tape)) {
-    constexpr auto names = "tensors that names of the forward pass hold, or let go";
+    constexpr auto names = "tensors that Python variables of the forward pass hold or release";
     add(About::lifetime, names, [](Reading& r) { r.names = NameReading::freed; });
     add(About::lifetime, names, [](Reading& r) { r.names = NameReading::held; });
   }

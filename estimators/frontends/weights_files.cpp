@@ -73,7 +73,8 @@ std::string figures(const GgufInventory& g) {
   if (ec) fail_input("the folder cannot be read: " + ec.message(), path);
   if (total.tensors > 0) fail_input(fmt::format("the folder holds {}, but no graph", figures(total)), path, advice);
   if (pickles || config) fail_input("the folder holds a model of transformers without a graph", path, advice);
-  fail_input("the model is not a regular file", path, "give the path of an .onnx or .pt2 file");
+  fail_input("this is a folder without a model", path,
+             "give an .onnx or .pt2 file, or a folder of transformers with its config.json");
 }
 
 }  // namespace

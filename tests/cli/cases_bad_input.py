@@ -101,7 +101,7 @@ FILES = {
     "empty": (lambda: b"", "empty"),
     "half": (lambda: mlp_bytes()[: len(mlp_bytes()) // 2], ""),
     "last_byte_missing": (lambda: mlp_bytes()[:-1], ""),
-    "text": (lambda: b"this is not a model, it is a letter to you\n" * 20, ""),
+    "text": (lambda: b"this is not a model, it is a letter to you\n" * 20, "this is text"),
     "png": (lambda: b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4, ""),
     "zeros": (lambda: b"\0" * 4096, ""),
     "claims_too_much": (lambda: CLAIMS_TOO_MUCH, ""),
@@ -138,7 +138,7 @@ def test_missing_file():
 
 
 def test_directory():
-    failing((os.path.dirname(scratch("x")), *GPU), 3, "not a regular file")
+    failing((os.path.dirname(scratch("x")), *GPU), 3, "a folder without a model")
 
 
 def test_device_file():
@@ -186,6 +186,8 @@ USAGE = [
     (("--momentum", "0.9"), "momentum"),
     (("--margin", "200%"), "margin"),
     (("--margin", "lots"), "--margin"),
+    (("--margin", "5"), "5 bytes"),
+    (("--reserve", "600"), "600 bytes"),
     (("--reserve", "12XB"), "--reserve"),
     (("--alloc-conf", "max_split_size_mb:1"), "max_split_size_mb"),
     (("--alloc-conf", "nonsense:1"), "nonsense"),

@@ -200,7 +200,7 @@ def test_codes_can_be_looked_up():
         answer = memplan("explain", code)
         equal(answer.code, 0)
         check(answer.out.startswith(code.upper()), answer.out)
-    failing(("explain", "MP999"), 3, "MP999")
+    failing(("explain", "MP999"), 3, "MP999", "no such code")
     # Every code in the sources has its text.
     import glob
     import re

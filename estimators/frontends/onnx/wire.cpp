@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -122,7 +124,17 @@ class Walker {
   }
 
  private:
+  /// No tool writes a model that begins so; this only chooses the words.
+  bool begins_as_text() const {
+    const std::string_view head = bytes_.substr(0, 64);
+    return std::all_of(head.begin(), head.end(),
+                       [](unsigned char c) { return std::isprint(c) || std::isspace(c) || c >= 0x80; });
+  }
+
   [[noreturn]] void damaged(std::size_t offset, std::string what) const {
+    if (begins_as_text())
+      fail_input("this is text, not a model", where_,
+                 "give an .onnx or .pt2 file; docs/export.md says how to make one");
     fail_input(fmt::format("the file is damaged or not an ONNX model: at byte {}, {}", offset, what), where_,
                "check the file with onnx.checker, or export the model again");
   }
