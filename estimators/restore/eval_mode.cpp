@@ -96,6 +96,9 @@ class EvalMode {
     fast.outputs = end.outputs;
     fast.scope = end.scope;
     fast.source = end.source;
+    // Sizes that are worked out here may be read by other modules.
+    std::copy_if(first, last, std::back_inserter(tape_.calls),
+                 [](const Call& c) { return c.op.starts_with("_operator.") || c.op.starts_with("aten::sym_"); });
     tape_.calls.push_back(std::move(fast));
     ++fast_;
     return true;

@@ -37,6 +37,10 @@ void recover_triangular_solves(Tape& tape);
 /// CUDA.
 void recover_recurrent_cells(Tape& tape);
 
+/// torch.rms_norm (nn.RMSNorm), which ONNX below opset 23 has as a power, a mean, a root and products: one kernel on
+/// CUDA.
+void recover_rms_norms(Tape& tape);
+
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 

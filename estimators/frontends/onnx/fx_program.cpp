@@ -2,7 +2,58 @@
 
 #include <algorithm>
 
+#include "estimators/tape/uses.h"
+
 namespace memplan::onnx_format {
+
+namespace {
+
+using GroupOfName = std::unordered_map<std::string_view, std::int32_t>;
+
+bool makes_from_sizes(const FxGroup& group) {
+  constexpr std::string_view aten = "torch.ops.aten.";
+  if (!group.text.target.starts_with(aten)) return false;
+  const std::string_view op = group.text.target.substr(aten.size());
+  return op == "zeros.default" || op == "ones.default" || op == "full.default" || op == "empty.memory_format";
+}
+
+/// "zeros" of "zeros_1".
+std::string_view without_number(std::string_view name) {
+  const auto end = name.find_last_not_of("0123456789");
+  return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+}
+
+/// Equal calls of torch.zeros and its like are merged by an optimizer, and eager code makes each: an LSTM's first
+/// states. A name that nothing makes is one of them where the same call reads another one.
+void part_merged(const Graph& graph, const GroupOfName& group_of, FxProgram& p) {
+  std::vector<FxGroup> more;
+  std::unordered_map<std::string_view, bool> done;
+  for (const FxGroup& group : p.groups) {
+    std::vector<std::string_view> unknown;
+    std::unordered_map<std::string_view, const FxGroup*> made;  // by the name without its number
+    const auto look = [&](ValueId id) {
+      const std::string_view name = p.names[static_cast<std::size_t>(id.index)];
+      const auto by = group_of.find(name);
+      if (by == group_of.end())
+        unknown.push_back(name);
+      else if (const FxGroup& maker = p.groups[static_cast<std::size_t>(by->second)]; makes_from_sizes(maker))
+        made.emplace(without_number(name), &maker);
+    };
+    for (const Arg& a : group.text.args) for_each_value(a, look);
+    for (std::string_view name : unknown) {
+      const auto twin = made.find(without_number(name));
+      if (twin == made.end() || !done.emplace(name, true).second) continue;
+      if (std::ranges::any_of(graph.values, [&](const GraphValue& v) { return v.name == name; })) continue;
+      FxGroup again = *twin->second;
+      again.text.name = name;
+      again.name = p.find(name);
+      more.push_back(std::move(again));
+    }
+  }
+  for (FxGroup& group : more) p.groups.push_back(std::move(group));
+}
+
+}  // namespace
 
 bool has_fx_text(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(),
@@ -20,7 +71,7 @@ FxProgram read_fx_program(const Graph& graph) {
     }
     return ValueId{it->second};
   };
-  std::unordered_map<std::string_view, std::int32_t> group_of;
+  GroupOfName group_of;
   group_of.reserve(graph.nodes.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const GraphNode& node = graph.nodes[i];
@@ -50,6 +101,7 @@ FxProgram read_fx_program(const Graph& graph) {
     }
     p.groups.push_back(std::move(group));
   }
+  part_merged(graph, group_of, p);
   // A call happens when the last of its nodes does: only then are all its inputs there.
   auto later = [](const FxGroup& a, const FxGroup& b) { return a.nodes.back() < b.nodes.back(); };
   if (!std::is_sorted(p.groups.begin(), p.groups.end(), later))

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/base/bytes.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
@@ -91,7 +92,11 @@ class Restorer {
     for (const auto& [key, a] : group.text.kwargs) for_each_value(a, use);
     if (out.named.empty()) return out;
     for (std::int32_t n : group.nodes) {
-      const auto& inputs = g.nodes[static_cast<std::size_t>(n)].inputs;
+      const GraphNode& node = g.nodes[static_cast<std::size_t>(n)];
+      // A group norm's own ones and zeros, one per group; and a recurrent layer's tensors, joined to one.
+      const bool grouped = group.text.target.find("group_norm") != std::string_view::npos;
+      if (is_recurrent(node) || (grouped && node.op_type == "InstanceNormalization")) continue;
+      const auto& inputs = node.inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (auto t = g.initializers.find(inputs[i]);
             t != g.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
@@ -116,10 +121,14 @@ class Restorer {
     if (open.empty()) return;
     if (group.text.target.find("batch_norm") != std::string_view::npos) {
       const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) {
-        return g_.nodes[static_cast<std::size_t>(n)].op_type == "Conv";
+        const std::string& op = g_.nodes[static_cast<std::size_t>(n)].op_type;
+        return op == "Conv" || op == "ConvTranspose";
       });
       if (conv != group.nodes.end()) return unfold(group, static_cast<std::size_t>(*conv), named);
     }
+    if (std::ranges::any_of(group.nodes,
+                            [&](std::int32_t n) { return is_recurrent(g_.nodes[static_cast<std::size_t>(n)]); }))
+      return restore_recurrent(group, open);
     std::vector<bool> taken(open.size(), false);
     for (const Read& read : reads)
       for (std::size_t k = 0; k < open.size(); ++k)
@@ -139,6 +148,52 @@ class Restorer {
     const auto& sizes = g_.initializers.at(have->second).sizes;
     const auto& found = g_.initializers.at(read.id).sizes;
     return found == sizes || std::equal(found.begin(), found.end(), sizes.rbegin(), sizes.rend());
+  }
+
+  static bool is_recurrent(const GraphNode& node) {
+    return node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN";
+  }
+
+  /// A recurrent layer's parameters, which its nodes read joined to one tensor for both directions: W [directions,
+  /// rows, inputs], R [directions, rows, hidden]. The text lists them in the order of torch.nn.RNNBase: for each layer
+  /// and direction weight_ih, weight_hh and, if it has any, bias_ih, bias_hh.
+  void restore_recurrent(const FxGroup& group, const std::vector<std::size_t>& open) {
+    const Arg::List* listed = nullptr;
+    for (const Arg& a : group.text.args)
+      if (const auto* list = std::get_if<Arg::List>(&a.value); list && list->size() > 1) listed = list;
+    std::vector<const GraphNode*> layers;
+    for (std::int32_t n : group.nodes)
+      if (is_recurrent(g_.nodes[static_cast<std::size_t>(n)])) layers.push_back(&g_.nodes[static_cast<std::size_t>(n)]);
+    if (!listed || listed->size() % layers.size() != 0) return;
+    DType dtype = DType::float32;
+    for (GraphValueId id : layers.front()->inputs)
+      if (const auto t = g_.initializers.find(id); t != g_.initializers.end()) dtype = t->second.dtype;
+    const std::size_t of_layer = listed->size() / layers.size();
+    if (of_layer % 2 != 0) return;  // with projections, which ONNX has not
+    for (std::size_t i = 0; i < listed->size(); ++i) {
+      const auto* name = std::get_if<ValueId>(&(*listed)[i].value);
+      const auto line = name ? lines_.find(program_.names[static_cast<std::size_t>(name->index)]) : lines_.end();
+      if (line == lines_.end() || std::ranges::find(open, line->second) == open.end()) continue;
+      const GraphNode& node = *layers[i / of_layer];
+      const auto both = node.attributes.find("direction");
+      const auto* direction = both != node.attributes.end() ? std::get_if<std::string>(&both->second) : nullptr;
+      const std::size_t directions = direction && *direction == "bidirectional" ? 2 : 1;
+      if (auto sizes = recurrent_sizes(node, i % of_layer % (of_layer / directions)); !sizes.empty())
+        stored(line->second, dtype, std::move(sizes));
+    }
+  }
+
+  /// Sizes of weight_ih (0), weight_hh (1), bias_ih (2) and bias_hh (3); none where the node does not tell them.
+  std::vector<std::int64_t> recurrent_sizes(const GraphNode& node, std::size_t which) const {
+    const auto hidden = node.attributes.find("hidden_size");
+    const auto* h = hidden != node.attributes.end() ? std::get_if<std::int64_t>(&hidden->second) : nullptr;
+    if (!h || *h <= 0 || *h > (std::int64_t{1} << 40)) return {};
+    const std::int64_t rows = *h * (node.op_type == "LSTM" ? 4 : node.op_type == "GRU" ? 3 : 1);
+    if (which >= 2) return {rows};
+    if (which == 1) return {rows, *h};
+    const auto w = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
+    if (w == g_.initializers.end() || w->second.sizes.size() != 3) return {};
+    return {rows, w->second.sizes[2]};
   }
 
   /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.
@@ -226,7 +281,9 @@ class Restorer {
     const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
                             node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
     if (!transposed) {
-      node.inputs[read.input] = stored(line, t.dtype, t.sizes);
+      // A norm's weight lies there as it is multiplied: [channels, 1, 1].
+      const bool flat = group.text.target.find("group_norm") != std::string_view::npos && !t.sizes.empty();
+      node.inputs[read.input] = stored(line, t.dtype, flat ? std::vector<std::int64_t>{t.sizes[0]} : t.sizes);
       return;
     }
     GraphNode turn;
@@ -234,15 +291,16 @@ class Restorer {
     turn.name = node.name + "_weight";
     turn.metadata = node.metadata;
     turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
-    const auto dtype = t.dtype;
     const std::vector<std::int64_t> sizes = t.sizes;
+    const DType dtype = t.dtype;
     turn.inputs = {stored(line, dtype, {sizes[1], sizes[0]})};
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
     before_[read.node].push_back(std::move(turn));
   }
 
-  /// Conv with folded weights -> Conv, BatchNormalization. `named`: weight, bias, running mean and variance.
+  /// Conv or ConvTranspose with folded weights -> itself, BatchNormalization. `named`: weight, bias, running mean and
+  /// variance.
   void unfold(const FxGroup& group, std::size_t conv, const std::vector<std::size_t>& named) {
     GraphNode& node = g_.nodes[conv];
     const auto weight = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
@@ -250,7 +308,13 @@ class Restorer {
         after_.count(conv))
       return;
     const DType dtype = weight->second.dtype;
-    const std::vector<std::int64_t> channels{weight->second.sizes[0]};
+    std::vector<std::int64_t> channels{weight->second.sizes[0]};
+    if (node.op_type == "ConvTranspose") {
+      const auto groups = node.attributes.find("group");
+      const auto* n = groups != node.attributes.end() ? std::get_if<std::int64_t>(&groups->second) : nullptr;
+      if (weight->second.sizes.size() < 2) return;
+      channels = {checked_mul(weight->second.sizes[1], n ? *n : 1)};
+    }
     GraphNode norm;
     norm.op_type = "BatchNormalization";
     norm.name = node.name + "_norm";

@@ -14,6 +14,11 @@ from .trace import Trace
 HERE = os.path.dirname(sys._getframe().f_code.co_filename) + os.sep  # as frames name it, be it normal or not
 
 
+def shown(a: Any) -> str:
+    """An argument that is no tensor, number or list: a dtype, a device, a generator. A storage's text has every byte of it."""
+    return type(a).__name__ if "Storage" in type(a).__name__ else str(a)
+
+
 class Frames:
     """Source lines as a tree: [parent, file, line, function], files and functions by number."""
 
@@ -183,7 +188,7 @@ class Calls(Trace):
             return a if not isinstance(a, float) or a == a and abs(a) != float("inf") else str(a)
         if isinstance(a, (list, tuple)):
             return [self._argument(x) for x in a]
-        return str(a)
+        return shown(a)
 
     def _call(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         torch = self.torch

@@ -13,7 +13,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import functions
-from .calls import Frames, Scopes
+from .calls import Frames, Scopes, shown
 
 VERSION = 2
 HERE = os.path.dirname(sys._getframe().f_code.co_filename) + os.sep  # as frames name it, be it normal or not
@@ -242,7 +242,7 @@ class Program:
             return [self._argument(x, home, tensors) for x in a]
         if isinstance(a, torch.dtype):
             return {"d": str(a).removeprefix("torch.")}
-        return {"s": str(a).removeprefix("torch.")}
+        return {"s": shown(a).removeprefix("torch.")}
 
     # --- calls ------------------------------------------------------------------------------------------------------
     def _row(self, op: str, args: List[Any], kwargs: Dict[str, Any], outputs: List[int]) -> Dict[str, Any]:

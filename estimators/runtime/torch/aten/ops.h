@@ -94,6 +94,7 @@ Tensor log_softmax(Run&, const Tensor&, int dim, std::optional<DType> = {});  //
 /// `mask` takes native_dropout's second output (rows/softmax.cpp).
 Tensor dropout(Run&, const Tensor&, double p, bool train, Tensor* mask = nullptr);
 Tensor embedding(Run&, const Tensor& weight, const Tensor& indices);  ///< rows/indexing.cpp
+Tensor copy_(Run&, const Tensor& self, const Tensor& src);            ///< rows/scatter.cpp
 /// index_put's sort of `n` positions made of that many indices below `limit` (rows/scatter.cpp).
 void sort_linear_indices(Run&, std::int64_t n, int indices, std::int64_t limit);
 

@@ -133,6 +133,36 @@ ValueList run_pad_nothing(Run& r, const Tensor& x) {
   return {y};
 }
 
+/// _pad_circular_symint (native/PadNd.cpp): written part by part into an empty tensor, the middle first.
+ValueList run_pad_circular(Run& r, const Tensor& x, const Dims& pads, const Dims& sizes) {
+  const auto low = [&](int i) { return pads[2 * i]; };
+  const auto high = [&](int i) { return pads[2 * i + 1]; };
+  const auto positive = [](std::int64_t n) { return std::max<std::int64_t>(n, 0); };
+  Tensor y = r.empty(sizes, x->dtype), to = y, from = x;
+  const int n = pads.size() / 2;
+  for (int i = 0; i < n; ++i) {
+    const int dim = x->rank() - 1 - i;
+    to = op::slice(r, to, dim, positive(low(i)), sizes[dim] - positive(high(i)));
+    from = op::slice(r, from, dim, positive(-low(i)), x->sizes[dim] - positive(-high(i)));
+  }
+  op::copy_(r, to, from);
+  for (int i = 0; i < n; ++i) {
+    const int dim = x->rank() - 1 - i;
+    const std::int64_t end = sizes[dim] - positive(high(i));
+    if (low(i) > 0) {
+      to = op::slice(r, y, dim, 0, low(i));
+      from = op::slice(r, y, dim, end - low(i), end);
+      op::copy_(r, to, from);
+    }
+    if (high(i) > 0) {
+      to = op::slice(r, y, dim, end, sizes[dim]);
+      from = op::slice(r, y, dim, positive(low(i)), positive(low(i)) + high(i));
+      op::copy_(r, to, from);
+    }
+  }
+  return {y};
+}
+
 ValueList run_pad(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const Dims pads = a.dims(1);
@@ -144,6 +174,8 @@ ValueList run_pad(Run& r, Args& a) {
   for (int i = 0; i * 2 + 1 < pads.size(); ++i)
     sizes[x->rank() - 1 - i] = checked_add(sizes[x->rank() - 1 - i], pads[2 * i] + pads[2 * i + 1]);
   const std::string mode = a.string_or(2, "constant");
+  if (!constant && a.op() == "aten::pad" && mode == "circular" && pads.size() / 2 <= x->rank())
+    return run_pad_circular(r, x, pads, sizes);
   Tensor y = op::empty_as(r, constant ? op::format_of(*x) : op::Format::contiguous, sizes, x->dtype);
   if (mode == "reflect") op::read_as(r, x);
   Node* node = r.record({x}, {y}, [constant, from = x->sizes](Run& r, Node&, TensorList& g) {

@@ -154,6 +154,16 @@ void sort_linear_indices(Run& r, std::int64_t n, int indices, std::int64_t limit
   sorted.reset();
 }
 
+// CopyBackwards (torch/csrc/autograd/functions/tensor.cpp): the former value gets zeros, src its part in its own type.
+// The engine reduces what src gets.
+Tensor copy_(Run& r, const Tensor& self, const Tensor& src) {
+  r.rebase(self, r.record({self, src}, {}, [](Run& r, Node& n, TensorList& g) {
+    return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(),
+                      n.wants(1) ? op::to(r, g[0], n.inputs[1].dtype) : Tensor()};
+  }));
+  return self;
+}
+
 }  // namespace op
 
 void register_scatter(OpTable& t) {
@@ -177,16 +187,8 @@ void register_scatter(OpTable& t) {
   for (const char* n : {"aten::index_put", "aten::_unsafe_index_put", "aten::index_put_"})
     t.add(n, "self, indices, values, accumulate=False", run_index_put);
   t.add("aten::masked_scatter", "self, mask, source", run_masked_scatter, Fidelity::modelled);
-  t.add("aten::copy_", "self, src, non_blocking=False", [](Run& r, Args& a) -> ValueList {
-    // CopyBackwards (torch/csrc/autograd/functions/tensor.cpp): the former value gets zeros, src its part in its own
-    // type. The engine reduces what src gets.
-    Tensor x = a.tensor(0), src = a.tensor(1);
-    r.rebase(x, r.record({x, src}, {}, [](Run& r, Node& n, TensorList& g) {
-      return TensorList{n.wants(0) ? r.empty(g[0]->sizes, g[0]->dtype) : Tensor(),
-                        n.wants(1) ? op::to(r, g[0], n.inputs[1].dtype) : Tensor()};
-    }));
-    return {x};
-  });
+  t.add("aten::copy_", "self, src, non_blocking=False",
+        [](Run& r, Args& a) -> ValueList { return {op::copy_(r, a.tensor(0), a.tensor(1))}; });
 }
 
 }  // namespace memplan
