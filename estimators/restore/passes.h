@@ -37,6 +37,10 @@ void recover_triangular_solves(Tape& tape);
 /// CUDA.
 void recover_recurrent_cells(Tape& tape);
 
+/// `x * (y > 0)` of a float and a boolean tensor is one kernel; PyTorch's ONNX exporter casts the mask before it, in a
+/// pass of its own (torch/onnx/_internal/fx/passes/type_promotion.py).
+void recover_type_promotion(Tape& tape);
+
 /// torch.rms_norm (nn.RMSNorm), which ONNX below opset 23 has as a power, a mean, a root and products: one kernel on
 /// CUDA.
 void recover_rms_norms(Tape& tape);

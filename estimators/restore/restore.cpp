@@ -26,6 +26,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
+    {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"rms norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },

@@ -5,6 +5,7 @@
 
 #include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/restore/passes.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
 
@@ -121,4 +122,86 @@ TEST_CASE("what an exporter makes of an LSTM cell is the cell again") {
   Tape own = from_text(lstm_cell("c", "my_cell(") + "return %next_h, %next_c\n");
   recover_recurrent_cells(own);
   CHECK(own.calls.size() == 13);
+}
+
+namespace {
+
+std::string rms_norm(const std::string& line, const std::string& also = "") {
+  const std::string at = " in 1 at \"" + line + "\"\n";
+  return R"(input %x float32 [2, 8]
+parameter %n.weight float32 [8]
+scope 0 "" M
+scope 1 n torch.nn.modules.normalization.RMSNorm in 0
+)" + ("%p = aten::pow.Tensor_Scalar(%x, 2)" + at) +
+         ("%m = aten::mean.dim(%p, [1], True)" + at) + ("%a = aten::add.Scalar(%m, 1e-06)" + at) +
+         ("%r = aten::rsqrt(%a)" + at) + ("%s = aten::mul.Tensor(%x, %r)" + at) +
+         ("%y = aten::mul.Tensor(%s, %n.weight)" + at) + "return %y" + also + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("what an exporter makes of torch.rms_norm is one call again; a norm by hand stays") {
+  Tape tape =
+      from_text(rms_norm("torch/nn/modules/normalization.py:419 return F.rms_norm(x, self.shape, self.weight)"));
+  recover_rms_norms(tape);
+  check(tape);
+  REQUIRE(tape.calls.size() == 1);
+  CHECK(tape.calls[0].op == "aten::rms_norm");
+  CHECK(std::get<Arg::List>(tape.calls[0].args.at(1).value).size() == 1);
+  CHECK(std::holds_alternative<ValueId>(tape.calls[0].args.at(2).value));
+
+  Tape by_hand =
+      from_text(rms_norm("m.py:3 return self.weight * x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6)"));
+  recover_rms_norms(by_hand);
+  CHECK(by_hand.calls.size() == 6);
+  Tape read = from_text(rms_norm("torch/nn/modules/normalization.py:419 return F.rms_norm(x, self.shape)", ", %r"));
+  recover_rms_norms(read);
+  CHECK(read.calls.size() == 6);
+}
+
+TEST_CASE("a mask that the exporter casts for a product is multiplied as it is; a cast of the program stays") {
+  const std::string head = "input %x float32 [2, 8]\nscope 0 \"\" M\n%mask = aten::gt.Scalar(%x, 0) in 0\n";
+  const auto program = [&](const std::string& name, const std::string& reader) {
+    return from_text(head + "%" + name + " = aten::to.dtype(%mask, float32) in 0\n%y = " + reader + "(%x, %" + name +
+                     ") in 0\nreturn %y\n");
+  };
+  Tape tape = program("convert_element_type_default_1", "aten::mul.Tensor");
+  recover_type_promotion(tape);
+  check(tape);
+  REQUIRE(tape.calls.size() == 2);
+  CHECK(std::get<ValueId>(tape.calls[1].args.at(1).value) == tape.calls[0].outputs[0]);
+  // matmul takes one type, and y.float() is a call of the program.
+  for (const auto& [name, reader] :
+       {std::pair{"convert_element_type_default", "aten::matmul"}, {"_to_copy", "aten::mul.Tensor"}}) {
+    Tape kept = program(name, reader);
+    recover_type_promotion(kept);
+    CHECK(kept.calls.size() == 3);
+  }
+}
+
+TEST_CASE("sizes that attention works out are there for other modules in inference") {
+  // nn.MultiheadAttention(8, 2, batch_first=True) of x, x, x; its size is read behind it.
+  Tape tape = from_text(R"tape(
+input %x float32 [2, 4, 8]
+parameter %a.in_proj_weight float32 [24, 8]
+parameter %a.in_proj_bias float32 [24]
+parameter %a.out_proj.weight float32 [8, 8]
+parameter %a.out_proj.bias float32 [8]
+scope 0 "" M
+scope 1 a torch.nn.modules.activation.MultiheadAttention in 0
+%n = aten::sym_size.int(%x, 0) in 0
+%t = aten::transpose.int(%x, 1, 0) in 1
+%p = aten::linear(%t, %a.in_proj_weight, %a.in_proj_bias) in 1
+%m = _operator.mul(%n, 2) in 1
+%q = aten::reshape(%p, [2, 2, 4, 4]) in 1
+%s = aten::scaled_dot_product_attention(%q, %q, %q) in 1
+%o = aten::linear(%s, %a.out_proj.weight, %a.out_proj.bias) in 1
+%r = aten::transpose.int(%o, 1, 0) in 1
+%y = aten::reshape(%r, [%m, -1]) in 0
+return %y
+)tape");
+  enter_inference(tape, Precision::fp32);
+  check(tape);  // "m" is still made before it is read
+  CHECK(std::any_of(tape.calls.begin(), tape.calls.end(),
+                    [](const Call& c) { return c.op == "aten::_native_multi_head_attention"; }));
 }

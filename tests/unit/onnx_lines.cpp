@@ -154,3 +154,86 @@ TEST_CASE("layers in a region without gradients work on values that want none") 
   inference.mode = Mode::inference;
   CHECK(ops_of(*b.tape(inference)) == Ops{"aten::linear", "aten::relu"});
 }
+
+TEST_CASE("a batch norm that was folded into a linear layer or a transposed convolution is a layer again") {
+  // 5 channels, as nn.BatchNorm has them: [out] of Gemm's [out, in], [in, out / groups] of ConvTranspose.
+  for (const bool linear : {true, false}) {
+    Builder b;
+    if (linear)
+      b.input("x", {-1, 3}).weight("a.weight", {5, 3}).weight("a.bias", {5});
+    else
+      b.input("x", {-1, 3, 8, 8}).weight("a.weight", {3, 5, 2, 2}).weight("a.bias", {5});
+    signature(b, {"a.weight", "a.bias", "n.weight", "n.bias", "n.running_mean", "n.running_var"});
+    auto& n = b.node(linear ? "Gemm" : "ConvTranspose", {"x", "a.weight", "a.bias"}, {"getitem"});
+    if (linear) Builder::attribute(n, "transB", std::int64_t{1});
+    line(n, "_native_batch_norm_legit_functional",
+         "_native_batch_norm_legit_functional.default](args = (%before, %p_n_weight, %p_n_bias, %p_n_running_mean, "
+         "%p_n_running_var, True, 0.1, 1e-05)");
+    b.output("getitem");
+    const auto tape = b.tape(with_batch(2));
+    REQUIRE(tape.ok());
+    CHECK(ops_of(*tape) == Ops{linear ? "aten::linear" : "aten::conv_transpose2d.input", "aten::batch_norm"});
+    CHECK(value_of(*tape, "n.running_var").sizes == std::vector<std::int64_t>{5});
+  }
+}
+
+TEST_CASE("a group norm's weight is the one that is multiplied, not the ones of its groups") {
+  Builder b;
+  b.input("x", {-1, 6, 4}).weight("scale", {6, 1}).weight("shift", {6, 1}).weight("ones", {2}).weight("zeros", {2});
+  b.integers("grouped", {0, 2, -1}).integers("back", {0, 6, 4});
+  signature(b, {"n.weight", "n.bias"});
+  const std::string text = "group_norm.default](args = (%x, 2, %p_n_weight, %p_n_bias, 1e-05, False)";
+  line(b.node("Reshape", {"x", "grouped"}, {"a"}), "group_norm", text);
+  line(b.node("InstanceNormalization", {"a", "ones", "zeros"}, {"b"}), "group_norm", text);
+  line(b.node("Reshape", {"b", "back"}, {"c"}), "group_norm", text);
+  line(b.node("Mul", {"c", "scale"}, {"d"}), "group_norm", text);
+  line(b.node("Add", {"d", "shift"}, {"group_norm"}), "group_norm", text);
+  b.output("group_norm");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::group_norm"});
+  CHECK(value_of(*tape, "n.weight").sizes == std::vector<std::int64_t>{6});
+  CHECK(tape->parameters.size() == 2);
+}
+
+TEST_CASE("a recurrent layer whose biases and first states were joined has its own again") {
+  // nn.LSTM(3, 4): weight_ih [16, 3], weight_hh [16, 4], two biases [16], two first states.
+  for (const bool complete : {true, false}) {
+    Builder b;
+    b.input("x", {5, -1, 3})
+        .weight("val_1", {1, 16, 3})
+        .weight("val_2", {1, 16, 4})
+        .weight("val_3", {1, 32})
+        .real("zero", 0);
+    b.integers("state", {1, 2, 4}).integers("axes", {1});
+    signature(b, {"l.weight_ih", "l.weight_hh", "l.bias_ih", "l.bias_hh"});
+    line(b.node("Expand", {"zero", "state"}, {"zeros"}), "zeros", "zeros.default](args = ([1, 2, 4],)");
+    const std::string text =
+        "lstm.input](args = (%x, [%zeros, %zeros_1], [%p_l_weight_ih, %p_l_weight_hh, %p_l_bias_ih, %p_l_bias_hh], "
+        "True, 1, 0.0, True, False, False)";
+    auto& n = b.node("LSTM", {"x", "val_1", "val_2", "val_3", "", "zeros", "zeros"}, {"y"});
+    Builder::attribute(n, "hidden_size", std::int64_t{4});
+    line(n, "lstm", text);
+    line(b.node("Squeeze", {"y", "axes"}, {"getitem"}), "lstm", text);
+    // Where a name is gone, the text alone no longer tells the program.
+    line(b.node("Relu", {"getitem"}, {"relu"}), "relu",
+         complete ? "relu.default](args = (%getitem,)" : "relu.default](args = (%slice_1,)");
+    b.output("relu");
+    const auto tape = b.tape(with_batch(2));
+    REQUIRE(tape.ok());
+    CHECK(ops_of(*tape) == Ops{"aten::zeros", "aten::zeros", "aten::lstm.input", "aten::relu"});
+    CHECK(tape->parameters.size() == 4);
+    CHECK(value_of(*tape, "l.bias_hh").sizes == std::vector<std::int64_t>{16});
+    CHECK(value_of(*tape, "l.weight_hh").sizes == std::vector<std::int64_t>{16, 4});
+  }
+}
+
+TEST_CASE("x.max(dim) makes its indices, even where nobody reads them") {
+  Builder b;
+  b.input("x", {-1, 6}).integers("axes", {1});
+  line(b.node("ReduceMax", {"x", "axes"}, {"getitem"}), "max_1", "max.dim](args = (%gone, 1)");
+  b.output("getitem");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::max.dim"});
+}

@@ -8,6 +8,7 @@
 
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/result_sizes.h"
 #include "estimators/tape/uses.h"
@@ -89,13 +90,14 @@ class GroupMatcher {
   std::vector<std::optional<Found>> run() {
     group_of_.assign(g_.nodes.size(), -1);
     for (const FxGroup& group : program_.groups)
-      if (group.name >= 0 && is_plain(group, g_))
+      if (group.name >= 0 && (is_plain(group, g_) || is_recurrent(group)))
         for (std::int32_t n : group.nodes)
           group_of_[at(n)] = static_cast<std::int32_t>(&group - program_.groups.data());
     std::vector<std::optional<Found>> by_group(program_.groups.size());
     for (std::size_t i = 0; i < program_.groups.size(); ++i)
       if (const FxGroup& group = program_.groups[i]; group_of_[at(group.nodes.back())] == static_cast<std::int32_t>(i))
-        by_group[i] = match(group, static_cast<std::int32_t>(i));
+        by_group[i] =
+            is_recurrent(group) ? match_recurrent(v_, group, program_, names_) : match(group, static_cast<int>(i));
     drop_read_inside(by_group);
     std::vector<std::optional<Found>> out(g_.nodes.size());
     for (std::size_t i = 0; i < by_group.size(); ++i)
@@ -105,7 +107,6 @@ class GroupMatcher {
 
  private:
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
   /// Arguments with FX names -> arguments with graph values; collects names that nothing in the graph has.
   /// `tensors`: the op takes no number in the place of a tensor.
   void resolve(Arg& arg, std::vector<GraphValueId>& reads, std::vector<std::string_view>& unknown,
@@ -363,7 +364,7 @@ class GroupMatcher {
     for (bool changed = true; changed;) {
       changed = false;
       for (std::size_t i = 0; i < by_group.size(); ++i) {
-        if (!by_group[i]) continue;
+        if (!by_group[i] || is_recurrent(program_.groups[i])) continue;
         const auto& nodes = program_.groups[i].nodes;
         const auto needed_outside = [&](GraphValueId id) {
           return id >= 0 && !v_.inferred[id].contents &&
@@ -394,7 +395,6 @@ class GroupMatcher {
 };
 
 }  // namespace
-
 std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) { return GroupMatcher(v, g).run(); }
 
 }  // namespace memplan::onnx_format

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
+#include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/frontends/onnx/signature.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
 namespace {
+
+constexpr const char* original_name_key = "pkg.torch.onnx.original_node_name";
 
 using GroupOfName = std::unordered_map<std::string_view, std::int32_t>;
 
@@ -107,6 +112,37 @@ FxProgram read_fx_program(const Graph& graph) {
   if (!std::is_sorted(p.groups.begin(), p.groups.end(), later))
     std::stable_sort(p.groups.begin(), p.groups.end(), later);
   return p;
+}
+
+bool is_complete_fx(const Graph& g, const FxProgram& program) {
+  std::vector<bool> made(program.names.size(), false);
+  auto mark = [&](std::string_view name) {
+    if (const std::int32_t n = program.find(name); n >= 0) made[static_cast<std::size_t>(n)] = true;
+  };
+  for (const FxGroup& group : program.groups)
+    if (group.name >= 0) made[static_cast<std::size_t>(group.name)] = true;
+  // The elements of a list are known by their own nodes alone, those of a tuple by the outputs of its nodes too.
+  for (const FxGroup& group : program.groups) {
+    const bool tuple = group.name < 0 || outputs_of(op_of_target(group.text.target)) > 1;
+    for (std::int32_t n : group.nodes)
+      for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
+        if (const std::string_view name = id < 0 ? std::string_view{} : g.values[static_cast<std::size_t>(id)].name;
+            tuple || name.substr(0, 7) != "getitem")
+          mark(name);
+  }
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    mark(v.name);
+    mark(note_at(v.metadata, original_name_key));
+  }
+  for (const auto& [id, t] : g.initializers) {
+    mark(note_at(t.metadata, original_name_key));
+    mark(note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key));
+  }
+  const Signature signature = signature_of(g);
+  for (const SignatureLine& line : signature.inputs) mark(line.name);
+  for (const SignatureLine& line : signature.outputs) mark(line.name);
+  return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
 }
 
 }  // namespace memplan::onnx_format

@@ -35,4 +35,8 @@ bool has_fx_text(const Graph& graph);
 /// The views point into the graph's metadata.
 FxProgram read_fx_program(const Graph& graph);
 
+/// Whether every name that the exporter's text mentions is still made by some node. An optimizer removes and merges
+/// nodes, and then the text alone no longer tells the program.
+bool is_complete_fx(const Graph& graph, const FxProgram& program);
+
 }  // namespace memplan::onnx_format

@@ -1,5 +1,8 @@
 #include "estimators/frontends/onnx/signature.h"
 
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/graph/graph.h"
+
 namespace memplan::onnx_format {
 
 namespace {
@@ -36,6 +39,10 @@ Signature parse_signature(std::string_view text) {
     section->push_back(entry);
   }
   return out;
+}
+
+Signature signature_of(const Graph& graph) {
+  return parse_signature(note_at(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
 }
 
 }  // namespace memplan::onnx_format

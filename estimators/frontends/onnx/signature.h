@@ -8,6 +8,10 @@
 #include <string_view>
 #include <vector>
 
+namespace memplan {
+struct Graph;
+}
+
 namespace memplan::onnx_format {
 
 struct SignatureLine {
@@ -24,5 +28,8 @@ struct Signature {
 
 /// Lines of another form are skipped. The views point into `text`.
 Signature parse_signature(std::string_view text);
+
+/// Of the graph's metadata; empty where there is none. The views point into it.
+Signature signature_of(const Graph& graph);
 
 }  // namespace memplan::onnx_format

@@ -19,10 +19,6 @@ namespace {
 constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr const char* name_key = "pkg.torch.onnx.original_node_name";
 
-Signature signature_of(const Graph& g) {
-  return parse_signature(note_at(g.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
-}
-
 bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind == "BUFFER"; }
 
 class Restorer {
@@ -91,17 +87,19 @@ class Restorer {
     for (const Arg& a : group.text.args) for_each_value(a, use);
     for (const auto& [key, a] : group.text.kwargs) for_each_value(a, use);
     if (out.named.empty()) return out;
+    std::vector<Read> of_groups;  // a group norm's own ones and zeros, unless they are its weights
+    const bool grouped = group.text.target.find("group_norm") != std::string_view::npos;
     for (std::int32_t n : group.nodes) {
       const GraphNode& node = g.nodes[static_cast<std::size_t>(n)];
-      // A group norm's own ones and zeros, one per group; and a recurrent layer's tensors, joined to one.
-      const bool grouped = group.text.target.find("group_norm") != std::string_view::npos;
-      if (is_recurrent(node) || (grouped && node.op_type == "InstanceNormalization")) continue;
+      if (is_recurrent(node)) continue;  // its tensors are several joined to one
+      std::vector<Read>& reads = grouped && node.op_type == "InstanceNormalization" ? of_groups : out.reads;
       const auto& inputs = node.inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (auto t = g.initializers.find(inputs[i]);
             t != g.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
-          out.reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
+          reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
+    if (out.reads.empty()) out.reads = std::move(of_groups);
     for (std::size_t line : out.named) {
       const auto have = present_.find(line);
       const auto it = have == present_.end() ? out.reads.end()
@@ -122,7 +120,7 @@ class Restorer {
     if (group.text.target.find("batch_norm") != std::string_view::npos) {
       const auto conv = std::find_if(group.nodes.begin(), group.nodes.end(), [&](std::int32_t n) {
         const std::string& op = g_.nodes[static_cast<std::size_t>(n)].op_type;
-        return op == "Conv" || op == "ConvTranspose";
+        return op == "Conv" || op == "ConvTranspose" || op == "Gemm";
       });
       if (conv != group.nodes.end()) return unfold(group, static_cast<std::size_t>(*conv), named);
     }
@@ -281,9 +279,10 @@ class Restorer {
     const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
                             node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
     if (!transposed) {
-      // A norm's weight lies there as it is multiplied: [channels, 1, 1].
-      const bool flat = group.text.target.find("group_norm") != std::string_view::npos && !t.sizes.empty();
-      node.inputs[read.input] = stored(line, t.dtype, flat ? std::vector<std::int64_t>{t.sizes[0]} : t.sizes);
+      std::vector<std::int64_t> sizes = t.sizes;
+      // A group norm's weight lies there as it is multiplied: [channels, 1, 1].
+      if (group.text.target.find("group_norm") != std::string_view::npos && sizes.size() > 1) std::erase(sizes, 1);
+      node.inputs[read.input] = stored(line, t.dtype, std::move(sizes));
       return;
     }
     GraphNode turn;
@@ -299,8 +298,21 @@ class Restorer {
     before_[read.node].push_back(std::move(turn));
   }
 
-  /// Conv or ConvTranspose with folded weights -> itself, BatchNormalization. `named`: weight, bias, running mean and
-  /// variance.
+  /// How many channels a layer makes: Conv [out, in / groups, …], ConvTranspose [in, out / groups, …], Gemm [out, in]
+  /// or [in, out].
+  static std::int64_t channels_of(const GraphNode& node, const std::vector<std::int64_t>& weight) {
+    const auto number = [&](const char* name, std::int64_t otherwise) {
+      const auto it = node.attributes.find(name);
+      const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
+      return n ? *n : otherwise;
+    };
+    if (weight.size() < 2 || node.op_type == "Conv") return weight[0];
+    if (node.op_type == "ConvTranspose") return checked_mul(weight[1], number("group", 1));
+    return number("transB", 0) ? weight[0] : weight[1];
+  }
+
+  /// Conv, ConvTranspose or Gemm with folded weights -> itself, BatchNormalization. `named`: weight, bias, running mean
+  /// and variance.
   void unfold(const FxGroup& group, std::size_t conv, const std::vector<std::size_t>& named) {
     GraphNode& node = g_.nodes[conv];
     const auto weight = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
@@ -308,13 +320,7 @@ class Restorer {
         after_.count(conv))
       return;
     const DType dtype = weight->second.dtype;
-    std::vector<std::int64_t> channels{weight->second.sizes[0]};
-    if (node.op_type == "ConvTranspose") {
-      const auto groups = node.attributes.find("group");
-      const auto* n = groups != node.attributes.end() ? std::get_if<std::int64_t>(&groups->second) : nullptr;
-      if (weight->second.sizes.size() < 2) return;
-      channels = {checked_mul(weight->second.sizes[1], n ? *n : 1)};
-    }
+    const std::vector<std::int64_t> channels{channels_of(node, weight->second.sizes)};
     GraphNode norm;
     norm.op_type = "BatchNormalization";
     norm.name = node.name + "_norm";
@@ -361,37 +367,6 @@ class Restorer {
 };
 
 }  // namespace
-
-bool is_complete_fx(const Graph& g, const FxProgram& program) {
-  std::vector<bool> made(program.names.size(), false);
-  auto mark = [&](std::string_view name) {
-    if (const std::int32_t n = program.find(name); n >= 0) made[static_cast<std::size_t>(n)] = true;
-  };
-  for (const FxGroup& group : program.groups)
-    if (group.name >= 0) made[static_cast<std::size_t>(group.name)] = true;
-  // The elements of a list are known by their own nodes alone, those of a tuple by the outputs of its nodes too.
-  for (const FxGroup& group : program.groups) {
-    const bool tuple = group.name < 0 || outputs_of(op_of_target(group.text.target)) > 1;
-    for (std::int32_t n : group.nodes)
-      for (GraphValueId id : g.nodes[static_cast<std::size_t>(n)].outputs)
-        if (const std::string_view name = id < 0 ? std::string_view{} : g.values[static_cast<std::size_t>(id)].name;
-            tuple || name.substr(0, 7) != "getitem")
-          mark(name);
-  }
-  for (GraphValueId id : g.inputs) {
-    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
-    mark(v.name);
-    mark(note_at(v.metadata, name_key));
-  }
-  for (const auto& [id, t] : g.initializers) {
-    mark(note_at(t.metadata, name_key));
-    mark(note_at(g.values[static_cast<std::size_t>(id)].metadata, name_key));
-  }
-  const Signature signature = signature_of(g);
-  for (const SignatureLine& line : signature.inputs) mark(line.name);
-  for (const SignatureLine& line : signature.outputs) mark(line.name);
-  return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
-}
 
 std::optional<Graph> undo_folding(const Graph& graph, const FxProgram& program) {
   Restorer restorer(graph, program);

@@ -9,12 +9,8 @@
 
 namespace memplan::onnx_format {
 
-/// Whether every name that the exporter's text mentions is still made by some node. An optimizer removes and merges
-/// nodes, and then the text alone no longer tells the program.
-bool is_complete_fx(const Graph& graph, const FxProgram& program);
-
 /// Equal parameters that were merged become parameters of their own again, weights that were transposed in the file
-/// get their Transpose back, and batch norms that were folded into convolutions come out of them. None when the
+/// get their Transpose back, and batch norms that were folded into the layer before come out of it. None when the
 /// graph has nothing of the kind. `program` is the graph's own.
 std::optional<Graph> undo_folding(const Graph& graph, const FxProgram& program);
 

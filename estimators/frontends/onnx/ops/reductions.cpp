@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/ops/contents.h"
 #include "estimators/frontends/onnx/table.h"
 
@@ -59,6 +60,13 @@ void infer_reduce(const At& at, std::vector<Inferred>& out) {
   out[0].contents = std::move(c);
 }
 
+/// x.max(dim), whose indices nobody reads: eager code makes them all the same, and autograd keeps them.
+bool with_indices(const GraphNode& node, std::string_view op) {
+  const auto text = node.metadata.find(fx_node_key);
+  return text != node.metadata.end() &&
+         text->second.find("target=torch.ops.aten." + std::string(op) + ".dim]") != std::string::npos;
+}
+
 bool lower_reduce(const At& at, Emit& e) {
   const auto axes = axes_of(at);
   if (!axes) return false;
@@ -79,6 +87,10 @@ bool lower_reduce(const At& at, Emit& e) {
     all ? e.call_for(at, "aten::mean", {x}) : e.call_for(at, "aten::mean.dim", {x, axis, keepdim});
   else if (op == "ReduceSum")
     all ? e.call_for(at, "aten::sum", {x}) : e.call_for(at, "aten::sum.dim_IntList", {x, axis, keepdim});
+  else if (op == "ReduceMax" && with_indices(at.node, "max"))
+    e.call_for(at, "aten::max.dim", {x, {dims[0]}, keepdim}, {}, 2);
+  else if (op == "ReduceMin" && with_indices(at.node, "min"))
+    e.call_for(at, "aten::min.dim", {x, {dims[0]}, keepdim}, {}, 2);
   else if (op == "ReduceMax")
     all ? e.call_for(at, "aten::max", {x}) : e.call_for(at, "aten::amax", {x, axis, keepdim});
   else if (op == "ReduceMin")

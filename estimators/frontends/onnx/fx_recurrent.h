@@ -1,0 +1,21 @@
+// nn.LSTM, nn.GRU and nn.RNN of files whose text is not complete.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/patterns.h"
+
+namespace memplan::onnx_format {
+
+/// Whether the text of a group is one call of a recurrent layer.
+bool is_recurrent(const FxGroup& group);
+
+/// The one call of all layers that the text names, in the place of a node per layer and of what arranges their weights.
+/// None where a name is unknown, or where another node reads in the middle of it. `names`: what FX names stand for.
+std::optional<Found> match_recurrent(const View& view, const FxGroup& group, const FxProgram& program,
+                                     const std::unordered_map<std::string_view, GraphValueId>& names);
+
+}  // namespace memplan::onnx_format
