@@ -82,7 +82,9 @@ void add_compiled(Observation& o, const json& process) {
   o.compiled->graphs = std::max(o.compiled->graphs, found->value("graphs", std::int64_t{0}));
   o.compiled->padding_measured =
       std::max(o.compiled->padding_measured, found->value("padding_measured", std::int64_t{0}));
-  if (!o.compiled->breaks.empty()) return;  // the ranks run the same program
+  if (!o.compiled->breaks.empty() || !o.compiled->eager.empty()) return;  // the ranks run the same program
+  for (const json& f : found->value("eager", json::array()))
+    o.compiled->eager.push_back({f.value("function", ""), f.value("reason", ""), f.value("count", std::int64_t{0})});
   for (const json& b : found->value("breaks", json::array()))
     o.compiled->breaks.emplace_back(b.value("reason", ""), b.value("count", std::int64_t{0}));
 }
@@ -186,6 +188,9 @@ nlohmann::ordered_json compiled_json(const Compiled& c) {
   nlohmann::ordered_json j = {{"graphs", c.graphs}, {"padding_measured", c.padding_measured}};
   j["breaks"] = nlohmann::ordered_json::array();
   for (const auto& [reason, count] : c.breaks) j["breaks"].push_back({{"reason", clean(reason)}, {"count", count}});
+  j["eager"] = nlohmann::ordered_json::array();
+  for (const Compiled::Eager& f : c.eager)
+    j["eager"].push_back({{"function", clean(f.function)}, {"reason", clean(f.reason)}, {"count", f.count}});
   j["runs"] = nlohmann::ordered_json::array();
   for (const Compiled::Run& r : c.runs)
     j["runs"].push_back({{"caches", r.caches},

@@ -69,7 +69,12 @@ struct Compiled {
   };
   std::int64_t graphs = 0;
   std::int64_t padding_measured = 0;  ///< matrix products that PyTorch pads or not, as it measures on a device
+  struct Eager {
+    std::string function, reason;
+    std::int64_t count;
+  };
   std::vector<std::pair<std::string, std::int64_t>> breaks;  ///< why a graph ended early, and how often
+  std::vector<Eager> eager;  ///< functions that were to be compiled and run as eager code
   std::vector<Run> runs;
 };
 

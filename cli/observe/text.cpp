@@ -129,7 +129,11 @@ std::string compiled_text(const Compiled& c, const Style& style) {
   std::string out = fmt::format("\ntorch.compile: {} graph{}, {} graph break{}\n", c.graphs, c.graphs == 1 ? "" : "s",
                                 breaks, breaks == 1 ? "" : "s");
   for (const auto& [reason, count] : c.breaks)
-    out += fmt::format("  {:>6} {}  {}\n", count, style.times(), shorten(clean(reason), style.width - 12, style));
+    out += fmt::format("  {:>6} {}  {}\n", count, style.times(), wrap(clean(reason), style.width, 12, 12));
+  if (!c.eager.empty()) out += "  PyTorch gave up compiling these functions; they run as eager code:\n";
+  for (const Compiled::Eager& f : c.eager)
+    out += fmt::format("  {:>6} {}  {}\n", f.count, style.times(),
+                       wrap(clean(fmt::format("{}: {}", f.function, f.reason)), style.width, 12, 12));
   if (c.runs.size() < 2) return out;
   Table table;
   table.head = {"CACHES", "REQUESTED", "ALLOCATED", "RESERVED", "PROCESS"};

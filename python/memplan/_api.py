@@ -21,20 +21,25 @@ Shapes = Union[None, str, Any]
 OPEN = ("batch", "seq", "dim")
 
 
+def _of_line(flags: Dict[str, Any]) -> Dict[str, Any]:
+    """The recording says how it was compiled."""
+    return {**flags, "compile": True} if isinstance(flags.get("compile"), dict) else flags
+
+
 def _recorded(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], flags: Dict[str, Any]) -> Source:
     """The module's own run. Impossible where it cannot be had."""
     scratch = tempfile.TemporaryDirectory(prefix="memplan-")
     name = _export.file_name(module).removesuffix(".pt2") + ".memplan"
     batch = _route.record(module, args, kwargs, os.path.join(scratch.name, name), _route.run_of(flags), flags.get("seq"))
     # The sizes of the arguments are those of the step, and no choice of ours.
-    return Source(["estimate", name, *words({**flags, "batch": batch})], scratch.name, scratch, type(module).__name__)
+    return Source(["estimate", name, *words({**_of_line(flags), "batch": batch})], scratch.name, scratch, type(module).__name__)
 
 
 def _confirmed(source: Source, module: Any, args: Any, kwargs: Optional[Dict[str, Any]], flags: Dict[str, Any]) -> Source:
     """The same question, to be held against a run of its own with nobody looking on."""
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     module, compiled = _record.eager(module)
-    flags = {**flags, "compile": True} if compiled else flags
+    flags = {**flags, "compile": compiled} if compiled else flags
     assert source.folder
     try:
         _route.record(module, args, dict(kwargs or {}), os.path.join(source.folder, "run.memplan"), _route.run_of(flags), flags.get("seq"), confirming=True)
@@ -50,6 +55,8 @@ def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, An
     if isinstance(model, (str, os.PathLike)):
         if args or kwargs or dynamic_shapes is not None:
             raise TypeError("a file brings its own inputs: args, kwargs and dynamic_shapes go with a torch.nn.Module")
+        if isinstance(flags.get("compile"), dict):
+            raise UsageError("torch.compile's keywords go with a torch.nn.Module; of a file compile= is True or left out", code=2)
         path = os.fspath(model)
         # A path is never a flag.
         return Source([command, os.path.join(os.curdir, path) if path.startswith("-") else path, *to_words(flags, command)])
@@ -57,10 +64,10 @@ def _source(command: str, model: Model, args: Any, kwargs: Optional[Dict[str, An
         raise TypeError(f"a path or a torch.nn.Module is needed, not {type(model).__name__}")
     model, compiled = _record.eager(model)
     if compiled:
-        flags = {**flags, "compile": True}
+        flags = {**flags, "compile": compiled}
     if not isinstance(args, (tuple, list)):
         args = (args,)
-    to_words(flags, command)  # before the export, which takes seconds
+    to_words(_of_line(flags), command)  # before the export, which takes seconds
     why = ""
     if command == "estimate" and route != "export" and dynamic_shapes is None:
         try:

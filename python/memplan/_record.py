@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _binary
 from ._errors import Error, InputError, UsageError
-from ._recording import archive, device, hollow, lift, program
+from ._recording import archive, device, hollow, lift, options, program
 
 SETUPS: Tuple[Dict[str, Any], ...] = (dict(), dict(precision="amp-bf16"), dict(mode="inference"), dict(mode="inference", precision="amp-bf16"))
 # What stands in a recording must not depend on whether a card is full.
@@ -187,7 +187,8 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
         each argument ("input_0" by position, or its keyword).
     batches: sizes to record. Default: that of the arguments and two more, which tell how every allocation grows and check it.
     setups: what to record, as dictionaries of flags (mode, precision, optimizer, impl, momentum, accumulate, clip, zero_grad, loss, steps). Default:
-        training with AdamW in fp32 and under bf16 autocast, and inference in both. compile=True is torch.compile(module); of a module that is compiled already every setup is.
+        training with AdamW in fp32 and under bf16 autocast, and inference in both. compile=True is torch.compile(module), compile=dict(dynamic=True) has its keywords; of a module
+        that is compiled already every setup is.
     gpu: the card whose kernels PyTorch chooses. calls=False leaves the ATen calls out: a smaller file, and half of the time.
     timeout: seconds for one run. into: an ONNX file or a .pt2 archive of the module that the recording is put into; memplan FILE then answers by it.
     """
@@ -197,7 +198,7 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
     call = Call(module, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {}), batch)
     chosen = completed(setups)
     if compiled:
-        chosen = [dict(s, compile=True) for s in chosen]
+        chosen = [dict(s, compile=compiled) for s in chosen]
     if into is None:
         return write(call, path, batches, chosen, gpu, calls, timeout)
     with tempfile.TemporaryDirectory(prefix="memplan-") as folder:
@@ -205,9 +206,12 @@ def record(module: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None,
         return attach(made, os.fspath(into))
 
 
-def eager(module: Any) -> Tuple[Any, bool]:
-    """What torch.compile(module) was made of, and whether it is such a one."""
-    return (module._orig_mod, True) if type(module).__name__ == "OptimizedModule" else (module, False)
+def eager(module: Any) -> Tuple[Any, options.Compile]:
+    """What torch.compile(module, …) was made of, and with which keywords; (module, False) of other modules."""
+    try:
+        return options.of_module(module)
+    except ValueError as error:
+        raise UsageError(f"the module cannot be recorded as it is compiled: {error}", code=2) from error
 
 
 def completed(setups: Optional[Sequence[Dict[str, Any]]]) -> List[Dict[str, Any]]:
@@ -280,8 +284,9 @@ def write(call: Call, path: Union[str, "os.PathLike[str]", None], batches: Optio
             tapes = tapes if len(tapes) == len(sizes) else {}
             runs.append((member, lift.lifted(tapes) if tapes else None))
             unknown = {what: count for r in records.values() for what, count in r["unknown"]}
-            rows.append(dict(setup=setup, events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if tapes else None, causes=complete,
-                             unknown=sorted(unknown.items()), **(dict(others=others) if others else {})))
+            rows.append(dict(setup=dict(setup, compile=bool(setup["compile"])), events=f"runs/{len(rows)}/events.json", calls=f"runs/{len(rows)}/calls.json" if tapes else None, causes=complete,
+                             unknown=sorted(unknown.items()), **(dict(others=others) if others else {}),
+                             **(dict(compiled_with=text) if (text := options.text_of(setup["compile"])) else {})))
     finally:
         worker.close()
     assert first

@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import _binary, _export, _record
 from ._errors import Error, InputError, UsageError
-from ._recording import device, program
+from ._recording import device, options, program
 
 ROUTES = ("auto", "record", "export")
 # What says how the file is run and not how the module is: an export answers it.
@@ -48,6 +48,10 @@ def run_of(flags: Mapping[str, Any]) -> Run:
     names = {"optimizer_impl": "impl", **{k: k for k in ("momentum", "accumulate", "clip", "zero_grad", "loss", "compile", "steps")}}
     setup.update({names[k]: v for k, v in asked.items() if k in names})
     complete = not set(asked) - set(names) - PLAIN
+    try:
+        options.checked(setup.get("compile", False))
+    except ValueError as error:
+        raise UsageError(str(error), code=2) from error
     try:
         program.complete(setup)
     except ValueError:  # an optimizer that only memplan knows: worked out from the calls of the default one

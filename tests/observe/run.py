@@ -321,6 +321,14 @@ def test_live_recorded_jobs():
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
 
 
+def test_live_compiled_scripts():
+    """Scripts of users with torch.compile (compiled_scripts.py)."""
+    words = [sys.executable, os.path.join(HERE, "compiled_scripts.py"), os.path.join(settings.build, "memplan"), settings.python, *(["--all"] if settings.all else [])]
+    done = subprocess.run(words, capture_output=True, text=True)
+    print(done.stdout, end="")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
 def test_kept_steps():
     """Weights are 1,000 bytes, a loss 8, which lives until the next one is there: a step has 1,008 and its activations, and from the second one on 8 more."""
     from kept_steps import kept

@@ -2,7 +2,8 @@
 """Estimates of compiled modules against compiled scripts: python compiled.py MEMPLAN LIBRARY [MODEL …], with the Python that has PyTorch.
 
 `memplan SCRIPT:MODEL --compile` records the module, and `memplan observe -- python SCRIPT MODEL` runs a loop that a user wrote. The requested bytes must be equal, and
-the reserved bytes of the script, whose caches are empty, in the range. The last line is "N passed, N failed".
+the reserved bytes of the script, whose caches are empty, in the range. Keywords of torch.compile go through Python: compile=dict(…), and the module that torch.compile made.
+The last line is "N passed, N failed".
 """
 import json
 import os
@@ -15,7 +16,30 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "compiled_script.py")
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 FLAGS = {"train": [], "amp": ["--amp", "bf16"], "inference": ["--mode", "inference"]}
-CASES = [("language", "train"), ("language", "amp"), ("language", "inference"), ("images", "train"), ("broken", "train")]
+CASES = [("language", "train"), ("language", "amp"), ("language", "inference"), ("images", "train"), ("broken", "train"), ("language", "dynamic"), ("language", "autotune")]
+# The module that torch.compile made answers for "dynamic", keywords for the others.
+PYTHON = """
+import sys, torch, memplan, compiled_script as s
+if __name__ == "__main__":
+    name, setup, card = sys.argv[1:]
+    module, args = getattr(s, name)()
+    made, words = (torch.compile(module, **s.WORDS[setup]), {}) if setup == "dynamic" else (module, dict(compile=s.WORDS[setup]))
+    print(memplan.estimate(made, args, gpu=card, **words).to_json())
+"""
+REFUSED = """
+import torch, memplan, compiled_script as s
+module, args = s.broken()
+part = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 10))
+part[1].compile()
+for how in (lambda: memplan.estimate(module, args, compile=dict(mode="reduce-overhead")), lambda: memplan.estimate(torch.compile(module, mode="reduce-overhead"), args),
+            lambda: memplan.estimate(module, args, compile=dict(backend="aot_eager")), lambda: memplan.estimate(module, args, compile=dict(speed=2)),
+            lambda: memplan.estimate(module, args, compile="fast"), lambda: memplan.estimate(part, args), lambda: memplan.estimate("a.onnx", compile=dict(dynamic=True))):
+    try:
+        how()
+    except memplan.UsageError as error:
+        print(str(error).splitlines()[0])
+"""
+REFUSALS = ("CUDA graphs", "CUDA graphs", "'aot_eager'", "no 'speed'", "True, or a dictionary", "part '1' is compiled by itself", "torch.nn.Module")
 CARD = "a100-80gb"
 
 
@@ -24,7 +48,15 @@ def answer(program, environment, *words):
     return done.returncode, done.stdout, done.stderr
 
 
+def python(environment, code, *words):
+    path = os.path.join(ROOT, "python") + os.pathsep + HERE
+    return answer(sys.executable, dict(environment, PYTHONPATH=path), "-c", code, *words)
+
+
 def estimated(program, environment, name, setup):
+    if setup not in FLAGS:
+        code, out, err = python(dict(environment, MEMPLAN_PROGRAM=program), PYTHON, name, setup, CARD)
+        return json.loads(out) if code == 0 else err + out
     code, out, err = answer(program, environment, f"{SCRIPT}:{name}", "--compile", *FLAGS[setup], "--gpu", CARD, "--format", "json", "--exit-zero")
     return json.loads(out) if code == 0 else err + out
 
@@ -53,6 +85,16 @@ def compared(program, environment, name, setup):
     return ""
 
 
+def refused_keywords(program, environment):
+    """(passed, what is wrong): one line for each keyword that a recording cannot stand for."""
+    _, out, err = python(dict(environment, MEMPLAN_PROGRAM=program), REFUSED)
+    lines = out.splitlines()
+    wrong = [f"{words}: {line}" for words, line in zip(REFUSALS, lines) if words not in line]
+    if len(lines) != len(REFUSALS):
+        wrong.append(f"{len(lines)} of {len(REFUSALS)} refused: {err[-600:]}")
+    return len(REFUSALS) - len(wrong), wrong
+
+
 def refusals(program, environment):
     """(passed, what is wrong): a graph and a recording of the eager module do not answer for the compiled one."""
     wrong, passed = [], 0
@@ -70,6 +112,9 @@ def main():
     program, library, only = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
     environment = dict(os.environ, MEMPLAN_EMULATED_GPU=library, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     passed, failures = refusals(program, environment)
+    if not only or "keywords" in only:
+        more, wrong = refused_keywords(program, environment)
+        passed, failures = passed + more, failures + wrong
     for name, setup in CASES:
         if only and name not in only:
             continue

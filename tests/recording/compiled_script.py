@@ -71,10 +71,13 @@ def broken():
     return Broken(), (torch.zeros(16, 64),)
 
 
+WORDS = {"dynamic": dict(dynamic=True), "autotune": dict(mode="max-autotune-no-cudagraphs", fullgraph=True)}  # setups that are keywords of torch.compile
+
+
 def main(name, setup):
     model, host = globals()[name]()
     model.train(setup != "inference").to("cuda")
-    compiled = torch.compile(model)
+    compiled = torch.compile(model, **WORDS.get(setup, {}))
     x, y, output, loss = [None] * len(host), None, None, None
     labels = None if name == "language" else torch.zeros(host[0].shape[0], dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters()) if setup != "inference" else None

@@ -92,7 +92,8 @@ def _compiled(name):
 
 BEFORE = {"torch": before_torch}
 AFTER = {"torch": after_torch, "torch.distributed.distributed_c10d": after_c10d, "torch.distributed": after_distributed,
-         **{name: _compiled(name) for name in ("torch._inductor.utils", "torch._inductor.async_compile", "torch._inductor.fx_passes.pad_mm",
+         **{name: _compiled(name) for name in ("torch._dynamo.convert_frame", "torch._inductor.utils", "torch._inductor.async_compile",
+                                               "torch._inductor.autotune_process", "torch._inductor.fx_passes.pad_mm",
                                                "triton.backends.nvidia.driver", "triton.runtime.jit")}}
 
 

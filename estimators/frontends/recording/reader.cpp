@@ -201,6 +201,7 @@ Run read_run(const json& row, const torch_export::Archive& archive, const Record
   run.setup = read_setup(row.at("setup"), path);
   run.causes = row.at("causes").get<bool>();
   run.why = row.value("why", std::string());
+  run.compiled_with = row.value("compiled_with", std::string());
   run.others = read_others(row, r);
   for (const json& u : row.at("unknown")) run.unknown.push_back(u.at(0).get<std::string>());
   const json body = parse(archive, member, path);

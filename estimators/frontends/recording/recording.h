@@ -53,6 +53,7 @@ struct Run {
   std::vector<std::string> strings;
   std::vector<Scope> scopes;
   std::vector<Program> programs;
+  std::string compiled_with;           ///< keywords of torch.compile, as they are written; empty: its defaults
   std::vector<OtherPeak> others;       ///< of a compiled program: programs has the run with warm caches
   std::shared_ptr<const Calls> calls;  ///< of one forward pass; null where the file leaves them out
   std::string why;  ///< there are none: what the script does that calls of one forward pass do not say

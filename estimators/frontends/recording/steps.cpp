@@ -86,10 +86,12 @@ void tell(const Recording& recording, const Run& run, const Program& p, std::int
     text += fmt::format("; batch {} by each allocation's line through the batches {}", batch, list_of(p.batches));
   tape.notes.push_back({"MP060 recording", std::move(text), Evidence::recorded, About::program});
   if (run.setup.compile)
-    tape.notes.push_back({"MP066 compiled",
-                          "PyTorch compiled the module (torch.compile, its default mode) without building Triton's "
-                          "kernels; the steps are those with warm caches, and the range holds a first run's",
-                          Evidence::recorded, About::program});
+    tape.notes.push_back(
+        {"MP066 compiled",
+         fmt::format("PyTorch compiled the module (torch.compile, {}) without building Triton's "
+                     "kernels; the steps are those with warm caches, and the range holds a first run's",
+                     run.compiled_with.empty() ? "its default mode" : run.compiled_with),
+         Evidence::recorded, About::program});
   if (!run.unknown.empty()) {
     std::string names;
     for (const std::string& u : run.unknown) names += (names.empty() ? "" : ", ") + u;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import itertools
 import linecache
 import os
@@ -11,10 +12,13 @@ import re
 import sys
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+_eager: Dict[Tuple[str, str], int] = {}  # (function, why), and how often one was given up
 _measured: Set[str] = set()  # matrix products of which the quicker of two forms was looked for
 OPERATORS = re.compile(r"#.*Original ATen: \[([^\]]*)\]")
 MODULE = re.compile(r"\] Module: (\S+)")
 LINES = re.compile(r" Lines: (.+)")
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 class _NoKernel:
@@ -28,6 +32,12 @@ class _NoKernel:
 
 def after_async_compile(module: Any) -> None:
     module.AsyncCompile.triton = lambda self, *a, **k: _NoKernel()
+
+
+def after_autotune_process(module: Any) -> None:
+    """Candidates of autotuning, which PyTorch would build one by one to measure them."""
+    module.TritonBenchmarkRequest.precompile = lambda self: None
+    module.TritonBenchmarkRequest.make_run_fn = lambda self, *a, **k: lambda: None
 
 
 class _NoUtilities:
@@ -121,6 +131,42 @@ def after_pad_mm(module: Any) -> None:
         config.force_shape_pad = True
 
 
+def after_convert_frame(module: Any) -> None:
+    """Functions that Dynamo gives up run as eager code, and PyTorch says so in its log alone: after a graph break within a loop, and where a function was compiled too often.
+    What only looks on is none of the program's, and is not compiled with it."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add(__name__.partition(".")[0])
+    plain = module.ConvertFrameAssert.__call__
+
+    @functools.wraps(plain)
+    def noted(self: Any, frame: Any, *a: Any, **k: Any) -> Any:
+        try:
+            return plain(self, frame, *a, **k)
+        except Exception as error:
+            code = frame.f_code
+            # Skip…: nothing to compile in it. Generators never are, whoever wrote them.
+            nothing = type(error).__name__.startswith("Skip") or code.co_flags & inspect.CO_GENERATOR
+            if not nothing and not _is_helper(code.co_filename) and _OWN not in str(error):
+                at = f"{code.co_name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})", _reason(str(error)) or type(error).__name__
+                _eager[at] = _eager.get(at, 0) + 1
+            raise
+
+    module.ConvertFrameAssert.__call__ = noted
+
+
+def _is_helper(file: str) -> bool:
+    """Python's own modules, and this package, which looks on: no part of the program."""
+    return file.startswith(("<", _OWN)) or (file.startswith(_PYTHON) and "-packages" not in file)
+
+
+def _reason(text: str) -> str:
+    """PyTorch's own words in one line: the kind of the break, and what it was."""
+    lines = text.strip().splitlines()
+    more = next((line.partition("Explanation:")[2].strip() for line in lines if line.lstrip().startswith("Explanation:")), "")
+    return (f"{lines[0]}: {more}" if more else lines[0])[:200] if lines else ""
+
+
 def is_generated(file: str) -> bool:
     """Whether Inductor wrote this file."""
     root = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
@@ -146,7 +192,8 @@ def of_generated(file: str, line: int) -> Tuple[str, List[Tuple[str, int, str]],
     return operators, lines, owner
 
 
-AFTER = {"torch._inductor.utils": after_inductor_utils, "torch._inductor.async_compile": after_async_compile, "torch._inductor.fx_passes.pad_mm": after_pad_mm,
+AFTER = {"torch._dynamo.convert_frame": after_convert_frame, "torch._inductor.utils": after_inductor_utils, "torch._inductor.async_compile": after_async_compile,
+         "torch._inductor.autotune_process": after_autotune_process, "torch._inductor.fx_passes.pad_mm": after_pad_mm,
          "triton.backends.nvidia.driver": after_triton_driver, "triton.runtime.jit": after_triton_jit}
 
 
@@ -167,7 +214,8 @@ def install() -> None:
 def report() -> Optional[Dict[str, Any]]:
     """What torch.compile did, or None where it was not used."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if not counters or not counters["stats"].get("unique_graphs"):
+    graphs = counters["stats"].get("unique_graphs", 0) if counters else 0
+    if not counters or not (graphs or _eager):
         return None
-    return dict(graphs=counters["stats"]["unique_graphs"], padding_measured=len(_measured),
-                breaks=[dict(reason=reason.strip().splitlines()[0][:200], count=count) for reason, count in counters["graph_break"].most_common(20)])
+    return dict(graphs=graphs, padding_measured=len(_measured), eager=[dict(function=f, reason=why, count=n) for (f, why), n in list(_eager.items())[:20]],
+                breaks=[dict(reason=_reason(reason), count=count) for reason, count in counters["graph_break"].most_common(20) if _OWN not in reason])

@@ -4,13 +4,15 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, Dict, List, Tuple
 
+from . import options
+
 DEFAULTS: Dict[str, Any] = dict(mode="training", precision="fp32", optimizer="adamw", impl="auto", momentum=0.0, nesterov=False, amsgrad=False,
                                 weight_decay=None, accumulate=1, clip=False, zero_grad="begin", loss="auto", compile=False, steps=3)
 HALF = {"amp-bf16": "bfloat16", "bf16": "bfloat16", "amp-fp16": "float16", "fp16": "float16"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor"}
 CHOICES: Dict[str, Tuple[Any, ...]] = dict(mode=("training", "inference"), precision=("fp32", *HALF), optimizer=("none", *OPTIMIZERS),
                                            impl=("auto", "foreach", "fused", "loop"), zero_grad=("begin", "end", "keep", "backward"),
-                                           loss=("auto", "cross-entropy", "mse", "sum"), compile=(False, True))
+                                           loss=("auto", "cross-entropy", "mse", "sum"))
 
 
 def complete(setup: Dict[str, Any]) -> Dict[str, Any]:
@@ -21,6 +23,7 @@ def complete(setup: Dict[str, Any]) -> Dict[str, Any]:
         if value not in CHOICES.get(key, (value,)):
             raise ValueError(f"{key} cannot be '{value}'; it is one of {', '.join(CHOICES[key])}")
     full = {**DEFAULTS, **setup}
+    full["compile"] = options.checked(full["compile"])
     if full["weight_decay"] is None:
         full["weight_decay"] = 0.01 if full["optimizer"] == "adamw" else 0.0
     return full
@@ -106,7 +109,7 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
     model.to("cuda")
     log.weights(model)
     if c["compile"]:  # the first call compiles it
-        eager_call, compiled = call, torch.compile(model)
+        eager_call, compiled = call, torch.compile(model, **(c["compile"] if isinstance(c["compile"], dict) else {}))
         call = lambda _, x: eager_call(compiled, x)  # noqa: E731
     if not training:
         with torch.no_grad():

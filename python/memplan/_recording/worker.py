@@ -77,8 +77,9 @@ def _compiled(task: Dict[str, Any], model: Any, call: Any, host_x: List[Any]) ->
     log = CompiledTrace(model)
     program.run(task["setup"], model, call, host_x, task["target"], log)
     found = dict(lines.of(log), calls=log.calls(), report=compiled.report())
-    if not found["report"]:
-        raise RuntimeError("torch.compile compiled nothing of it")
+    if not found["report"] or not found["report"]["graphs"]:
+        why = "; ".join(f"{x['function']}: {x['reason']}" for x in (found["report"] or {}).get("eager", ()))
+        raise RuntimeError("torch.compile compiled nothing of it" + (f" ({why})" if why else ""))
     return _described(found, model, host_x)
 
 
