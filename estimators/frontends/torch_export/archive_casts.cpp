@@ -171,6 +171,18 @@ ValueId ArchiveCasts::returned(ValueId value) const {
   return c && c->used_here ? returned(c->from) : value;
 }
 
+/// softmax(scores.float(), dim=-1, dtype=dtype), and no type by its name: that of the scores before they were widened.
+void ArchiveCasts::narrow_type(Call& call) const {
+  constexpr std::string_view named = "dtype=";
+  const bool of_softmax = call.op == "aten::softmax.int" || call.op == "aten::log_softmax.int";
+  const auto at = call.source.find(named);
+  if (!of_softmax || at == std::string::npos || says_type(std::string_view(call.source).substr(at)) ||
+      call.args.size() < 3 || !std::holds_alternative<DType>(call.args[2].value))
+    return;
+  if (const ValueId narrow = before_widening(value_of_argument(call, 0), call.scope); narrow.valid())
+    call.args[2].value = narrow;
+}
+
 void ArchiveCasts::follow(const Call& call) {
   for (const std::string_view op : {"aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"})
     if (call.op == op) take_type_of_operand(call);

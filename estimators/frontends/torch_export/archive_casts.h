@@ -21,6 +21,8 @@ class ArchiveCasts {
   Fate rewrite(Call& call, DType type, std::string_view function);
   /// The call, kept by rewrite(), has its outputs now.
   void made(const Call& call);
+  /// Of an op that is asked for a type by a name of the program's.
+  void narrow_type(Call& call) const;
   /// The same of every call, before it goes onto the tape.
   void follow(const Call& call);
 
