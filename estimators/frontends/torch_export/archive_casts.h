@@ -43,6 +43,7 @@ class ArchiveCasts {
   bool is_inside(std::int32_t scope, std::int32_t outer) const;
   ValueId source_of(ValueId value, bool widens) const;
   ValueId before_widening(ValueId value, std::int32_t scope) const;
+  ValueId before_cast_of_line(ValueId value, const Call& asking) const;
   void take_type_of_operand(const Call& call);
 
   Tape& tape_;
