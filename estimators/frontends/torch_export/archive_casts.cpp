@@ -141,7 +141,7 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (hidden)
     if (const ValueId given_to_line = before_cast_of_line(given, call); given_to_line.valid())
       return become("aten::type_as", false, Arg{given_to_line});
-  if ((follows && !of_weight) || hidden)
+  if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
   of_parameter_ =
