@@ -12,6 +12,7 @@
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/hidden_names.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
@@ -123,6 +124,8 @@ std::optional<Tape> read_again(const Model& model, const Tape& tape, const Train
   Tape other = tape;
   other.reading = reading;
   if (reading.names != NameReading::as_told) {
+    if (reading.names == NameReading::held && setup.mode == Mode::inference && other.checkpoints.empty())
+      fill_caches_first(other);
     mark_last_uses(other);
     if (same_calls(tape, other)) return std::nullopt;
   }

@@ -25,6 +25,10 @@ void restore_casts(Tape& tape);
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);
 
+/// `torch.rand(shape, dtype=x.dtype)` makes a half tensor under autocast where x is one: the dtype of what the line
+/// names takes the place of the one that the export wrote. To be called after bind_names.
+void follow_asked_dtypes(Tape& tape);
+
 /// Whether the scope is one of those modules.
 bool has_restored_casts(const Tape& tape, std::int32_t scope);
 

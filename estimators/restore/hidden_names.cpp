@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -61,6 +62,9 @@ class HiddenNames {
     };
     for (const Call& c : tape.calls) tell(c.binding, c.source);
     for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+    for (const Call& c : tape.calls)
+      if (makes_weights(c))
+        for (ValueId id : c.outputs) weights_.insert(id.index);
     for (std::size_t i = 0; i < tape.calls.size(); ++i)
       if (tape.calls[i].function >= 0) function_ends_[tape.calls[i].function] = static_cast<std::int32_t>(i);
   }
@@ -80,19 +84,23 @@ class HiddenNames {
       until = later.size() < names ? frames_.line(top, line).last : later[later.size() - names];
       later.push_back(frames_.settled(top, born_scope, born));
     }
-    if (child < 0 && top >= 0 && call.op.rfind("aten::softmax", 0) == 0)
-      until = std::max(until, held_by_caller(frames_.parent(top), born));
+    if (top >= 0 && is_weights(call)) until = std::max(until, held_by_caller(frames_.parent(top), born));
     // The forward of an autograd.Function is a frame of its own.
     if (call.function >= 0) until = std::max(until, function_ends_.at(call.function));
     return until;
   }
 
-  /// A tuple with the weights in it, which the caller may return once more.
+  /// A tuple with the weights in it, which each caller may hand on: a name holds it where the line does nothing but
+  /// call.
   std::int32_t held_by_caller(std::int32_t frame, std::int32_t born) const {
     std::int32_t until = frames_.end(frame);
-    if (frame < 0) return until;
-    const std::int32_t above = frames_.parent(frame);
-    return std::max(until, frames_.rebound(above, frames_.line_of(above, born), 0));
+    for (; frame >= 0; frame = frames_.parent(frame)) {
+      const std::int32_t above = frames_.parent(frame);
+      const std::int32_t named = frames_.rebound(above, frames_.line_of(above, born), 0);
+      if (named < 0) break;
+      until = std::max(until, named);
+    }
+    return until;
   }
 
   /// Joins a list that a name holds, as in `torch.stack(outputs)`, and not one that is written there.
@@ -107,6 +115,18 @@ class HiddenNames {
   }
 
  private:
+  bool is_weights(const Call& call) const {
+    return std::ranges::any_of(call.outputs, [&](ValueId id) { return weights_.contains(id.index); });
+  }
+
+  /// softmax over scores, and what only drops or converts its results.
+  bool makes_weights(const Call& call) const {
+    if (call.op.starts_with("aten::softmax")) return true;
+    const auto* from = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
+    const bool same = call.op == "aten::dropout" || call.op == "aten::type_as" || call.op == "aten::to.dtype";
+    return same && from && weights_.contains(from->index);
+  }
+
   bool opaque(std::int32_t scope, std::size_t line) {
     const auto [at, fresh] = opaque_.try_emplace({scope, line}, false);
     if (fresh) at->second = calls_helper(scope, frames_.line(scope, line));
@@ -157,6 +177,7 @@ class HiddenNames {
   const Tape& tape_;
   const Frames& frames_;
   std::vector<std::string_view> texts_;                 ///< of statements, by binding: what stands right of the `=`
+  std::set<std::int32_t> weights_;                      ///< values: of attention
   std::map<std::int32_t, std::int32_t> function_ends_;  ///< the last call of each application
   std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
   std::map<std::tuple<std::int32_t, std::size_t, std::string_view>, std::vector<std::int32_t>> next_;
@@ -209,6 +230,55 @@ void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::
   }
 }
 
+/// A list that `cat` joins by a name may have come to the frame as an argument: then its caller's frame holds it.
+void hold_in_lists_of_callers(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
+                              std::vector<std::int32_t>& until) {
+  for (const Call& call : tape.calls)
+    if (HiddenNames::joins_named_list(call)) {
+      const std::int32_t above = call.scope < 0 ? -1 : frames.end(frames.parent(call.scope));
+      const std::int32_t end = std::max(above, frames.end(call.scope));
+      for_each_value(call, [&](ValueId id) {
+        auto& u = until[static_cast<std::size_t>(id.index)];
+        if (lives[static_cast<std::size_t>(id.index)].born >= 0) u = std::max(u, end);
+      });
+    }
+}
+
+/// The line calls a method of the module's own: it may be one that looks into a cache first.
+bool calls_own_method(const Call& call) {
+  constexpr std::string_view own = "self.";
+  const std::string_view text = parse_statement(call.source).value;
+  return std::ranges::any_of(called_in(text), [&](std::string_view name) { return name.starts_with(own); });
+}
+
+/// Calls that compute from weights alone what a method of the module gives.
+std::vector<bool> cached_calls(const Tape& tape) {
+  std::vector<bool> fixed(tape.values.size(), false), cached(tape.calls.size(), false);
+  const auto is_fixed = [&](ValueId id) {
+    const ValueKind kind = tape.values[static_cast<std::size_t>(id.index)].kind;
+    return kind == ValueKind::computed ? static_cast<bool>(fixed[static_cast<std::size_t>(id.index)])
+                                       : kind != ValueKind::user_input;
+  };
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    bool reads = false, all = true;
+    for_each_value(call, [&](ValueId id) { reads = true, all = all && is_fixed(id); });
+    if (!reads || !all || !calls_own_method(call)) continue;
+    cached[i] = true;
+    for (ValueId id : call.outputs)
+      if (id.valid()) fixed[static_cast<std::size_t>(id.index)] = true;
+  }
+  return cached;
+}
+
+/// What a module computes from its weights alone it may keep, as `self.cache[device] = …` does: until the program ends.
+void hold_in_caches(const Tape& tape, const std::vector<ValueLife>& lives, std::vector<std::int32_t>& until) {
+  const std::vector<bool> cached = cached_calls(tape);
+  const auto end = static_cast<std::int32_t>(tape.calls.size()) - 1;
+  for (std::size_t v = 0; v < lives.size(); ++v)
+    if (lives[v].born >= 0 && cached[static_cast<std::size_t>(lives[v].born)]) until[v] = end;
+}
+
 }  // namespace
 
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
@@ -222,13 +292,21 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
         names.hold(l.top, frames.line_of(l.top, l.born), l.born, tape.calls[static_cast<std::size_t>(l.born)].scope);
   }
   hold_under_unseen_names(tape, frames, lives, until);
-  for (const Call& call : tape.calls)
-    if (HiddenNames::joins_named_list(call))
-      for_each_value(call, [&](ValueId id) {
-        auto& u = until[static_cast<std::size_t>(id.index)];
-        if (lives[static_cast<std::size_t>(id.index)].born >= 0) u = std::max(u, frames.end(call.scope));
-      });
+  hold_in_lists_of_callers(tape, frames, lives, until);
+  hold_in_caches(tape, lives, until);
   return until;
+}
+
+void fill_caches_first(Tape& tape) {
+  const std::vector<bool> cached = cached_calls(tape);
+  std::vector<Call> first, others;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    if (cached[i]) call.scope = call.binding = -1;
+    (cached[i] ? first : others).push_back(std::move(call));
+  }
+  tape.calls = std::move(first);
+  tape.calls.insert(tape.calls.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
 }
 
 }  // namespace memplan

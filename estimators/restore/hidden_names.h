@@ -21,4 +21,8 @@ struct ValueLife {
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
                                                const std::vector<ValueLife>& lives);
 
+/// In inference a cache outlives the step that has filled it: what it may hold is made before everything else. To be
+/// called before mark_last_uses, where no stretches of calls are marked.
+void fill_caches_first(Tape& tape);
+
 }  // namespace memplan

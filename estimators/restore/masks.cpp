@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <string_view>
+#include <optional>
+#include <set>
+#include <utility>
 
-#include "estimators/facts/libraries.h"
+#include "estimators/restore/mask_history.h"
 #include "estimators/restore/passes.h"
 #include "estimators/tape/uses.h"
 
@@ -10,38 +13,18 @@ namespace memplan {
 
 namespace {
 
-/// The function that the line calls which builds masks only because it is traced; nullptr for none.
-const LibraryFact* mask_builder(std::string_view source) {
-  const auto& known = library_facts("masks_while_traced");
-  const auto found = std::find_if(known.begin(), known.end(), [&](const LibraryFact& f) {
-    return source.find(f.subject + "(") != std::string_view::npos;
-  });
-  return found == known.end() ? nullptr : &*found;
-}
-
-/// The line stands in a library that has such functions.
-bool in_such_library(std::string_view source) {
-  const auto& known = library_facts("masks_while_traced");
-  return std::any_of(known.begin(), known.end(),
-                     [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
-}
-
 class Masks {
  public:
   explicit Masks(Tape& tape)
-      : tape_(tape),
-        maker_(tape.values.size(), -1),
-        candidate_(tape.calls.size(), false),
-        marked_(tape.calls.size(), false) {
-    for (std::size_t i = 0; i < tape.calls.size(); ++i)
-      for (ValueId id : tape.calls[i].outputs)
-        if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
-  }
+      : tape_(tape), calls_(tape), candidate_(tape.calls.size(), false), marked_(tape.calls.size(), false) {}
 
   void run() {
+    const bool packed = unpack();
+    const std::int64_t biased = part_from_biases();
     std::int64_t masks = 0, full = 0, heads = 0;
+    for (const std::size_t i : of_biases_) heads += group_heads(tape_.calls[i]);
     for (Call& call : tape_.calls) {
-      if (call.op != "aten::scaled_dot_product_attention" || !in_such_library(call.source) || call.args.size() < 4)
+      if (call.op != "aten::scaled_dot_product_attention" || !in_library_of_masks(call.source) || call.args.size() < 4)
         continue;
       const auto* mask = std::get_if<ValueId>(&call.args[3].value);
       if (!mask) continue;
@@ -56,16 +39,16 @@ class Masks {
       else
         call.args[5] = {*causal};
       ++masks;
-      const ValueId k = unrepeated(call.args[1]), v = unrepeated(call.args[2]);
-      if (!k.valid() || !v.valid()) continue;
-      call.args[1] = {k};
-      call.args[2] = {v};
-      call.kwargs.emplace_back("enable_gqa", Arg{true});
-      ++heads;
+      heads += group_heads(call);
     }
     const std::int64_t added = drop_added();
-    if (masks == 0 && added == 0) return;
+    if (masks == 0 && added == 0 && biased == 0 && !packed) return;
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
+    for (const Triangle& t : triangles_) insert(t);
+    if (biased)
+      tape_.recovered.push_back({"a position bias without a mask",
+                                 "masks that transformers joins with a bias only while it is traced", biased,
+                                 Evidence::told_by_source_line, About::mask});
     if (masks)
       tape_.recovered.push_back({"attention without a mask", "masks that transformers builds only while it is traced",
                                  masks, Evidence::told_by_source_line, About::mask});
@@ -87,7 +70,7 @@ class Masks {
   std::int64_t drop_added() {
     std::int64_t added = 0;
     std::map<std::int32_t, ValueId> instead;
-    histories_.clear();
+    calls_.forget();
     marked_.assign(marked_.size(), false);
     for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
       Call& call = tape_.calls[i];
@@ -97,13 +80,16 @@ class Masks {
           return Arg{it == instead.end() ? id : it->second};
         });
       if ((call.op != "aten::add.Tensor" && call.op != "aten::add_.Tensor") || call.args.size() != 2 ||
-          call.outputs.size() != 1 || mask_builder(call.source))
+          call.outputs.size() != 1 || calls_.builds_mask(call))
         continue;
       const auto *scores = std::get_if<ValueId>(&call.args[0].value), *mask = std::get_if<ValueId>(&call.args[1].value);
-      if (!scores || !mask || maker(*mask) < 0) continue;
+      if (!scores || !mask || calls_.maker(*mask) < 0) continue;
       built_by_name_ = false;
       const auto causal = eager_says(*mask);
-      if (!causal || *causal || !built_by_name_) continue;
+      // Told by nothing, they are at least one reading.
+      const bool told =
+          built_by_name_ || (tape_.reading.masks == MaskReading::eager && calls_.of_value(*scores).closed);
+      if (!causal || *causal || !told) continue;
       instead[call.outputs[0].index] = *scores;
       candidate_[i] = true;
       ++added;
@@ -113,104 +99,153 @@ class Masks {
     return added;
   }
 
-  std::int32_t maker(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
-
-  /// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
-  /// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
-  static bool tells_tokens(const TapeValue& input) { return input.sizes.size() == 2 && !is_floating(input.dtype); }
-
-  /// x of `x op number`.
-  std::optional<std::int64_t> number(const Call& call) const {
-    const auto* n = call.args.size() > 1 ? std::get_if<std::int64_t>(&call.args[1].value) : nullptr;
-    return n ? std::optional(*n) : std::nullopt;
-  }
-
-  /// The call that makes an argument.
-  const Call* made(const Call& call, std::size_t arg) const {
-    const auto* id = arg < call.args.size() ? std::get_if<ValueId>(&call.args[arg].value) : nullptr;
-    const std::int32_t i = id ? maker(*id) : -1;
-    return i < 0 ? nullptr : &tape_.calls[static_cast<std::size_t>(i)];
-  }
-
-  /// How far tokens see each other, where the call is what makes them see no farther (masking_utils.py:
-  /// sliding_window_overlay, sliding_window_bidirectional_overlay, chunked_overlay). 0: it does, but how far is not
-  /// told.
-  std::optional<std::int64_t> reach(const Call& call) const {
-    if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") {
-      const Call* less = made(call, 1);
-      return less && less->op == "aten::sub.Tensor" ? number(*less).value_or(0) : 0;
+  /// Positions are looked at for sequences that are packed into one: traced code compares the numbers of sequences in
+  /// the mask, eager code sees that there is one (masking_utils.py: find_packed_sequence_indices).
+  bool unpack() {
+    std::map<std::int32_t, ValueId> instead;
+    for (Call& call : tape_.calls) {
+      if (!instead.empty())
+        replace_values(call, [&](ValueId id) {
+          const auto it = instead.find(id.index);
+          return Arg{it == instead.end() ? id : it->second};
+        });
+      if (call.op != "aten::__and__.Tensor" || call.args.size() != 2 || !calls_.builds_mask(call)) continue;
+      const auto* of = std::get_if<ValueId>(&call.args[0].value);
+      if (!of || !compares_sequences(calls_.made(call, 1))) continue;
+      mark(std::get<ValueId>(call.args[1].value));
+      candidate_[index_of(call)] = true;
+      instead[call.outputs.at(0).index] = *of;
     }
-    const Call* of = call.op == "aten::le.Scalar" ? made(call, 0) : nullptr;
-    if (call.op == "aten::floor_divide" || (of && of->op == "aten::abs")) return number(call).value_or(0);
+    return !instead.empty();
+  }
+
+  /// numbers[queries] == numbers[keys], where positions that do not follow each other count up the numbers.
+  bool compares_sequences(const Call* call) const {
+    while (call && call->op.starts_with("aten::to.")) call = calls_.made(*call, 0);
+    if (!call || call->op != "aten::eq.Tensor") return false;
+    const auto counts = [&](std::size_t arg) {
+      const Call* index = calls_.made(*call, arg);
+      const Call* numbers = index && index->op == "aten::index.Tensor" ? calls_.made(*index, 0) : nullptr;
+      return numbers && numbers->op == "aten::cumsum";
+    };
+    return counts(0) && counts(1);
+  }
+
+  /// Where eager code makes its own mask, of queries times keys alone.
+  struct Triangle {
+    ValueId masked;      ///< what `where` makes of the mask and the bias
+    Call queries, keys;  ///< number them
+  };
+
+  /// Attention with a learned bias of positions passes it as its mask. Eager code leaves a full mask out of it, and
+  /// joins a causal one of its own, without a batch (integrations/sdpa_attention.py: create_position_bias_mask).
+  std::int64_t part_from_biases() {
+    std::int64_t count = 0;
+    std::map<std::int32_t, ValueId> instead;
+    for (Call& call : tape_.calls) {
+      if (!instead.empty())
+        replace_values(call, [&](ValueId id) {
+          const auto it = instead.find(id.index);
+          return Arg{it == instead.end() ? id : it->second};
+        });
+      const bool joins = call.op == "aten::where.ScalarOther" || call.op == "aten::where.self";
+      if (!joins || !in_library_of_masks(call.source) || calls_.builds_mask(call) || call.args.size() < 2) continue;
+      const auto *mask = std::get_if<ValueId>(&call.args[0].value), *bias = std::get_if<ValueId>(&call.args[1].value);
+      const auto attention = masked_attention(call);
+      if (!mask || !bias || calls_.maker(*mask) < 0 || !attention) continue;
+      const auto causal = eager_says(*mask);
+      if (!causal) continue;
+      if (!*causal) {
+        instead[call.outputs[0].index] = *bias;
+        candidate_[index_of(call)] = true;
+      } else if (const Call* compared = comparison_of(*mask)) {
+        triangles_.push_back({call.outputs[0], *numbering(*compared, 1), *numbering(*compared, 0)});
+        call.args[0] = call.args[1];  // so that nothing reads the mask; insert() puts the other one there
+      } else {
+        continue;
+      }
+      of_biases_.push_back(*attention);
+      ++count;
+    }
+    calls_.forget();
+    return count;
+  }
+
+  /// Without a mask key and value heads are left unrepeated (integrations/sdpa_attention.py: use_gqa_in_sdpa).
+  bool group_heads(Call& attention) {
+    const ValueId k = unrepeated(attention.args[1]), v = unrepeated(attention.args[2]);
+    if (!k.valid() || !v.valid()) return false;
+    attention.args[1] = {k};
+    attention.args[2] = {v};
+    attention.kwargs.emplace_back("enable_gqa", Arg{true});
+    return true;
+  }
+
+  std::size_t index_of(const Call& call) const { return static_cast<std::size_t>(&call - tape_.calls.data()); }
+
+  /// The attention that gets what the call makes as its mask, on the same line.
+  std::optional<std::size_t> masked_attention(const Call& where) const {
+    ValueId passed = where.outputs.at(0);
+    for (std::size_t i = index_of(where) + 1; i < tape_.calls.size(); ++i) {
+      const Call& call = tape_.calls[i];
+      if (call.scope != where.scope || call.source != where.source) break;
+      const auto* from = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
+      if (call.op == "aten::contiguous" && from && *from == passed) passed = call.outputs.at(0);
+      if (call.op != "aten::scaled_dot_product_attention" || call.args.size() < 4) continue;
+      const auto* mask = std::get_if<ValueId>(&call.args[3].value);
+      if (mask && *mask == passed) return i;
+    }
     return std::nullopt;
   }
 
-  /// Tokens that are numbered on the way to a mask.
-  static std::int64_t tokens(const Call& call) {
-    std::int64_t most = 0;
-    if (call.op.starts_with("aten::arange"))
-      for (const Arg& a : call.args)
-        if (const auto* n = std::get_if<std::int64_t>(&a.value)) most = std::max(most, *n);
-    return most;
-  }
-
-  /// What all calls say together that a call's results rest on, itself included.
-  struct History {
-    bool closed = false;  ///< it rests on a parameter, or on an input that no tokens tell: no mask
-    bool built = false, causal = false, from_input = false;
-    std::optional<std::int64_t> window;
-    std::int64_t length = 0;
-
-    void add(const History& o) {
-      closed = closed || o.closed, built = built || o.built, causal = causal || o.causal;
-      from_input = from_input || o.from_input;
-      if (o.window) window = std::min(*o.window, window.value_or(*o.window));
-      length = std::max(length, o.length);
+  /// `keys <= queries`, where both are numbered by a call.
+  const Call* comparison_of(ValueId mask) const {
+    std::vector<ValueId> open{mask};
+    std::set<std::int32_t> seen;
+    while (!open.empty()) {
+      const std::int32_t i = calls_.maker(open.back());
+      open.pop_back();
+      if (i < 0 || !seen.insert(i).second) continue;
+      const Call& call = tape_.calls[static_cast<std::size_t>(i)];
+      if (call.op == "aten::le.Tensor" && numbering(call, 0) && numbering(call, 1)) return &call;
+      if (calls_.builds_mask(call)) for_each_value(call, [&](ValueId id) { open.push_back(id); });
     }
-  };
-
-  History of_source(ValueId id) const {
-    History out;
-    if (!id.valid()) return out;
-    const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
-    out.from_input = v.kind == ValueKind::user_input;
-    out.closed = v.kind == ValueKind::parameter || (out.from_input && !tells_tokens(v));
-    return out;
+    return nullptr;
   }
 
-  /// Calls are in order, so that each is looked at once, however many masks there are.
-  History of_value(ValueId id) {
-    const std::int32_t i = maker(id);
-    while (i >= static_cast<std::int32_t>(histories_.size()))
-      histories_.push_back(of_call(tape_.calls[histories_.size()]));
-    return i >= 0 ? histories_[static_cast<std::size_t>(i)] : of_source(id);
+  /// The arange that an argument is a view of, or a sum with.
+  const Call* numbering(const Call& call, std::size_t arg) const {
+    const Call* by = calls_.made(call, arg);
+    while (by && !by->op.starts_with("aten::arange")) by = calls_.made(*by, 0);
+    return by;
   }
 
-  /// Of a call whose arguments' histories are known.
-  History of_call(const Call& call) const {
-    History out;
-    if (call.op.starts_with("aten::sym_size")) return out;
-    for_each_value(call, [&](ValueId v) {
-      const std::int32_t i = maker(v);
-      if (i < static_cast<std::int32_t>(histories_.size()))
-        out.add(i < 0 ? of_source(v) : histories_[static_cast<std::size_t>(i)]);
-    });
-    if (out.closed) return out;
-    const LibraryFact* builder = mask_builder(call.source);
-    out.built = out.built || builder;
-    // An exporter's optimizer may have folded the comparison.
-    out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
-                 call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
-    if (const auto r = reach(call)) out.window = std::min(*r, out.window.value_or(*r));
-    out.length = std::max(out.length, tokens(call));
-    return out;
+  /// arange(queries)[:, None] >= arange(keys)[None, :] before the `where`, which reads it instead.
+  void insert(const Triangle& t) {
+    const auto at = std::find_if(tape_.calls.begin(), tape_.calls.end(),
+                                 [&](const Call& c) { return !c.outputs.empty() && c.outputs[0] == t.masked; });
+    if (at == tape_.calls.end()) return;
+    std::vector<Call> calls;
+    const auto add = [&](Call call) {
+      const ValueId made = tape_.add_value({});
+      call.outputs = {made}, call.scope = at->scope, call.source = at->source, call.binding = -1;
+      calls.push_back(std::move(call));
+      return made;
+    };
+    const auto view = [&](ValueId of, std::int64_t dim) {
+      return add({.op = "aten::unsqueeze", .args = {{of}, {dim}}, .kwargs = {}, .outputs = {}, .source = {}});
+    };
+    const ValueId queries = view(add(t.queries), 1), keys = view(add(t.keys), 0);
+    const ValueId lower = add({.op = "aten::ge.Tensor", .args = {{queries}, {keys}}});
+    at->args[0] = {lower};
+    tape_.calls.insert(at, std::make_move_iterator(calls.begin()), std::make_move_iterator(calls.end()));
   }
 
   /// Calls that make `mask` are candidates for being dropped.
   void mark(ValueId mask) {
     std::vector<ValueId> open{mask};
     while (!open.empty()) {
-      const std::int32_t i = maker(open.back());
+      const std::int32_t i = calls_.maker(open.back());
       open.pop_back();
       if (i < 0 || marked_[static_cast<std::size_t>(i)]) continue;
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
@@ -222,7 +257,7 @@ class Masks {
 
   /// is_causal of the eager call, or nothing when the mask is there in eager code as well.
   std::optional<bool> eager_says(ValueId mask) {
-    const History h = of_value(mask);
+    const MaskHistory::History h = calls_.of_value(mask);
     const bool any = tape_.reading.masks == MaskReading::eager;
     if (h.closed || (!h.built && !any)) return std::nullopt;
     // Eager code drops the mask of a window only where all tokens are within. Values are those of the emulated GPU
@@ -237,7 +272,7 @@ class Masks {
   /// x where `repeated` is x[:, :, None].expand(…).reshape(…), else nothing.
   ValueId unrepeated(const Arg& repeated) {
     const auto* id = std::get_if<ValueId>(&repeated.value);
-    std::int32_t i = id ? maker(*id) : -1;
+    std::int32_t i = id ? calls_.maker(*id) : -1;
     std::vector<std::int32_t> chain;
     bool expanded = false, parted = false;
     while (i >= 0 && chain.size() < 8) {
@@ -250,7 +285,7 @@ class Masks {
       expanded = expanded || call.op == "aten::expand";
       parted = parted || call.op == "aten::unsqueeze";
       chain.push_back(i);
-      const std::int32_t next = maker(*from);
+      const std::int32_t next = calls_.maker(*from);
       const bool slice_follows = next >= 0 && tape_.calls[static_cast<std::size_t>(next)].op == "memplan::index_slice";
       if (expanded && parted && !slice_follows) {
         for (std::int32_t c : chain) candidate_[static_cast<std::size_t>(c)] = true;
@@ -262,12 +297,13 @@ class Masks {
   }
 
   Tape& tape_;
-  std::vector<std::int32_t> maker_;
+  MaskHistory calls_;
   std::vector<bool> candidate_;
-  std::vector<bool> marked_;        ///< candidates with all that they rest on
-  std::vector<History> histories_;  ///< of the first calls
-  bool built_by_name_ = false;      ///< a line says so
-  bool told_by_input_ = false;      ///< the mask in question rests on what an input holds
+  std::vector<bool> marked_;  ///< candidates with all that they rest on
+  std::vector<Triangle> triangles_;
+  std::vector<std::size_t> of_biases_;  ///< calls of attention whose mask was parted from a bias
+  bool built_by_name_ = false;          ///< a line says so
+  bool told_by_input_ = false;          ///< the mask in question rests on what an input holds
 };
 
 }  // namespace

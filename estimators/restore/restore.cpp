@@ -46,6 +46,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) {
        restore_casts(t);
        restore_loss_casts(t);
+       follow_asked_dtypes(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},

@@ -1,7 +1,7 @@
 // Prints what memplan says a model's steps ask the allocator for: one event per line ("+4096 forward aten::relu
 // layer1.0"), or with --peaks one JSON line of requested peaks. For comparison with recordings of PyTorch.
 //   trace_model MODEL [--peaks] [batch=8] [seq=128] [precision=amp-bf16] [optimizer=sgd] [momentum=0.9]
-//   [mode=inference] [sm=80]
+//   [mode=inference] [sm=80] [loss=cross-entropy]
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
     }
   if (flags.count("checkpoint")) s.checkpoint = {flags["checkpoint"]};
   if (flags.count("clip")) s.clip_grad_norm = true;
+  if (flags["loss"] == "cross-entropy") s.loss = Loss::cross_entropy;
   if (flags.count("momentum")) s.optimizer.momentum = std::atof(flags["momentum"].c_str());
   Device device;
   if (flags["sm"] == "80") {

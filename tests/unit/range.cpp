@@ -7,6 +7,7 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/hidden_names.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
@@ -110,6 +111,60 @@ return %d
   // Whose attribute it is, and what a call returns, no line tells.
   CHECK(gone_after(joined("y = torch.cat(self.outs)"), NameReading::as_told, "a") == 1);
   CHECK(gone_after(joined("y = torch.cat(self.outs)"), NameReading::held, "a") == 3);
+}
+
+TEST_CASE("a list that comes as an argument may hold its members until the caller returns") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 block Block in 0 at "m.py:2 y = self.block(x, outs)"
+%a = aten::relu(%x) in 1 at "b.py:1 outs.append(relu(x))"
+%b = aten::cat([%a, %a]) in 1 at "b.py:2 return torch.cat(outs)"
+%c = aten::exp(%b) in 0 at "m.py:3 z = exp(y)"
+%d = aten::tanh(%c) in 0 at "m.py:4 return tanh(z)"
+return %d
+)tape");
+  CHECK(gone_after(tape, NameReading::as_told, "a") == 1);
+  CHECK(gone_after(tape, NameReading::held, "a") == 3);
+}
+
+TEST_CASE("what weights alone give may be kept in a cache") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+parameter %w float32 [2]
+scope 0 "" M
+%a = aten::exp(%x) in 0 at "m.py:1 x = exp(x)"
+%bias = aten::relu(%w) in 0 at "m.py:2 bias = self.bias()"
+%b = aten::add.Tensor(%a, %bias) in 0 at "m.py:3 bias = x + bias"
+%c = aten::tanh(%b) in 0 at "m.py:4 return tanh(bias)"
+return %c
+)tape");
+  CHECK(gone_after(tape, NameReading::as_told, "bias") == 2);
+  CHECK(gone_after(tape, NameReading::held, "bias") == 3);
+  // One that is full since the step before is there from the start.
+  Tape filled = tape;
+  fill_caches_first(filled);
+  CHECK(filled.calls[0].op == "aten::relu");
+  CHECK(filled.calls[1].op == "aten::exp");
+}
+
+// (context, weights), which every caller hands on under a name of its own.
+TEST_CASE("attention weights may be held by every caller that only calls") {
+  const Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 layer Layer in 0 at "m.py:1 outputs = self.layer(x)"
+scope 2 layer.self Self in 1 at "l.py:1 found = self.self(x)"
+%s = aten::softmax.int(%x, -1) in 2 at "a.py:1 probs = softmax(x)"
+%p = aten::dropout(%s, 0.1, True) in 2 at "a.py:2 probs = dropout(probs)"
+%y = aten::mul.Tensor(%p, %x) in 2 at "a.py:3 context = probs * x"
+%z = aten::relu(%y) in 1 at "l.py:2 y = relu(found[0])"
+%e = aten::exp(%z) in 0 at "m.py:2 x = exp(outputs[0])"
+%r = aten::tanh(%e) in 0 at "m.py:3 return tanh(x)"
+return %r
+)tape");
+  CHECK(gone_after(tape, NameReading::as_told, "p") == 2);
+  CHECK(gone_after(tape, NameReading::held, "p") == 5);
 }
 
 TEST_CASE("a name that no line binds may hold what a line reads besides the names that it shows") {

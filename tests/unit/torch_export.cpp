@@ -228,6 +228,29 @@ TEST_CASE("a conversion in a helper is kept, since the file names its method") {
   CHECK(t.outputs.at(0) == t.calls[0].outputs.at(0));
 }
 
+// x = linear(x).to(w.dtype) and back, sin(x).to(dtype), are two casts of one helper; the cast of another line is its
+// own.
+TEST_CASE("a helper casts back what it has cast, whatever other lines did") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json fp32 = {{"as_scalar_type", 7}};
+  g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("linear"), fp32}, {tensor("to")}), "to");
+  g["nodes"].push_back(called(node("torch.ops.aten.sin.default", {tensor("to")}, {tensor("sin")}), "sin"));
+  g["nodes"].push_back(called(node("torch.ops.aten.to.dtype", {tensor("sin"), fp32}, {tensor("to_1")}), "to"));
+  json other = called(node("torch.ops.aten.to.dtype", {tensor("to_1"), fp32}, {tensor("to_2")}), "to");
+  other["metadata"]["stack_trace"] = "File \"/x/u/net.py\", line 6, in forward\n    y = widened(y)";
+  g["nodes"].push_back(other);
+  for (const char* name : {"to", "sin", "to_1", "to_2"}) g["tensor_values"][name] = meta({symbol("s0"), number(3)});
+  g["outputs"] = {tensor("to_2")};
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("to_2");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 5);
+  CHECK(t.calls[1].op == "aten::to.dtype");
+  CHECK(t.calls[3].op == "aten::type_as");
+  CHECK(argument(t.calls[3], 1) == t.calls[0].outputs.at(0).index);
+  CHECK(t.calls[4].op == "aten::to.dtype");
+}
+
 TEST_CASE("a parameter that a helper converts takes the type of what it is added to") {
   json p = program();
   json& g = p["graph_module"]["graph"];

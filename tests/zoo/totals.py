@@ -53,7 +53,7 @@ def row(program, name, route, setup, info, truth):
     found = dict(name=name, route=route, setup=setup, loads=0)
     peaks = {c: max(truth[f"{s}_{c}"] for s in store.STEPS) for c in store.COUNTERS}
     # The truths of language models ran the reference program's loss, not transformers' own; so did the recordings.
-    flags = ["--loss", "cross-entropy"] if name.startswith(("hf/causal-lm/", "hf/masked-lm/")) and setup != "infer" and route != "recording" else []
+    flags = ["--loss", "cross-entropy"] if name.startswith(("hf/causal-lm/", "hf/masked-lm/", "hf/image-text/")) and setup != "infer" and route != "recording" else []
     report = document(program, naming.path(name, route), setup, naming.batch(name) if info[route]["open"] else None, flags)
     if "error" in report:
         return dict(found, error=report["error"]["message"][:200], code=report["error"].get("code"))

@@ -97,6 +97,24 @@ ValueId ArchiveCasts::before_widening(ValueId value, std::int32_t scope) const {
   return {};
 }
 
+/// The tensor from before the nearest cast that the same line made on the way to `value`, whichever way that one went:
+/// a helper that casts what it gets, `x.to(weight.dtype)`, casts back what it returns.
+ValueId ArchiveCasts::before_cast_of_line(ValueId value, const Call& asking) const {
+  std::deque<ValueId> open{value};
+  for (std::size_t steps = 0; !open.empty() && steps < longest_chain; ++steps) {
+    const ValueId v = open.front();
+    open.pop_front();
+    const auto it = makers_.find(v.index);
+    if (it == makers_.end()) continue;
+    const Call& call = tape_.calls[it->second];
+    if (call.scope == asking.scope && !call.source.empty() && call.source != asking.source) continue;
+    if (!is_inside(call.scope, asking.scope)) continue;
+    if (const Cast* c = cast_at(v)) return c->from;
+    for_each_value(call, [&](ValueId id) { open.push_back(id); });
+  }
+  return {};
+}
+
 Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   of_parameter_ = false;
   const ValueId given = value_of_argument(call, 0);
@@ -120,7 +138,10 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   // The line may be that of a caller, which says nothing: the exporter notes frames of forward() alone.
   const bool hidden = function == "to" && !fixed && !follows && call.op == "aten::to.dtype";
   const bool of_weight = asked.find("weight.dtype") != std::string::npos;
-  if ((follows && !of_weight) || hidden)
+  if (hidden)
+    if (const ValueId given_to_line = before_cast_of_line(given, call); given_to_line.valid())
+      return become("aten::type_as", false, Arg{given_to_line});
+  if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
   of_parameter_ =
@@ -169,6 +190,18 @@ ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope) {
 ValueId ArchiveCasts::returned(ValueId value) const {
   const Cast* c = cast_at(value);
   return c && c->used_here ? returned(c->from) : value;
+}
+
+/// softmax(scores.float(), dim=-1, dtype=dtype), and no type by its name: that of the scores before they were widened.
+void ArchiveCasts::narrow_type(Call& call) const {
+  constexpr std::string_view named = "dtype=";
+  const bool of_softmax = call.op == "aten::softmax.int" || call.op == "aten::log_softmax.int";
+  const auto at = call.source.find(named);
+  if (!of_softmax || at == std::string::npos || says_type(std::string_view(call.source).substr(at)) ||
+      call.args.size() < 3 || !std::holds_alternative<DType>(call.args[2].value))
+    return;
+  if (const ValueId narrow = before_widening(value_of_argument(call, 0), call.scope); narrow.valid())
+    call.args[2].value = narrow;
 }
 
 void ArchiveCasts::follow(const Call& call) {

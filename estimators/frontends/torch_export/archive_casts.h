@@ -21,6 +21,8 @@ class ArchiveCasts {
   Fate rewrite(Call& call, DType type, std::string_view function);
   /// The call, kept by rewrite(), has its outputs now.
   void made(const Call& call);
+  /// Of an op that is asked for a type by a name of the program's.
+  void narrow_type(Call& call) const;
   /// The same of every call, before it goes onto the tape.
   void follow(const Call& call);
 
@@ -41,6 +43,7 @@ class ArchiveCasts {
   bool is_inside(std::int32_t scope, std::int32_t outer) const;
   ValueId source_of(ValueId value, bool widens) const;
   ValueId before_widening(ValueId value, std::int32_t scope) const;
+  ValueId before_cast_of_line(ValueId value, const Call& asking) const;
   void take_type_of_operand(const Call& call);
 
   Tape& tape_;

@@ -187,6 +187,7 @@ class Lowering {
     }
     if (call.op != before) ++rewritten_[{call.op, before}];
     ++from_file_;
+    casts_.narrow_type(call);
     bind_outputs(node, call);
     casts_.follow(call);
     if (converts_nothing && is_cast(call.op)) casts_.made(call);

@@ -31,7 +31,7 @@ Backend choose(Run& r, const Attention& a) {
   const int sm = r.device.sm();
   const AttentionRules& rules = r.profile.attention;
   const std::int64_t dim = a.q->size(-1), heads = a.q->size(1), kv_heads = a.k->size(1);
-  const bool ranks = a.q->rank() == 4 && a.k->rank() == 4 && a.v->rank() == 4;
+  const bool ranks = fit_without_broadcast(*a.q, *a.k, *a.v, a.gqa);
   // check_last_dim_stride_equals_1_dense
   const bool last_dense = a.q->strides.back() == 1 && a.k->strides.back() == 1 && a.v->strides.back() == 1 &&
                           (!a.mask || a.mask->rank() == 0 || a.mask->strides.back() == 1);

@@ -21,4 +21,11 @@ inline void check_attention(const TensorBody& q, const TensorBody& k, const Tens
   if (!(op::broadcast(weights, mask->sizes) == weights)) unfit("attention's mask does not fit its queries and keys");
 }
 
+/// What every fused kernel asks for (sdp_utils_cpp.h: check_tensor_shapes, check_batch_size_and_num_heads_dense).
+inline bool fit_without_broadcast(const TensorBody& q, const TensorBody& k, const TensorBody& v, bool grouped) {
+  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) return false;
+  const bool same_heads = q.sizes[1] == k.sizes[1] && q.sizes[1] == v.sizes[1];
+  return q.sizes[0] == k.sizes[0] && q.sizes[0] == v.sizes[0] && (grouped || same_heads);
+}
+
 }  // namespace memplan

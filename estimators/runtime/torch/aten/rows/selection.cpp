@@ -7,16 +7,22 @@ namespace memplan {
 namespace {
 
 /// A number is made a scalar on the device first.
+/// result_type of what is given: numbers count where no tensor is of their kind.
+DType type_of_sides(const Args& a, const Tensor& x, const Tensor& y) {
+  if (x && y) return op::result_type({x, y});
+  const auto is_real = [&](std::size_t i) { return std::holds_alternative<double>(a[i].v); };
+  const auto is_bool = [&](std::size_t i) { return std::holds_alternative<bool>(a[i].v); };
+  if (const Tensor t = x ? x : y; t) return is_real(x ? 2 : 1) && !is_floating(t->dtype) ? DType::float32 : t->dtype;
+  return is_real(1) || is_real(2) ? DType::float32 : is_bool(1) && is_bool(2) ? DType::boolean : DType::int64;
+}
+
 ValueList run_where(Run& r, Args& a) {
   const Row& row = a.row();
   Tensor scalar;
   Tensor sides[2];
   for (int i = 0; i < 2; ++i)
     if (a[i + 1].is_tensor()) sides[i] = a.tensor(i + 1);
-  const DType dtype = sides[0] && sides[1] ? op::result_type({sides[0], sides[1]})
-                      : sides[0]           ? sides[0]->dtype
-                      : sides[1]           ? sides[1]->dtype
-                                           : DType::float32;
+  const DType dtype = type_of_sides(a, sides[0], sides[1]);
   for (Tensor& t : sides)
     if (!t) t = r.empty({}, dtype);
   Tensor y;

@@ -56,8 +56,7 @@ Tensor dropout(Run& r, const Tensor& x, double p, bool train, Tensor* mask_out) 
 namespace {
 
 std::optional<DType> dtype_at(const Args& a, std::size_t i) {
-  auto d = a.dtype(i);
-  return d.empty() ? std::nullopt : std::optional(d[0]);
+  return a.none(i) ? std::nullopt : std::optional(a.dtype_or(i, DType::float32));
 }
 
 ValueList run_dropout_(Run& r, Args& a) {

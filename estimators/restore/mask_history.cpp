@@ -1,0 +1,145 @@
+#include "estimators/restore/mask_history.h"
+
+#include <map>
+
+#include "estimators/facts/libraries.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+/// The function that the line calls which builds masks only because it is traced; nullptr for none.
+const LibraryFact* mask_builder(std::string_view source) {
+  const auto& known = library_facts("masks_while_traced");
+  const auto found = std::find_if(known.begin(), known.end(), [&](const LibraryFact& f) {
+    return source.find(f.subject + "(") != std::string_view::npos;
+  });
+  return found == known.end() ? nullptr : &*found;
+}
+
+/// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
+/// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
+bool tells_tokens(const TapeValue& input) { return input.sizes.size() == 2 && !is_floating(input.dtype); }
+
+/// x of `x op number`.
+std::optional<std::int64_t> number(const Call& call) {
+  const auto* n = call.args.size() > 1 ? std::get_if<std::int64_t>(&call.args[1].value) : nullptr;
+  return n ? std::optional(*n) : std::nullopt;
+}
+
+/// Tokens that are numbered on the way to a mask.
+std::int64_t tokens(const Call& call) {
+  std::int64_t most = 0;
+  if (call.op.starts_with("aten::arange"))
+    for (const Arg& a : call.args)
+      if (const auto* n = std::get_if<std::int64_t>(&a.value)) most = std::max(most, *n);
+  return most;
+}
+
+}  // namespace
+
+bool in_library_of_masks(std::string_view source) {
+  const auto& known = library_facts("masks_while_traced");
+  return std::any_of(known.begin(), known.end(),
+                     [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
+}
+
+MaskHistory::MaskHistory(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].outputs)
+      if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+  note_builders();
+}
+
+void MaskHistory::History::add(const History& o) {
+  closed = closed || o.closed, built = built || o.built, causal = causal || o.causal;
+  from_input = from_input || o.from_input;
+  if (o.window) window = std::min(*o.window, window.value_or(*o.window));
+  length = std::max(length, o.length);
+}
+
+const Call* MaskHistory::made(const Call& call, std::size_t arg) const {
+  const auto* id = arg < call.args.size() ? std::get_if<ValueId>(&call.args[arg].value) : nullptr;
+  const std::int32_t i = id ? maker(*id) : -1;
+  return i < 0 ? nullptr : &tape_.calls[static_cast<std::size_t>(i)];
+}
+
+/// How far tokens see each other, where the call is what makes them see no farther (masking_utils.py:
+/// sliding_window_overlay, sliding_window_bidirectional_overlay, chunked_overlay). 0: it does, but how far is not
+/// told.
+std::optional<std::int64_t> MaskHistory::reach(const Call& call) const {
+  if (call.op == "aten::gt.Tensor" || call.op == "aten::lt.Tensor") {
+    const Call* less = made(call, 1);
+    return less && less->op == "aten::sub.Tensor" ? number(*less).value_or(0) : 0;
+  }
+  const Call* of = call.op == "aten::le.Scalar" ? made(call, 0) : nullptr;
+  if (call.op == "aten::floor_divide" || (of && of->op == "aten::abs")) return number(call).value_or(0);
+  return std::nullopt;
+}
+
+MaskHistory::History MaskHistory::of_source(ValueId id) const {
+  History out;
+  if (!id.valid()) return out;
+  const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+  out.from_input = v.kind == ValueKind::user_input;
+  out.closed = v.kind == ValueKind::parameter || (out.from_input && !tells_tokens(v));
+  return out;
+}
+
+/// Functions of the library go by other names as well: `make = create_causal_mask if decoder else …`. What they do
+/// shows which they are (masking_utils.py: sdpa_mask): they number samples, heads (one), queries and keys, and
+/// compare the numbers.
+void MaskHistory::note_builders() {
+  struct Done {
+    int numbered = 0;
+    bool one = false, compared = false;
+  };
+  std::map<std::pair<std::int32_t, std::string_view>, Done> lines;
+  for (const Call& call : tape_.calls) {
+    if (!in_library_of_masks(call.source)) continue;
+    Done& line = lines[{call.scope, call.source}];
+    if (call.op.starts_with("aten::arange")) {
+      ++line.numbered;
+      line.one = line.one || (call.args.size() == 1 && tokens(call) == 1);
+    }
+    line.compared = line.compared || call.op == "aten::ge.Scalar" || call.op == "aten::le.Tensor";
+  }
+  constexpr int dimensions = 4;
+  for (const auto& [line, done] : lines)
+    if (done.numbered >= dimensions && done.one && done.compared)
+      builders_.insert({line.first, std::string(line.second)});
+}
+
+bool MaskHistory::builds_mask(const Call& call) const {
+  return mask_builder(call.source) || (!builders_.empty() && builders_.contains({call.scope, call.source}));
+}
+
+MaskHistory::History MaskHistory::of_value(ValueId id) {
+  const std::int32_t i = maker(id);
+  while (i >= static_cast<std::int32_t>(histories_.size()))
+    histories_.push_back(of_call(tape_.calls[histories_.size()]));
+  return i >= 0 ? histories_[static_cast<std::size_t>(i)] : of_source(id);
+}
+
+/// Of a call whose arguments' histories are known.
+MaskHistory::History MaskHistory::of_call(const Call& call) const {
+  History out;
+  if (call.op.starts_with("aten::sym_size")) return out;
+  for_each_value(call, [&](ValueId v) {
+    const std::int32_t i = maker(v);
+    if (i < static_cast<std::int32_t>(histories_.size()))
+      out.add(i < 0 ? of_source(v) : histories_[static_cast<std::size_t>(i)]);
+  });
+  if (out.closed) return out;
+  const LibraryFact* builder = mask_builder(call.source);
+  out.built = out.built || builds_mask(call);
+  // An exporter's optimizer may have folded the comparison.
+  out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
+               call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
+  if (const auto r = reach(call)) out.window = std::min(*r, out.window.value_or(*r));
+  out.length = std::max(out.length, tokens(call));
+  return out;
+}
+
+}  // namespace memplan
