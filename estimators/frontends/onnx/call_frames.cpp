@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/call_frames.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace memplan::onnx_format {
 
@@ -26,6 +27,28 @@ std::string owner_of(const std::string& path) {
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
+/// "attention.self" where the line of the frame "attention" calls `self.self(`; else empty.
+std::string called_self(const std::string& path, std::string_view line) {
+  constexpr std::string_view call = "self.self(";
+  const auto at = line.find(call);
+  const bool part = at != line.npos && at > 0 &&
+                    (std::isalnum(static_cast<unsigned char>(line[at - 1])) != 0 || line[at - 1] == '_' || line[at - 1] == '.');
+  if (at == line.npos || part) return {};
+  return path.empty() ? "self" : path + ".self";
+}
+
+/// torch.export leaves a module out whose attribute is called "self", as those of attention often are. Its frame is
+/// there, and the line that calls it.
+void put_in_self(CallFrames& f) {
+  for (std::size_t i = 1; i < f.lines.size() && i <= f.paths.size() && f.lines.size() > f.paths.size(); ++i) {
+    const std::string path = called_self(f.paths[i - 1], f.lines[i - 1]);
+    if (path.empty() || (i < f.paths.size() && !f.paths[i].starts_with(path + "."))) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    f.paths.insert(f.paths.begin() + at, path);
+    f.classes.insert(f.classes.begin() + at, std::string());
+  }
+}
+
 }  // namespace
 
 bool without_module(std::string_view module_class) { return module_class == frame_alone; }
@@ -40,6 +63,7 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       if (i == 0 || !calls_base_class(f.lines[i - 1])) fewer.push_back(f.lines[i]);
     f.lines = std::move(fewer);
   }
+  put_in_self(f);
   const auto more = f.lines.size() > f.paths.size() ? f.lines.size() - f.paths.size() : 0;
   if (more > 0 && !f.paths.empty() &&
       more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
