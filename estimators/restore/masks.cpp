@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
@@ -26,6 +28,32 @@ bool in_such_library(std::string_view source) {
                      [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
 }
 
+/// What masks are made of: numbers of tokens, how they compare, and views of them. The biases that tell how far apart
+/// tokens are take products and powers.
+bool makes_masks(std::string_view op) {
+  static const std::set<std::string_view> ops{
+      "aten::arange", "aten::ones", "aten::zeros", "aten::full", "aten::empty.memory_format", "aten::scalar_tensor",
+      "aten::new_ones", "aten::new_zeros", "aten::new_full", "aten::tril", "aten::triu", "aten::le", "aten::lt",
+      "aten::ge", "aten::gt", "aten::eq", "aten::ne", "aten::abs", "aten::sub", "aten::floor_divide",
+      "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_not", "aten::logical_and", "aten::logical_or",
+      "aten::logical_not", "aten::index", "aten::where", "aten::masked_fill", "aten::_to_copy", "aten::to",
+      "aten::clone", "aten::unsqueeze", "aten::expand", "aten::view", "aten::reshape", "memplan::index_slice",
+      "aten::slice", "aten::select", "aten::alias", "aten::sym_size", "aten::lift_fresh_copy"};
+  const std::string_view base = op.substr(0, op.find('.'));
+  return ops.contains(op) || ops.contains(base);
+}
+
+/// What an exporter's optimizer worked out of both queries and keys may be what makes a mask causal.
+bool may_hide_comparison(const Call& call) {
+  const auto* sizes = call.op == "aten::empty.memory_format" && !call.args.empty()
+                          ? std::get_if<Arg::List>(&call.args[0].value)
+                          : nullptr;
+  return sizes && std::ranges::count_if(*sizes, [](const Arg& a) {
+                    const auto* n = std::get_if<std::int64_t>(&a.value);
+                    return !n || *n > 1;
+                  }) > 1;
+}
+
 class Masks {
  public:
   explicit Masks(Tape& tape)
@@ -36,6 +64,7 @@ class Masks {
     for (std::size_t i = 0; i < tape.calls.size(); ++i)
       for (ValueId id : tape.calls[i].outputs)
         if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+    find_builders();
   }
 
   void run() {
@@ -97,7 +126,7 @@ class Masks {
           return Arg{it == instead.end() ? id : it->second};
         });
       if ((call.op != "aten::add.Tensor" && call.op != "aten::add_.Tensor") || call.args.size() != 2 ||
-          call.outputs.size() != 1 || mask_builder(call.source))
+          call.outputs.size() != 1 || builds(call))
         continue;
       const auto *scores = std::get_if<ValueId>(&call.args[0].value), *mask = std::get_if<ValueId>(&call.args[1].value);
       if (!scores || !mask || maker(*mask) < 0) continue;
@@ -111,6 +140,24 @@ class Masks {
     for (ValueId& id : tape_.outputs)
       if (const auto it = instead.find(id.index); it != instead.end()) id = it->second;
     return added;
+  }
+
+  /// Lines of such a library that number tokens and make nothing but a mask of them call one of its functions by
+  /// another name: `mask_function = create_causal_mask if … else …`.
+  void find_builders() {
+    std::map<std::pair<std::int32_t, std::string_view>, std::pair<bool, bool>> lines;  // only masks, numbers tokens
+    for (const Call& c : tape_.calls) {
+      if (!in_such_library(c.source)) continue;
+      auto& [only, tokens] = lines.try_emplace({c.scope, c.source}, true, false).first->second;
+      only = only && makes_masks(c.op) && !may_hide_comparison(c);
+      tokens = tokens || c.op.starts_with("aten::arange");
+    }
+    for (const auto& [line, made] : lines)
+      if (made.first && made.second) builders_.insert(line);
+  }
+
+  bool builds(const Call& call) const {
+    return mask_builder(call.source) || builders_.contains({call.scope, call.source});
   }
 
   std::int32_t maker(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
@@ -197,7 +244,7 @@ class Masks {
     });
     if (out.closed) return out;
     const LibraryFact* builder = mask_builder(call.source);
-    out.built = out.built || builder;
+    out.built = out.built || builds(call);
     // An exporter's optimizer may have folded the comparison.
     out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
                  call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
@@ -266,6 +313,8 @@ class Masks {
   std::vector<bool> candidate_;
   std::vector<bool> marked_;        ///< candidates with all that they rest on
   std::vector<History> histories_;  ///< of the first calls
+  /// Lines that build masks, by scope: views of the tape's own text.
+  std::set<std::pair<std::int32_t, std::string_view>> builders_;
   bool built_by_name_ = false;      ///< a line says so
   bool told_by_input_ = false;      ///< the mask in question rests on what an input holds
 };

@@ -256,6 +256,28 @@ scope 0 model M
   CHECK(std::get<ValueId>(spelled.calls[1].args[0].value) == spelled.calls[0].outputs[0]);
 }
 
+// transformers 5.23's BERT: mask_function = create_causal_mask if self.config.is_decoder else create_bidirectional_mask.
+TEST_CASE("a line that makes nothing but a mask of numbered tokens calls such a function by another name") {
+  const auto text = [](const char* more) {
+    return std::string(R"tape(
+input %q float32 [1, 2, 4, 8]
+input %attention_mask bool [1, 4]
+scope 0 model M
+%positions = aten::arange(4) in 0 at "transformers/x.py:1 mask = mask_function("
+%mask = aten::index.Tensor(%attention_mask, [%positions]) in 0 at "transformers/x.py:1 mask = mask_function("
+)tape") + more +
+           "%scores = aten::relu(%q) in 0\n%sum = aten::add.Tensor(%scores, %mask) in 0\n"
+           "%out = aten::softmax.int(%sum, -1) in 0\nreturn %out\n";
+  };
+  Tape mask = from_text(text(""));
+  recover_causal_masks(mask);
+  CHECK(mask.calls.size() == 2);
+  // A bias of the distance is there in eager code as well.
+  Tape bias = from_text(text("%x = aten::mul.Tensor(%positions, 2) in 0 at \"transformers/x.py:1 mask = mask_function(\"\n"));
+  recover_causal_masks(bias);
+  CHECK(bias.calls.size() == 6);
+}
+
 TEST_CASE("dropped paths pass their input through in inference") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]
