@@ -182,6 +182,25 @@ return %r2
   CHECK(listed.calls[3].op == "aten::relu_");
 }
 
+// timm's LayerScale(inplace=False), the default: under autocast PyTorch 2.11 makes an fp32 product of the half input.
+TEST_CASE("an op that is in place under a condition makes a new tensor, and the range has the other reading") {
+  const char* text = R"tape(
+input %in float32 [2]
+scope 0 "" M
+%a = aten::tanh(%in) in 0 at "m.py:1 a = tanh(x)"
+%b = aten::mul.Tensor(%a, %in) in 0 at "m.py:2 return x.mul_(self.gamma) if self.inplace else x * self.gamma"
+return %b
+)tape";
+  Tape tape = from_text(text), other = tape;
+  recover_inplace(tape);
+  CHECK(tape.calls[1].op == "aten::mul.Tensor");
+  REQUIRE(tape.notes.size() == 1);
+  CHECK(tape.notes[0].about == About::in_place);
+  other.reading.in_place = InPlaceReading::wherever;
+  recover_inplace(other);
+  CHECK(other.calls[1].op == "aten::mul_.Tensor");
+}
+
 TEST_CASE("an input of the model is never changed in place") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]
