@@ -195,12 +195,60 @@ class OpRoute {
         emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
                                   emit_.name_of(id)));
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
-        const std::string op = elementwise_op(emit_.name_of(id));
-        std::vector<Arg> args{{values_.make_missing(name, *f.dtype, *f.sizes)}};
-        if (op.ends_with(".Tensor")) args.push_back({1.0});
-        emit_.bind(id, emit_.call(op, std::move(args), {}, emit_.name_of(id)));
+        const std::string op = folded_op(emit_.name_of(id));
+        const ValueId made = values_.make_missing(name, *f.dtype, *f.sizes);
+        emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
+      } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
+        make_joined(id, lines);
       }
     }
+  }
+
+  /// Parameters that were joined, or looked up in a table, ahead of the run.
+  void make_joined(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const DType dtype = *inferred_[id].dtype;
+    Arg::List joined;
+    Bytes guessed;
+    const auto make = [&](const SignatureLine& line, DType type, const Sizes& s) {
+      guessed += bytes_of(type, count_of(s));
+      return Arg{values_.missing(line.name) ? values_.make_missing(line.name, type, s) : values_.of_name(line.name)};
+    };
+    std::vector<Arg> args;
+    const bool cat = op_of_name(emit_.name_of(id)) == "cat";
+    if (cat) {
+      const auto parts = joined_sizes(sizes, lines.size());
+      for (std::size_t i = 0; i < parts.size(); ++i) joined.push_back(make(*lines[i], dtype, parts[i]));
+      std::int64_t d = 0;
+      while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
+      args = {{std::move(joined)}, {d}};
+    } else {
+      Sizes table = sizes;
+      table[0] = rows_of_pairs(sizes[0]);
+      const bool first = lines[0]->kind == "PARAMETER";
+      args.push_back(make(*lines[first ? 0 : 1], dtype, table));
+      joined.push_back(make(*lines[first ? 1 : 0], DType::int64, {sizes[0]}));
+      args.push_back({std::move(joined)});
+    }
+    emit_.bind(id, emit_.call(cat ? "aten::cat" : "aten::index.Tensor", std::move(args), {}, emit_.name_of(id)));
+    // Each may have a gradient and two states.
+    if (cat)
+      note(tape_.notes, {{},
+                         "parameters that the export joined; how large each is was worked out of all of them",
+                         Evidence::told_by_pattern,
+                         About::weights});
+    else
+      tape_.notes.push_back({"MP004",
+                             fmt::format("'{}' is not in the file, because the export looked it up ahead of the run; "
+                                         "its rows are those of a table of relative positions",
+                                         lines[lines[0]->kind == "PARAMETER" ? 0 : 1]->target),
+                             Evidence::told_by_pattern,
+                             About::weights,
+                             {},
+                             {},
+                             -1,
+                             1,
+                             Effect{guessed * 4, guessed * 4}});
   }
 
   /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.

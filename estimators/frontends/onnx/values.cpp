@@ -108,15 +108,21 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
   for (const auto& [id, tensor] : graph_.initializers) {
     const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph_, id);
     if (from.empty()) continue;
-    std::vector<std::size_t> parameters;
+    std::vector<std::size_t> parameters, all;
     for (const std::string_view name : from)
-      if (const auto line = line_of_target_.find(name);
-          line != line_of_target_.end() && signature_.inputs[line->second].kind == "PARAMETER")
-        parameters.push_back(line->second);
+      if (const auto line = line_of_target_.find(name); line != line_of_target_.end()) {
+        all.push_back(line->second);
+        if (signature_.inputs[line->second].kind == "PARAMETER") parameters.push_back(line->second);
+      }
+    std::ranges::sort(all);
+    const bool gone = std::ranges::none_of(all, [&](std::size_t line) { return present.count(line) > 0; });
+    const std::string_view op = op_of_name(tensor.name);
     if (parameters.empty())
       folded_results_.insert(id);
-    else if (parameters.size() == 1 && !present.count(parameters[0]) && elementwise_op(tensor.name))
+    else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
+    else if (gone && (op == "cat" || (op == "index" && parameters.size() == 1 && all.size() == 2)))
+      folded_lines_.emplace(id, std::move(all));
   }
 }
 
@@ -283,6 +289,13 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_
     if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == table && v.sizes.size() == 2)
       return std::vector<std::int64_t>{1, v.sizes[0]};
   return std::nullopt;
+}
+
+std::vector<const SignatureLine*> Values::folded_lines(GraphValueId id) const {
+  std::vector<const SignatureLine*> out;
+  if (const auto it = folded_lines_.find(id); it != folded_lines_.end())
+    for (std::size_t line : it->second) out.push_back(&signature_.inputs[line]);
+  return out;
 }
 
 ValueId Values::viewed_buffer(GraphValueId id) {
