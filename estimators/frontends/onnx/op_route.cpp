@@ -199,56 +199,55 @@ class OpRoute {
         const ValueId made = values_.make_missing(name, *f.dtype, *f.sizes);
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
-        make_joined(id, lines);
+        op_of_name(emit_.name_of(id)) == "cat" ? make_joined(id, lines) : make_looked_up(id, lines);
       }
     }
   }
 
-  /// Parameters that were joined, or looked up in a table, ahead of the run.
+  /// The parameter or buffer of a line that has no tensor in the file.
+  Arg make_lost(const SignatureLine& line, DType dtype, const Sizes& sizes) {
+    return {values_.missing(line.name) ? values_.make_missing(line.name, dtype, sizes) : values_.of_name(line.name)};
+  }
+
+  /// Parameters that were joined ahead of the run.
   void make_joined(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
     const Sizes& sizes = *inferred_[id].sizes;
-    const DType dtype = *inferred_[id].dtype;
+    const auto parts = joined_sizes(sizes, lines.size());
     Arg::List joined;
-    Bytes guessed;
-    const auto make = [&](const SignatureLine& line, DType type, const Sizes& s) {
-      guessed += bytes_of(type, count_of(s));
-      return Arg{values_.missing(line.name) ? values_.make_missing(line.name, type, s) : values_.of_name(line.name)};
-    };
-    std::vector<Arg> args;
-    const bool cat = op_of_name(emit_.name_of(id)) == "cat";
-    if (cat) {
-      const auto parts = joined_sizes(sizes, lines.size());
-      for (std::size_t i = 0; i < parts.size(); ++i) joined.push_back(make(*lines[i], dtype, parts[i]));
-      std::int64_t d = 0;
-      while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
-      args = {{std::move(joined)}, {d}};
-    } else {
-      Sizes table = sizes;
-      table[0] = rows_of_pairs(sizes[0]);
-      const bool first = lines[0]->kind == "PARAMETER";
-      args.push_back(make(*lines[first ? 0 : 1], dtype, table));
-      joined.push_back(make(*lines[first ? 1 : 0], DType::int64, {sizes[0]}));
-      args.push_back({std::move(joined)});
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      joined.push_back(make_lost(*lines[i], *inferred_[id].dtype, parts[i]));
+    std::int64_t d = 0;
+    while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
+    emit_.bind(id, emit_.call("aten::cat", {{std::move(joined)}, {d}}, {}, emit_.name_of(id)));
+    note(tape_.notes, {{},
+                       "parameters that the export joined; how large each is was worked out of all of them",
+                       Evidence::told_by_pattern,
+                       About::weights});
+  }
+
+  /// A table of relative positions that was looked up ahead of the run: a row for each pair of positions, or what
+  /// became of them where heads come first.
+  void make_looked_up(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const DType dtype = *inferred_[id].dtype;
+    const bool by_pair = op_of_name(emit_.name_of(id)) == "index";
+    const std::int64_t positions = sizes.back(), heads = by_pair ? 0 : sizes[sizes.size() - 3];
+    Sizes looked_up = by_pair ? sizes : Sizes{positions * positions, heads}, table = looked_up;
+    table[0] = rows_of_pairs(looked_up[0]);
+    const bool first = lines[0]->kind == "PARAMETER";
+    const Arg rows = make_lost(*lines[first ? 0 : 1], dtype, table),
+              pairs = make_lost(*lines[first ? 1 : 0], DType::int64, {looked_up[0]});
+    ValueId made = emit_.call("aten::index.Tensor", {rows, {Arg::List{pairs}}}, {}, emit_.name_of(id));
+    if (!by_pair) {
+      made = emit_.call("aten::view", {{made}, list_of({positions, positions, heads})});
+      made = emit_.call("aten::permute", {{made}, list_of({2, 0, 1})});
+      made = emit_.call("aten::contiguous", {{made}});
+      made = emit_.call("aten::view", {{made}, list_of(sizes)});
     }
-    emit_.bind(id, emit_.call(cat ? "aten::cat" : "aten::index.Tensor", std::move(args), {}, emit_.name_of(id)));
-    // Each may have a gradient and two states.
-    if (cat)
-      note(tape_.notes, {{},
-                         "parameters that the export joined; how large each is was worked out of all of them",
-                         Evidence::told_by_pattern,
-                         About::weights});
-    else
-      tape_.notes.push_back({"MP004",
-                             fmt::format("'{}' is not in the file, because the export looked it up ahead of the run; "
-                                         "its rows are those of a table of relative positions",
-                                         lines[lines[0]->kind == "PARAMETER" ? 0 : 1]->target),
-                             Evidence::told_by_pattern,
-                             About::weights,
-                             {},
-                             {},
-                             -1,
-                             1,
-                             Effect{guessed * 4, guessed * 4}});
+    emit_.bind(id, made);
+    // Each table may have a gradient and two states.
+    tables_ += bytes_of(dtype, count_of(table)) * 4;
+    ++looked_up_;
   }
 
   /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.
@@ -308,6 +307,18 @@ class OpRoute {
   }
 
   void notes() {
+    if (looked_up_ > 0)
+      tape_.notes.push_back({"MP004",
+                             fmt::format("{} tables of relative positions are not in the file, because the export "
+                                         "looked them up ahead of the run; their rows are those of all distances",
+                                         looked_up_),
+                             Evidence::told_by_pattern,
+                             About::weights,
+                             {},
+                             {},
+                             -1,
+                             1,
+                             Effect{tables_, tables_}});
     std::int64_t evaluation = 0, batch_norms = 0, dropouts = 0, folded = 0;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& n = graph_.nodes[i];
@@ -349,6 +360,8 @@ class OpRoute {
   bool by_metadata_ = false;
   std::set<std::int32_t> positions_of_;  ///< scopes whose position_ids are made
   std::vector<std::int32_t> regions_;    ///< by call: of ScopeTracker
+  Bytes tables_;                         ///< what tables of relative positions may take
+  std::int64_t looked_up_ = 0;
 };
 
 }  // namespace

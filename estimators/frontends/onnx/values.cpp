@@ -18,6 +18,14 @@ std::optional<ValueKind> kind_of(std::string_view kind) {
   return std::nullopt;
 }
 
+/// A table's rows of all pairs of positions, or those with the heads first: […, heads, positions, positions].
+bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes) {
+  const std::size_t n = sizes.size();
+  if (op == "index") return n == 2;
+  return (op == "unsqueeze" || op == "clone" || op == "contiguous" || op == "permute") && n >= 3 &&
+         sizes[n - 1] == sizes[n - 2];
+}
+
 }  // namespace
 
 ValueKind guess_kind(const StoredTensor& t) {
@@ -121,7 +129,7 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
       folded_results_.insert(id);
     else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
-    else if (gone && (op == "cat" || (op == "index" && parameters.size() == 1 && all.size() == 2)))
+    else if (gone && (op == "cat" || (parameters.size() == 1 && all.size() == 2 && is_looked_up(op, tensor.sizes))))
       folded_lines_.emplace(id, std::move(all));
   }
 }
@@ -317,11 +325,16 @@ ValueId Values::viewed_buffer(GraphValueId id) {
 
 void Values::finish() {
   std::vector<std::string> lost;
+  std::unordered_map<std::string, std::int32_t> stored;  // copies: values are added below
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) stored.emplace(tape_.values[static_cast<std::size_t>(id.index)].name, id.index);
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
     const SignatureLine& line = signature_.inputs[i];
     const auto it = missing_targets_.find(line.target);
     if (it == missing_targets_.end() || it->second != i) continue;
-    if (line.target.ends_with("num_batches_tracked")) {
+    if (const auto there = stored.find(std::string(line.target)); there != stored.end()) {
+      position_.emplace(there->second, i);  // a tensor of its own that no metadata describes
+    } else if (line.target.ends_with("num_batches_tracked")) {
       // BatchNorm's step counter: training reads and writes it, but no node of the file does.
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
     } else if (const auto sizes = sizes_of_frequencies(line.target)) {
