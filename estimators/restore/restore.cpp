@@ -26,6 +26,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
+    {"weight norms", exported, [](Tape& t, const TrainingSetup&) { recover_weight_norms(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
