@@ -31,14 +31,48 @@ bool in_such_library(std::string_view source) {
 /// What masks are made of: numbers of tokens, how they compare, and views of them. The biases that tell how far apart
 /// tokens are take products and powers.
 bool makes_masks(std::string_view op) {
-  static const std::set<std::string_view> ops{
-      "aten::arange", "aten::ones", "aten::zeros", "aten::full", "aten::empty.memory_format", "aten::scalar_tensor",
-      "aten::new_ones", "aten::new_zeros", "aten::new_full", "aten::tril", "aten::triu", "aten::le", "aten::lt",
-      "aten::ge", "aten::gt", "aten::eq", "aten::ne", "aten::abs", "aten::sub", "aten::floor_divide",
-      "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_not", "aten::logical_and", "aten::logical_or",
-      "aten::logical_not", "aten::index", "aten::where", "aten::masked_fill", "aten::_to_copy", "aten::to",
-      "aten::clone", "aten::unsqueeze", "aten::expand", "aten::view", "aten::reshape", "memplan::index_slice",
-      "aten::slice", "aten::select", "aten::alias", "aten::sym_size", "aten::lift_fresh_copy"};
+  static const std::set<std::string_view> ops{"aten::arange",
+                                              "aten::ones",
+                                              "aten::zeros",
+                                              "aten::full",
+                                              "aten::empty.memory_format",
+                                              "aten::scalar_tensor",
+                                              "aten::new_ones",
+                                              "aten::new_zeros",
+                                              "aten::new_full",
+                                              "aten::tril",
+                                              "aten::triu",
+                                              "aten::le",
+                                              "aten::lt",
+                                              "aten::ge",
+                                              "aten::gt",
+                                              "aten::eq",
+                                              "aten::ne",
+                                              "aten::abs",
+                                              "aten::sub",
+                                              "aten::floor_divide",
+                                              "aten::bitwise_and",
+                                              "aten::bitwise_or",
+                                              "aten::bitwise_not",
+                                              "aten::logical_and",
+                                              "aten::logical_or",
+                                              "aten::logical_not",
+                                              "aten::index",
+                                              "aten::where",
+                                              "aten::masked_fill",
+                                              "aten::_to_copy",
+                                              "aten::to",
+                                              "aten::clone",
+                                              "aten::unsqueeze",
+                                              "aten::expand",
+                                              "aten::view",
+                                              "aten::reshape",
+                                              "memplan::index_slice",
+                                              "aten::slice",
+                                              "aten::select",
+                                              "aten::alias",
+                                              "aten::sym_size",
+                                              "aten::lift_fresh_copy"};
   const std::string_view base = op.substr(0, op.find('.'));
   return ops.contains(op) || ops.contains(base);
 }
@@ -315,8 +349,8 @@ class Masks {
   std::vector<History> histories_;  ///< of the first calls
   /// Lines that build masks, by scope: views of the tape's own text.
   std::set<std::pair<std::int32_t, std::string_view>> builders_;
-  bool built_by_name_ = false;      ///< a line says so
-  bool told_by_input_ = false;      ///< the mask in question rests on what an input holds
+  bool built_by_name_ = false;  ///< a line says so
+  bool told_by_input_ = false;  ///< the mask in question rests on what an input holds
 };
 
 }  // namespace

@@ -57,8 +57,8 @@ void recover_weight_norms(Tape& tape) {
     ++count;
   }
   if (count > 0)
-    tape.recovered.push_back({"aten::_weight_norm", "the norm, quotient and product that an exporter makes of it", count,
-                              Evidence::told_by_source_line, About::op});
+    tape.recovered.push_back({"aten::_weight_norm", "the norm, quotient and product that an exporter makes of it",
+                              count, Evidence::told_by_source_line, About::op});
 }
 
 }  // namespace memplan

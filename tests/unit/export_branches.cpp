@@ -32,13 +32,15 @@ TEST_CASE("a frame of a base class's forward is left out, one of a forward witho
   CHECK(direct.paths == Texts{"", ""});
 
   // torch.export 2.11 of transformers' BigBird, whose forward pass makes the module `self` of its attention anew.
-  const auto made = onnx_format::call_frames(
-      {"", "layer.0.attention", "layer.0.attention.self.query"}, {"Model", "Attention", "Linear"},
-      {"m.py:1 y = layer.attention(x)", "m.py:2 y, w = self.self(", "m.py:3 q = self.query(x).view(shape)", "l.py:4 f"});
+  const auto made = onnx_format::call_frames({"", "layer.0.attention", "layer.0.attention.self.query"},
+                                             {"Model", "Attention", "Linear"},
+                                             {"m.py:1 y = layer.attention(x)", "m.py:2 y, w = self.self(",
+                                              "m.py:3 q = self.query(x).view(shape)", "l.py:4 f"});
   CHECK(made.paths == Texts{"", "layer.0.attention", "layer.0.attention.self", "layer.0.attention.self.query"});
   CHECK(made.lines.size() == 4);
-  const auto own_op = onnx_format::call_frames({"", "attention"}, {"Model", "Attention"},
-                                               {"m.py:1 y = self.attention(x)", "m.py:2 y = self.self(x)", "m.py:3 x * x"});
+  const auto own_op =
+      onnx_format::call_frames({"", "attention"}, {"Model", "Attention"},
+                               {"m.py:1 y = self.attention(x)", "m.py:2 y = self.self(x)", "m.py:3 x * x"});
   CHECK(own_op.paths == Texts{"", "attention", "attention.self"});
   // Two modules are called there: which of them it is remains open.
   const auto either = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = self.a(self.b(x))", "m.py:2 x * x"});

@@ -275,7 +275,8 @@ scope 0 model M
   CHECK(std::get<ValueId>(spelled.calls[1].args[0].value) == spelled.calls[0].outputs[0]);
 }
 
-// transformers 5.23's BERT: mask_function = create_causal_mask if self.config.is_decoder else create_bidirectional_mask.
+// transformers 5.23's BERT: mask_function = create_causal_mask if self.config.is_decoder else
+// create_bidirectional_mask.
 TEST_CASE("a line that makes nothing but a mask of numbered tokens calls such a function by another name") {
   const auto text = [](const char* more) {
     return std::string(R"tape(
@@ -292,7 +293,8 @@ scope 0 model M
   recover_causal_masks(mask);
   CHECK(mask.calls.size() == 2);
   // A bias of the distance is there in eager code as well.
-  Tape bias = from_text(text("%x = aten::mul.Tensor(%positions, 2) in 0 at \"transformers/x.py:1 mask = mask_function(\"\n"));
+  Tape bias =
+      from_text(text("%x = aten::mul.Tensor(%positions, 2) in 0 at \"transformers/x.py:1 mask = mask_function(\"\n"));
   recover_causal_masks(bias);
   CHECK(bias.calls.size() == 6);
 }

@@ -34,8 +34,8 @@ std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std:
 
 const char* folded_op(std::string_view name) {
   static constexpr std::pair<std::string_view, const char*> ops[] = {
-      {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"}, {"mul", "aten::mul.Tensor"},
-      {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},        {"neg", "aten::neg"},
+      {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
+      {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
       {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"view", "aten::view"},
       {"reshape", "aten::view"},   {"unsqueeze", "aten::view"},  {"squeeze", "aten::view"},
       {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"}};

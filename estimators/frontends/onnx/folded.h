@@ -16,8 +16,8 @@ std::vector<std::string_view> folded_from(const Graph& graph, GraphValueId id);
 /// "unsqueeze" of "unsqueeze_18": tensors are called after the call that makes them.
 std::string_view op_of_name(std::string_view name);
 
-/// The ATen op of a call with such a name, "aten::add.Tensor" of "add_5", where its result has the elements of its input
-/// and its other input, if any, is a number: what changes each of them, and views. Null for all others.
+/// The ATen op of a call with such a name, "aten::add.Tensor" of "add_5", where its result has the elements of its
+/// input and its other input, if any, is a number: what changes each of them, and views. Null for all others.
 const char* folded_op(std::string_view name);
 
 /// Arguments of such an op, whose result has `sizes`.
