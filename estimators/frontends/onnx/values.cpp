@@ -341,8 +341,8 @@ void Values::finish() {
       position_[add(ValueKind::buffer, std::string(line.target), DType::float32, *sizes).index] = i;
     } else if (const auto positions = sizes_of_positions(line.target)) {
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, *positions).index] = i;
-    } else {
-      lost.emplace_back(line.target);
+    } else if (line.kind != "CONSTANT_TENSOR") {
+      lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module
     }
   }
   if (!lost.empty())
