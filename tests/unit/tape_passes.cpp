@@ -299,6 +299,25 @@ scope 0 model M
   CHECK(bias.calls.size() == 6);
 }
 
+// torchvision 0.26's StochasticDepth: noise = torch.empty(size, dtype=input.dtype), so a half input stays half under
+// autocast. ONNX nodes have random numbers that are compared and converted.
+TEST_CASE("noise that an ONNX file has as random numbers is of its input's dtype") {
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 sd torchvision.ops.stochastic_depth.StochasticDepth in 0
+%random = aten::rand([2], dtype=float32) in 1
+%kept = aten::lt.Scalar(%random, 0.9) in 1
+%noise = memplan::to_default_dtype(%kept) in 1
+%product = aten::mul.Tensor(%in, %noise) in 1
+return %product
+)tape");
+  restore_casts(tape);
+  check(tape);
+  CHECK(tape.calls[2].op == "aten::type_as");
+  CHECK(std::get<ValueId>(tape.calls[2].args[1].value) == tape.inputs[0]);
+}
+
 TEST_CASE("dropped paths pass their input through in inference") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]
