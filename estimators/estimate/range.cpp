@@ -65,8 +65,11 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (setup.precision != Precision::fp32 && rests_on(facts, About::cast, told))
     add(
         About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.casts = false; }, true);
-  if (rests_on(facts, About::in_place, told))
-    add(About::in_place, "ops that lines or classes say are in place", [](Reading& r) { r.in_place = false; });
+  if (rests_on(facts, About::in_place, told)) {
+    constexpr auto in_place = "ops that lines or classes say are in place";
+    add(About::in_place, in_place, [](Reading& r) { r.in_place = InPlaceReading::never; });
+    add(About::in_place, in_place, [](Reading& r) { r.in_place = InPlaceReading::wherever; });
+  }
   if (rests_on(facts, About::mask, told))
     add(About::mask, "attention masks that eager code does not make",
         [](Reading& r) { r.masks = MaskReading::traced; });

@@ -269,15 +269,23 @@ class Pass {
     }
   }
 
-  /// noise = torch.empty(size, dtype=input.dtype), whose product with the input follows.
+  /// noise = torch.empty(size, dtype=input.dtype), whose product with the input follows. ONNX nodes have random numbers
+  /// instead, which are compared with the probability and converted.
   void noise(std::vector<Call> body) {
     ValueId input;
     for (const Call& c : body)
       if (c.op == "aten::mul.Tensor") input = value_at(c, 0);
-    for (Call& c : body)
-      if (input.valid() && c.op == "aten::empty.memory_format")
+    for (Call& c : body) {
+      if (!input.valid()) break;
+      if (c.op == "aten::empty.memory_format" || c.op == "aten::full" || c.op == "aten::rand")
         for (auto& [name, arg] : c.kwargs)
           if (name == "dtype") arg.value = input;
+      if (c.op == "memplan::to_default_dtype") {
+        c.op = "aten::type_as";
+        c.args = {c.args[0], {input}};
+        c.kwargs.clear();
+      }
+    }
     put(std::move(body));
   }
 

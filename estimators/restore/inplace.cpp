@@ -1,8 +1,12 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <unordered_map>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "estimators/base/glob.h"
 #include "estimators/facts/libraries.h"
@@ -94,6 +98,23 @@ bool calls_inplace(std::string_view text, std::string_view name) {
   return text.find(wanted) != std::string_view::npos;
 }
 
+/// The two branches of "x.mul_(g) if self.inplace else x * g"; both empty where the text is no such expression.
+std::pair<std::string_view, std::string_view> branches_of(std::string_view text) {
+  const auto condition = text.find(" if ");
+  const auto other = condition == text.npos ? condition : text.find(" else ", condition);
+  if (other == text.npos) return {};
+  return {text.substr(0, condition), text.substr(other + 6)};
+}
+
+/// What a line says of an op: whether it writes into its argument.
+enum class Says : std::uint8_t { no, perhaps, yes };
+
+Says line_says(std::string_view value, std::string_view base) {
+  if (!calls_inplace(value, base)) return Says::no;
+  const auto [first, second] = branches_of(value);
+  return first.empty() || calls_inplace(first, base) == calls_inplace(second, base) ? Says::yes : Says::perhaps;
+}
+
 const ValueId* value_of(const Call& call, std::size_t argument) {
   return argument < call.args.size() ? std::get_if<ValueId>(&call.args[argument].value) : nullptr;
 }
@@ -139,7 +160,7 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
 
 void recover_inplace(Tape& tape) {
   InplaceModules in_place(tape);
-  std::int64_t modules = 0, lines = 0;
+  std::int64_t modules = 0, lines = 0, conditions = 0;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
@@ -164,7 +185,10 @@ void recover_inplace(Tape& tape) {
       // The last call of the line is the assignment's own.
       const bool last = i + 1 == tape.calls.size() || tape.calls[i + 1].scope != call.scope ||
                         tape.calls[i + 1].source != call.source;
-      by_line = (base == augmented && last) || calls_inplace(s.value, base);
+      const Says says = line_says(s.value, base);
+      if (says == Says::perhaps) ++conditions;
+      by_line = (base == augmented && last) || says == Says::yes ||
+                (says == Says::perhaps && tape.reading.in_place == InPlaceReading::wherever);
     }
     if (!by_module && !by_line) continue;
     call.op = "aten::" + std::string(base) + "_" + rest;
@@ -178,6 +202,13 @@ void recover_inplace(Tape& tape) {
     tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
                               tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
                               About::in_place});
+  if (conditions)
+    note(tape.notes, {{},
+                      fmt::format("{} ops whose line writes into its argument under a condition that the file does not "
+                                  "tell; they are taken to make a new tensor",
+                                  conditions),
+                      Evidence::told_by_source_line,
+                      About::in_place});
   if (lines)
     tape.recovered.push_back(
         {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});

@@ -1,6 +1,9 @@
 #include "estimators/restore/mask_history.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/tape/uses.h"
@@ -35,6 +38,66 @@ std::int64_t tokens(const Call& call) {
     for (const Arg& a : call.args)
       if (const auto* n = std::get_if<std::int64_t>(&a.value)) most = std::max(most, *n);
   return most;
+}
+
+/// What masks are made of: numbers of tokens, how they compare, and views of them. The biases that tell how far apart
+/// tokens are take products and powers.
+bool makes_masks(std::string_view op) {
+  static const std::set<std::string_view> ops{"aten::arange",
+                                              "aten::ones",
+                                              "aten::zeros",
+                                              "aten::full",
+                                              "aten::empty.memory_format",
+                                              "aten::scalar_tensor",
+                                              "aten::new_ones",
+                                              "aten::new_zeros",
+                                              "aten::new_full",
+                                              "aten::tril",
+                                              "aten::triu",
+                                              "aten::le",
+                                              "aten::lt",
+                                              "aten::ge",
+                                              "aten::gt",
+                                              "aten::eq",
+                                              "aten::ne",
+                                              "aten::abs",
+                                              "aten::sub",
+                                              "aten::floor_divide",
+                                              "aten::bitwise_and",
+                                              "aten::bitwise_or",
+                                              "aten::bitwise_not",
+                                              "aten::logical_and",
+                                              "aten::logical_or",
+                                              "aten::logical_not",
+                                              "aten::index",
+                                              "aten::where",
+                                              "aten::masked_fill",
+                                              "aten::_to_copy",
+                                              "aten::to",
+                                              "aten::clone",
+                                              "aten::unsqueeze",
+                                              "aten::expand",
+                                              "aten::view",
+                                              "aten::reshape",
+                                              "memplan::index_slice",
+                                              "aten::slice",
+                                              "aten::select",
+                                              "aten::alias",
+                                              "aten::sym_size",
+                                              "aten::lift_fresh_copy"};
+  const std::string_view base = op.substr(0, op.find('.'));
+  return ops.contains(op) || ops.contains(base);
+}
+
+/// What an exporter's optimizer worked out of both queries and keys may be what makes a mask causal.
+bool may_hide_comparison(const Call& call) {
+  const auto* sizes = call.op == "aten::empty.memory_format" && !call.args.empty()
+                          ? std::get_if<Arg::List>(&call.args[0].value)
+                          : nullptr;
+  return sizes && std::ranges::count_if(*sizes, [](const Arg& a) {
+                    const auto* n = std::get_if<std::int64_t>(&a.value);
+                    return !n || *n > 1;
+                  }) > 1;
 }
 
 }  // namespace
@@ -89,11 +152,11 @@ MaskHistory::History MaskHistory::of_source(ValueId id) const {
 
 /// Functions of the library go by other names as well: `make = create_causal_mask if decoder else …`. What they do
 /// shows which they are (masking_utils.py: sdpa_mask): they number samples, heads (one), queries and keys, and
-/// compare the numbers.
+/// compare the numbers. So does a line that numbers tokens and makes nothing but a mask of them.
 void MaskHistory::note_builders() {
   struct Done {
     int numbered = 0;
-    bool one = false, compared = false;
+    bool one = false, compared = false, only_masks = true;
   };
   std::map<std::pair<std::int32_t, std::string_view>, Done> lines;
   for (const Call& call : tape_.calls) {
@@ -103,11 +166,12 @@ void MaskHistory::note_builders() {
       ++line.numbered;
       line.one = line.one || (call.args.size() == 1 && tokens(call) == 1);
     }
+    line.only_masks = line.only_masks && makes_masks(call.op) && !may_hide_comparison(call);
     line.compared = line.compared || call.op == "aten::ge.Scalar" || call.op == "aten::le.Tensor";
   }
   constexpr int dimensions = 4;
   for (const auto& [line, done] : lines)
-    if (done.numbered >= dimensions && done.one && done.compared)
+    if ((done.numbered >= dimensions && done.one && done.compared) || (done.numbered > 0 && done.only_masks))
       builders_.insert({line.first, std::string(line.second)});
 }
 

@@ -45,6 +45,9 @@ void recover_type_promotion(Tape& tape);
 /// CUDA.
 void recover_rms_norms(Tape& tape);
 
+/// torch._weight_norm, which ONNX files have as the ops that it stands for: one kernel on CUDA, which keeps the norms.
+void recover_weight_norms(Tape& tape);
+
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 

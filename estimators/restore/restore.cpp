@@ -28,13 +28,14 @@ constexpr RestorePass restore_table[] = {
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"rms norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t); }},
+    {"weight norms", exported, [](Tape& t, const TrainingSetup&) { recover_weight_norms(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {
-       return s.inplace_activations && t.exported.functional && t.reading.in_place;
+       return s.inplace_activations && t.exported.functional && t.reading.in_place != InPlaceReading::never;
      },
      [](Tape& t, const TrainingSetup&) {
        recover_slice_writes(t);

@@ -33,13 +33,20 @@ enum class MaskReading : std::uint8_t {
   eager,     ///< none but those that depend on what the batch holds besides padding
 };
 
+/// Ops of which a line of Python says that they write into their argument.
+enum class InPlaceReading : std::uint8_t {
+  as_told,   ///< those that a line or a class says; `x.mul_(g) if self.inplace else x * g` makes a new tensor
+  never,     ///< none
+  wherever,  ///< those under such a condition as well
+};
+
 struct Reading {
   NameReading names = NameReading::as_told;
   WorkspaceReading workspaces = WorkspaceReading::nearest;
   FunctionReading functions = FunctionReading::pieces;
   MaskReading masks = MaskReading::restored;
+  InPlaceReading in_place = InPlaceReading::as_told;
   bool casts = true;             ///< casts of known classes are put back
-  bool in_place = true;          ///< in-place ops are put back
   std::uint32_t order = 0;       ///< of the weights, where the runtime loads them in another one in every process
   bool own_checkpoints = false;  ///< stretches that the model checkpoints by itself run again in the backward pass
   friend bool operator==(const Reading&, const Reading&) = default;

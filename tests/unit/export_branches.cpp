@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "estimators/frontends/onnx/call_frames.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/check.h"
@@ -31,10 +32,64 @@ TEST_CASE("a frame of a base class's forward is left out, one of a forward witho
   const auto direct = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = layer.forward(x)", "m.py:2 return x + x"});
   CHECK(direct.paths == Texts{"", ""});
 
+  // torch.export 2.11 of transformers' BigBird, whose forward pass makes the module `self` of its attention anew.
+  const auto made = onnx_format::call_frames({"", "layer.0.attention", "layer.0.attention.self.query"},
+                                             {"Model", "Attention", "Linear"},
+                                             {"m.py:1 y = layer.attention(x)", "m.py:2 y, w = self.self(",
+                                              "m.py:3 q = self.query(x).view(shape)", "l.py:4 f"});
+  CHECK(made.paths == Texts{"", "layer.0.attention", "layer.0.attention.self", "layer.0.attention.self.query"});
+  CHECK(made.lines.size() == 4);
+  const auto own_op =
+      onnx_format::call_frames({"", "attention"}, {"Model", "Attention"},
+                               {"m.py:1 y = self.attention(x)", "m.py:2 y = self.self(x)", "m.py:3 x * x"});
+  CHECK(own_op.paths == Texts{"", "attention", "attention.self"});
+  // Two modules are called there: which of them it is remains open.
+  const auto either = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = self.a(self.b(x))", "m.py:2 x * x"});
+  CHECK(either.paths.size() == 1);
+
   // A frame that nothing explains: both lists stay as they are.
   const auto unclear = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = f(x)", "m.py:2 return x + x"});
   CHECK(unclear.paths.size() == 1);
   CHECK(unclear.lines.size() == 2);
+}
+
+// Swin's table of a window of 7 has (2·7-1)² rows for its 7⁴ pairs (torchvision 0.26, swin_transformer.py); BEiT's has
+// three more for a token before the window of 14 (transformers 5.23, modeling_beit.py).
+TEST_CASE("what an optimizer joined or looked up tells the sizes of the parameters that it came of") {
+  using onnx_format::joined_sizes;
+  CHECK(onnx_format::rows_of_pairs(2401) == 169);
+  CHECK(onnx_format::rows_of_pairs(197 * 197) == 732);
+  CHECK(onnx_format::rows_of_pairs(6 * 6) == 11);
+  CHECK(joined_sizes({768}, 3) == std::vector<std::vector<std::int64_t>>{{256}, {256}, {256}});
+  CHECK(joined_sizes({1, 5, 256}, 2) == std::vector<std::vector<std::int64_t>>{{1, 1, 256}, {1, 4, 256}});
+  CHECK(onnx_format::folded_op("unsqueeze_3") == std::string("aten::view"));
+  CHECK(onnx_format::folded_op("index_3") == nullptr);
+}
+
+// torch.nn.utils.parametrizations.weight_norm in PyTorch 2.11: one call in eager code.
+TEST_CASE("a weight norm that was exported as its parts is one op again") {
+  const char* text = R"tape(
+parameter %v float32 [8, 4, 3]
+parameter %g float32 [8, 1, 1]
+scope 0 "" M
+%norm = aten::linalg_vector_norm(%v, 2, [1, 2], True) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+%div = aten::div.Tensor(%g, %norm) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+%w = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+return %w
+)tape";
+  Tape tape = from_text(text);
+  recover_weight_norms(tape);
+  check(tape);
+  REQUIRE(tape.calls.size() == 1);
+  CHECK(tape.calls[0].op == "aten::_weight_norm");
+  CHECK(std::get<std::int64_t>(tape.calls[0].args[2].value) == 0);
+
+  std::string own = text;
+  for (auto at = own.find("torch._weight_norm"); at != own.npos; at = own.find("torch._weight_norm"))
+    own.replace(at, 18, "normalized");
+  Tape other = from_text(own);
+  recover_weight_norms(other);
+  CHECK(other.calls.size() == 3);
 }
 
 namespace {

@@ -118,6 +118,41 @@ TEST_CASE("equal parameters that the file holds once are those of their modules"
   CHECK(tape->values[static_cast<std::size_t>(read->index)].name == "second.weight");
 }
 
+// torch.onnx.export of PyTorch 2.11 folds what is made of parameters alone: x + cat((a, b)), x * gamma.view(1, -1) and
+// x + table[pairs]. The module has the parameters, and makes the rest in every forward pass.
+TEST_CASE("what an optimizer worked out of parameters alone is made of them again") {
+  Builder b;
+  b.input("x", {-1, 8}).weight("cat", {8}).weight("view", {1, 8}).weight("index", {16, 8});
+  signature(b, {"gamma", "q", "v", "table"});
+  std::string* text = b.graph().mutable_metadata_props(0)->mutable_value();
+  *text += "b_pairs: BUFFER target='pairs' persistent=True\nc_one: CONSTANT_TENSOR target='lifted_tensor_0'\n";
+  const auto folded = [&](int initializer, const std::string& from) {
+    auto* e = b.graph().mutable_initializer(initializer)->add_metadata_props();
+    e->set_key("pkg.onnxscript.optimizer.folded_from");
+    e->set_value(from);
+  };
+  folded(0, "['q', 'v']");
+  folded(1, "['gamma', 'val_0']");
+  folded(2, "['pairs', 'table', 'val_1']");
+  // A name that nothing makes, so that nodes tell the program and not the text.
+  line(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%gone,)");
+  line(b.node("Add", {"exp", "cat"}, {"add"}), "add", "add.Tensor](args = (%exp, %cat)");
+  line(b.node("Mul", {"add", "view"}, {"mul"}), "mul", "mul.Tensor](args = (%add, %view)");
+  line(b.node("MatMul", {"index", "mul"}, {"matmul"}), "matmul", "matmul.default](args = (%index, %mul)");
+  b.output("matmul");
+  const auto tape = b.tape(with_batch(8));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::cat", "aten::add.Tensor", "aten::view", "aten::mul.Tensor",
+                             "aten::index.Tensor", "aten::matmul"});
+  REQUIRE(tape->parameters.size() == 4);
+  CHECK(value_of(*tape, "q").sizes == std::vector<std::int64_t>{4});
+  CHECK(value_of(*tape, "gamma").sizes == std::vector<std::int64_t>{1, 8});
+  CHECK(value_of(*tape, "table").sizes == std::vector<std::int64_t>{9, 8});  // 4 positions are a window of 2
+  CHECK(value_of(*tape, "pairs").kind == ValueKind::buffer);
+  // Of the number that the forward pass makes nothing is missing.
+  CHECK(std::ranges::none_of(tape->notes, [](const Note& n) { return n.text.find("no node reads") != n.text.npos; }));
+}
+
 TEST_CASE("layers in a region without gradients work on values that want none") {
   Builder b;
   b.input("x", {-1, 8}).weight("part.weight", {8, 8});

@@ -182,6 +182,25 @@ return %r2
   CHECK(listed.calls[3].op == "aten::relu_");
 }
 
+// timm's LayerScale(inplace=False), the default: under autocast PyTorch 2.11 makes an fp32 product of the half input.
+TEST_CASE("an op that is in place under a condition makes a new tensor, and the range has the other reading") {
+  const char* text = R"tape(
+input %in float32 [2]
+scope 0 "" M
+%a = aten::tanh(%in) in 0 at "m.py:1 a = tanh(x)"
+%b = aten::mul.Tensor(%a, %in) in 0 at "m.py:2 return x.mul_(self.gamma) if self.inplace else x * self.gamma"
+return %b
+)tape";
+  Tape tape = from_text(text), other = tape;
+  recover_inplace(tape);
+  CHECK(tape.calls[1].op == "aten::mul.Tensor");
+  REQUIRE(tape.notes.size() == 1);
+  CHECK(tape.notes[0].about == About::in_place);
+  other.reading.in_place = InPlaceReading::wherever;
+  recover_inplace(other);
+  CHECK(other.calls[1].op == "aten::mul_.Tensor");
+}
+
 TEST_CASE("an input of the model is never changed in place") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]
@@ -254,6 +273,49 @@ scope 0 model M
   recover_causal_masks(spelled);
   REQUIRE(spelled.calls.size() == 2);
   CHECK(std::get<ValueId>(spelled.calls[1].args[0].value) == spelled.calls[0].outputs[0]);
+}
+
+// transformers 5.23's BERT: mask_function = create_causal_mask if self.config.is_decoder else
+// create_bidirectional_mask.
+TEST_CASE("a line that makes nothing but a mask of numbered tokens calls such a function by another name") {
+  const auto text = [](const char* more) {
+    return std::string(R"tape(
+input %q float32 [1, 2, 4, 8]
+input %attention_mask bool [1, 4]
+scope 0 model M
+%positions = aten::arange(4) in 0 at "transformers/x.py:1 mask = mask_function("
+%mask = aten::index.Tensor(%attention_mask, [%positions]) in 0 at "transformers/x.py:1 mask = mask_function("
+)tape") + more +
+           "%scores = aten::relu(%q) in 0\n%sum = aten::add.Tensor(%scores, %mask) in 0\n"
+           "%out = aten::softmax.int(%sum, -1) in 0\nreturn %out\n";
+  };
+  Tape mask = from_text(text(""));
+  recover_causal_masks(mask);
+  CHECK(mask.calls.size() == 2);
+  // A bias of the distance is there in eager code as well.
+  Tape bias =
+      from_text(text("%x = aten::mul.Tensor(%positions, 2) in 0 at \"transformers/x.py:1 mask = mask_function(\"\n"));
+  recover_causal_masks(bias);
+  CHECK(bias.calls.size() == 6);
+}
+
+// torchvision 0.26's StochasticDepth: noise = torch.empty(size, dtype=input.dtype), so a half input stays half under
+// autocast. ONNX nodes have random numbers that are compared and converted.
+TEST_CASE("noise that an ONNX file has as random numbers is of its input's dtype") {
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 sd torchvision.ops.stochastic_depth.StochasticDepth in 0
+%random = aten::rand([2], dtype=float32) in 1
+%kept = aten::lt.Scalar(%random, 0.9) in 1
+%noise = memplan::to_default_dtype(%kept) in 1
+%product = aten::mul.Tensor(%in, %noise) in 1
+return %product
+)tape");
+  restore_casts(tape);
+  check(tape);
+  CHECK(tape.calls[2].op == "aten::type_as");
+  CHECK(std::get<ValueId>(tape.calls[2].args[1].value) == tape.inputs[0]);
 }
 
 TEST_CASE("dropped paths pass their input through in inference") {

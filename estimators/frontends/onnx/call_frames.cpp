@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/call_frames.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace memplan::onnx_format {
 
@@ -26,6 +27,39 @@ std::string owner_of(const std::string& path) {
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
+/// The modules "self.a" and "self.b.c" that a line of the frame `path` calls, by path.
+std::vector<std::string> called_modules(const std::string& path, std::string_view line) {
+  constexpr std::string_view self = "self.";
+  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
+  std::vector<std::string> out;
+  for (auto at = line.find(self); at != line.npos; at = line.find(self, at)) {
+    const bool begins = at == 0 || !in_name(line[at - 1]);
+    const std::size_t first = at += self.size();
+    while (at < line.size() && in_name(line[at])) ++at;
+    if (begins && at > first && at < line.size() && line[at] == '(')
+      out.push_back((path.empty() ? "" : path + ".") + std::string(line.substr(first, at - first)));
+  }
+  return out;
+}
+
+/// A module that the forward pass itself makes, and puts where another one was, is not among those that the exporter
+/// knows. Its frame is there, and the line that calls it tells its path. Changes nothing where that does not bring both
+/// lists together.
+void put_in_made(CallFrames& f) {
+  CallFrames g = f;
+  for (std::size_t i = 1; i < g.lines.size() && i <= g.paths.size() && g.lines.size() > g.paths.size(); ++i) {
+    const std::vector<std::string> called = called_modules(g.paths[i - 1], g.lines[i - 1]);
+    const auto left_out = [&](const std::string& path) {
+      return i == g.paths.size() || g.paths[i].starts_with(path + ".");
+    };
+    if (std::ranges::count_if(called, left_out) != 1) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    g.paths.insert(g.paths.begin() + at, *std::ranges::find_if(called, left_out));
+    g.classes.insert(g.classes.begin() + at, std::string());
+  }
+  if (g.lines.size() == g.paths.size()) f = std::move(g);
+}
+
 }  // namespace
 
 bool without_module(std::string_view module_class) { return module_class == frame_alone; }
@@ -40,6 +74,7 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       if (i == 0 || !calls_base_class(f.lines[i - 1])) fewer.push_back(f.lines[i]);
     f.lines = std::move(fewer);
   }
+  if (f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, calls_forward)) put_in_made(f);
   const auto more = f.lines.size() > f.paths.size() ? f.lines.size() - f.paths.size() : 0;
   if (more > 0 && !f.paths.empty() &&
       more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))

@@ -15,8 +15,9 @@ struct CallFrames {
 
 /// Brings both lists together. Exporters note frames of functions called `forward`, and modules that were called as
 /// such. A class's forward that calls its base class's stands in the trace with two frames and among the modules once:
-/// the inner one is left out. `layer.forward(x)` is a frame without a module: it gets an entry with a path that the
-/// modules below it suggest.
+/// the inner one is left out. A module that the forward pass itself makes is missing among the modules; the line that
+/// calls it tells its path, and its class is not known. `layer.forward(x)` is a frame without a module: it gets an
+/// entry with a path that the modules below it suggest.
 CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> classes,
                        std::vector<std::string> lines);
 

@@ -1,5 +1,6 @@
 #include "estimators/frontends/onnx/folded.h"
 
+#include <cmath>
 #include <utility>
 
 #include "estimators/frontends/onnx/fx_text.h"
@@ -15,16 +16,57 @@ std::vector<std::string_view> folded_from(const Graph& graph, GraphValueId id) {
   return parse_python_strings(text);
 }
 
-const char* elementwise_op(std::string_view name) {
-  static constexpr std::pair<std::string_view, const char*> ops[] = {
-      {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"}, {"mul", "aten::mul.Tensor"},
-      {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},        {"neg", "aten::neg"},
-      {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}};
+std::string_view op_of_name(std::string_view name) {
   const auto end = name.find_last_not_of("0123456789");
-  if (end != name.npos && end + 1 < name.size() && name[end] == '_') name = name.substr(0, end);
+  return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+}
+
+std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes) {
+  std::vector<Arg> args{std::move(parameter)};
+  if (op.ends_with(".Tensor")) args.push_back({1.0});
+  if (op == "aten::view") {
+    Arg::List list;
+    for (std::int64_t n : sizes) list.push_back({n});
+    args.push_back({std::move(list)});
+  }
+  return args;
+}
+
+const char* folded_op(std::string_view name) {
+  static constexpr std::pair<std::string_view, const char*> ops[] = {
+      {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
+      {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
+      {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"view", "aten::view"},
+      {"reshape", "aten::view"},   {"unsqueeze", "aten::view"},  {"squeeze", "aten::view"},
+      {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"}};
+  name = op_of_name(name);
   for (const auto& [stem, op] : ops)
     if (name == stem) return op;
   return nullptr;
+}
+
+std::vector<std::vector<std::int64_t>> joined_sizes(const std::vector<std::int64_t>& sizes, std::size_t count) {
+  const auto n = static_cast<std::int64_t>(count);
+  std::size_t d = 0;
+  while (d + 1 < sizes.size() && sizes[d] < n) ++d;
+  std::vector<std::vector<std::int64_t>> out(count, sizes);
+  if (sizes.empty() || sizes[d] < n) return {};
+  const bool equal = sizes[d] % n == 0;
+  for (auto& part : out) part[d] = equal ? sizes[d] / n : 1;
+  if (!equal) out.back()[d] = sizes[d] - (n - 1);
+  return out;
+}
+
+std::int64_t rows_of_pairs(std::int64_t pairs) {
+  const auto root = [](std::int64_t n) {
+    const auto r = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(n))));
+    return r * r == n ? r : 0;
+  };
+  const std::int64_t positions = root(pairs);
+  if (positions == 0) return pairs;
+  if (const std::int64_t side = root(positions)) return (2 * side - 1) * (2 * side - 1);
+  if (const std::int64_t side = root(positions - 1)) return (2 * side - 1) * (2 * side - 1) + 3;
+  return 2 * positions - 1;
 }
 
 }  // namespace memplan::onnx_format

@@ -1,18 +1,34 @@
 // Tensors that an exporter's optimizer worked out ahead of the run. The program makes them in every forward pass.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "estimators/graph/graph.h"
+#include "estimators/tape/tape.h"
 
 namespace memplan::onnx_format {
 
 /// Names of what a stored tensor was worked out from, where the optimizer says so (onnxscript does since 0.3).
 std::vector<std::string_view> folded_from(const Graph& graph, GraphValueId id);
 
-/// The ATen op of a call with such a name, "aten::add.Tensor" of "add_5", where its result has the sizes of its input
-/// and its other input, if any, is a number. Null for all others.
-const char* elementwise_op(std::string_view name);
+/// "unsqueeze" of "unsqueeze_18": tensors are called after the call that makes them.
+std::string_view op_of_name(std::string_view name);
+
+/// The ATen op of a call with such a name, "aten::add.Tensor" of "add_5", where its result has the elements of its
+/// input and its other input, if any, is a number: what changes each of them, and views. Null for all others.
+const char* folded_op(std::string_view name);
+
+/// Arguments of such an op, whose result has `sizes`.
+std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes);
+
+/// Sizes of `count` parameters that were joined to one of `sizes`: of equal parts, or else of one and a rest. Their sum
+/// is right in any case.
+std::vector<std::vector<std::int64_t>> joined_sizes(const std::vector<std::int64_t>& sizes, std::size_t count);
+
+/// Rows of a table that was looked up once for each pair of positions. Those of a window are numbered by how far apart
+/// they are in both directions, those of a line in one; a token before a window has three more rows.
+std::int64_t rows_of_pairs(std::int64_t pairs);
 
 }  // namespace memplan::onnx_format

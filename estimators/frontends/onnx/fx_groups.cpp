@@ -159,7 +159,7 @@ class GroupMatcher {
     for (std::size_t i = 0; i < open.size(); ++i)
       if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
         again_.emplace(unknown[i], made->second);
-      else if (is_merged(open[i]) && elementwise_op(g_.initializers.at(open[i]).name))
+      else if (is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name))
         again_.emplace(unknown[i], folded_call(open[i]));
     return true;
   }
@@ -180,12 +180,6 @@ class GroupMatcher {
   static bool is_reshape(std::string_view name) {
     const std::string_view op = op_of_name(name);
     return op == "view" || op == "_unsafe_view" || op == "reshape";
-  }
-
-  /// "unsqueeze" of "unsqueeze_18".
-  static std::string_view op_of_name(std::string_view name) {
-    const auto end = name.find_last_not_of("0123456789");
-    return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
   }
 
   /// A tensor of the program whose contents happen to be known, as those of "torch.arange(n)" are.
@@ -275,9 +269,9 @@ class GroupMatcher {
   /// "1.0 + weight" that an optimizer worked out: its argument stands for the parameter.
   std::shared_ptr<const Call> folded_call(GraphValueId id) const {
     auto call = std::make_shared<Call>();
-    call->op = elementwise_op(g_.initializers.at(id).name);
-    call->args = {{ValueId{id}}};
-    if (call->op.ends_with(".Tensor")) call->args.push_back({1.0});
+    const StoredTensor& t = g_.initializers.at(id);
+    call->op = folded_op(t.name);
+    call->args = folded_arguments(call->op, {ValueId{id}}, t.sizes);
     return call;
   }
 

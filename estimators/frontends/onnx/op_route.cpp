@@ -195,12 +195,59 @@ class OpRoute {
         emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
                                   emit_.name_of(id)));
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
-        const std::string op = elementwise_op(emit_.name_of(id));
-        std::vector<Arg> args{{values_.make_missing(name, *f.dtype, *f.sizes)}};
-        if (op.ends_with(".Tensor")) args.push_back({1.0});
-        emit_.bind(id, emit_.call(op, std::move(args), {}, emit_.name_of(id)));
+        const std::string op = folded_op(emit_.name_of(id));
+        const ValueId made = values_.make_missing(name, *f.dtype, *f.sizes);
+        emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
+      } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
+        op_of_name(emit_.name_of(id)) == "cat" ? make_joined(id, lines) : make_looked_up(id, lines);
       }
     }
+  }
+
+  /// The parameter or buffer of a line that has no tensor in the file.
+  Arg make_lost(const SignatureLine& line, DType dtype, const Sizes& sizes) {
+    return {values_.missing(line.name) ? values_.make_missing(line.name, dtype, sizes) : values_.of_name(line.name)};
+  }
+
+  /// Parameters that were joined ahead of the run.
+  void make_joined(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const auto parts = joined_sizes(sizes, lines.size());
+    Arg::List joined;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      joined.push_back(make_lost(*lines[i], *inferred_[id].dtype, parts[i]));
+    std::int64_t d = 0;
+    while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
+    emit_.bind(id, emit_.call("aten::cat", {{std::move(joined)}, {d}}, {}, emit_.name_of(id)));
+    note(tape_.notes, {{},
+                       "parameters that the export joined; how large each is was worked out of all of them",
+                       Evidence::told_by_pattern,
+                       About::weights});
+  }
+
+  /// A table of relative positions that was looked up ahead of the run: a row for each pair of positions, or what
+  /// became of them where heads come first.
+  void make_looked_up(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const DType dtype = *inferred_[id].dtype;
+    const bool by_pair = op_of_name(emit_.name_of(id)) == "index";
+    const std::int64_t positions = sizes.back(), heads = by_pair ? 0 : sizes[sizes.size() - 3];
+    Sizes looked_up = by_pair ? sizes : Sizes{positions * positions, heads}, table = looked_up;
+    table[0] = rows_of_pairs(looked_up[0]);
+    const bool first = lines[0]->kind == "PARAMETER";
+    const Arg rows = make_lost(*lines[first ? 0 : 1], dtype, table),
+              pairs = make_lost(*lines[first ? 1 : 0], DType::int64, {looked_up[0]});
+    ValueId made = emit_.call("aten::index.Tensor", {rows, {Arg::List{pairs}}}, {}, emit_.name_of(id));
+    if (!by_pair) {
+      made = emit_.call("aten::view", {{made}, list_of({positions, positions, heads})});
+      made = emit_.call("aten::permute", {{made}, list_of({2, 0, 1})});
+      made = emit_.call("aten::contiguous", {{made}});
+      made = emit_.call("aten::view", {{made}, list_of(sizes)});
+    }
+    emit_.bind(id, made);
+    // Each table may have a gradient and two states.
+    tables_ += bytes_of(dtype, count_of(table)) * 4;
+    ++looked_up_;
   }
 
   /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.
@@ -260,6 +307,18 @@ class OpRoute {
   }
 
   void notes() {
+    if (looked_up_ > 0)
+      tape_.notes.push_back({"MP004",
+                             fmt::format("{} tables of relative positions are not in the file, because the export "
+                                         "looked them up ahead of the run; their rows are those of all distances",
+                                         looked_up_),
+                             Evidence::told_by_pattern,
+                             About::weights,
+                             {},
+                             {},
+                             -1,
+                             1,
+                             Effect{tables_, tables_}});
     std::int64_t evaluation = 0, batch_norms = 0, dropouts = 0, folded = 0;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& n = graph_.nodes[i];
@@ -301,6 +360,8 @@ class OpRoute {
   bool by_metadata_ = false;
   std::set<std::int32_t> positions_of_;  ///< scopes whose position_ids are made
   std::vector<std::int32_t> regions_;    ///< by call: of ScopeTracker
+  Bytes tables_;                         ///< what tables of relative positions may take
+  std::int64_t looked_up_ = 0;
 };
 
 }  // namespace

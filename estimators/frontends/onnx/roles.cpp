@@ -93,7 +93,8 @@ Entries entries_of(const Graph& g, const Uses& uses, const Values& values) {
   double place = 0;
   for (const auto& [id, t] : g.initializers) {
     place += 1;
-    if (values.has(id) || values.is_folded_result(id) || !values.folded_parameter(id).empty())
+    if (values.has(id) || values.is_folded_result(id) || !values.folded_parameter(id).empty() ||
+        !values.folded_lines(id).empty())
       continue;  // told by the exporter
     const auto used = uses.find(id);
     const bool is_used = used != uses.end();

@@ -18,6 +18,14 @@ std::optional<ValueKind> kind_of(std::string_view kind) {
   return std::nullopt;
 }
 
+/// A table's rows of all pairs of positions, or those with the heads first: […, heads, positions, positions].
+bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes) {
+  const std::size_t n = sizes.size();
+  if (op == "index") return n == 2;
+  return (op == "unsqueeze" || op == "clone" || op == "contiguous" || op == "permute") && n >= 3 &&
+         sizes[n - 1] == sizes[n - 2];
+}
+
 }  // namespace
 
 ValueKind guess_kind(const StoredTensor& t) {
@@ -108,15 +116,21 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
   for (const auto& [id, tensor] : graph_.initializers) {
     const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph_, id);
     if (from.empty()) continue;
-    std::vector<std::size_t> parameters;
+    std::vector<std::size_t> parameters, all;
     for (const std::string_view name : from)
-      if (const auto line = line_of_target_.find(name);
-          line != line_of_target_.end() && signature_.inputs[line->second].kind == "PARAMETER")
-        parameters.push_back(line->second);
+      if (const auto line = line_of_target_.find(name); line != line_of_target_.end()) {
+        all.push_back(line->second);
+        if (signature_.inputs[line->second].kind == "PARAMETER") parameters.push_back(line->second);
+      }
+    std::ranges::sort(all);
+    const bool gone = std::ranges::none_of(all, [&](std::size_t line) { return present.count(line) > 0; });
+    const std::string_view op = op_of_name(tensor.name);
     if (parameters.empty())
       folded_results_.insert(id);
-    else if (parameters.size() == 1 && !present.count(parameters[0]) && elementwise_op(tensor.name))
+    else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
+    else if (gone && (op == "cat" || (parameters.size() == 1 && all.size() == 2 && is_looked_up(op, tensor.sizes))))
+      folded_lines_.emplace(id, std::move(all));
   }
 }
 
@@ -285,6 +299,13 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_
   return std::nullopt;
 }
 
+std::vector<const SignatureLine*> Values::folded_lines(GraphValueId id) const {
+  std::vector<const SignatureLine*> out;
+  if (const auto it = folded_lines_.find(id); it != folded_lines_.end())
+    for (std::size_t line : it->second) out.push_back(&signature_.inputs[line]);
+  return out;
+}
+
 ValueId Values::viewed_buffer(GraphValueId id) {
   const std::string_view result = graph_.values[static_cast<std::size_t>(id)].name;
   const std::string_view op = result.substr(0, result.find('_'));
@@ -304,19 +325,24 @@ ValueId Values::viewed_buffer(GraphValueId id) {
 
 void Values::finish() {
   std::vector<std::string> lost;
+  std::unordered_map<std::string, std::int32_t> stored;  // copies: values are added below
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) stored.emplace(tape_.values[static_cast<std::size_t>(id.index)].name, id.index);
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
     const SignatureLine& line = signature_.inputs[i];
     const auto it = missing_targets_.find(line.target);
     if (it == missing_targets_.end() || it->second != i) continue;
-    if (line.target.ends_with("num_batches_tracked")) {
+    if (const auto there = stored.find(std::string(line.target)); there != stored.end()) {
+      position_.emplace(there->second, i);  // a tensor of its own that no metadata describes
+    } else if (line.target.ends_with("num_batches_tracked")) {
       // BatchNorm's step counter: training reads and writes it, but no node of the file does.
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
     } else if (const auto sizes = sizes_of_frequencies(line.target)) {
       position_[add(ValueKind::buffer, std::string(line.target), DType::float32, *sizes).index] = i;
     } else if (const auto positions = sizes_of_positions(line.target)) {
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, *positions).index] = i;
-    } else {
-      lost.emplace_back(line.target);
+    } else if (line.kind != "CONSTANT_TENSOR") {
+      lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module
     }
   }
   if (!lost.empty())

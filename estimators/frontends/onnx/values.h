@@ -60,12 +60,15 @@ class Values {
   /// A tensor that an optimizer worked out ahead of the run, from no parameter: the program makes it in every forward
   /// pass.
   bool is_folded_result(GraphValueId id) const { return folded_results_.count(id) > 0; }
-  /// The name in the signature of the parameter that an optimizer turned into this tensor element by element, and whose
-  /// own tensor is gone; empty for all others.
+  /// The name in the signature of the parameter that an optimizer turned into this tensor element by element, or into
+  /// a view of it, and whose own tensor is gone; empty for all others.
   std::string_view folded_parameter(GraphValueId id) const {
     const auto it = folded_parameters_.find(id);
     return it == folded_parameters_.end() ? std::string_view() : it->second;
   }
+  /// What an optimizer joined to this tensor, or the table and the positions that it looked up in it, in the order of
+  /// the signature; their own tensors are gone. Empty for all others.
+  std::vector<const SignatureLine*> folded_lines(GraphValueId id) const;
   /// The buffer that an optimizer took a part of ahead of the run, self.position_ids[:, :n]: the program makes no
   /// tensor of its own there. Invalid for all other initializers.
   ValueId viewed_buffer(GraphValueId id);
@@ -98,6 +101,7 @@ class Values {
   std::vector<ValueId> of_graph_;
   std::unordered_set<GraphValueId> transposed_, folded_results_;
   std::unordered_map<GraphValueId, std::string_view> folded_parameters_;
+  std::unordered_map<GraphValueId, std::vector<std::size_t>> folded_lines_;
   std::unordered_map<std::string_view, ValueId> of_name_;
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
   std::unordered_map<std::string_view, std::size_t> line_of_target_;   ///< "wte.weight" -> the same

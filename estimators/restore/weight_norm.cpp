@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <vector>
+
+#include "estimators/restore/passes.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+/// The value in a call's place, made by no call: a parameter of known sizes. Null for all others.
+const TapeValue* parameter_in(const Tape& tape, const Call& call, std::size_t place, ValueId& id) {
+  const auto* given = place < call.args.size() ? std::get_if<ValueId>(&call.args[place].value) : nullptr;
+  if (!given || !given->valid()) return nullptr;
+  id = *given;
+  const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+  return v.kind == ValueKind::parameter ? &v : nullptr;
+}
+
+bool reads_result(const Call& call, std::size_t place, const Call& of) {
+  const auto* id = place < call.args.size() ? std::get_if<ValueId>(&call.args[place].value) : nullptr;
+  return id && of.outputs.size() == 1 && *id == of.outputs[0];
+}
+
+/// The one dimension that a norm over all others keeps; -1 where there is none.
+std::int64_t kept_dimension(const Call& norm, std::int64_t rank) {
+  const auto* dims = norm.args.size() > 2 ? std::get_if<Arg::List>(&norm.args[2].value) : nullptr;
+  if (!dims || static_cast<std::int64_t>(dims->size()) + 1 != rank) return -1;
+  std::vector<bool> reduced(static_cast<std::size_t>(rank), false);
+  for (const Arg& a : *dims)
+    if (const auto* d = std::get_if<std::int64_t>(&a.value); d && *d >= -rank && *d < rank)
+      reduced[static_cast<std::size_t>(*d < 0 ? *d + rank : *d)] = true;
+  return std::ranges::count(reduced, false) == 1 ? std::ranges::find(reduced, false) - reduced.begin() : -1;
+}
+
+}  // namespace
+
+void recover_weight_norms(Tape& tape) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i + 2 < tape.calls.size(); ++i) {
+    const Call &norm = tape.calls[i], &scale = tape.calls[i + 1];
+    Call& product = tape.calls[i + 2];
+    const bool told = norm.op == "aten::linalg_vector_norm" && scale.op == "aten::div.Tensor" &&
+                      product.op == "aten::mul.Tensor" && norm.source.find("_weight_norm(") != std::string::npos &&
+                      scale.source == norm.source && product.source == norm.source;
+    if (!told || !reads_result(scale, 1, norm) || !reads_result(product, 1, scale)) continue;
+    ValueId v, g, again;
+    const TapeValue* weight = parameter_in(tape, norm, 0, v);
+    if (!weight || !parameter_in(tape, scale, 0, g) || !parameter_in(tape, product, 0, again) || v != again) continue;
+    const std::int64_t dim = kept_dimension(norm, static_cast<std::int64_t>(weight->sizes.size()));
+    if (dim < 0) continue;
+    product.op = "aten::_weight_norm";
+    product.args = {{v}, {g}, {dim}};
+    product.kwargs.clear();
+    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
+                     tape.calls.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+    ++count;
+  }
+  if (count > 0)
+    tape.recovered.push_back({"aten::_weight_norm", "the norm, quotient and product that an exporter makes of it",
+                              count, Evidence::told_by_source_line, About::op});
+}
+
+}  // namespace memplan
