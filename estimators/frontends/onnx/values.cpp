@@ -125,9 +125,13 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
     std::ranges::sort(all);
     const bool gone = std::ranges::none_of(all, [&](std::size_t line) { return present.count(line) > 0; });
     const std::string_view op = op_of_name(tensor.name);
+    // A view of what other calls made of the parameter is more than a view.
+    const bool alone = std::ranges::all_of(
+        from, [&](std::string_view name) { return name.starts_with("val_") || line_of_target_.count(name) > 0; });
     if (parameters.empty())
       folded_results_.insert(id);
-    else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name))
+    else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name) &&
+             (alone || folded_op(tensor.name) != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || (parameters.size() == 1 && all.size() == 2 && is_looked_up(op, tensor.sizes))))
       folded_lines_.emplace(id, std::move(all));
