@@ -69,22 +69,24 @@ struct Unary {
 
 constexpr ResultType same = ResultType::same;
 
+// The kernel's first operand decides in which order the strides of the gradient run: that is the gradient that comes
+// in, but for threshold and leaky_relu (native/Activation.cpp).
 constexpr Unary unaries[] = {
-    {"relu", "threshold_backward(grad, result)", same},
+    {"relu", "threshold_backward(result, grad)", same},
     {"gelu", "gelu_backward(grad, self)"},
     {"silu", "silu_backward(grad, self)"},
     {"mish", "mish_backward(grad, self)"},
     {"hardswish", "hardswish_backward(grad, self)"},
     {"hardsigmoid", "hardsigmoid_backward(grad, self)"},
     {"hardtanh", "hardtanh_backward(grad, self)", same},
-    {"leaky_relu", "leaky_relu_backward(grad, self)", ResultType::floating, "leaky_relu_backward(grad, result)"},
+    {"leaky_relu", "leaky_relu_backward(self, grad)", ResultType::floating, "leaky_relu_backward(result, grad)"},
     {"elu", "elu_backward(grad, self)", ResultType::floating, "elu_backward(grad, result)"},
     {"celu", "elu_backward(grad, self)", ResultType::floating, "elu_backward(grad, result)"},
     {"selu", "elu_backward(grad, self)", ResultType::floating, "elu_backward(grad, result)"},
     {"softplus", "softplus_backward(grad, self)"},
     {"softshrink", "softshrink_backward(grad, self)"},
     {"hardshrink", "hardshrink_backward(grad, self)"},
-    {"threshold", "threshold_backward(grad, self)", same, "threshold_backward(grad, result)"},
+    {"threshold", "threshold_backward(self, grad)", same, "threshold_backward(result, grad)"},
     {"logit", "logit_backward(grad, self)"},
     {"sigmoid", "sigmoid_backward(grad, result)"},
     {"tanh", "tanh_backward(grad, result)"},
