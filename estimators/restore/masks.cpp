@@ -232,11 +232,15 @@ class Masks {
       calls.push_back(std::move(call));
       return made;
     };
-    const auto view = [&](ValueId of, std::int64_t dim) {
-      return add({.op = "aten::unsqueeze", .args = {{of}, {dim}}, .kwargs = {}, .outputs = {}, .source = {}});
+    const auto call_of = [&](const char* op, std::vector<Arg> args) {
+      Call call;
+      call.op = op;
+      call.args = std::move(args);
+      return add(std::move(call));
     };
+    const auto view = [&](ValueId of, std::int64_t dim) { return call_of("aten::unsqueeze", {{of}, {dim}}); };
     const ValueId queries = view(add(t.queries), 1), keys = view(add(t.keys), 0);
-    const ValueId lower = add({.op = "aten::ge.Tensor", .args = {{queries}, {keys}}});
+    const ValueId lower = call_of("aten::ge.Tensor", {{queries}, {keys}});
     at->args[0] = {lower};
     tape_.calls.insert(at, std::make_move_iterator(calls.begin()), std::make_move_iterator(calls.end()));
   }
