@@ -22,12 +22,6 @@ void replace(Call& c, ValueId from, ValueId to) {
   replace_values(c, [&](ValueId id) { return Arg{id == from ? to : id}; });
 }
 
-ValueId value_at(const Call& c, std::size_t i) {
-  if (i >= c.args.size()) return {};
-  auto* v = std::get_if<ValueId>(&c.args[i].value);
-  return v ? *v : ValueId{};
-}
-
 enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, softmax, to_weight, noise };
 
 /// What `detail` of the fact "casts" means (data/libraries/modules.json).

@@ -20,16 +20,11 @@ struct RmsNorm {
 
 bool calls_rms_norm(const Call& call) { return call.source.find("rms_norm(") != std::string::npos; }
 
-ValueId tensor_of(const Call& call, std::size_t i) {
-  const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
-  return id ? *id : ValueId{};
-}
-
 /// The other factor of a product that has `one`.
 std::optional<Arg> other_factor(const Call& call, ValueId one) {
   if (call.op != "aten::mul.Tensor" || call.args.size() != 2) return std::nullopt;
-  if (tensor_of(call, 0) == one) return call.args[1];
-  if (tensor_of(call, 1) == one) return call.args[0];
+  if (value_at(call, 0) == one) return call.args[1];
+  if (value_at(call, 1) == one) return call.args[0];
   return std::nullopt;
 }
 
@@ -67,10 +62,10 @@ std::optional<RmsNorm> norm_at(const Tape& tape, std::size_t first) {
   constexpr std::array ops{"aten::pow.Tensor_Scalar", "aten::mean.dim", "aten::add.Scalar", "aten::rsqrt"};
   for (std::size_t i = 0; i < ops.size(); ++i)
     if (at(i)->op != ops[i] && !(i == 2 && add.op == "aten::add.Tensor")) return std::nullopt;
-  const ValueId x = tensor_of(power, 0);
+  const ValueId x = value_at(power, 0);
   const auto input = other_factor(scaled, root.outputs[0]);
-  if (tensor_of(mean, 0) != power.outputs[0] || tensor_of(add, 0) != mean.outputs[0] ||
-      tensor_of(root, 0) != add.outputs[0] || !input || !std::holds_alternative<ValueId>(input->value) ||
+  if (value_at(mean, 0) != power.outputs[0] || value_at(add, 0) != mean.outputs[0] ||
+      value_at(root, 0) != add.outputs[0] || !input || !std::holds_alternative<ValueId>(input->value) ||
       std::get<ValueId>(input->value) != x)
     return std::nullopt;
   RmsNorm n{first, first + 5, Arg{x}, {}, {}, {}, scaled.outputs[0]};
@@ -87,17 +82,6 @@ std::optional<RmsNorm> norm_at(const Tape& tape, std::size_t first) {
   return n;
 }
 
-/// How often each value is read.
-std::vector<int> reads_of(const Tape& tape) {
-  std::vector<int> reads(tape.values.size(), 0);
-  const auto count = [&](ValueId id) {
-    if (id.valid()) ++reads[static_cast<std::size_t>(id.index)];
-  };
-  for (const Call& call : tape.calls) for_each_value(call, count);
-  for (ValueId id : tape.outputs) count(id);
-  return reads;
-}
-
 /// Nobody else reads what the norm makes on its way: each goes into the next call and nowhere else.
 bool is_closed_norm(const Tape& tape, const RmsNorm& n, const std::vector<int>& reads) {
   for (std::size_t i = n.first; i + 1 < n.end; ++i)
@@ -109,7 +93,7 @@ bool is_closed_norm(const Tape& tape, const RmsNorm& n, const std::vector<int>& 
 
 void recover_rms_norms(Tape& tape) {
   if (std::none_of(tape.calls.begin(), tape.calls.end(), calls_rms_norm)) return;
-  const std::vector<int> reads = reads_of(tape);
+  const std::vector<int> reads = count_reads(tape);
   std::vector<Call> calls;
   std::int64_t count = 0;
   for (std::size_t i = 0; i < tape.calls.size();) {

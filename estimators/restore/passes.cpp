@@ -7,15 +7,7 @@
 namespace memplan {
 
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go) {
-  std::vector<int> uses(tape.values.size(), 0);
-  auto count = [&](const Call& call, int n) {
-    for_each_value(call, [&](ValueId id) {
-      if (id.valid()) uses[static_cast<std::size_t>(id.index)] += n;
-    });
-  };
-  for (const Call& call : tape.calls) count(call, 1);
-  for (ValueId id : tape.outputs)
-    if (id.valid()) ++uses[static_cast<std::size_t>(id.index)];
+  std::vector<int> uses = count_reads(tape);
   std::vector<bool> dead(tape.calls.size(), false);
   for (std::size_t i = tape.calls.size(); i-- > 0;) {
     const Call& call = tape.calls[i];
@@ -24,7 +16,9 @@ void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::
     });
     if (used || !may_go(call, i)) continue;
     dead[i] = true;
-    count(call, -1);
+    for_each_value(call, [&](ValueId id) {
+      if (id.valid()) --uses[static_cast<std::size_t>(id.index)];
+    });
   }
   std::size_t at = 0;
   std::erase_if(tape.calls, [&](const Call&) { return dead[at++]; });

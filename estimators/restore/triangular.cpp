@@ -22,11 +22,6 @@ bool computes_otherwise(const Call& call) {
   });
 }
 
-ValueId tensor_at(const Call& call, std::size_t i) {
-  const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
-  return id ? *id : ValueId{};
-}
-
 bool reads(const Call& call, ValueId wanted) {
   bool found = false;
   for_each_value(call, [&](ValueId id) { found = found || id == wanted; });
@@ -48,7 +43,7 @@ std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first)
   const Call& tril = tape.calls[first];
   const auto* diagonal = tril.args.size() > 1 ? std::get_if<std::int64_t>(&tril.args[1].value) : nullptr;
   if (tril.op != "aten::tril" || !diagonal || *diagonal != -1 || !computes_otherwise(tril)) return std::nullopt;
-  Substitution s{first, first, tensor_at(tril, 0), {}};
+  Substitution s{first, first, value_at(tril, 0), {}};
   ValueId identity;
   for (std::size_t i = first + 1; i < tape.calls.size() && !s.inverse.valid(); ++i) {
     const Call& call = tape.calls[i];
@@ -69,7 +64,7 @@ std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first)
     const Call& call = tape.calls[i];
     bool other = false;
     for_each_value(call, [&](ValueId id) { other = other || inside[static_cast<std::size_t>(id.index)]; });
-    if (other && (call.op != "aten::matmul" || tensor_at(call, 0) != s.inverse)) return std::nullopt;
+    if (other && (call.op != "aten::matmul" || value_at(call, 0) != s.inverse)) return std::nullopt;
   }
   return s;
 }
@@ -84,7 +79,7 @@ void recover_triangular_solves(Tape& tape) {
     tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first),
                      tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1);
     for (Call& call : tape.calls)
-      if (call.op == "aten::matmul" && tensor_at(call, 0) == s->inverse) {
+      if (call.op == "aten::matmul" && value_at(call, 0) == s->inverse) {
         call.op = "aten::linalg_solve_triangular";
         call.args = {{s->system}, call.args.at(1), {false}, {true}, {true}};
         ++count;

@@ -10,16 +10,14 @@ namespace {
 
 /// The value in a call's place, made by no call: a parameter of known sizes. Null for all others.
 const TapeValue* parameter_in(const Tape& tape, const Call& call, std::size_t place, ValueId& id) {
-  const auto* given = place < call.args.size() ? std::get_if<ValueId>(&call.args[place].value) : nullptr;
-  if (!given || !given->valid()) return nullptr;
-  id = *given;
+  id = value_at(call, place);
+  if (!id.valid()) return nullptr;
   const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
   return v.kind == ValueKind::parameter ? &v : nullptr;
 }
 
 bool reads_result(const Call& call, std::size_t place, const Call& of) {
-  const auto* id = place < call.args.size() ? std::get_if<ValueId>(&call.args[place].value) : nullptr;
-  return id && of.outputs.size() == 1 && *id == of.outputs[0];
+  return of.outputs.size() == 1 && value_at(call, place) == of.outputs[0];
 }
 
 /// The one dimension that a norm over all others keeps; -1 where there is none.

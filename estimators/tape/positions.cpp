@@ -9,6 +9,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -23,10 +24,6 @@ constexpr std::array same_numbers{"aten::unsqueeze", "aten::squeeze",    "aten::
 using Makers = std::unordered_map<std::int32_t, const Call*>;
 
 std::string_view base_of(const Call& call) { return std::string_view(call.op).substr(0, call.op.find('.')); }
-
-const ValueId* value_at(const Call& call, std::size_t at) {
-  return at < call.args.size() ? std::get_if<ValueId>(&call.args[at].value) : nullptr;
-}
 
 /// The least that the largest position can be, plus one; nothing where they are not plainly counted up.
 std::optional<std::int64_t> positions(ValueId id, const Makers& makers) {
@@ -47,9 +44,8 @@ std::optional<std::int64_t> positions(ValueId id, const Makers& makers) {
     } else if (std::find(same_numbers.begin(), same_numbers.end(), op) == same_numbers.end()) {
       return std::nullopt;
     }
-    const ValueId* from = value_at(call, 0);
-    if (!from) return std::nullopt;
-    id = *from;
+    id = value_at(call, 0);
+    if (!id.valid()) return std::nullopt;
   }
   return std::nullopt;
 }
@@ -61,12 +57,12 @@ void check_positions(const Tape& tape) {
   for (const Call& call : tape.calls) {
     for (const ValueId out : call.outputs) makers.emplace(out.index, &call);
     if (base_of(call) != "aten::embedding") continue;
-    const ValueId *table = value_at(call, 0), *index = value_at(call, 1);
-    if (!table || !index || !table->valid()) continue;
-    const TapeValue& weight = tape.values[static_cast<std::size_t>(table->index)];
+    const ValueId table = value_at(call, 0), index = value_at(call, 1);
+    if (!table.valid() || !index.valid()) continue;
+    const TapeValue& weight = tape.values[static_cast<std::size_t>(table.index)];
     if (weight.kind == ValueKind::computed || weight.sizes.size() != 2) continue;
     const std::int64_t rows = weight.sizes[0];
-    const auto wanted = positions(*index, makers);
+    const auto wanted = positions(index, makers);
     if (!wanted || *wanted <= rows) continue;
     fail(ErrorKind::usage,
          fmt::format(

@@ -1,7 +1,9 @@
 // The values that calls read, lists included: one walk for all who ask or replace.
 #pragma once
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "estimators/tape/tape.h"
 
@@ -21,6 +23,23 @@ template <class F>
 void for_each_value(const Call& call, F&& f) {
   for (const Arg& arg : call.args) for_each_value(arg, f);
   for (const auto& [name, arg] : call.kwargs) for_each_value(arg, f);
+}
+
+/// The value that is a call's argument; invalid where there is none, or something else.
+inline ValueId value_at(const Call& call, std::size_t i) {
+  const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
+  return id ? *id : ValueId{};
+}
+
+/// How often calls and the tape's outputs read each value.
+inline std::vector<int> count_reads(const Tape& tape) {
+  std::vector<int> reads(tape.values.size(), 0);
+  const auto count = [&](ValueId id) {
+    if (id.valid()) ++reads[static_cast<std::size_t>(id.index)];
+  };
+  for (const Call& call : tape.calls) for_each_value(call, count);
+  for (ValueId id : tape.outputs) count(id);
+  return reads;
 }
 
 /// Puts the Arg that `f(ValueId)` returns in the place of every value.

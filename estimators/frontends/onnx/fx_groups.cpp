@@ -10,6 +10,7 @@
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/result_sizes.h"
 #include "estimators/tape/uses.h"
 
@@ -17,24 +18,20 @@ namespace memplan::onnx_format {
 
 namespace {
 
-std::string_view get(const std::map<std::string, std::string>& metadata, const char* key) {
-  const auto it = metadata.find(key);
-  return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
-}
-
 /// What a name of the text stands for: a value of the graph, or a number.
 using Names = std::unordered_map<std::string_view, GraphValueId>;
 
 Names names_of(const Graph& g, const FxProgram& program) {
   Names names;
-  constexpr const char* key = "pkg.torch.onnx.original_node_name";
   for (const auto& [id, t] : g.initializers) {
-    for (std::string_view n : {get(t.metadata, key), get(g.values[static_cast<std::size_t>(id)].metadata, key)})
+    for (std::string_view n : {note_at(t.metadata, original_name_key),
+                               note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key)})
       if (!n.empty()) names.emplace(n, id);
   }
   for (GraphValueId id : g.inputs) {
     names.emplace(g.values[static_cast<std::size_t>(id)].name, id);
-    if (const auto n = get(g.values[static_cast<std::size_t>(id)].metadata, key); !n.empty()) names.emplace(n, id);
+    if (const auto n = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key); !n.empty())
+      names.emplace(n, id);
   }
   for (const GraphNode& n : g.nodes)
     for (GraphValueId id : n.outputs)
@@ -107,6 +104,7 @@ class GroupMatcher {
 
  private:
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
   /// Arguments with FX names -> arguments with graph values; collects names that nothing in the graph has.
   /// `tensors`: the op takes no number in the place of a tensor.
   void resolve(Arg& arg, std::vector<GraphValueId>& reads, std::vector<std::string_view>& unknown,
@@ -389,6 +387,7 @@ class GroupMatcher {
 };
 
 }  // namespace
+
 std::vector<std::optional<Found>> match_fx_groups(const View& v, const Graph& g) { return GroupMatcher(v, g).run(); }
 
 }  // namespace memplan::onnx_format

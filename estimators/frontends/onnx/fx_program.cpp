@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
@@ -10,8 +11,6 @@
 namespace memplan::onnx_format {
 
 namespace {
-
-constexpr const char* original_name_key = "pkg.torch.onnx.original_node_name";
 
 using GroupOfName = std::unordered_map<std::string_view, std::int32_t>;
 
@@ -22,12 +21,6 @@ bool makes_from_sizes(const FxGroup& group) {
   return op == "zeros.default" || op == "ones.default" || op == "full.default" || op == "empty.memory_format";
 }
 
-/// "zeros" of "zeros_1".
-std::string_view without_number(std::string_view name) {
-  const auto end = name.find_last_not_of("0123456789");
-  return end != name.npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
-}
-
 /// Equal calls of torch.zeros and its like are merged by an optimizer, and eager code makes each: an LSTM's first
 /// states. A name that nothing makes is one of them where the same call reads another one.
 void part_merged(const Graph& graph, const GroupOfName& group_of, FxProgram& p) {
@@ -35,18 +28,18 @@ void part_merged(const Graph& graph, const GroupOfName& group_of, FxProgram& p) 
   std::unordered_map<std::string_view, bool> done;
   for (const FxGroup& group : p.groups) {
     std::vector<std::string_view> unknown;
-    std::unordered_map<std::string_view, const FxGroup*> made;  // by the name without its number
+    std::unordered_map<std::string_view, const FxGroup*> made;  // by the op that names it
     const auto look = [&](ValueId id) {
       const std::string_view name = p.names[static_cast<std::size_t>(id.index)];
       const auto by = group_of.find(name);
       if (by == group_of.end())
         unknown.push_back(name);
       else if (const FxGroup& maker = p.groups[static_cast<std::size_t>(by->second)]; makes_from_sizes(maker))
-        made.emplace(without_number(name), &maker);
+        made.emplace(op_of_name(name), &maker);
     };
     for (const Arg& a : group.text.args) for_each_value(a, look);
     for (std::string_view name : unknown) {
-      const auto twin = made.find(without_number(name));
+      const auto twin = made.find(op_of_name(name));
       if (twin == made.end() || !done.emplace(name, true).second) continue;
       if (std::ranges::any_of(graph.values, [&](const GraphValue& v) { return v.name == name; })) continue;
       FxGroup again = *twin->second;

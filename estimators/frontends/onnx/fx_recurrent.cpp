@@ -21,8 +21,7 @@ std::optional<std::size_t> output_behind(const View& v, const Nodes& inside, Gra
     const std::int32_t by = v.producer(id);
     if (!inside.count(by)) return std::nullopt;
     const GraphNode& node = v.node(by);
-    if (node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN")
-      return static_cast<std::size_t>(std::ranges::find(node.outputs, id) - node.outputs.begin());
+    if (is_recurrent(node)) return static_cast<std::size_t>(std::ranges::find(node.outputs, id) - node.outputs.begin());
     if (node.inputs.empty()) return std::nullopt;
     id = node.inputs[0];
   }
@@ -66,6 +65,10 @@ void part_states(Call& call, Emit& e) {
 }
 
 }  // namespace
+
+bool is_recurrent(const GraphNode& node) {
+  return node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN";
+}
 
 bool is_recurrent(const FxGroup& group) {
   for (std::string_view op : {"lstm", "gru", "rnn_tanh", "rnn_relu"})

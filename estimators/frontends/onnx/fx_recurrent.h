@@ -10,6 +10,9 @@
 
 namespace memplan::onnx_format {
 
+/// Whether a node is one layer of such a module.
+bool is_recurrent(const GraphNode& node);
+
 /// Whether the text of a group is one call of a recurrent layer.
 bool is_recurrent(const FxGroup& group);
 

@@ -6,6 +6,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
@@ -17,7 +18,12 @@ namespace memplan::onnx_format {
 namespace {
 
 constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
-constexpr const char* name_key = "pkg.torch.onnx.original_node_name";
+
+std::int64_t number_of(const GraphNode& node, const char* name, std::int64_t otherwise) {
+  const auto it = node.attributes.find(name);
+  const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
+  return n ? *n : otherwise;
+}
 
 bool is_stored_kind(std::string_view kind) { return kind == "PARAMETER" || kind == "BUFFER"; }
 
@@ -29,8 +35,8 @@ class Restorer {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
       if (is_stored_kind(signature_.inputs[i].kind)) by_target.emplace(signature_.inputs[i].target, i);
     for (const auto& [id, t] : g.initializers) {
-      std::string_view fx = note_at(t.metadata, name_key);
-      if (fx.empty()) fx = note_at(g.values[static_cast<std::size_t>(id)].metadata, name_key);
+      std::string_view fx = note_at(t.metadata, original_name_key);
+      if (fx.empty()) fx = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key);
       if (auto l = lines_.find(fx); l != lines_.end())
         present_[l->second] = id;
       else if (auto t2 = by_target.find(t.name); t2 != by_target.end())
@@ -148,10 +154,6 @@ class Restorer {
     return found == sizes || std::equal(found.begin(), found.end(), sizes.rbegin(), sizes.rend());
   }
 
-  static bool is_recurrent(const GraphNode& node) {
-    return node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN";
-  }
-
   /// A recurrent layer's parameters, which its nodes read joined to one tensor for both directions: W [directions,
   /// rows, inputs], R [directions, rows, hidden]. The text lists them in the order of torch.nn.RNNBase: for each layer
   /// and direction weight_ih, weight_hh and, if it has any, bias_ih, bias_hh.
@@ -183,12 +185,11 @@ class Restorer {
 
   /// Sizes of weight_ih (0), weight_hh (1), bias_ih (2) and bias_hh (3); none where the node does not tell them.
   std::vector<std::int64_t> recurrent_sizes(const GraphNode& node, std::size_t which) const {
-    const auto hidden = node.attributes.find("hidden_size");
-    const auto* h = hidden != node.attributes.end() ? std::get_if<std::int64_t>(&hidden->second) : nullptr;
-    if (!h || *h <= 0 || *h > (std::int64_t{1} << 40)) return {};
-    const std::int64_t rows = *h * (node.op_type == "LSTM" ? 4 : node.op_type == "GRU" ? 3 : 1);
+    const std::int64_t hidden = number_of(node, "hidden_size", 0);
+    if (hidden <= 0 || hidden > (std::int64_t{1} << 40)) return {};
+    const std::int64_t rows = hidden * (node.op_type == "LSTM" ? 4 : node.op_type == "GRU" ? 3 : 1);
     if (which >= 2) return {rows};
-    if (which == 1) return {rows, *h};
+    if (which == 1) return {rows, hidden};
     const auto w = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
     if (w == g_.initializers.end() || w->second.sizes.size() != 3) return {};
     return {rows, w->second.sizes[2]};
@@ -216,9 +217,7 @@ class Restorer {
       return;
     const GraphValue& w = g_.values[static_cast<std::size_t>(node.inputs[1])];
     if (!w.shape || w.shape->size() != 2) return;
-    const auto turned = node.attributes.find("transB");
-    const bool rows = gemm && turned != node.attributes.end() && std::get_if<std::int64_t>(&turned->second) &&
-                      std::get<std::int64_t>(turned->second) != 0;
+    const bool rows = gemm && number_of(node, "transB", 0) != 0;
     const std::int64_t n = (*w.shape)[rows ? 0 : 1].size;
     if (n < 0) return;
     const GraphValueId bias = stored(line, w.dtype.value_or(DType::float32), {n});
@@ -265,7 +264,7 @@ class Restorer {
     t.name = s.target;
     t.dtype = dtype;
     t.sizes = std::move(sizes);
-    t.metadata = {{kind_key, std::string(s.kind)}, {name_key, std::string(s.name)}};
+    t.metadata = {{kind_key, std::string(s.kind)}, {original_name_key, std::string(s.name)}};
     g_.initializers.emplace(id, std::move(t));
     present_[line] = id;
     return id;
@@ -290,8 +289,8 @@ class Restorer {
     turn.name = node.name + "_weight";
     turn.metadata = node.metadata;
     turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
+    const auto dtype = t.dtype;
     const std::vector<std::int64_t> sizes = t.sizes;
-    const DType dtype = t.dtype;
     turn.inputs = {stored(line, dtype, {sizes[1], sizes[0]})};
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
@@ -301,14 +300,9 @@ class Restorer {
   /// How many channels a layer makes: Conv [out, in / groups, …], ConvTranspose [in, out / groups, …], Gemm [out, in]
   /// or [in, out].
   static std::int64_t channels_of(const GraphNode& node, const std::vector<std::int64_t>& weight) {
-    const auto number = [&](const char* name, std::int64_t otherwise) {
-      const auto it = node.attributes.find(name);
-      const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
-      return n ? *n : otherwise;
-    };
     if (weight.size() < 2 || node.op_type == "Conv") return weight[0];
-    if (node.op_type == "ConvTranspose") return checked_mul(weight[1], number("group", 1));
-    return number("transB", 0) ? weight[0] : weight[1];
+    if (node.op_type == "ConvTranspose") return checked_mul(weight[1], number_of(node, "group", 1));
+    return number_of(node, "transB", 0) ? weight[0] : weight[1];
   }
 
   /// Conv, ConvTranspose or Gemm with folded weights -> itself, BatchNormalization. `named`: weight, bias, running mean

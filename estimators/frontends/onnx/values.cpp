@@ -6,6 +6,7 @@
 
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/metadata.h"
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -80,7 +81,7 @@ void Values::add_inputs(const std::vector<std::string_view>& user_inputs) {
     set(id, t);
     set_name(v.name, t);
     if (same_count) set_name(user_inputs[i], t);
-    if (auto n = note_at(v.metadata, "pkg.torch.onnx.original_node_name"); !n.empty()) set_name(n, t);
+    if (auto n = note_at(v.metadata, original_name_key); !n.empty()) set_name(n, t);
   }
 }
 
@@ -91,7 +92,7 @@ std::unordered_set<std::size_t> Values::add_described_initializers() {
     const auto& metadata =
         tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
     auto kind = kind_of(note_at(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
-    const std::string_view fx = note_at(metadata, "pkg.torch.onnx.original_node_name");
+    const std::string_view fx = note_at(metadata, original_name_key);
     std::optional<std::size_t> line;
     if (auto it = line_of_.find(fx); it != line_of_.end())
       line = it->second;
