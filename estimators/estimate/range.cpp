@@ -12,6 +12,7 @@
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/casts.h"
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
@@ -65,6 +66,8 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (setup.precision != Precision::fp32 && rests_on(facts, About::cast, told))
     add(
         About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.casts = false; }, true);
+  if (setup.precision != Precision::fp32 && has_own_loss(tape))
+    add(About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.widened_losses = true; });
   if (rests_on(facts, About::in_place, told)) {
     constexpr auto in_place = "ops that lines or classes say are in place";
     add(About::in_place, in_place, [](Reading& r) { r.in_place = InPlaceReading::never; });
