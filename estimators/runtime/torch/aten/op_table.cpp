@@ -69,7 +69,7 @@ OpTable base_ops() {
   for (const auto add_family :
        {register_creation,   register_views,     register_arithmetic, register_elementwise, register_selection,
         register_reductions, register_matmul,    register_products,   register_convolution, register_normalization,
-        register_pooling,    register_spatial,   register_softmax,    register_attention,   register_rearrange,
+        register_pooling,    register_spatial,   register_softmax,    register_attention,   register_rearrange,   register_multihead_attention,
         register_indexing,   register_scatter,   register_sorting,    register_losses,      register_spectral,
         register_triangular, register_recurrent, register_symbolic,   register_quantized,   register_fp8,
         register_collectives})

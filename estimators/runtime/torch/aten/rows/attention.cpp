@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/aten/rows/attention.h"
 #include "estimators/runtime/torch/aten/rows/attention_shapes.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
@@ -14,18 +15,14 @@ namespace {
 
 using Backend = AttentionBackend;
 
-struct Attention {
-  Tensor q, k, v, mask;
-  double p = 0;
-  bool causal = false, gqa = false;
-};
-
 bool half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
+}  // namespace
+
 /// sdp_utils.cpp: priority cuDNN, flash, efficient, math where the profile has cuDNN first, else flash first and cuDNN
 /// last.
-Backend choose(Run& r, const Attention& a) {
+AttentionBackend choose_attention(Run& r, const Attention& a) {
   if (r.options.attention != Backend::automatic) return r.options.attention;
   const DType d = a.q->dtype;
   const int sm = r.device.sm();
@@ -53,6 +50,8 @@ Backend choose(Run& r, const Attention& a) {
   if (efficient) return Backend::efficient;
   return Backend::math;
 }
+
+namespace {
 
 /// A boolean mask becomes a floating one of its own shape: where(mask, 0, -inf) with two scalars on the device.
 Tensor float_mask(Run& r, const Tensor& mask, DType dtype) {
@@ -338,6 +337,8 @@ Tensor math(Run& r, Attention a) {
   return out;
 }
 
+}  // namespace
+
 Tensor attend(Run& r, Attention a, Backend backend) {
   switch (backend) {
     case Backend::cudnn:
@@ -357,6 +358,8 @@ Tensor attend(Run& r, Attention a, Backend backend) {
   }
 }
 
+namespace {
+
 /// preprocess_mask (native/transformers/attention.cpp): the efficient kernel wants rows that begin at multiples of 8. A
 /// mask with others is padded and sliced again, above autograd, even where its length is a multiple already.
 Tensor aligned(Run& r, const Tensor& mask) {
@@ -372,62 +375,11 @@ ValueList run_sdpa(Run& r, Args& args) {
   Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
               args.number(4), args.boolean(5), args.boolean(7)};
   check_attention(*a.q, *a.k, *a.v, a.mask.get());
-  const Backend backend = choose(r, a);
+  const Backend backend = choose_attention(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
     a.mask = op::expand(r, aligned(r, a.mask), {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
   return {attend(r, std::move(a), backend)};
-}
-
-/// Without a kernel that does all of attention: queries, keys and values are one tensor, the scores are normalized in
-/// place and the result is written over the queries.
-ValueList native_mha_in_steps(Run& r, const Tensor& x, Args& a, bool weights, bool averaged) {
-  const std::int64_t b = x->sizes[0], t = x->sizes[1], width = x->sizes[2], heads = a.integer(5);
-  Tensor packed = op::linear(r, x, a.tensor(1), {});
-  Tensor qkv = r.empty({3 * b, heads, t, width / heads}, x->dtype);
-  packed.reset();
-  Tensor scores = r.empty({b, heads, t, t}, x->dtype);
-  if (!weights) scores.reset();
-  Tensor context = r.empty({b, t, width}, x->dtype);
-  Tensor y = op::linear(r, context, a.tensor(3), a.optional_tensor(4));
-  context.reset();
-  if (weights && averaged) scores = r.empty({b, t, t}, x->dtype);
-  qkv.reset();
-  if (!weights) return {y};
-  return {y, scores};
-}
-
-/// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection,
-/// attention on views of it, output projection. Heads of a multiple of 8 features whose weights nobody asks for.
-ValueList run_native_mha(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const std::int64_t heads = a.integer(5), width = x->size(-1);
-  const bool weights = a.boolean(6), averaged = a.boolean(7);
-  if (x->rank() != 3 || heads <= 0 || width % heads != 0)
-    fail_input("multi-head attention: the heads do not fit the width");
-  if (weights || width / heads % 8 != 0) return native_mha_in_steps(r, x, a, weights, averaged);
-  const auto head = [&](const Tensor& t) {
-    return op::transpose(r, op::view(r, t, {x->sizes[0], x->sizes[1], heads, width / heads}), 1, 2);
-  };
-  {
-    const Tensor tried = head(x);
-    const Backend backend = choose(r, Attention{tried, tried, tried});
-    if (backend != Backend::flash && backend != Backend::efficient)
-      return native_mha_in_steps(r, x, a, weights, averaged);
-  }
-  Tensor packed = op::linear(r, x, a.tensor(1), a.optional_tensor(2));
-  Tensor context;
-  {
-    Attention s;
-    Tensor* parts[] = {&s.q, &s.k, &s.v};
-    for (int i = 0; i < 3; ++i) *parts[i] = head(op::slice(r, packed, 2, i * width, (i + 1) * width, 1));
-    const Tensor out = attend(r, s, choose(r, s));
-    context = op::reshape(r, op::transpose(r, out, 1, 2), {x->sizes[0], x->sizes[1], width});
-  }
-  Tensor y = op::linear(r, context, a.tensor(3), a.optional_tensor(4));
-  context.reset();
-  packed.reset();
-  return {y};
 }
 
 }  // namespace
@@ -435,9 +387,6 @@ ValueList run_native_mha(Run& r, Args& a) {
 void register_attention(OpTable& t) {
   t.add("aten::_safe_softmax", "self, dim, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
-  t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head, need_weights=False, "
-        "average_attn_weights=True",
-        run_native_mha);
   t.add("aten::scaled_dot_product_attention",
         "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
 }
