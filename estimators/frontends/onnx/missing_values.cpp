@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/unread_sizes.h"
@@ -75,12 +76,16 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     known.emplace(v.name, v.sizes);
     dtype = v.dtype;
   }
+  std::set<std::string, std::less<>> folded;  // what is counted as the tensor that it went into
+  for (const auto& [id, t] : graph_.initializers)
+    for (const std::string_view name : folded_from(graph_, id)) folded.emplace(name);
   Bytes made;
   std::int64_t count = 0;
   std::string_view first;
   for (const std::size_t i : lines) {
     const SignatureLine& line = signature_.inputs[i];
-    const auto sizes = sizes_of_like_names(line.target, known);
+    const bool read = folded.contains(line.target) || folded.contains(line.name);
+    const auto sizes = read ? std::nullopt : sizes_of_like_names(line.target, known);
     if (!sizes) {
       lost.emplace_back(line.target);
       continue;

@@ -48,6 +48,12 @@ bool counts_sizes(std::string_view op) {
   return false;
 }
 
+/// A copy in front of these is their own, which aten::reshape makes where it is needed.
+bool takes_any_layout(std::string_view target) {
+  return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
+         target.find("aten.reshape.") != target.npos;
+}
+
 std::int64_t number_of_name(std::string_view name) {
   const std::string_view op = op_of_name(name);
   if (op.size() == name.size()) return 0;
@@ -234,6 +240,11 @@ class Parter {
         same->push_back(r);
     }
     if (open.size() != gone.size()) return;
+    // Nodes read in another order than the call does; names and values were made in the same one.
+    if (std::ranges::all_of(gone, [&](std::string_view n) { return op_of_name(n) == op_of_name(gone[0]); })) {
+      std::ranges::sort(gone, {}, number_of_name);
+      std::ranges::sort(open, {}, [&](const auto& o) { return made_by_[at(o[0].id)]; });
+    }
     for (std::size_t i = 0; i < gone.size(); ++i) part(group, gone[i], open[i]);
   }
 
@@ -246,6 +257,8 @@ class Parter {
       again = it->second;
     } else if (by >= 0 && op == op_of_name(program_.groups[at(by)].text.name)) {
       again = copy_call(reader, name, by, reads[0].node);
+    } else if (op == "clone" && by >= 0 && !takes_any_layout(reader.text.target)) {
+      again = add_contiguous(reader, name, reads[0]);
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
     }
@@ -358,46 +371,59 @@ class Parter {
     if (apart.index)
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
-    if (getenv("DBG")) fprintf(stderr, "again %s for %s\n", node.name.c_str(), std::string(reader.text.name).c_str());
     before_[before].push_back(std::move(node));
   }
 
-  /// x * 1.0 and its like.
+  GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
+    GraphValue v;
+    v.name = std::move(name);
+    v.dtype = dtype;
+    v.shape = std::move(shape);
+    g_.values.push_back(std::move(v));
+    return static_cast<GraphValueId>(g_.values.size() - 1);
+  }
+
+  /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata.
+  GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
+                        std::string_view call) {
+    const GraphValue x = g_.values[at(read.id)];
+    const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
+    const std::int32_t maker = made_by_[at(read.id)], by = result_of_[at(read.id)];
+    node.name = fmt::format("node_{}", name);
+    node.outputs = {made};
+    node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
+    node.metadata[fx_node_key] =
+        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = (%{}{}), kwargs = {{}})", name,
+                    call.substr(0, call.find(' ')), by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name),
+                    call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
+    auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
+    there.insert(there.begin(), std::move(node));
+    return made;
+  }
+
+  /// `x.contiguous()` of a view. A dropout that did nothing leaves the same name, and is of no view.
+  GraphValueId add_contiguous(const FxGroup& reader, std::string_view name, const Read& read) {
+    GraphNode node;
+    node.op_type = "Identity";
+    node.inputs = {read.id};
+    return add_node(reader, name, read, std::move(node), "contiguous.default");
+  }
+
+  /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
-    const GraphValue& x = g_.values[at(read.id)];
-    if (!x.dtype || !is_floating(*x.dtype)) return -1;
-    GraphValue v = x;
-    v.name = name;
-    v.metadata.clear();
-    const std::string from = result_of_[at(read.id)] >= 0
-                                 ? std::string(program_.groups[at(result_of_[at(read.id)])].text.name)
-                                 : x.name;
+    const std::optional<DType> dtype = g_.values[at(read.id)].dtype;
+    if (!dtype || !is_floating(*dtype)) return -1;
     StoredTensor t;
     t.name = fmt::format("{}_number", name);
-    t.dtype = *x.dtype;
+    t.dtype = *dtype;
     t.floats = {number};
-    GraphValue one;
-    one.name = t.name;
-    one.dtype = t.dtype;
-    one.shape.emplace();
-    g_.values.push_back(std::move(one));
-    const auto number_id = static_cast<GraphValueId>(g_.values.size() - 1);
-    g_.initializers.emplace(number_id, std::move(t));
-    g_.values.push_back(std::move(v));
-    const auto made = static_cast<GraphValueId>(g_.values.size() - 1);
+    const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
+    g_.initializers.emplace(id, std::move(t));
     GraphNode node;
-    const std::string op(op_of_name(name));
+    const std::string_view op = op_of_name(name);
     node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
-    node.name = fmt::format("node_{}", name);
-    node.inputs = {read.id, number_id};
-    node.outputs = {made};
-    node.metadata = old_.nodes[at(reader.nodes.back())].metadata;
-    node.metadata[fx_node_key] = fmt::format(
-        "%{} : [num_users=1] = call_function[target=torch.ops.aten.{}.Tensor](args = (%{}, {:.1f}), kwargs = {{}})", name,
-        op, from, number);
-    if (getenv("DBG")) fprintf(stderr, "neutral %s for %s\n", node.name.c_str(), std::string(reader.text.name).c_str());
-    before_[read.node].push_back(std::move(node));
-    return made;
+    node.inputs = {read.id, id};
+    return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number));
   }
 
   const Graph& old_;
