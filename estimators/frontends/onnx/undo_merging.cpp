@@ -48,6 +48,13 @@ bool counts_sizes(std::string_view op) {
   return false;
 }
 
+/// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
+bool is_turned(std::string_view target) {
+  for (std::string_view op : {"permute.", "transpose.", "t.default", "expand.", "unsqueeze.", "select.", "slice."})
+    if (target.find(op) != target.npos && target.starts_with("torch.ops.aten.")) return true;
+  return false;
+}
+
 /// A copy in front of these is their own, which aten::reshape makes where it is needed.
 bool takes_any_layout(std::string_view target) {
   return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
@@ -257,7 +264,8 @@ class Parter {
       again = it->second;
     } else if (by >= 0 && op == op_of_name(program_.groups[at(by)].text.name)) {
       again = copy_call(reader, name, by, reads[0].node);
-    } else if (op == "clone" && by >= 0 && !takes_any_layout(reader.text.target)) {
+    } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
+               !takes_any_layout(reader.text.target)) {
       again = add_contiguous(reader, name, reads[0]);
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
@@ -401,7 +409,7 @@ class Parter {
     return made;
   }
 
-  /// `x.contiguous()` of a view. A dropout that did nothing leaves the same name, and is of no view.
+  /// `x.contiguous()` of a view.
   GraphValueId add_contiguous(const FxGroup& reader, std::string_view name, const Read& read) {
     GraphNode node;
     node.op_type = "Identity";
