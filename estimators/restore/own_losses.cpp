@@ -49,9 +49,9 @@ std::optional<std::string_view> first_argument(std::string_view line, std::strin
 
 bool is_widened(std::string_view expression) {
   while (expression.ends_with(' ')) expression.remove_suffix(1);
-  return std::ranges::any_of(
-      std::initializer_list<std::string_view>{".float()", ".to(torch.float32)", ".to(torch.float)", ".to(dtype=torch.float32)"},
-      [&](std::string_view end) { return expression.ends_with(end); });
+  return std::ranges::any_of(std::initializer_list<std::string_view>{".float()", ".to(torch.float32)",
+                                                                     ".to(torch.float)", ".to(dtype=torch.float32)"},
+                             [&](std::string_view end) { return expression.ends_with(end); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
@@ -18,7 +19,6 @@ namespace memplan::onnx_format {
 namespace {
 
 constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
-constexpr const char* scopes_key = "pkg.torch.onnx.name_scopes";
 constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -26,10 +26,33 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 /// Ops that share their input's memory, or that an optimizer leaves out where they change nothing: a name that is gone
 /// may be one of these.
 bool may_do_nothing(std::string_view op) {
-  for (std::string_view o :
-       {"clone", "alias", "detach", "detach_", "dropout", "native_dropout", "contiguous", "to", "_to_copy", "type_as",
-        "lift_fresh_copy", "lift_fresh", "view", "_unsafe_view", "reshape", "expand", "slice", "select", "unsqueeze",
-        "squeeze", "permute", "transpose", "t", "flatten", "getitem", "sym_size_int", "scalar_tensor_default"})
+  for (std::string_view o : {"clone",
+                             "alias",
+                             "detach",
+                             "detach_",
+                             "dropout",
+                             "native_dropout",
+                             "contiguous",
+                             "to",
+                             "_to_copy",
+                             "type_as",
+                             "lift_fresh_copy",
+                             "lift_fresh",
+                             "view",
+                             "_unsafe_view",
+                             "reshape",
+                             "expand",
+                             "slice",
+                             "select",
+                             "unsqueeze",
+                             "squeeze",
+                             "permute",
+                             "transpose",
+                             "t",
+                             "flatten",
+                             "getitem",
+                             "sym_size_int",
+                             "scalar_tensor_default"})
     if (op == o) return true;
   return false;
 }
@@ -69,71 +92,6 @@ std::int64_t number_of_name(std::string_view name) {
   return n;
 }
 
-/// The innermost module of a call.
-std::string_view module_of(const GraphNode& node) {
-  const auto scopes = parse_python_strings(note_at(node.metadata, scopes_key));
-  return scopes.size() < 2 ? std::string_view{} : scopes[scopes.size() - 2];
-}
-
-bool is_within(std::string_view path, std::string_view root) {
-  return root.empty() || path == root || (path.starts_with(root) && path[root.size()] == '.');
-}
-
-/// Of a module and another one: where the first one's path leaves the other's, "layers.0" of "layers.0.attn.rope" and
-/// "layers.1.attn". `index`: both go on with a number there.
-struct Parting {
-  std::string_view root, other;
-  bool index = false;
-};
-
-Parting parting(std::string_view path, std::string_view other) {
-  std::size_t begin = 0;
-  while (begin < path.size()) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const std::size_t there = std::min(other.find('.', std::min(begin, other.size())), other.size());
-    const std::string_view part = path.substr(begin, end - begin);
-    const std::string_view its = begin < other.size() ? other.substr(begin, there - begin) : std::string_view{};
-    if (part != its) {
-      const auto is_index = [](std::string_view s) {
-        return !s.empty() && s.find_first_not_of("0123456789") == s.npos;
-      };
-      return {path.substr(0, end), other.substr(0, there), is_index(part) && is_index(its)};
-    }
-    begin = end + 1;
-  }
-  return {};
-}
-
-/// Paths of the module in a printed list, moved to the other one.
-std::string with_module(const std::string& text, const Parting& p) {
-  std::string out;
-  std::size_t from = 0;
-  for (std::size_t i = text.find(p.root); i != std::string::npos; i = text.find(p.root, i + 1)) {
-    const char before = i > 0 ? text[i - 1] : '\'', after = i + p.root.size() < text.size() ? text[i + p.root.size()] : '\'';
-    if (before != '\'' || (after != '\'' && after != '.')) continue;
-    out += text.substr(from, i - from);
-    out += p.other;
-    from = i + p.root.size();
-  }
-  return out + text.substr(from);
-}
-
-/// The text with other names: "%mul_3" -> "%mul_7".
-std::string renamed(std::string_view text, const std::unordered_map<std::string, std::string>& names) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    out += text[i++];
-    if (text[i - 1] != '%') continue;
-    std::size_t end = i;
-    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
-    const std::string name(text.substr(i, end - i));
-    const auto it = names.find(name);
-    out += it == names.end() ? name : it->second;
-    i = end;
-  }
-  return out;
-}
-
 class Parter {
  public:
   Parter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
@@ -171,7 +129,11 @@ class Parter {
       know(note_at(g.values[at(id)].metadata, original_name_key));
     }
     const Signature signature = signature_of(g);
-    for (const SignatureLine& line : signature.inputs) know(line.name);
+    for (const SignatureLine& line : signature.inputs) {
+      know(line.name);
+      missing_.emplace(line.target);
+    }
+    for (const auto& [id, t] : g.initializers) missing_.erase(t.name);
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -224,8 +186,7 @@ class Parter {
     std::vector<Read> reads = reads_of(group);
     if (group.nodes.size() > 1 || reads.size() != names.size()) return by_rest(group, names, std::move(reads));
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (!known_[at(names[i].index)])
-        part(group, program_.names[at(names[i].index)], {reads[i]});
+      if (!known_[at(names[i].index)]) part(group, program_.names[at(names[i].index)], {reads[i]});
   }
 
   /// Where nodes and text do not go together place by place: what one side has alone, in order.
@@ -277,22 +238,35 @@ class Parter {
 
   /// The call once more, and what was merged before it. -1 where nothing of it takes memory.
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
-    const std::string_view here = module_of(old_.nodes[at(reader.nodes.back())]);
-    const std::string_view there = module_of(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
+    const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
+    const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
     const Parting apart = parting(there, here);
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
-    if (std::ranges::all_of(chain, [&](std::int32_t k) {
-          return may_do_nothing(op_of_name(program_.groups[at(k)].text.name));
-        }))
+    if (std::ranges::all_of(
+            chain, [&](std::int32_t k) { return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)); }))
       return -1;
+    if (other && reads_equal_parameter(chain, here)) return -1;
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart);
+  }
+
+  /// Whether calls read a parameter that the reader's module has as well, and the file has no tensor for: equal ones
+  /// were merged, and the calls of each module read its own (Values::of_module).
+  bool reads_equal_parameter(const std::vector<std::int32_t>& chain, std::string_view here) const {
+    for (std::int32_t k : chain)
+      for (const Read& r : reads_of(program_.groups[at(k)]))
+        if (const auto t = old_.initializers.find(r.id); t != old_.initializers.end()) {
+          const std::string& path = t->second.name;
+          const std::string own = fmt::format("{}.{}", here, path.substr(path.rfind('.') + 1));
+          if (path != own && missing_.contains(own)) return true;
+        }
+    return false;
   }
 
   /// Calls of the module that have to come again with call `k`. `other`: the reader stands in another module.
@@ -304,7 +278,7 @@ class Parter {
       if (from < 0 || outputs_of(op_of_target(program_.groups[at(from)].text.target)) != 1) continue;
       const FxGroup& group = program_.groups[at(from)];
       if (program_.is_list[at(group.name)] || group.text.target.find("aten") == std::string_view::npos) continue;
-      const std::string_view module = module_of(old_.nodes[at(group.nodes.back())]);
+      const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
       if (other ? !is_within(module, root) : module != root) continue;
       const std::string_view op = op_of_name(group.text.name);
       if (counts_sizes(op) ? other : may_be_left_out(op, before, other)) gather(from, root, other, before, chain);
@@ -325,7 +299,7 @@ class Parter {
                     std::int32_t last, std::size_t before, const Parting& apart) {
     std::unordered_map<std::string, std::string> names;
     std::unordered_map<GraphValueId, GraphValueId> values;
-    auto& made = copies_[{module_of(old_.nodes[at(reader.nodes.back())]), apart.root}];
+    auto& made = copies_[{module_of_node(old_.nodes[at(reader.nodes.back())]), apart.root}];
     GraphValueId result = -1;
     for (std::int32_t k : chain) {
       const FxGroup& group = program_.groups[at(k)];
@@ -400,10 +374,10 @@ class Parter {
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
     node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
-    node.metadata[fx_node_key] =
-        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = (%{}{}), kwargs = {{}})", name,
-                    call.substr(0, call.find(' ')), by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name),
-                    call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
+    node.metadata[fx_node_key] = fmt::format(
+        "%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = (%{}{}), kwargs = {{}})", name,
+        call.substr(0, call.find(' ')), by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name),
+        call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
     auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
     there.insert(there.begin(), std::move(node));
     return made;
@@ -419,11 +393,11 @@ class Parter {
 
   /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
-    const std::optional<DType> dtype = g_.values[at(read.id)].dtype;
-    if (!dtype || !is_floating(*dtype)) return -1;
+    const DType dtype = g_.values[at(read.id)].dtype.value_or(DType::float32);
+    if (!is_floating(dtype)) return -1;
     StoredTensor t;
     t.name = fmt::format("{}_number", name);
-    t.dtype = *dtype;
+    t.dtype = dtype;
     t.floats = {number};
     const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
     g_.initializers.emplace(id, std::move(t));
@@ -442,6 +416,7 @@ class Parter {
   std::vector<std::int32_t> made_by_;    ///< by value: its node, else -1
   std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
+  std::unordered_set<std::string> missing_;  ///< parameters that the file has no tensor for
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
   std::unordered_map<std::string_view, GraphValueId> again_;                     ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
@@ -452,8 +427,6 @@ class Parter {
 
 }  // namespace
 
-std::optional<Graph> undo_merging(const Graph& graph, const FxProgram& program) {
-  return Parter(graph, program).run();
-}
+std::optional<Graph> undo_merging(const Graph& graph, const FxProgram& program) { return Parter(graph, program).run(); }
 
 }  // namespace memplan::onnx_format

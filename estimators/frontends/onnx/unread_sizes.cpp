@@ -65,7 +65,8 @@ std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes
   if (auto s = common(known, [&](std::string_view p) { return without_numbers(p) == pattern; })) return s;
   const std::string_view end = tail(path, 2), beside = head(path, 3);
   if (!end.empty() && !beside.empty())
-    if (auto s = common(known, [&](std::string_view p) { return p.starts_with(beside) && tail(p, 2) == end; })) return s;
+    if (auto s = common(known, [&](std::string_view p) { return p.starts_with(beside) && tail(p, 2) == end; }))
+      return s;
   if (path.ends_with(".bias"))
     if (const auto w = known.find(std::string(head(path, 1)) + "weight"); w != known.end() && w->second.size() > 1)
       return Sizes{w->second[0]};

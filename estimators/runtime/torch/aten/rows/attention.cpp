@@ -1,10 +1,11 @@
 // Softmax, dropout and scaled dot product attention. Backend choice: native/transformers/cuda/sdp_utils.cpp of
 // PyTorch 2.11; sizes of temporaries: measured event by event, rules in the comments.
+#include "estimators/runtime/torch/aten/rows/attention.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/aten/rows/attention.h"
 #include "estimators/runtime/torch/aten/rows/attention_shapes.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
