@@ -320,6 +320,12 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
     if (model.recorded && tape.exported.recorded)
       if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
+    if (const Bytes off = tape.exported.folded_away; off > Bytes()) {
+      RangeSource s{
+          About::mask, "masks, positions and other small tensors that the exporter's optimizer worked out", {}, {}};
+      for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
+      sources.push_back(s);
+    }
     // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
     if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
       std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });

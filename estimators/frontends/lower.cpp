@@ -8,6 +8,7 @@
 #include <set>
 
 #include "estimators/frontends/onnx/flatten.h"
+#include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/undo_folding.h"
@@ -59,6 +60,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   else
     onnx_format::lower_ops(graph, setup, values, tape);
   values.finish();
+  if (has_text) onnx_format::note_folded_away(graph, by_text, tape);
   absent_inputs_are_none(tape);
 }
 
