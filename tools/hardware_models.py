@@ -81,6 +81,7 @@ def language(config_class, model_class, sequence=128, **sizes):
     return build
 
 
+LONGEST = 1024  # tokens: no table of positions here is shorter
 IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_y_400mf", "resnet101", "resnet152", "vgg16"]
 TIMM = {name: 224 for name in (
     "convnext_tiny efficientnet_b0 mobilenetv2_100 mobilenetv3_large_100 resnet152 resnet18 resnet50 swin_base_patch4_window7_224 vgg16 vit_base_patch16_224 "
@@ -126,8 +127,10 @@ def as_on_a_card(module):
         torch.autocast = autocast
 
 
-def exported(module, inputs, batch):
-    return torch.export.export(module, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs), strict=False)
+def exported(module, inputs, batch, sequence):
+    """With an open batch, and an open sequence where the inputs are tokens."""
+    shapes = tuple({0: batch, 1: sequence} if x.dim() == 2 and sequence else {0: batch} for x in inputs)
+    return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
 
 
 def export(name):
@@ -136,10 +139,14 @@ def export(name):
         module, inputs = MODELS[name]()
         module.train()
         with as_on_a_card(module):
-            try:
-                program = exported(module, inputs, torch.export.Dim("batch", min=2))
-            except torch._dynamo.exc.UserError:  # the model itself bounds the dimension
-                program = exported(module, inputs, torch.export.Dim.DYNAMIC)
+            named, automatic = torch.export.Dim("batch", min=2), torch.export.Dim.DYNAMIC
+            for batch, sequence in ((named, torch.export.Dim("seq", min=2, max=LONGEST)), (automatic, automatic), (automatic, None)):
+                try:
+                    program = exported(module, inputs, batch, sequence)
+                    break
+                except torch._dynamo.exc.UserError:  # the model itself bounds the dimension
+                    if sequence is None:
+                        raise
     path = os.path.join(OUT, name + ".pt2")
     with tempfile.TemporaryDirectory() as folder:
         full = os.path.join(folder, name + ".pt2")
