@@ -303,7 +303,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<Trial> trials = trials_of(tape, setup, e.facts);
     // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
     if (tape.exported.recorded)
-      std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace && t.about != About::cast && t.about != About::allocator; });
+      std::erase_if(trials, [](const Trial& t) {
+        return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
+      });
     std::vector<std::optional<RangeSource>> priced(trials.size());
     in_parallel(trials.size(), [&](std::size_t i) {
       // A reading under which nothing can be run says nothing.

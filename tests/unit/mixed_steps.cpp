@@ -62,10 +62,10 @@ TEST_CASE("what lives from one step into the next keeps the size of the step tha
   const auto mixed = mixed_steps({&small, &large, &small, &small});
   REQUIRE(mixed);
   const std::vector<std::int64_t> at = requested(*mixed);
-  CHECK(at == std::vector<std::int64_t>{5000, 5100, 6100, 5100,          // the small one comes first
-                                        6100, 6000, 16000, 6000,         // the large one beside it, then alone
-                                        6100, 5100, 6100, 5100,          // and the small one again
-                                        5200, 5100, 6100, 5100});        // a step more than the run has
+  CHECK(at == std::vector<std::int64_t>{5000, 5100, 6100, 5100,    // the small one comes first
+                                        6100, 6000, 16000, 6000,   // the large one beside it, then alone
+                                        6100, 5100, 6100, 5100,    // and the small one again
+                                        5200, 5100, 6100, 5100});  // a step more than the run has
 }
 
 TEST_CASE("runs that keep another number of allocations are not mixed") {
