@@ -3,7 +3,7 @@
     python tools/hardware_models.py [NAME …]     writes data/measured/hardware/models/NAME.pt2; nothing is downloaded
 
 Needs torch, torchvision and timm; for language models the versions that were measured, torch 2.6 and transformers 4.51.3, since the library
-decides which copies attention makes. An archive holds the graph without weights, its batch is open, its image or sequence
+decides which copies attention makes; for models of PEFT's methods torch 2.11, transformers 5.23 and peft 0.21.2. An archive holds the graph without weights, its batch is open, its image or sequence
 has the size that was measured.
 """
 import contextlib
@@ -68,6 +68,34 @@ class OwnLoss(nn.Module):
         return (out.loss, out.logits, *tensors(getattr(out, "past_key_values", None)))
 
 
+class Trained(nn.Module):
+    """A language model on batches without padding, with its own loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.m = model
+
+    def forward(self, input_ids, labels):
+        out = self.m(input_ids=input_ids, labels=labels)
+        return out.loss, out.logits
+
+
+def adapted(config_class, **settings):
+    """Llama 3.2 3B in bfloat16 under a method of PEFT, whose own parameters are in float32."""
+
+    def build():
+        import peft
+        import transformers
+
+        config = transformers.LlamaConfig(**LLAMA_3B, head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, use_cache=False)
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+        model = peft.get_peft_model(model, getattr(peft, config_class)(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=True)
+        ids = torch.zeros(2, 16, dtype=torch.long)
+        return Trained(model.to("meta")), (ids, ids.clone())
+
+    return build
+
+
 def language(config_class, model_class, sequence=128, **sizes):
     def build():
         with torch.device("cpu"):  # its modules make tensors when they are loaded
@@ -104,8 +132,30 @@ MODELS["opt-350m"] = language(*OPT, hidden_size=1024, ffn_dim=4096, num_hidden_l
 MODELS["t5-base"] = language("T5Config", "T5ForConditionalGeneration", d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0)
 MODELS["deepseek-r1-qwen-1.5b"] = language("Qwen2Config", "Qwen2ForCausalLM", vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
                                            num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=False)
-MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28,
-                                  num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
+LLAMA_3B = dict(vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28, num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
+MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", **LLAMA_3B)
+# As method_comparison/MetaMathQA/experiments of PEFT has them.
+QV = dict(target_modules=["q_proj", "v_proj"])
+VIRTUAL = dict(num_layers=28, token_dim=3072, num_attention_heads=24, num_transformer_submodules=1)
+MODELS.update({f"llama-3.2-3b-{method}": adapted(name, **settings) for method, name, settings in (
+    ("c3a", "C3AConfig", dict(block_size=64, **QV)),
+    ("delora", "DeloraConfig", dict(r=32, delora_lambda=15)),
+    ("dora", "LoraConfig", dict(r=32, lora_alpha=64, use_dora=True)),
+    ("fourierft", "FourierFTConfig", dict(n_frequency=1000, scaling=300, **QV)),
+    ("gralora", "GraloraConfig", dict(r=32, alpha=64, gralora_k=2)),
+    ("hira", "HiraConfig", dict(r=32, **QV)),
+    ("ia3", "IA3Config", {}),
+    ("ln_tuning", "LNTuningConfig", {}),
+    ("miss", "MissConfig", dict(r=64, mini_r=1)),
+    ("miss_mini", "MissConfig", dict(r=64, mini_r=64, init_weights="mini")),
+    ("oft", "OFTConfig", dict(r=32, oft_block_size=0, **QV)),
+    ("prefix", "PrefixTuningConfig", dict(num_virtual_tokens=200, encoder_hidden_size=3072, **VIRTUAL)),
+    ("prompt", "PromptTuningConfig", dict(num_virtual_tokens=200, **VIRTUAL)),
+    ("ptuning", "PromptEncoderConfig", dict(num_virtual_tokens=20, encoder_hidden_size=3072, **VIRTUAL)),
+    ("randlora", "RandLoraConfig", dict(r=32, randlora_alpha=640)),
+    ("road", "RoadConfig", dict(group_size=64, variant="road_2")),
+    ("tokens", "TrainableTokensConfig", dict(token_indices=[128000, 128001])),
+    ("vera", "VeraConfig", dict(d_initial=0.1, r=256)))})
 MODELS["qwen3-4b"] = language("Qwen3Config", "Qwen3ForCausalLM", vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36,
                               num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
 MODELS["gemma-2-2b"] = language("Gemma2Config", "Gemma2ForCausalLM", vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26,
@@ -138,7 +188,8 @@ def export(name):
         warnings.simplefilter("ignore")
         module, inputs = MODELS[name]()
         module.train()
-        with as_on_a_card(module):
+        unmasked = export_pt2.export_models.as_eager() if isinstance(module, Trained) else contextlib.nullcontext()
+        with as_on_a_card(module), unmasked:
             named, automatic = torch.export.Dim("batch", min=2), torch.export.Dim.DYNAMIC
             for batch, sequence in ((named, torch.export.Dim("seq", min=2, max=LONGEST)), (automatic, automatic), (automatic, None)):
                 try:
