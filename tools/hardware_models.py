@@ -80,16 +80,17 @@ class Trained(nn.Module):
         return out.loss, out.logits
 
 
-def adapted(config_class, **settings):
-    """Llama 3.2 3B in bfloat16 under a method of PEFT, whose own parameters are in float32."""
+def llama(method=None, settings=None, **sizes):
+    """Llama in bfloat16; under a method of PEFT if one is named, whose own parameters are in float32."""
 
     def build():
-        import peft
         import transformers
 
-        config = transformers.LlamaConfig(**LLAMA_3B, head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, use_cache=False)
-        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
-        model = peft.get_peft_model(model, getattr(peft, config_class)(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=True)
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, use_cache=False)).to(torch.bfloat16)
+        if method:
+            import peft
+
+            model = peft.get_peft_model(model, getattr(peft, method)(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=True)
         ids = torch.zeros(2, 16, dtype=torch.long)
         return Trained(model.to("meta")), (ids, ids.clone())
 
@@ -109,7 +110,7 @@ def language(config_class, model_class, sequence=128, **sizes):
     return build
 
 
-LONGEST = 1024  # tokens: no table of positions here is shorter
+LONGEST = {True: 4096, False: 1024}  # tokens of Llamas and others: no table of positions is shorter
 IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_y_400mf", "resnet101", "resnet152", "vgg16"]
 TIMM = {name: 224 for name in (
     "convnext_tiny efficientnet_b0 mobilenetv2_100 mobilenetv3_large_100 resnet152 resnet18 resnet50 swin_base_patch4_window7_224 vgg16 vit_base_patch16_224 "
@@ -134,11 +135,11 @@ MODELS["deepseek-r1-qwen-1.5b"] = language("Qwen2Config", "Qwen2ForCausalLM", vo
                                            num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=False)
 LLAMA_3B = dict(vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28, num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
 MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", **LLAMA_3B)
+MODELS["llama-2-13b"] = llama(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40, num_key_value_heads=40)
 # As method_comparison/MetaMathQA/experiments of PEFT has them.
 QV = dict(target_modules=["q_proj", "v_proj"])
 VIRTUAL = dict(num_layers=28, token_dim=3072, num_attention_heads=24, num_transformer_submodules=1)
-MODELS.update({f"llama-3.2-3b-{method}": adapted(name, **settings) for method, name, settings in (
-    ("c3a", "C3AConfig", dict(block_size=64, **QV)),
+MODELS.update({f"llama-3.2-3b-{method}": llama(name, settings, **LLAMA_3B, head_dim=128, rms_norm_eps=1e-5) for method, name, settings in (
     ("delora", "DeloraConfig", dict(r=32, delora_lambda=15)),
     ("dora", "LoraConfig", dict(r=32, lora_alpha=64, use_dora=True)),
     ("fourierft", "FourierFTConfig", dict(n_frequency=1000, scaling=300, **QV)),
@@ -148,14 +149,10 @@ MODELS.update({f"llama-3.2-3b-{method}": adapted(name, **settings) for method, n
     ("ln_tuning", "LNTuningConfig", {}),
     ("miss", "MissConfig", dict(r=64, mini_r=1)),
     ("miss_mini", "MissConfig", dict(r=64, mini_r=64, init_weights="mini")),
-    ("oft", "OFTConfig", dict(r=32, oft_block_size=0, **QV)),
-    ("prefix", "PrefixTuningConfig", dict(num_virtual_tokens=200, encoder_hidden_size=3072, **VIRTUAL)),
     ("prompt", "PromptTuningConfig", dict(num_virtual_tokens=200, **VIRTUAL)),
     ("ptuning", "PromptEncoderConfig", dict(num_virtual_tokens=20, encoder_hidden_size=3072, **VIRTUAL)),
-    ("randlora", "RandLoraConfig", dict(r=32, randlora_alpha=640)),
     ("road", "RoadConfig", dict(group_size=64, variant="road_2")),
-    ("tokens", "TrainableTokensConfig", dict(token_indices=[128000, 128001])),
-    ("vera", "VeraConfig", dict(d_initial=0.1, r=256)))})
+    ("tokens", "TrainableTokensConfig", dict(token_indices=[128000, 128001])))})
 MODELS["qwen3-4b"] = language("Qwen3Config", "Qwen3ForCausalLM", vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36,
                               num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
 MODELS["gemma-2-2b"] = language("Gemma2Config", "Gemma2ForCausalLM", vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26,
@@ -191,7 +188,7 @@ def export(name):
         unmasked = export_pt2.export_models.as_eager() if isinstance(module, Trained) else contextlib.nullcontext()
         with as_on_a_card(module), unmasked:
             named, automatic = torch.export.Dim("batch", min=2), torch.export.Dim.DYNAMIC
-            for batch, sequence in ((named, torch.export.Dim("seq", min=2, max=LONGEST)), (automatic, automatic), (automatic, None)):
+            for batch, sequence in ((named, torch.export.Dim("seq", min=2, max=LONGEST[isinstance(module, Trained)])), (automatic, automatic), (automatic, None)):
                 try:
                     program = exported(module, inputs, batch, sequence)
                     break
