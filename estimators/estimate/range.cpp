@@ -9,6 +9,7 @@
 
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
+#include "estimators/estimate/lengths.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
@@ -93,6 +94,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::most; });
   }
+  if (!tape.graph && !setup.allocator.expandable_segments)
+    add(About::allocator, "segments at falling addresses, as CUDA hands them out",
+        [](Reading& r) { r.falling_addresses = true; });
   // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
   if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
     for (std::uint32_t order = 1; order <= 16; ++order)
@@ -108,6 +112,7 @@ bool keeps_calls(const Reading& r) {
   same.names = r.names;
   same.workspaces = r.workspaces;
   same.order = r.order;
+  same.falling_addresses = r.falling_addresses;
   return same == r;
 }
 
@@ -301,7 +306,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<Trial> trials = trials_of(tape, setup, e.facts);
     // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
     if (tape.exported.recorded)
-      std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace && t.about != About::cast; });
+      std::erase_if(trials, [](const Trial& t) {
+        return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
+      });
     std::vector<std::optional<RangeSource>> priced(trials.size());
     in_parallel(trials.size(), [&](std::size_t i) {
       // A reading under which nothing can be run says nothing.
@@ -318,6 +325,7 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       if (s) merge(sources, *s);
     if (tape.exported.recorded && setup.mode == Mode::training)
       if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
+    if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));
     if (model.recorded && tape.exported.recorded)
       if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
     if (const Bytes off = tape.exported.folded_away; off > Bytes()) {
