@@ -37,8 +37,7 @@ ValueList run_native_mha(Run& r, Args& a) {
   };
   {
     const Tensor tried = head(x);
-    const AttentionBackend backend = choose_attention(r, Attention{tried, tried, tried, {}});
-    if (backend != AttentionBackend::flash && backend != AttentionBackend::efficient)
+    if (choose_attention(r, Attention{tried, tried, tried, {}}) == AttentionBackend::math)
       return native_mha_in_steps(r, x, a, weights, averaged);
   }
   Tensor packed = op::linear(r, x, a.tensor(1), a.optional_tensor(2));
