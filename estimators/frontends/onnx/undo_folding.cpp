@@ -170,7 +170,6 @@ class Restorer {
     for (GraphValueId id : layers.front()->inputs)
       if (const auto t = g_.initializers.find(id); t != g_.initializers.end()) dtype = t->second.dtype;
     const std::size_t of_layer = listed->size() / layers.size();
-    if (of_layer % 2 != 0) return;  // with projections, which ONNX has not
     for (std::size_t i = 0; i < listed->size(); ++i) {
       const auto* name = std::get_if<ValueId>(&(*listed)[i].value);
       const auto line = name ? lines_.find(program_.names[static_cast<std::size_t>(name->index)]) : lines_.end();
@@ -179,8 +178,10 @@ class Restorer {
       const auto both = node.attributes.find("direction");
       const auto* direction = both != node.attributes.end() ? std::get_if<std::string>(&both->second) : nullptr;
       const std::size_t directions = direction && *direction == "bidirectional" ? 2 : 1;
-      if (auto sizes = recurrent_sizes(node, i % of_layer % (of_layer / directions)); !sizes.empty())
-        stored(line->second, dtype, std::move(sizes));
+      const std::size_t each = of_layer / directions;
+      auto sizes = each % 2 == 0 ? recurrent_sizes(node, i % each)
+                                 : projected_sizes(node, rows_of((*listed)[i - i % each]), i % each, each);
+      if (!sizes.empty()) stored(line->second, dtype, std::move(sizes));
     }
   }
 
@@ -194,6 +195,25 @@ class Restorer {
     const auto w = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
     if (w == g_.initializers.end() || w->second.sizes.size() != 3) return {};
     return {rows, w->second.sizes[2]};
+  }
+
+  /// Rows of a parameter that the file has; 0 where it has not.
+  std::int64_t rows_of(const Arg& named) const {
+    const auto* name = std::get_if<ValueId>(&named.value);
+    const auto line = name ? lines_.find(program_.names[static_cast<std::size_t>(name->index)]) : lines_.end();
+    const auto have = line != lines_.end() ? present_.find(line->second) : present_.end();
+    if (have == present_.end() || g_.initializers.at(have->second).sizes.empty()) return 0;
+    return g_.initializers.at(have->second).sizes[0];
+  }
+
+  /// The same of an LSTM with projections (`proj_size`), which ONNX has not: the exporter takes the projected size for
+  /// the hidden one, and weight_hr, the last of `each` parameters, is gone.
+  std::vector<std::int64_t> projected_sizes(const GraphNode& node, std::int64_t rows, std::size_t which,
+                                            std::size_t each) const {
+    const std::int64_t projected = number_of(node, "hidden_size", 0);
+    if (rows <= 0 || projected <= 0 || which == 0) return {};
+    if (which + 1 == each) return {projected, rows / 4};
+    return which == 1 ? std::vector{rows, projected} : std::vector{rows};
   }
 
   /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.
