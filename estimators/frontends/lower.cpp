@@ -11,6 +11,7 @@
 #include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
+#include "estimators/frontends/onnx/shared_steps.h"
 #include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/undo_merging.h"
 #include "estimators/frontends/onnx/values.h"
@@ -47,10 +48,11 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
       has_text ? onnx_format::undo_folding(file, program) : onnx_format::flatten(model, symbols, tape.notes);
   if (has_text && prepared) program = onnx_format::read_fx_program(*prepared);
   if (has_text)
-    if (std::optional<Graph> parted = onnx_format::undo_merging(prepared ? *prepared : file, program)) {
-      prepared = std::move(parted);
-      program = onnx_format::read_fx_program(*prepared);
-    }
+    for (auto* part : {onnx_format::part_shared_steps, onnx_format::undo_merging})
+      if (std::optional<Graph> parted = part(prepared ? *prepared : file, program)) {
+        prepared = std::move(parted);
+        program = onnx_format::read_fx_program(*prepared);
+      }
   const Graph& graph = prepared ? *prepared : file;
   const bool by_text = has_text && onnx_format::is_complete_fx(graph, program);
   tape.calls.reserve(graph.nodes.size());

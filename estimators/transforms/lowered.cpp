@@ -71,8 +71,8 @@ std::optional<Model> without_line_of(const Model& model, const std::unordered_se
   const auto& values = model.graphs.front().values;
   const auto at = std::ranges::find_if(nodes, [&](const GraphNode& n) {
     return has_lines(n) && (names.contains(n.name) || std::ranges::any_of(n.outputs, [&](GraphValueId id) {
-             return id >= 0 && names.contains(values[static_cast<std::size_t>(id)].name);
-           }));
+                              return id >= 0 && names.contains(values[static_cast<std::size_t>(id)].name);
+                            }));
   });
   if (at == nodes.end()) return std::nullopt;
   const std::string line(line_of(*at));

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "estimators/base/bytes.h"
 #include "estimators/frontends/onnx/fx_program.h"
@@ -134,6 +135,7 @@ class Restorer {
     if (std::ranges::any_of(group.nodes,
                             [&](std::int32_t n) { return is_recurrent(g_.nodes[static_cast<std::size_t>(n)]); }))
       return restore_recurrent(group, open);
+    if (restore_product(group, open, reads)) return;
     std::vector<bool> taken(open.size(), false);
     for (const Read& read : reads)
       for (std::size_t k = 0; k < open.size(); ++k)
@@ -153,6 +155,41 @@ class Restorer {
     const auto& sizes = g_.initializers.at(have->second).sizes;
     const auto& found = g_.initializers.at(read.id).sizes;
     return found == sizes || std::equal(found.begin(), found.end(), sizes.rbegin(), sizes.rend());
+  }
+
+  /// A layer over a table of coordinates, `self.cpb_mlp(self.relative_coords_table)` of Swin V2: its product is worked
+  /// out, and neither factor is in the file. The table has a coordinate for each of the dimensions that it spans.
+  bool restore_product(const FxGroup& group, const std::vector<std::size_t>& open, const std::vector<Read>& reads) {
+    if (group.text.target.find("aten.linear") == std::string_view::npos || open.size() < 2 || reads.empty() ||
+        signature_.inputs[open[0]].kind != "BUFFER" || signature_.inputs[open[1]].kind != "PARAMETER" ||
+        std::ranges::any_of(group.nodes, [&](std::int32_t n) {
+          const std::string& op = g_.nodes[static_cast<std::size_t>(n)].op_type;
+          return op == "MatMul" || op == "Gemm";
+        }))
+      return false;
+    const Read read = reads[0];
+    const DType dtype = g_.initializers.at(read.id).dtype;
+    std::vector<std::int64_t> table = g_.initializers.at(read.id).sizes;
+    if (table.size() < 3 || table[0] != 1) return false;
+    const auto axes = static_cast<std::int64_t>(table.size()) - 2;
+    const std::int64_t features = std::exchange(table.back(), axes);
+    GraphNode& node = g_.nodes[read.node];
+    GraphNode turn, product;
+    for (GraphNode* n : {&turn, &product}) n->metadata = node.metadata;
+    turn.name = node.name + "_weight";
+    turn.op_type = "Transpose";
+    turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
+    turn.inputs = {stored(open[1], dtype, {features, axes})};
+    turn.outputs = {new_value(turn.name, dtype, nullptr)};
+    product.name = node.name + "_product";
+    product.op_type = "MatMul";
+    product.inputs = {stored(open[0], dtype, std::move(table)), turn.outputs[0]};
+    product.outputs = {new_value(product.name, dtype, nullptr)};
+    node.inputs[read.input] = product.outputs[0];
+    auto& there = before_[read.node];
+    there.push_back(std::move(turn));
+    there.push_back(std::move(product));
+    return true;
   }
 
   /// A recurrent layer's parameters, which its nodes read joined to one tensor for both directions: W [directions,
