@@ -17,7 +17,10 @@ namespace memplan {
 
 namespace {
 
-bool has_lines(const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; }
+bool has_lines(const GraphNode& n) {
+  const auto it = n.metadata.find(fx_node_key);
+  return it != n.metadata.end() && !it->second.empty();
+}
 
 constexpr int tries = 32;  ///< calls whose lines alone are dropped before all are
 
@@ -65,7 +68,8 @@ std::unordered_set<std::string> names_of(const Failed& failed, const Result<Tape
   return names;
 }
 
-/// Without the line of the call that failed; none where no node is known to be its.
+/// With an empty line at the call that failed, which sends its nodes the way of those without lines; none where no node
+/// is known to be its.
 std::optional<Model> without_line_of(const Model& model, const std::unordered_set<std::string>& names) {
   const auto& nodes = model.graphs.front().nodes;
   const auto& values = model.graphs.front().values;
@@ -78,7 +82,7 @@ std::optional<Model> without_line_of(const Model& model, const std::unordered_se
   const std::string line(line_of(*at));
   Model out = model;
   for (GraphNode& n : out.graphs.front().nodes)
-    if (line_of(n) == line) n.metadata.erase(fx_node_key);
+    if (line_of(n) == line) n.metadata[fx_node_key].clear();
   return out;
 }
 
