@@ -48,18 +48,13 @@ class WeightHolders {
       note_dropped(i);
   }
 
-  /// The module's own line names the weights, or a helper gives them beside the result: "out, weights = attend(q, k)".
-  /// Where one name is all that a helper gives, and where a model calls the attention of a layer by its number
-  /// (XLM), modules return the weights only if they are asked to.
+  /// A helper gives them beside the result, "out, weights = attention_interface(self, q, k, v)". Modules that compute
+  /// them in lines of their own may return them only if they are asked to, which no line tells.
   bool may_return(std::size_t i) const {
     const Call& call = tape_.calls[i];
-    if (is_numbered(scope(call.scope).path)) return false;
     const Line& line = frames_.line(call.scope, frames_.line_of(call.scope, static_cast<std::int32_t>(i)));
     const auto& targets = frames_.binding(line).targets;
-    if (targets.size() == 1 && targets[0].size() > 1) return true;
-    for (std::int32_t k = line.first; k <= line.last; ++k)
-      if (is_product(tape_.calls[static_cast<std::size_t>(k)].op)) return false;
-    return true;
+    return targets.size() == 1 && targets[0].size() > 1;
   }
 
   /// A dropout is a module of its own: the weights are those of the module that called it.
