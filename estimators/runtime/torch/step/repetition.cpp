@@ -46,6 +46,13 @@ bool is_repeated(const Schedule& schedule, const RecordMark& before, const Recor
   return true;
 }
 
+void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times) {
+  if ((schedule.events.size() - last.event) * times > most_events) return;
+  schedule.events.reserve(schedule.events.size() + (schedule.events.size() - last.event) * times);
+  schedule.allocations.reserve(schedule.allocations.size() + (schedule.allocations.size() - last.allocation) * times);
+  schedule.ops.reserve(schedule.ops.size() + (schedule.ops.size() - last.op) * times);
+}
+
 RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later) {
   const RecordMark end = end_of(schedule);
   const auto events = static_cast<std::int32_t>(end.event - last.event),

@@ -16,6 +16,9 @@ RecordMark end_of(const Schedule& schedule);
 /// what is as far back. Nothing of the earlier stretch is alive any more, so that a third one can only be the same.
 bool is_repeated(const Schedule& schedule, const RecordMark& before, const RecordMark& last);
 
+/// Makes room for [last, end) that many times.
+void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times);
+
 /// Adds [last, end), so many steps later, once more. Returns where the new stretch begins.
 RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later);
 

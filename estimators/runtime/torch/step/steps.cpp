@@ -130,6 +130,7 @@ class Program {
 
   void repeat_to_the_end(const RecordMark& last, std::int64_t times, std::int32_t steps_later) {
     RecordMark stretch = last;
+    reserve_stretches(r_.schedule, last, static_cast<std::size_t>(times));
     for (std::int64_t i = 0; i < times; ++i) {
       if (steps_later > 0) r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       stretch = repeat_stretch(r_.schedule, stretch, steps_later);
