@@ -26,8 +26,8 @@ void restore_casts(Tape& tape);
 void restore_loss_casts(Tape& tape);
 
 /// Losses in the model whose line converts what they are given, `F.cross_entropy(logits.float(), …)`: put back where
-/// the file keeps no conversions. `logits = logits.float()` is a line without a call, which the file does not show: with
-/// Reading::widened_losses every cross entropy is read so.
+/// the file keeps no conversions. `logits = logits.float()` is a line without a call, which the file does not show:
+/// with Reading::widened_losses every cross entropy is read so.
 void widen_own_losses(Tape& tape);
 /// Whether that reading has anything to convert.
 bool has_own_loss(const Tape& tape);

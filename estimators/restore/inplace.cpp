@@ -176,11 +176,42 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
   return count;
 }
 
+/// How many calls write in place by their modules or by their lines, and of how many it stays open.
+struct Found {
+  std::int64_t modules = 0, lines = 0, conditions = 0, options = 0;
+};
+
+void say_what_was_found(Tape& tape, const Found& found) {
+  const auto& [modules, lines, conditions, options] = found;
+  if (modules)
+    tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
+                              tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
+                              About::in_place});
+  if (conditions)
+    note(tape.notes, {{},
+                      fmt::format("{} ops whose line writes into its argument under a condition that the file does not "
+                                  "tell; they are taken to make a new tensor",
+                                  conditions),
+                      Evidence::told_by_source_line,
+                      About::in_place});
+  if (options)
+    note(tape.notes, {{},
+                      fmt::format("{} activations whose modules may have been constructed with inplace=True, which the "
+                                  "file does not tell; they are taken to make a new tensor",
+                                  options),
+                      Evidence::told_by_name,
+                      About::in_place});
+  if (lines)
+    tape.recovered.push_back(
+        {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});
+}
+
 }  // namespace
 
 void recover_inplace(Tape& tape) {
   InplaceModules in_place(tape);
-  std::int64_t modules = 0, lines = 0, conditions = 0, options = 0;
+  Found found;
+  auto& [modules, lines, conditions, options] = found;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
@@ -223,27 +254,7 @@ void recover_inplace(Tape& tape) {
   if (noises)
     tape.recovered.push_back({"aten::bernoulli_", "aten::bernoulli of a tensor that nothing has filled", noises,
                               Evidence::proven_by_file, About::in_place});
-  if (modules)
-    tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
-                              tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
-                              About::in_place});
-  if (conditions)
-    note(tape.notes, {{},
-                      fmt::format("{} ops whose line writes into its argument under a condition that the file does not "
-                                  "tell; they are taken to make a new tensor",
-                                  conditions),
-                      Evidence::told_by_source_line,
-                      About::in_place});
-  if (options)
-    note(tape.notes, {{},
-                      fmt::format("{} activations whose modules may have been constructed with inplace=True, which the "
-                                  "file does not tell; they are taken to make a new tensor",
-                                  options),
-                      Evidence::told_by_name,
-                      About::in_place});
-  if (lines)
-    tape.recovered.push_back(
-        {"in-place ops", "the lines of Python that made them", lines, Evidence::told_by_source_line, About::in_place});
+  say_what_was_found(tape, found);
 }
 
 }  // namespace memplan

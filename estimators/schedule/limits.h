@@ -2,12 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+
+#include "estimators/base/error.h"
 
 namespace memplan {
 
 /// Allocations and frees of a run. Those of three steps of a model with 100,000 ops are a quarter of it; as many take a
 /// few seconds and half a GiB.
 inline constexpr std::size_t most_events = 4'000'000;
+[[noreturn]] inline void fail_most_events() {
+  fail_input("the run has more than " + std::to_string(most_events) + " allocations and frees, the limit of events", {},
+             "ask for fewer steps or micro-batches (docs/limits.md)");
+}
 
 /// Of micro-batches and steps that repeat each other and are all run.
 inline constexpr double most_repeated_events = 100'000;

@@ -42,11 +42,14 @@ std::vector<Layer> linear_layers(const Tape& tape) {
     const LibraryFact* linear =
         scope < 0 ? nullptr : fact_of_class("linear", tape.scopes[static_cast<std::size_t>(scope)].module_class);
     if (linear) {
+      // A Linear returns one tensor: what cuts it up was put into its scope by an exporter's optimizer.
+      std::size_t past = end;
+      while (past > i + 1 && tape.calls[past - 1].outputs.size() != 1) --past;
       Layer l;
       l.scope = scope;
       l.first = static_cast<std::int32_t>(i);
-      l.last = static_cast<std::int32_t>(end - 1);
-      for (std::size_t k = i; k < end; ++k)
+      l.last = static_cast<std::int32_t>(past - 1);
+      for (std::size_t k = i; k < past; ++k)
         for_each_value(tape.calls[k], [&](ValueId id) {
           const TapeValue& v = tape.values[at(id)];
           if (v.kind != ValueKind::parameter) {
@@ -57,7 +60,7 @@ std::vector<Layer> linear_layers(const Tape& tape) {
             l.bias = id;
           }
         });
-      const Call& last = tape.calls[end - 1];
+      const Call& last = tape.calls[past - 1];
       if (!last.outputs.empty()) l.output = last.outputs.front();
       if (l.weight.valid() && l.input.valid() && l.output.valid()) {
         const TapeValue& w = tape.values[at(l.weight)];

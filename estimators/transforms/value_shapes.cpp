@@ -9,7 +9,7 @@ namespace {
 /// Looks at the results of every call before their names are dropped.
 struct Watch : CallHooks {
   Watch(const Tape& t, std::vector<std::optional<Dims>>& s) : tape(t), shapes(s) {}
-  void before(Run&, Environment&, std::int32_t) override {}
+  void before(Run&, Environment&, std::int32_t, Lasting) override {}
   void after(Run&, Environment& env, std::int32_t call) override {
     for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
       if (!id.valid()) continue;

@@ -54,6 +54,10 @@ def runs():
                 if model == "resnet50" and strategy.get("checkpoint"):
                     continue  # recomputing batch norm would change its statistics: nobody checkpoints it so
                 yield dict(model=model, **size, **strategy)
+    for model, around, within in (("gpt2", "model.transformer", "model.transformer.h.1"), ("llama-3.2-1b", "model.model", "")):
+        for dtypes in ({}, dict(fsdp_dtype="bf16", reduce_dtype="fp32")):
+            for modules in filter(None, (around, within)):
+                yield dict(model=model, batch=1, seq=512, strategy="fsdp", checkpoint=modules, **dtypes)
     for strategy in TENSOR:
         for size in SIZES["llama-3.2-1b"]:
             yield dict(model="llama-3.2-1b", **size, **strategy)

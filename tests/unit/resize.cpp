@@ -46,7 +46,7 @@ Tape as_fixed(Tape tape) {
   struct Watch : CallHooks {
     std::map<std::int32_t, std::int64_t> numbers;
     const Tape* tape = nullptr;
-    void before(Run&, Environment&, std::int32_t) override {}
+    void before(Run&, Environment&, std::int32_t, Lasting) override {}
     void after(Run&, Environment& env, std::int32_t call) override {
       for (const ValueId id : tape->calls[static_cast<std::size_t>(call)].outputs)
         if (id.valid())

@@ -41,13 +41,12 @@ Tensor cached_cast(Run& run, const Tensor& t, DType dtype) {
   // Only casts of fp32 leaves to the lower type are cached; a view or a computed tensor is cast again each time.
   const bool cache = dtype == run.autocast_dtype && t->dtype == DType::float32 && t->requires_grad_leaf && !t->is_view;
   if (cache) {
-    auto it = run.cast_cache.find(t.get());
-    if (it != run.cast_cache.end()) return it->second.second;
+    if (Tensor known = run.cast_cache.find(t)) return known;
   }
   Tensor cast = op::to(run, t, dtype);
   // A cached cast of a parameter still wants a gradient under no_grad; matmul asks (should_fold).
   if (cache && !run.grad_mode) cast->requires_grad_leaf = true;
-  if (cache) run.cast_cache.emplace(t.get(), std::pair(t, cast));
+  if (cache) run.cast_cache.add(t, cast);
   return cast;
 }
 

@@ -2,210 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
+
+#include "estimators/runtime/torch/aten/cudnn_tables.h"
 
 namespace memplan {
 
-namespace embedded {
-std::string_view cudnn_workspaces_txt();
-std::string_view cudnn_differences_9_10_txt();
-std::string_view cudnn_differences_9_20_txt();
-std::string_view cudnn_differences_9_24_txt();
-std::string_view cudnn_differences_9_26_txt();
-std::string_view cudnn_onnxruntime_txt();
-}  // namespace embedded
-
 namespace {
 
-/// What the table in full was made from; of the others there are the differences.
-constexpr std::string_view base_cudnn = "9.19";
-
-/// A convolution without batch size, precision and layout.
-using Shape = std::array<std::int64_t, 13>;  // C H W K R S pad_h pad_w stride_h stride_w dilation_h dilation_w groups
-enum { C, H, W, K, R, S, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w, groups };
-
-std::int64_t number(std::string_view& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc())
-    fail(ErrorKind::internal, "data/cudnn/workspaces.txt: not a number", std::string(text.substr(0, 40)));
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return value;
-}
-
-/// Of one architecture. The curves stay text until they are asked for: the table is large, and a model needs a few
-/// dozen lines of it.
-using Lines = std::map<Shape, std::string_view>;
-
-Lines parse_lines(std::string_view text) {
-  Lines lines;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    number(line);  // the architecture
-    Shape shape;
-    for (auto& v : shape) {
-      line.remove_prefix(1);
-      v = number(line);
-    }
-    lines.emplace_hint(lines.end(), shape, line.substr(1));
-  }
-  return lines;
-}
-
-/// The lines of one architecture, which stand together; read when a run on it wants them.
-class Section {
- public:
-  void add(std::string_view text) {
-    text_ = text_.empty() ? text : std::string_view(text_.data(), static_cast<std::size_t>(text.end() - text_.data()));
-  }
-  const Lines& lines() const {
-    std::call_once(read_, [&] { lines_ = parse_lines(text_); });
-    return lines_;
-  }
-
- private:
-  std::string_view text_;
-  mutable std::once_flag read_;
-  mutable Lines lines_;
-};
-
-using Architectures = std::map<int, Section>;
-
-template <std::string_view (*embedded_text)()>
-const Architectures& parsed() {
-  static const Architectures all = [] {
-    Architectures out;
-    std::string_view text = embedded_text();
-    while (!text.empty()) {
-      const auto end = std::min(text.find('\n'), text.size());
-      const std::string_view line = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
-      if (line.empty() || line[0] == '#') continue;
-      // "@120": every line was asked for, whether one stands here or not
-      const bool alone = line[0] == '@';
-      std::string_view of = line.substr(alone ? 1 : 0);
-      Section& section = out[static_cast<int>(number(of))];
-      if (!alone) section.add(line);
-    }
-    return out;
-  }();
-  return all;
-}
-
-/// Of one cuDNN: the table that says everything, and what this version says otherwise.
-struct Tables {
-  const Architectures& base;
-  const Architectures* changes = nullptr;  ///< curves that are not "~"
-  bool known = true;                       ///< false: another version's figures are taken
-};
-
-/// Batch sizes that the differences were asked for (tools/cudnn_workspaces/query.cpp).
-constexpr std::array<std::int64_t, 13> sampled{1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256};
-
-Tables tables_of(std::string_view cudnn) {
-  const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
-  if (cudnn == base_cudnn) return {base};
-  if (cudnn == for_onnxruntime) return {parsed<embedded::cudnn_onnxruntime_txt>()};
-  if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
-  if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
-  if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
-  if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
-  return {base, nullptr, false};  // 9.1 and 9.5 say nothing without a device
-}
-
-/// All that can be read.
-constexpr std::array asked_versions{base_cudnn, std::string_view("9.10"), std::string_view("9.20"),
-                                    std::string_view("9.24"), std::string_view("9.26")};
-
-std::string_view item(std::string_view list, int index, char separator) {
-  for (; index > 0; --index) {
-    const auto end = list.find(separator);
-    if (end == list.npos) return {};
-    list.remove_prefix(end + 1);
-  }
-  return list.substr(0, list.find(separator));
-}
-
-/// The batch sizes of the table: 1, 2 .. 64, 66 .. 128, 136 .. 256, 288 .. 1024 (tools/cudnn_workspaces/query.cpp).
-std::int64_t index_of_batch(std::int64_t n) {
-  if (n <= 64) return n - 1;
-  if (n <= 128) return 63 + (n - 64) / 2;
-  if (n <= 256) return 95 + (n - 128) / 8;
-  return 111 + (n - 256) / 32;
-}
-
-std::optional<Bytes> evaluate(std::string_view curve, std::int64_t batch) {
-  if (curve.empty() || curve == "-") return std::nullopt;
-  const auto colon = curve.find(':');
-  int line = 0;
-  if (colon != curve.npos) {
-    std::string_view steps = curve.substr(colon + 1);
-    for (std::int64_t left = index_of_batch(batch); !steps.empty();) {
-      const char name = steps[0];
-      line = name >= 'a' ? name - 'a' : 26 + name - 'A';
-      steps.remove_prefix(1);
-      if (steps.empty()) break;
-      const std::int64_t length = steps[0] <= '9' ? number(steps) : 1;
-      if (left < length) break;
-      left -= length;
-    }
-  }
-  std::string_view text = item(curve.substr(0, colon), line, ',');
-  std::int64_t bytes = number(text);
-  if (!text.empty() && text[0] == '+') {
-    text.remove_prefix(1);
-    bytes = checked_add(bytes, checked_mul(number(text), batch));
-  }
-  return Bytes(bytes);
-}
-
-/// Curve `index` of a line's curves at a batch size.
-std::optional<Bytes> look_up(std::string_view curves, int index, std::int64_t batch) {
-  std::string_view curve = item(curves, index, ';');
-  if (!curve.empty() && curve[0] == '=') {
-    curve.remove_prefix(1);
-    curve = item(curves, static_cast<int>(number(curve)), ';');
-  }
-  return evaluate(curve, batch);
-}
-
-/// A list of figures for the sampled batch sizes; between and beyond them by the straight line through two.
-std::optional<Bytes> of_samples(std::string_view figures, std::int64_t batch) {
-  if (figures == "-") return std::nullopt;
-  std::size_t after = 1;  // of the two, the larger one
-  while (after + 1 < sampled.size() && sampled[after] < batch) ++after;
-  const auto at = [&](std::size_t i) {
-    std::string_view text = item(figures, static_cast<int>(i), ',');
-    return number(text);
-  };
-  const std::int64_t low = at(after - 1), high = at(after);
-  const double step = static_cast<double>(high - low) / static_cast<double>(sampled[after] - sampled[after - 1]);
-  const double drawn = static_cast<double>(low) + step * static_cast<double>(batch - sampled[after - 1]);
-  return Bytes(std::max<std::int64_t>(0, std::llround(drawn)));
-}
-
-/// The figure of an entry, by the version's own curve where it has one.
-std::optional<Bytes> figure(const Tables& tables, int sm, const Shape& shape, std::string_view base, int index,
-                            std::int64_t batch) {
-  if (!tables.changes) return look_up(base, index, batch);
-  const auto lines = tables.changes->find(sm);
-  if (lines == tables.changes->end()) return look_up(base, index, batch);
-  const auto own = lines->second.lines().find(shape);
-  if (own == lines->second.lines().end()) return look_up(base, index, batch);
-  std::string_view curve = item(own->second, index, ';');
-  if (curve == "~") return look_up(base, index, batch);
-  if (curve.starts_with('=')) {
-    curve.remove_prefix(1);
-    curve = item(own->second, static_cast<int>(number(curve)), ';');
-  }
-  return of_samples(curve, batch);
-}
+using namespace cudnn_tables;
 
 std::int64_t elements(const Shape& s, std::int64_t batch) {
   const std::int64_t p = (s[H] + 2 * s[pad_h] - s[dilation_h] * (s[R] - 1) - 1) / s[stride_h] + 1;
@@ -242,25 +52,58 @@ struct Around {
   bool alike = false;        ///< the nearest is of the same kind: kernel, stride, dilation, groups
 };
 
-/// The figures of the nearest entries, scaled.
+/// Lines by how unlike they are, the nearest first; of equals the one that stands first in the table.
+using Nearest = std::vector<std::pair<std::pair<int, double>, const Lines::value_type*>>;
+
+Nearest nearest_lines(const Lines& lines, const Shape& shape, std::size_t count) {
+  Nearest all;
+  all.reserve(lines.size());
+  for (const auto& line : lines) all.emplace_back(distance(line.first, shape), &line);
+  const auto nearer = [](const auto& a, const auto& b) {
+    return std::tie(a.first, a.second->first) < std::tie(b.first, b.second->first);
+  };
+  const std::size_t kept = std::min(count, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(), nearer);
+  all.resize(kept);
+  all.shrink_to_fit();
+  return all;
+}
+
+/// Distances to a whole table take most of an estimate, and searches ask for the same few shapes at many batch sizes.
+std::shared_ptr<const Nearest> remembered_lines(const Lines& lines, const Shape& shape) {
+  constexpr std::size_t shapes = 4096, nearest = 128;
+  static std::mutex mutex;
+  static std::map<std::pair<const Lines*, Shape>, std::shared_ptr<const Nearest>> known;
+  const std::pair key(&lines, shape);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto it = known.find(key); it != known.end()) return it->second;
+  }
+  auto found = std::make_shared<const Nearest>(nearest_lines(lines, shape, nearest));
+  const std::lock_guard lock(mutex);
+  if (known.size() >= shapes) known.clear();
+  return known.try_emplace(key, std::move(found)).first->second;
+}
+
+/// The figures of the nearest entries that have one, scaled.
 Around of_the_nearest(const Tables& tables, int sm, const Lines& lines, const Shape& shape, int index,
                       std::int64_t batch, std::size_t count) {
-  using Entry = std::pair<std::pair<int, double>, double>;
-  std::vector<Entry> nearest;
-  for (const auto& [known, curves] : lines) {
-    const auto d = distance(known, shape);
-    if (nearest.size() == count && !(d < nearest.back().first)) continue;
-    const auto bytes = figure(tables, sm, known, curves, index, batch);
-    if (!bytes) continue;
-    const double scaled = static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
-                          static_cast<double>(elements(known, batch));
-    const auto after = std::find_if(nearest.begin(), nearest.end(), [&](const Entry& e) { return d < e.first; });
-    nearest.insert(after, {d, scaled});
-    if (nearest.size() > count) nearest.pop_back();
-  }
   Around out;
-  out.alike = !nearest.empty() && nearest.front().first.first == 0;
-  for (const Entry& e : nearest) out.bytes.emplace_back(static_cast<std::int64_t>(e.second));
+  const auto take = [&](const Nearest& nearest) {
+    out = {};
+    for (const auto& [unlike, line] : nearest) {
+      if (out.bytes.size() == count) return;
+      const auto bytes = figure(tables, sm, line->first, line->second, index, batch);
+      if (!bytes) continue;
+      out.alike = out.alike || (out.bytes.empty() && unlike.first == 0);
+      out.bytes.emplace_back(
+          static_cast<std::int64_t>(static_cast<double>(bytes->count) * static_cast<double>(elements(shape, batch)) /
+                                    static_cast<double>(elements(line->first, batch))));
+    }
+  };
+  const auto near = remembered_lines(lines, shape);
+  take(*near);
+  if (out.bytes.size() < count && near->size() < lines.size()) take(nearest_lines(lines, shape, lines.size()));
   return out;
 }
 

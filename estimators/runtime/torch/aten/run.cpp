@@ -46,9 +46,7 @@ Storage* Run::new_storage(std::int64_t bytes, Category category, const Dims& siz
 }
 
 void Run::begin_allocation(Storage* s, Category category, const Dims& sizes, DType dtype) {
-  if (schedule.events.size() >= most_events)
-    fail_input(fmt::format("the run has more than {} allocations and frees, the limit of events", most_events), {},
-               "ask for fewer steps or micro-batches (docs/limits.md)");
+  if (schedule.events.size() >= most_events) fail_most_events();
   s->allocation = static_cast<std::int32_t>(schedule.allocations.size());
   Allocation& a = schedule.allocations.emplace_back();
   a.size = Bytes(s->bytes);
@@ -94,6 +92,11 @@ void Run::take_memory(const Tensor& t, Category category) {
   if (!s || s->allocation >= 0 || s->bytes == 0) return;
   begin_allocation(s, category, t->sizes, t->dtype);
   schedule.allocations[s->allocation].label = t->name;
+}
+
+void Run::renumber(std::int32_t from, std::int32_t by) {
+  for (Storage& s : storages_)
+    if (s.allocation >= from) s.allocation += by;
 }
 
 Schedule Run::close() {

@@ -57,6 +57,28 @@ struct BackwardHooks {
   virtual void finished(Run&) = 0;
 };
 
+/// Leaves and what autocast has cast them to. They go in the order in which they came: PyTorch's go by their addresses,
+/// and the same question must get the same answer.
+class CastCache {
+ public:
+  Tensor find(const Tensor& leaf) const {
+    const auto it = places_.find(leaf.get());
+    return it == places_.end() ? Tensor() : casts_[it->second].second;
+  }
+  void add(const Tensor& leaf, const Tensor& cast) {
+    if (places_.try_emplace(leaf.get(), casts_.size()).second) casts_.emplace_back(leaf, cast);
+  }
+  void clear() {
+    places_.clear();
+    for (auto& cast : casts_) cast = {};
+    casts_.clear();
+  }
+
+ private:
+  std::unordered_map<const TensorBody*, std::size_t> places_;
+  std::vector<std::pair<Tensor, Tensor>> casts_;
+};
+
 class Run {
  public:
   Run(const RunOptions& options, const Device& device);
@@ -129,7 +151,7 @@ class Run {
   // --- autocast -------------------------------------------------------------------------------------------------
   bool autocast = false;
   DType autocast_dtype = DType::bfloat16;
-  std::unordered_map<TensorBody*, std::pair<Tensor, Tensor>> cast_cache;  ///< leaf -> (leaf, cast)
+  CastCache cast_cache;
 
   /// What a module makes in its first forward pass and keeps for the whole run, by its weight.
   std::unordered_map<const TensorBody*, TensorList> kept_by_modules;
@@ -168,6 +190,9 @@ class Run {
   void use_cublas_lt();
   /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
   void use_cudnn_dropout();
+
+  /// What lives in allocations from this one on lives in later ones now: the record was continued without the program.
+  void renumber(std::int32_t from, std::int32_t by);
 
   /// Hands over the record; what is freed from here on is not part of it.
   Schedule close();

@@ -77,6 +77,7 @@ CheckpointFrame::CheckpointFrame(Run& run, const Tape& tape, std::size_t region,
       region_(tape.checkpoints[region]),
       run_calls_(std::move(run_calls)),
       autocast_(run.autocast),
+      hooks_(env.hooks ? env.hooks->again() : nullptr),
       saver_(new Node),
       keep_(keep),
       kept_(keep.empty() ? nullptr : std::make_unique<KeptOutputs>(keep)) {
@@ -121,8 +122,11 @@ Tensor CheckpointFrame::unpack(Run& run, std::int32_t slot) {
   const auto self = shared_from_this();
   if (!recomputed_) recompute(run);
   recomputed_ = true;
-  return static_cast<std::size_t>(slot) < tensors_.size() ? std::move(tensors_[static_cast<std::size_t>(slot)])
-                                                          : Tensor();
+  // PyTorch raises CheckpointError.
+  if (static_cast<std::size_t>(slot) >= tensors_.size())
+    fail_input("a checkpointed stretch saves fewer tensors when it runs again", {},
+               "PyTorch ends with a CheckpointError here; checkpoint other modules");
+  return std::move(tensors_[static_cast<std::size_t>(slot)]);
 }
 
 void CheckpointFrame::recompute(Run& run) {
@@ -144,6 +148,12 @@ void CheckpointFrame::recompute(Run& run) {
     ScopedValue<bool> grad(run.grad_mode, true), again(run.recomputing, true), autocast(run.autocast, autocast_);
     Environment env;
     env.values.resize(tape_.values.size());
+    env.hooks = hooks_;
+    // The stretch's own hooks stand around it.
+    const auto enter = [&](std::int32_t upto) {
+      const std::int32_t around = last_call_ == region_.first ? region_.last : INT32_MAX;
+      if (env.hooks) env.hooks->before(run, env, last_call_, {upto, around});
+    };
     for (const auto& [index, value] : inputs_) env.values[static_cast<std::size_t>(index)] = value;
     for (std::size_t i = 0; i < saved_.size(); ++i)
       env.values[static_cast<std::size_t>(saved_[i].value)] = arguments[i];
@@ -152,13 +162,17 @@ void CheckpointFrame::recompute(Run& run) {
       // The last inner stretch has its inputs saved, and the run stops before it.
       std::size_t inner = index_ + 1;
       while (tape_.checkpoints[inner].first != last_call_) ++inner;
+      enter(tape_.checkpoints[inner].last);
       std::make_shared<CheckpointFrame>(run, tape_, inner, env, run_calls_, keep_);
     } else if (last_call_ >= region_.first) {
       // The run stops as soon as the last tensor is saved. Inputs are saved before an op's kernel runs, so that the
       // outputs of such an op are never made.
+      enter(-1);
+      env.hooks = nullptr;
       ScopedValue<bool> phantom(run.phantom, !last_is_output_);
       run_calls_(run, env, last_call_, last_call_);
     }
+    if (hooks_) hooks_->stopped();
     if (autocast_) run.cast_cache.clear();
   }
   run.scope = scope;

@@ -64,6 +64,7 @@ class CheckpointFrame : public SavedFrame, public SaveHook, public std::enable_s
   const CheckpointRegion& region_;
   const RunCalls run_calls_;
   const bool autocast_;
+  CallHooks* const hooks_;                              ///< of the modules inside of the stretch
   std::vector<std::pair<std::int32_t, Value>> inputs_;  ///< that stay where they are
   struct Saved {
     std::int32_t value;

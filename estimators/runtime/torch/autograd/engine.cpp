@@ -118,7 +118,7 @@ class GraphTask {
       Node* n = stack.back();
       stack.pop_back();
       for (Edge& e : n->next) {
-        if (!e.node) continue;
+        if (!e.node || !may_lead(e.node.get())) continue;
         if (e.node->visited != mark) {
           e.node->visited = mark;
           e.node->pending = 0;
@@ -129,8 +129,16 @@ class GraphTask {
     }
   }
 
+  /// Where the caller knows what leads to a target, nothing else is looked at: a graph has as many groups of weights as
+  /// layers, and looking at all of it for each would make a backward pass quadratic.
+  bool may_lead(Node* node) const { return !request_ || !request_->between || request_->between->count(node) > 0; }
+
   /// Nodes from which a target can be reached.
   void find_needed(Node* root) {
+    if (request_->between) {
+      for (Node* n : *request_->between) needed_[n] = true;
+      return;
+    }
     for (Node* t : request_->targets) needed_[t] = true;
     std::vector<std::pair<Node*, std::size_t>> path{{root, 0}};
     needed_.try_emplace(root, false);
@@ -146,7 +154,10 @@ class GraphTask {
       path.pop_back();
     }
   }
-  bool needs(const Edge& e) const { return e.node && needed_.at(e.node.get()); }
+  bool needs(const Edge& e) const {
+    const auto it = needed_.find(e.node.get());
+    return it != needed_.end() && it->second;
+  }
 
   void evaluate(Task task) {
     if (!request_) return evaluate_whole(std::move(task));

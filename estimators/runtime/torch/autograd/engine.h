@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct GradientRequest {
   TensorList grads;            ///< of the roots; the caller's own references count
   std::vector<Node*> targets;  ///< accumulators of leaves
   bool keep_graph = false;     ///< retain_graph: saved tensors stay
+  /// The nodes between the roots and the targets, both with them, where the caller knows them; else the graph is
+  /// searched.
+  const std::set<Node*>* between = nullptr;
   /// Node.register_prehook: what arrives at a node, before it runs.
   std::unordered_map<Node*, std::function<void(const TensorList&)>> hooks;
 };

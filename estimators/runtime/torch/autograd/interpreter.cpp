@@ -34,17 +34,18 @@ void keep_for_backward(Run& r, const std::vector<Value>& args, const ValueList& 
   }
 }
 
-/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: the hook before the first one
-/// has run.
+constexpr std::int32_t not_entered = INT32_MAX;
+
+/// Calls [first, last], with names of calls and values looked up in `names`. `entered`: hooks before the first one have
+/// run, of modules that last until this call at least.
 void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
-               bool entered = false) {
-  const OpTable& table = *r.profile.ops;
+               std::int32_t entered = not_entered) {
   std::vector<Value> args;
   std::vector<std::pair<std::string, Value>> kwargs;
   // A model may have no calls at all: its last one is -1 then.
   for (auto i = static_cast<std::size_t>(first); static_cast<std::ptrdiff_t>(i) <= last; ++i) {
     const Call& call = tape.calls[i];
-    if (env.hooks && !std::exchange(entered, false)) env.hooks->before(r, env, static_cast<std::int32_t>(i));
+    if (env.hooks) env.hooks->before(r, env, static_cast<std::int32_t>(i), {-1, std::exchange(entered, not_entered)});
     r.scope = call.scope;
     r.call = static_cast<std::int32_t>(i);
     r.begin_op(name_id(r, names.call_names, i, call.op));
@@ -53,7 +54,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
     for (const Arg& a : call.args) args.push_back(resolve(env, a));
     for (const auto& [name, a] : call.kwargs) kwargs.emplace_back(name, resolve(env, a));
     if (names.observer) names.observer->before(r, i, args, kwargs);
-    const Row* row = call.unknown || call.own ? nullptr : table.find(call.op);
+    const Row* row = call.unknown || call.own ? nullptr : r.profile.ops->find(call.op);
     if (row && row->fidelity != Fidelity::exact)
       r.note(call.op, About::op, Evidence::assumed,
              "outputs and saved tensors are right, temporaries of the kernel may be missing");
@@ -99,7 +100,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
 
 /// Calls [first, last] with the checkpointed stretches among them: those of Tape::checkpoints from `region` on.
 void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, std::int32_t first, std::int32_t last,
-               std::size_t region, bool entered = false) {
+               std::size_t region, std::int32_t entered = not_entered) {
   std::int32_t at = first;
   while (region < tape.checkpoints.size() && tape.checkpoints[region].last <= last) {
     const CheckpointRegion& calls = tape.checkpoints[region];
@@ -107,21 +108,23 @@ void run_range(Run& r, const Tape& tape, Environment& env, Environment& names, s
       ++region;
       continue;
     }
-    if (calls.first > at) run_calls(r, tape, env, names, at, calls.first - 1, std::exchange(entered, false));
+    if (calls.first > at) run_calls(r, tape, env, names, at, calls.first - 1, std::exchange(entered, not_entered));
     // Hooks of the module stand around its forward, which is what torch.utils.checkpoint wraps: inputs that they cast
     // are its inputs.
-    if (env.hooks && !entered) env.hooks->before(r, env, calls.first);
+    if (env.hooks) env.hooks->before(r, env, calls.first, {calls.last, entered});
     const auto frame = std::make_shared<CheckpointFrame>(
         r, tape, region, env,
         [&tape, &names, region](Run& run, Environment& own, std::int32_t from, std::int32_t to) {
-          run_range(run, tape, own, names, from, to, region + 1);
+          const CheckpointRegion& stretch = tape.checkpoints[region];
+          const std::int32_t around = from == stretch.first ? stretch.last : not_entered;
+          run_range(run, tape, own, names, from, to, region + 1, around);
         },
         names.kept_ops);
     ScopedValue<SaveHook*> hook(r.save_hook, frame.get());
     ScopedValue<OpCache*> cache(r.op_cache, frame->cache());
-    run_range(r, tape, env, names, calls.first, calls.last, region + 1, true);
+    run_range(r, tape, env, names, calls.first, calls.last, region + 1, calls.last);
     frame->returned();
-    entered = false;
+    entered = not_entered;
     at = calls.last + 1;
     while (region < tape.checkpoints.size() && tape.checkpoints[region].first < at) ++region;  // those inside of it
   }

@@ -22,8 +22,17 @@ struct Environment;
 /// What a wrapper of modules does before and after the calls of the tape (forward hooks of FSDP).
 struct CallHooks {
   virtual ~CallHooks() = default;
-  virtual void before(Run&, Environment&, std::int32_t call) = 0;
+  /// Of the modules that begin with a call: those whose last call is in [from, below). A checkpointed module's own
+  /// hooks stand around its checkpoint, those of the modules in it stand inside of it.
+  struct Lasting {
+    std::int32_t from = -1, below = INT32_MAX;
+  };
+  virtual void before(Run&, Environment&, std::int32_t call, Lasting) = 0;
   virtual void after(Run&, Environment&, std::int32_t call) = 0;
+  /// The hooks of modules in a checkpointed stretch while it runs again; none for wrappers that do nothing then.
+  virtual CallHooks* again() { return nullptr; }
+  /// The second run ended inside of modules: their hooks afterwards do not run.
+  virtual void stopped() {}
 };
 
 /// The Python names of a forward pass: one value per tape value, empty once the name is gone.

@@ -65,13 +65,15 @@ std::vector<WeightGroup> groups_of(const TensorList& inputs, const TensorList& w
   std::unordered_map<Node*, std::size_t> group_at;
   for (const Tensor& weight : weights) {
     std::vector<Node*> met;
-    closure(weight->accumulator.get(), behind_inputs, reverse, met);
+    std::set<Node*> between = closure(weight->accumulator.get(), behind_inputs, reverse, met);
     if (met.empty()) continue;
     std::size_t mine = groups.size();
     for (Node* node : met)
       if (const auto it = group_at.find(node); it != group_at.end()) mine = it->second;
     if (mine == groups.size()) groups.emplace_back();
     groups[mine].weights.push_back(weight);
+    groups[mine].between.merge(between);
+    groups[mine].one_node = groups[mine].one_node && met.size() == 1;
     for (Node* node : met)
       if (group_at.try_emplace(node, mine).second) groups[mine].nodes.push_back(NodeRef(node));
   }
@@ -119,9 +121,11 @@ void backward_weights(Run& r, std::vector<WeightGroup> groups) {
       request.grads.push_back(sum);
       last_sum = std::move(sum);
     }
+    for (const NodeRef& n : g.nodes) g.between.insert(n.get());
     g.nodes.clear();
     if (request.roots.empty()) continue;
     for (const Tensor& w : g.weights) request.targets.push_back(w->accumulator.get());
+    request.between = g.one_node ? &g.between : nullptr;
     computed = gradients(r, request);
     g.grads.clear();
     for (std::size_t i = 0; i < g.weights.size(); ++i) {

@@ -2,6 +2,8 @@
 // (torch/distributed/pipelining/_backward.py of PyTorch 2.11).
 #pragma once
 
+#include <set>
+
 #include "estimators/runtime/torch/aten/run.h"
 
 namespace memplan {
@@ -11,6 +13,8 @@ struct WeightGroup {
   std::vector<NodeRef> nodes;     ///< "intermediates"; they keep the graph behind them, and so what it saved
   std::vector<TensorList> grads;  ///< per node: what arrived there
   TensorList weights;
+  std::set<Node*> between;  ///< from the weights up to the nodes, both with them
+  bool one_node = true;     ///< of each weight; of several, one may lead to a weight past another one
 };
 
 /// stage_backward_input: gradients of `inputs` alone; the graph and everything saved in it stay.

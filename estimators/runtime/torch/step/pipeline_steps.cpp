@@ -26,7 +26,7 @@ using Shape = PipelineShapes::Shape;
 /// Notes the shape of every value as one forward pass of the whole model makes it.
 struct ShapeInference : CallHooks {
   ShapeInference(const Tape& t, PipelineShapes& into) : tape(t), out(into) {}
-  void before(Run&, Environment&, std::int32_t) override {}
+  void before(Run&, Environment&, std::int32_t, Lasting) override {}
   void after(Run&, Environment& env, std::int32_t call) override {
     for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
       if (!id.valid()) continue;

@@ -21,6 +21,7 @@
 #include "estimators/runtime/torch/step/optimizer.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/runtime/torch/step/repetition.h"
 #include "estimators/runtime/torch/step/scaler.h"
 #include "estimators/runtime/torch/step/steps.h"
 #include "estimators/schedule/limits.h"
@@ -58,9 +59,15 @@ class Program {
     if (setup_.kv_cache) cache_ = make_kv_cache(r_, kv, *setup_.kv_cache);
     if (training && !setup_.offload.optimizer) make_optimizers();
     const std::int64_t steps = steps_run(setup_);
+    std::vector<RecordMark> begins;
     for (std::int64_t s = 1; s <= steps; ++s) {
-      r_.step = static_cast<std::int32_t>(s);
       const std::size_t first = r_.schedule.events.size();
+      if (may_repeat(begins)) {
+        repeat_to_the_end(begins.back(), steps - s + 1, 1);
+        break;
+      }
+      begins.push_back(end_of(r_.schedule));
+      r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(first));
       if (training && !train()) return false;
       if (!training && setup_.keep_loss_history) {
@@ -114,10 +121,35 @@ class Program {
                  {}, "ask for fewer steps or micro-batches (docs/limits.md)");
   }
 
+  /// Whether the last of these stretches, which ends now, asked for what the one before it asked for. The next one will
+  /// ask for the same then, so that nothing has to run. Where somebody looks on, everything runs.
+  bool may_repeat(const std::vector<RecordMark>& begins) const {
+    return begins.size() > 1 && !model_.env.observer && !setup_.keep_loss_history &&
+           is_repeated(r_.schedule, begins[begins.size() - 2], begins.back());
+  }
+
+  void repeat_to_the_end(const RecordMark& last, std::int64_t times, std::int32_t steps_later) {
+    RecordMark stretch = last;
+    reserve_stretches(r_.schedule, last, static_cast<std::size_t>(times));
+    for (std::int64_t i = 0; i < times; ++i) {
+      if (steps_later > 0) r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
+      stretch = repeat_stretch(r_.schedule, stretch, steps_later);
+    }
+    r_.renumber(static_cast<std::int32_t>(last.allocation),
+                static_cast<std::int32_t>(stretch.allocation - last.allocation));
+  }
+
   bool train() {
     const std::int64_t count = micro_batches_run(setup_);
     const std::size_t begin = r_.schedule.events.size();
+    std::vector<RecordMark> begins;
     for (std::int64_t k = 0; k < count; ++k) {
+      // The last one of several ranks reduces gradients.
+      if (!is_parallel(setup_.parallel) && may_repeat(begins)) {
+        repeat_to_the_end(begins.back(), count - k, 0);
+        break;
+      }
+      begins.push_back(end_of(r_.schedule));
       move_batch();
       move_target();
       if (k == 0 && setup_.zero_grad == ZeroGrad::begin_set_none) zero_grad();

@@ -12,7 +12,6 @@
 #include "estimators/runtime/torch/wrappers/fsdp_units.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/field.h"
-#include "estimators/tape/uses.h"
 #include "estimators/transforms/blocks.h"
 #include "estimators/transforms/module_order.h"
 
@@ -41,7 +40,11 @@ class Fsdp : public ModelWrapper {
       if (std::none_of(trainable.begin(), trainable.end(), same)) trainable.push_back(it->second);
     }
     shards_.clear();
-    find_visits();
+    for (std::size_t v = 0; v < visits_.size(); ++v) {
+      enter_[visits_[v].first].push_back(v);
+      leave_[visits_[v].last].push_back(v);
+    }
+    find_borders(tape_, visits_);
   }
 
   void begin_forward(Run& r, Environment& env, bool) override {
@@ -55,11 +58,14 @@ class Fsdp : public ModelWrapper {
     last_gather_.reset();  // flushed by the root: iter_forward_root
   }
 
-  void before(Run& r, Environment& env, std::int32_t call) override {
+  void before(Run& r, Environment& env, std::int32_t call, Lasting lasting) override {
     const auto it = enter_.find(call);
     if (it == enter_.end()) return;
     for (std::size_t v : it->second) {
       Visit& visit = visits_[v];
+      if (visit.last < lasting.from || visit.last >= lasting.below) continue;
+      open_.push_back(v);
+      if (recomputed_in_backward(r, units_[visit.unit])) continue;
       r.scope = tape_.calls[static_cast<std::size_t>(call)].scope;
       visit.outside.clear();
       for (ValueId id : visit.inputs)
@@ -75,6 +81,8 @@ class Fsdp : public ModelWrapper {
     if (it == leave_.end()) return;
     for (std::size_t v : it->second) {
       Visit& visit = visits_[v];
+      std::erase(open_, v);
+      if (r.recomputing && units_[visit.unit].state == State::pre_backward) continue;
       for (auto& [index, value] : visit.outside) {
         Value& inside = env.values[static_cast<std::size_t>(index)];
         if (!inside.is_none()) inside = std::move(value);  // else the name went out of scope in there
@@ -82,7 +90,15 @@ class Fsdp : public ModelWrapper {
       }
       visit.outside.clear();
       post_forward(r, env, units_[visit.unit], visit.outputs);
+      if (r.recomputing) last_gather_.reset();  // the first unit of a second run is its iter_forward_root
     }
+  }
+
+  CallHooks* again() override { return this; }
+
+  void stopped() override {
+    for (std::size_t v : open_) visits_[v].outside.clear();
+    open_.clear();
   }
 
   void accumulated(Run&, TensorBody&) override {}
@@ -222,34 +238,6 @@ class Fsdp : public ModelWrapper {
     for (Tensor& t : moved) t.reset();
   }
 
-  /// What each visit takes from outside and hands on.
-  void find_visits() {
-    std::vector<std::int32_t> born(tape_.values.size(), -1);
-    for (std::size_t i = 0; i < tape_.calls.size(); ++i)
-      for (ValueId id : tape_.calls[i].outputs)
-        if (id.valid()) born[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
-    for (std::size_t v = 0; v < visits_.size(); ++v) {
-      Visit& visit = visits_[v];
-      std::set<ValueId> in, out;
-      for (std::int32_t i = visit.first; i <= visit.last; ++i)
-        for_each_value(tape_.calls[static_cast<std::size_t>(i)], [&](ValueId id) {
-          const ValueKind kind = tape_.values[static_cast<std::size_t>(id.index)].kind;
-          if ((kind == ValueKind::computed || kind == ValueKind::user_input) &&
-              born[static_cast<std::size_t>(id.index)] < visit.first && in.insert(id).second)
-            visit.inputs.push_back(id);
-        });
-      const auto leaves = [&](ValueId id) {
-        const auto b = id.valid() ? born[static_cast<std::size_t>(id.index)] : -1;
-        if (b >= visit.first && b <= visit.last && out.insert(id).second) visit.outputs.push_back(id);
-      };
-      for (std::size_t i = static_cast<std::size_t>(visit.last) + 1; i < tape_.calls.size(); ++i)
-        for_each_value(tape_.calls[i], leaves);
-      for (ValueId id : tape_.outputs) leaves(id);
-      enter_[visit.first].push_back(v);
-      leave_[visit.last].push_back(v);
-    }
-  }
-
   // --- gathering ---------------------------------------------------------------------------------------------------
 
   /// foreach_all_gather: in forward and pre-backward on streams of its own.
@@ -310,6 +298,16 @@ class Fsdp : public ModelWrapper {
     }
   }
 
+  /// A second run whose unit is in its backward pass already: its weights are there, and inputs are not cast.
+  bool recomputed_in_backward(Run& r, Unit& u) {
+    if (!r.recomputing || u.state != State::pre_backward) return false;
+    if (!u.gathered) {
+      unshard(r, u);
+      wait_for_unshard(r, u);
+    }
+    return true;
+  }
+
   void pre_forward(Run& r, Unit& u) {
     u.state = State::forward;
     unshard(r, u);
@@ -340,7 +338,8 @@ class Fsdp : public ModelWrapper {
   }
 
   void post_forward(Run& r, Environment& env, Unit& u, const std::vector<ValueId>& outputs) {
-    if (!u.params.empty()) {
+    // What a checkpoint runs again in the backward pass (is_bw()) stays gathered until its own backward pass is over.
+    if (!u.params.empty() && !r.recomputing) {
       reshard(r, u);
       u.forward_at.push_back(forward_order_.size());
       forward_order_.push_back(static_cast<std::size_t>(&u - units_.data()));
@@ -430,6 +429,7 @@ class Fsdp : public ModelWrapper {
   const std::int64_t ranks_;
   std::vector<Unit> units_;  ///< the root is the last
   std::vector<Visit> visits_;
+  std::vector<std::size_t> open_;  ///< visits that have begun and are not over
   std::map<std::int32_t, std::vector<std::size_t>> enter_, leave_;
   std::map<std::int32_t, Tensor> shards_;
   bool sync_ = true;                          ///< requires_gradient_sync

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::fsdp_units {
 
@@ -44,6 +46,31 @@ struct Visit {
   std::vector<ValueId> inputs, outputs;
   std::vector<std::pair<std::int32_t, Value>> outside;  ///< the caller's own inputs, while the module runs on aliases
 };
+
+/// What each visit takes from outside and hands on.
+inline void find_borders(const Tape& tape, std::vector<Visit>& visits) {
+  std::vector<std::int32_t> born(tape.values.size(), -1);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].outputs)
+      if (id.valid()) born[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+  for (Visit& visit : visits) {
+    std::set<ValueId> in, out;
+    for (std::int32_t i = visit.first; i <= visit.last; ++i)
+      for_each_value(tape.calls[static_cast<std::size_t>(i)], [&](ValueId id) {
+        const ValueKind kind = tape.values[static_cast<std::size_t>(id.index)].kind;
+        if ((kind == ValueKind::computed || kind == ValueKind::user_input) &&
+            born[static_cast<std::size_t>(id.index)] < visit.first && in.insert(id).second)
+          visit.inputs.push_back(id);
+      });
+    const auto leaves = [&](ValueId id) {
+      const auto b = id.valid() ? born[static_cast<std::size_t>(id.index)] : -1;
+      if (b >= visit.first && b <= visit.last && out.insert(id).second) visit.outputs.push_back(id);
+    };
+    for (std::size_t i = static_cast<std::size_t>(visit.last) + 1; i < tape.calls.size(); ++i)
+      for_each_value(tape.calls[i], leaves);
+    for (ValueId id : tape.outputs) leaves(id);
+  }
+}
 
 inline std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t per_block) {
   return (bytes_of(dtype, elements).count + per_block - 1) / per_block;

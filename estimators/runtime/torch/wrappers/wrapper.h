@@ -25,7 +25,7 @@ class ModelWrapper : public BackwardHooks, public CallHooks {
   /// Pipelines: whether the next backward pass reduces gradients, and the reduction that stands for those that did not.
   virtual void set_sync(bool) {}
   virtual void reduce_gradients(Run&) {}
-  void before(Run&, Environment&, std::int32_t) override {}
+  void before(Run&, Environment&, std::int32_t, Lasting) override {}
   void after(Run&, Environment&, std::int32_t) override {}
 };
 

@@ -47,10 +47,11 @@ class Zero3 : public Zero {
   }
   void end_forward(Run& r, Environment& env) override { leave(r, env, root_, tape_.outputs); }
 
-  void before(Run& r, Environment& env, std::int32_t call) override {
+  void before(Run& r, Environment& env, std::int32_t call, Lasting lasting) override {
     const auto it = modules_.begin_at.find(call);
     if (it == modules_.begin_at.end()) return;
     for (std::size_t m : it->second) {
+      if (modules_.calls[m].last < lasting.from || modules_.calls[m].last >= lasting.below) continue;
       watch_inputs(r, env, m);
       weights_.enter(r, m, true);
     }

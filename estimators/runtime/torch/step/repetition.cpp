@@ -1,0 +1,86 @@
+#include "estimators/runtime/torch/step/repetition.h"
+
+#include "estimators/schedule/limits.h"
+
+namespace memplan {
+
+namespace {
+
+bool same_op(const Schedule& s, std::size_t a, std::size_t b, std::size_t events) {
+  const OpRecord &x = s.ops[a], &y = s.ops[b];
+  return x.name == y.name && x.scope == y.scope && x.call == y.call && x.phase == y.phase &&
+         x.first_event + static_cast<std::int32_t>(events) == y.first_event;
+}
+
+bool same_allocation(const Allocation& x, const Allocation& y, std::size_t ops) {
+  return x.size == y.size && x.op + static_cast<std::int32_t>(ops) == y.op && x.stream == y.stream &&
+         x.category == y.category && x.label == y.label && x.reason == y.reason && x.shape_at == y.shape_at;
+}
+
+}  // namespace
+
+RecordMark end_of(const Schedule& schedule) {
+  RecordMark mark{schedule.events.size(), schedule.allocations.size(), schedule.ops.size(), {}};
+  for (const Fact& f : schedule.notes) mark.notes.push_back(f.count);
+  return mark;
+}
+
+bool is_repeated(const Schedule& schedule, const RecordMark& before, const RecordMark& last) {
+  const std::size_t events = last.event - before.event, allocations = last.allocation - before.allocation,
+                    ops = last.op - before.op;
+  if (schedule.events.size() - last.event != events || schedule.allocations.size() - last.allocation != allocations ||
+      schedule.ops.size() - last.op != ops)
+    return false;
+  for (std::size_t i = before.allocation; i < last.allocation; ++i)
+    if (schedule.allocations[i].died < 0 ||
+        !same_allocation(schedule.allocations[i], schedule.allocations[i + allocations], ops))
+      return false;
+  for (std::size_t i = before.event; i < last.event; ++i) {
+    const Event &x = schedule.events[i], &y = schedule.events[i + events];
+    if (x.kind != y.kind) return false;
+    if (x.kind != Event::Kind::empty_cache && x.allocation + static_cast<std::int32_t>(allocations) != y.allocation)
+      return false;
+  }
+  for (std::size_t i = before.op; i < last.op; ++i)
+    if (!same_op(schedule, i, i + ops, events)) return false;
+  return true;
+}
+
+void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times) {
+  if ((schedule.events.size() - last.event) * times > most_events) return;
+  schedule.events.reserve(schedule.events.size() + (schedule.events.size() - last.event) * times);
+  schedule.allocations.reserve(schedule.allocations.size() + (schedule.allocations.size() - last.allocation) * times);
+  schedule.ops.reserve(schedule.ops.size() + (schedule.ops.size() - last.op) * times);
+}
+
+RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later) {
+  const RecordMark end = end_of(schedule);
+  const auto events = static_cast<std::int32_t>(end.event - last.event),
+             allocations = static_cast<std::int32_t>(end.allocation - last.allocation),
+             ops = static_cast<std::int32_t>(end.op - last.op);
+  if (2 * end.event - last.event > most_events) fail_most_events();
+  for (std::size_t i = last.allocation; i < end.allocation; ++i) {
+    Allocation& a = schedule.allocations.emplace_back(Allocation(schedule.allocations[i]));
+    a.born += events;
+    a.op += ops;
+    a.died = -1;
+  }
+  for (std::size_t i = last.op; i < end.op; ++i) {
+    OpRecord& op = schedule.ops.emplace_back(OpRecord(schedule.ops[i]));
+    op.first_event += events;
+    op.step += steps_later;
+  }
+  for (std::size_t i = last.event; i < end.event; ++i) {
+    Event event = schedule.events[i];
+    if (event.kind != Event::Kind::empty_cache) event.allocation += allocations;
+    if (event.kind == Event::Kind::free)
+      schedule.allocations[static_cast<std::size_t>(event.allocation)].died =
+          static_cast<std::int32_t>(schedule.events.size());
+    schedule.events.push_back(event);
+  }
+  for (std::size_t i = 0; i < end.notes.size(); ++i)
+    schedule.notes[i].count += end.notes[i] - (i < last.notes.size() ? last.notes[i] : 0);
+  return end;
+}
+
+}  // namespace memplan
