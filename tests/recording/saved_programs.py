@@ -8,9 +8,17 @@ from compiled_models import FIRST_LANGUAGE, GROUPED, LANGUAGE, WIDE
 BATCH, LENGTH = 4, 64
 
 
-def _tokens(labels=False):
-    ids = torch.zeros(BATCH, LENGTH, dtype=torch.long)
-    return dict(input_ids=ids, labels=ids.clone()) if labels else dict(input_ids=ids)
+def _tokens():
+    return dict(input_ids=torch.zeros(BATCH, LENGTH, dtype=torch.long))
+
+
+class LanguageLoss(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, labels):
+        return torch.nn.functional.cross_entropy(self.model(input_ids=ids).logits.flatten(0, 1), labels.flatten())
 
 
 def language(name, labels=False, **more):
@@ -21,9 +29,12 @@ def language(name, labels=False, **more):
         auto = {"causal-lm": t.AutoModelForCausalLM, "masked-lm": t.AutoModelForMaskedLM, "seq2seq-lm": t.AutoModelForSeq2SeqLM}[task]
         model = auto.from_config(t.AutoConfig.for_model(name, **{**config, **more}))
         model.config.use_cache = False
-        kwargs = _tokens(labels)
-        if task == "seq2seq-lm" and not labels:
+        kwargs = _tokens()
+        if task == "seq2seq-lm":
             kwargs["decoder_input_ids"] = kwargs["input_ids"].clone()
+        if labels:  # the library's own loss breaks the graph; a training script's does not
+            ids = kwargs["input_ids"]
+            return LanguageLoss(model), (ids, ids.clone()), {}
         return model, (), kwargs
 
     return make

@@ -14,7 +14,7 @@ import time
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "accuracy")]
+sys.path[:0] = [os.path.join(HERE, "..", "accuracy"), HERE]  # "models" is the zoo
 import torch
 import torch._functorch.partitioners as partitioners
 
@@ -42,8 +42,8 @@ def described_value(x):
 def watch(found, joint):
     extract = partitioners._extract_fwd_bwd_modules
 
-    def extracted(module, saved, saved_sym, **rest):
-        result = extract(module, saved, saved_sym, **rest)
+    def extracted(module, saved, **rest):
+        result = extract(module, saved, **rest)
         root = lambda n: n.meta["val"].untyped_storage()._cdata  # noqa: E731
         own = [n for n in saved if n.op != "placeholder"]
         storages = {}

@@ -14,11 +14,7 @@ namespace {
 
 using Backend = AttentionBackend;
 
-struct Attention {
-  Tensor q, k, v, mask;
-  double p = 0;
-  bool causal = false, gqa = false;
-};
+using Attention = op::AttentionCall;
 
 bool half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -405,6 +401,8 @@ ValueList run_native_mha(Run& r, Args& a) {
 }
 
 }  // namespace
+
+AttentionBackend op::attention_backend(Run& r, const AttentionCall& call) { return choose(r, call); }
 
 void register_attention(OpTable& t) {
   t.add("aten::_safe_softmax", "self, dim, dtype=None",

@@ -1,0 +1,18 @@
+// From a tape to the joint graph of its compiled module.
+#pragma once
+
+#include "estimators/runtime/torch/autograd/interpreter.h"
+#include "estimators/runtime/torch/compiled/graph.h"
+
+namespace memplan::compiled {
+
+struct Joint {
+  JointGraph graph;                   ///< simplified
+  std::vector<Tensor> primals;        ///< parallel to JointGraph::primals: the tensors that `env` has
+  std::vector<std::int32_t> outputs;  ///< values of the tape that are the outputs of the graph
+};
+
+/// `env` has parameters, buffers and inputs. The module is compiled for a backward pass where `run` records gradients.
+Joint joint_graph(const Run& run, const Tape& tape, const Environment& env);
+
+}  // namespace memplan::compiled
