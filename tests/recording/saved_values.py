@@ -73,7 +73,7 @@ def truth(make, precision, joint):
     amp = torch.autocast("cuda", dtype=torch.bfloat16) if precision.startswith("amp") else contextlib.nullcontext()
     try:
         with amp:
-            torch.compile(module)(*map(move, args), **{k: move(v) for k, v in kwargs.items()})
+            torch.compile(module, fullgraph=True)(*map(move, args), **{k: move(v) for k, v in kwargs.items()})
     except Stop:
         pass
     return dict(found, precision=precision, batch=next(iter([*args, *kwargs.values()])).shape[0], seconds=round(time.process_time() - began, 1))

@@ -29,7 +29,6 @@ int main(int argc, char** argv) {
   }
   const Model model = unwrap(load_model(argv[1]));
   TrainingSetup setup;
-  setup.compile = true;
   setup.batch = std::stoll(argv[2]);
   const std::string precision = argv[3];
   setup.precision = precision == "bf16"       ? Precision::bf16
@@ -38,6 +37,7 @@ int main(int argc, char** argv) {
   const auto device = choose_device("h100-80gb").device;
   Reading reading;
   reading.masks = MaskReading::traced;
+  reading.in_place = InPlaceReading::never;
   json out;
   try {
     const Tape tape = unwrap(tape_of(model, setup, reading));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace memplan::compiled::grad {
 
@@ -136,10 +137,20 @@ Var contiguous(Tracer& t, const Var& a) { return is_contiguous(*a.t) ? a : clone
 
 Var cat(Tracer& t, const Vars& parts, int dim) {
   if (parts.size() == 1) return clone(t, parts[0], op::Format::preserve);
+  const bool repeated = std::all_of(parts.begin(), parts.end(), [&](const Var& p) { return p.node == parts[0].node; });
   std::vector<std::int64_t> widths;
   const int at = op::wrap_dim(dim, parts[0].t->rank());
   for (const Var& p : parts) widths.push_back(p.t->size(at));
-  return t.record(parts, prim::cat(t, parts, dim), [widths, at](Tracer& t, const Vars& g) {
+  const auto joined = [&] {
+    if (!repeated) return prim::cat(t, parts, dim);
+    // One tensor several times is read several times.
+    Dims wide = parts[0].t->sizes, flat = wide;
+    wide.insert(at, static_cast<std::int64_t>(parts.size()));
+    flat[at] *= static_cast<std::int64_t>(parts.size());
+    const Var spread = prim::expand(t, prim::unsqueeze(t, parts[0], at), wide);
+    return prim::clone(t, prim::reshape(t, spread, flat), op::Format::preserve);
+  };
+  return t.record(parts, joined(), [widths, at](Tracer& t, const Vars& g) {
     Vars grads;
     std::int64_t begin = 0;
     for (const std::int64_t width : widths) {
@@ -179,21 +190,45 @@ Var mean(Tracer& t, const Var& a, const Dims& dims, bool keepdim) {
   });
 }
 
-Var softmax(Tracer& t, const Var& a, int dim) {
-  const Dims over{dim};
-  const DType dtype = a.t->dtype;
+namespace {
+
+/// _softmax_backward_data
+Var softmax_gradient(Tracer& t, const Var& g, const Var& result, const Dims& over, DType dtype) {
+  const Var gradient = prim::widened(t, g), y = prim::widened(t, result);
+  const Var product = prim::binary(t, "mul", gradient, y);
+  const Var total = prim::sum(t, product, over, true);
+  const Var minus = prim::unary(t, "neg", y);
+  const Var made = t.emit("fma", {minus, total, product}, {}, t.run.empty_like(product.t));
+  return prim::contiguous(t, prim::convert(t, made, dtype));
+}
+
+Var plain_softmax(Tracer& t, const Var& a, const Dims& over) {
   const Var x = prim::widened(t, a);
   const Var shifted = prim::binary(t, "sub", x, prim::reduce(t, "amax", x, over, true));
   const Var powers = prim::unary(t, "exp", shifted);
   const Var wide = prim::binary(t, "div", powers, prim::sum(t, powers, over, true));
-  const Var result = prim::convert(t, wide, dtype);
-  return t.record({a}, result, [result, over, dtype](Tracer& t, const Vars& g) {
-    const Var gradient = prim::widened(t, g[0]), y = prim::widened(t, result);
-    const Var product = prim::binary(t, "mul", gradient, y);
-    const Var total = prim::sum(t, product, over, true);
-    const Var minus = prim::unary(t, "neg", y);
-    const Var made = t.emit("fma", {minus, total, product}, {}, t.run.empty_like(product.t));
-    return Vars{prim::contiguous(t, prim::convert(t, made, dtype))};
+  return prim::convert(t, wide, a.t->dtype);
+}
+
+}  // namespace
+
+Var softmax(Tracer& t, const Var& a, int dim) {
+  const Dims over{dim};
+  const Var result = plain_softmax(t, a, over);
+  return t.record({a}, result, [result, over, dtype = a.t->dtype](Tracer& t, const Vars& g) {
+    return Vars{softmax_gradient(t, g[0], result, over, dtype)};
+  });
+}
+
+/// _safe_softmax: rows that are masked out whole become zeros.
+Var safe_softmax(Tracer& t, const Var& a) {
+  const Dims over{-1};
+  const Var y = plain_softmax(t, a, over);
+  const Var open = prim::unary(t, "logical_not", prim::compare(t, "eq", a, Number{-INFINITY}));
+  const Var closed = prim::unary_as(t, "logical_not", prim::reduce(t, "any", open, over, true), DType::boolean);
+  const Var result = prim::where(t, closed, prim::full(t, y.t->sizes, "0", y.t->dtype), y);
+  return t.record({a}, result, [result, over, dtype = a.t->dtype](Tracer& t, const Vars& g) {
+    return Vars{softmax_gradient(t, g[0], result, over, dtype)};
   });
 }
 
@@ -223,6 +258,14 @@ Var dropout(Tracer& t, const Var& a, double p) {
     const Var factor = prim::binary(t, "mul", prim::convert(t, mask, g[0].t->dtype), scale);
     return Vars{prim::binary(t, "mul", g[0], factor)};
   });
+}
+
+/// dropout_: the noise is drawn, scaled and multiplied with.
+Var dropout_in_place(Tracer& t, const Var& a, double p) {
+  if (p <= 0 || p >= 1) return p <= 0 ? a : mul(t, a, {0, true});
+  const Var drawn = prim::compare(t, "lt", prim::random_like(t, a), {1 - p, true});
+  const Var noise = prim::binary(t, "div", prim::convert(t, drawn, a.t->dtype), Number{1 - p, true});
+  return mul(t, a, noise);
 }
 
 Var constant_pad(Tracer& t, const Var& a, const std::vector<std::int64_t>& pads) {

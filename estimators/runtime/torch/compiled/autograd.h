@@ -37,7 +37,9 @@ Var addmm(Tracer&, const Var& bias, const Var&, const Var&);
 Var matmul(Tracer&, const Var&, const Var&);
 Var linear(Tracer&, const Var&, const Var& weight, const Var& bias);
 Var softmax(Tracer&, const Var&, int dim);
+Var safe_softmax(Tracer&, const Var&);
 Var log_softmax(Tracer&, const Var&, int dim);
+Var dropout_in_place(Tracer&, const Var&, double p);
 Var dropout(Tracer&, const Var&, double p);
 Var constant_pad(Tracer&, const Var&, const std::vector<std::int64_t>& pads);
 

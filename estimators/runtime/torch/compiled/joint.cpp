@@ -18,6 +18,8 @@ class JointTrace {
   JointTrace(const Run& run, const Tape& tape, const Environment& env)
       : outer_(run), tape_(tape), env_(env), paper_(run.options, run.device), tracer_(paper_) {
     paper_.grad_mode = false;
+    tracer_.autocast = run.autocast;
+    tracer_.autocast_dtype = run.autocast_dtype;
     paper_.begin_op("trace");
     values_.resize(tape.values.size());
   }
@@ -62,7 +64,8 @@ class JointTrace {
     }
     const bool input = tape_.values[static_cast<std::size_t>(index)].kind == ValueKind::user_input;
     item.var = tracer_.primal(t, outer_.grad_mode && t->requires_grad_leaf, !input);
-    joint.primals.push_back(t);
+    joint.primals.push_back(input ? Tensor() : t);
+    joint.inputs.push_back(input ? index : -1);
     primals_.emplace(t.get(), item.var);
   }
 
@@ -116,7 +119,7 @@ class JointTrace {
   }
 
   static std::string_view plain_name(std::string_view op) {
-    if (op.substr(0, 6) == "aten::") op.remove_prefix(6);
+    if (const std::size_t space = op.find("::"); space != op.npos) op.remove_prefix(space + 2);
     op = op.substr(0, op.find('.'));
     if (op.size() > 2 && op.back() == '_' && op[op.size() - 2] != '_') op.remove_suffix(1);
     return op;

@@ -7,8 +7,9 @@
 namespace memplan::compiled {
 
 struct Joint {
-  JointGraph graph;                   ///< simplified
-  std::vector<Tensor> primals;        ///< parallel to JointGraph::primals: the tensors that `env` has
+  JointGraph graph;    ///< simplified
+  TensorList primals;  ///< parallel to JointGraph::primals: the tensors that `env` has; empty for parts of the batch
+  std::vector<std::int32_t> inputs;   ///< likewise: the value of the tape where it is part of the batch, else -1
   std::vector<std::int32_t> outputs;  ///< values of the tape that are the outputs of the graph
 };
 

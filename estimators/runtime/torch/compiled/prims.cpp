@@ -135,6 +135,7 @@ Var reduce(Tracer& t, std::string_view op, const Var& a, const Dims& dims, bool 
 }
 
 Var sum(Tracer& t, const Var& a, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  if (!dtype && t.in_backward() && t.autocast && is_half(a.t->dtype)) dtype = DType::float32;
   const bool whole = !is_floating(a.t->dtype) && !is_complex(a.t->dtype);
   return reduce(t, "sum", a, dims, keepdim, dtype ? *dtype : whole ? DType::int64 : a.t->dtype);
 }
@@ -160,8 +161,22 @@ Var cat(Tracer& t, const Vars& parts, int dim) {
                 true);
 }
 
-Var mm(Tracer& t, const Var& a, const Var& b) { return t.emit("mm", {a, b}, {}, op::mm(t.run, a.t, b.t)); }
-Var bmm(Tracer& t, const Var& a, const Var& b) { return t.emit("bmm", {a, b}, {}, op::bmm(t.run, a.t, b.t)); }
+namespace {
+
+Var lowered(Tracer& t, const Var& a) {
+  return t.in_backward() && t.autocast && is_floating(a.t->dtype) ? convert(t, a, t.autocast_dtype) : a;
+}
+
+}  // namespace
+
+Var mm(Tracer& t, const Var& left, const Var& right) {
+  const Var a = lowered(t, left), b = lowered(t, right);
+  return t.emit("mm", {a, b}, {}, op::mm(t.run, a.t, b.t));
+}
+Var bmm(Tracer& t, const Var& left, const Var& right) {
+  const Var a = lowered(t, left), b = lowered(t, right);
+  return t.emit("bmm", {a, b}, {}, op::bmm(t.run, a.t, b.t));
+}
 
 Var random_like(Tracer& t, const Var& like) {
   // One buffer of seeds for the graph; its size is known when all have been counted (passes.h).

@@ -46,7 +46,11 @@ class Tracer {
 
   Run& run;
   JointGraph graph;
-  std::int32_t call = -1;   ///< of the tape, for nodes that are emitted now
+  std::int32_t call = -1;  ///< of the tape, for nodes that are emitted now
+  /// The backward pass is traced under the autocast of the call that compiles it, so its ops are cast as well.
+  bool autocast = false;
+  DType autocast_dtype = DType::bfloat16;
+  bool in_backward() const { return in_backward_; }
   std::int32_t seeds = -1;  ///< the node that all random numbers of the graph come from
   std::int32_t random = 0;  ///< how many have asked for them
 

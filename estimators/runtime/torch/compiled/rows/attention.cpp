@@ -88,17 +88,6 @@ Var repeated(Tracer& t, const Var& x, std::int64_t heads) {
   return grad::reshape(t, grad::expand(t, grad::unsqueeze(t, x, 2), wide), {wide[0], heads, wide[3], wide[4]});
 }
 
-/// _safe_softmax: rows that are masked out whole become zeros.
-Var safe_softmax(Tracer& t, const Var& x) {
-  const Var y = grad::softmax(t, x, -1);
-  const Var open = prim::unary(t, "logical_not", prim::compare(t, "eq", x, prim::Number{-INFINITY}));
-  const Var closed = prim::unary_as(t, "logical_not", prim::reduce(t, "any", open, {-1}, true), DType::boolean);
-  const Var zeros = prim::full(t, y.t->sizes, "0", y.t->dtype);
-  return t.record({y}, prim::where(t, closed, zeros, y), [closed](Tracer& t, const Vars& g) {
-    return Vars{prim::where(t, closed, prim::scalar(t, "0.0", g[0].t->dtype), g[0])};
-  });
-}
-
 /// _scaled_dot_product_attention_math: both operands are scaled by the root.
 Var taken_apart(Tracer& t, Attended a) {
   const DType dtype = a.q.t->dtype;
@@ -116,7 +105,7 @@ Var taken_apart(Tracer& t, Attended a) {
   }
   Var scores = grad::matmul(t, q, grad::mul(t, grad::transpose(t, a.k, -2, -1), root));
   if (a.mask) scores = grad::add(t, scores, a.mask);
-  Var weights = safe_softmax(t, scores);
+  Var weights = grad::safe_softmax(t, scores);
   if (a.p > 0) weights = grad::dropout(t, weights, a.p);
   return grad::convert(t, grad::matmul(t, weights, a.v), dtype);
 }

@@ -94,7 +94,8 @@ Vars adaptive_pool_op(Tracer& t, const Items& a) {
 
 Vars dropout_op(Tracer& t, const Items& a) {
   if (!a.boolean(2)) return {a.var(0)};
-  return {grad::dropout(t, a.var(0), a.number(1))};
+  const bool in_place = a.op().find("dropout_") != std::string_view::npos;
+  return {in_place ? grad::dropout_in_place(t, a.var(0), a.number(1)) : grad::dropout(t, a.var(0), a.number(1))};
 }
 
 Vars softmax_op(Tracer& t, const Items& a) {

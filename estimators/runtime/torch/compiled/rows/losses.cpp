@@ -43,6 +43,7 @@ Var nll(Tracer& t, const Var& log_probabilities, const Var& target, std::int64_t
 
 Vars cross_entropy_op(Tracer& t, const Items& a) {
   Var x = a.var(0), y = a.var(1);
+  if (t.autocast) x = grad::convert(t, x, DType::float32);
   // Pixels: the classes come last, and the rest is one row after the other.
   if (x.t->rank() > 2) {
     Dims order{0};

@@ -27,7 +27,7 @@ Normalized normalized(Tracer& t, const Var& x, const Dims& over, double eps) {
 }
 
 Vars layer_norm_op(Tracer& t, const Items& a) {
-  const Var x = a.var(0), w = a.optional(2), b = a.optional(3);
+  const Var x = grad::contiguous(t, a.var(0)), w = a.optional(2), b = a.optional(3);
   const int inner = static_cast<int>(a.dims(1).size());
   Dims over, outer;
   std::int64_t width = 1;
@@ -144,7 +144,7 @@ Vars batch_norm_op(Tracer& t, const Items& a) {
 
 /// Groups are normalized as rows of [N, groups, C / groups * H * W].
 Vars group_norm_op(Tracer& t, const Items& a) {
-  const Var x = a.var(0), w = a.optional(2), b = a.optional(3);
+  const Var x = grad::contiguous(t, a.var(0)), w = a.optional(2), b = a.optional(3);
   const std::int64_t groups = a.integer(1), n = x.t->sizes[0], c = x.t->sizes[1];
   if (groups <= 0 || c % groups != 0) fail_input("group norm: the groups do not fit the channels");
   const std::int64_t area = x.t->numel() / std::max<std::int64_t>(1, n * c), count = c / groups * area;

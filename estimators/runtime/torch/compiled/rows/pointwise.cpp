@@ -220,7 +220,7 @@ void add_pointwise_ops(CompiledOps& ops) {
   ops["masked_fill"] = masked_fill_op;
   ops["sum"] = sum_op;
   ops["mean"] = mean_op;
-  ops["to"] = ops["type_as"] = ops["_to_copy"] = ops["float"] = convert_op;
+  ops["to_default_dtype"] = ops["to"] = ops["type_as"] = ops["_to_copy"] = ops["float"] = convert_op;
   ops["clamp"] = ops["clamp_min"] = clamp_op;
 }
 

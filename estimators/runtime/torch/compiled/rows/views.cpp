@@ -52,6 +52,13 @@ Vars slice_op(Tracer& t, const Items& a) {
   return {grad::slice(t, a.var(0), static_cast<int>(a.integer_or(1, 0)), a.integer_or(2, 0), a.integer_or(3, INT64_MAX),
                       a.integer_or(4, 1))};
 }
+/// x[a:b] of Python leaves out a slice that takes everything.
+Vars index_slice_op(Tracer& t, const Items& a) {
+  const Var x = a.var(0);
+  const int dim = op::wrap_dim(a.integer_or(1, 0), x.t->rank());
+  if (a.integer_or(2, 0) == 0 && a.integer_or(3, INT64_MAX) >= x.t->sizes[dim] && a.integer_or(4, 1) == 1) return {x};
+  return slice_op(t, a);
+}
 Vars narrow_op(Tracer& t, const Items& a) {
   return {grad::slice(t, a.var(0), static_cast<int>(a.integer(1)), a.integer(2), a.integer(2) + a.integer(3))};
 }
@@ -83,7 +90,8 @@ Vars unbind_op(Tracer& t, const Items& a) {
   Vars pieces;
   op::expect_pieces(x.t->sizes[dim]);
   TensorList parts;
-  for (std::int64_t i = 0; i < x.t->sizes[dim]; ++i) pieces.push_back(prim::select(t, x, dim, i));
+  for (std::int64_t i = 0; i < x.t->sizes[dim]; ++i) parts.push_back(op::select(t.run, x.t, dim, i));
+  pieces = t.emit_several("unbind", {x}, std::to_string(dim), parts);
   const Vars made = pieces;
   return t.record({x}, std::move(pieces), [made, dim](Tracer& t, const Vars& g) {
     Vars rows;
@@ -160,6 +168,7 @@ void add_views(CompiledOps& ops) {
   ops["unsqueeze"] = unsqueeze_op;
   ops["squeeze"] = squeeze_op;
   ops["slice"] = slice_op;
+  ops["index_slice"] = index_slice_op;
   ops["narrow"] = narrow_op;
   ops["select"] = select_op;
   ops["split"] = ops["split_with_sizes"] = ops["chunk"] = split_op;

@@ -1,0 +1,153 @@
+#include "estimators/runtime/torch/compiled/module.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace memplan::compiled {
+
+struct CompiledModule::State {
+  Joint joint;
+  Partition partition;
+  PassPlans plans;
+  std::vector<std::int32_t> scopes;  ///< by node: index into Tape::scopes
+};
+
+namespace {
+
+std::size_t position(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+/// Tensors of a pass by buffer.
+using Memory = TensorList;
+
+Tensor made(Run& r, const JointNode& n, Category category) {
+  return r.empty_strided(n.sizes, n.strides, n.dtype, category);
+}
+
+/// Another tensor in the same memory.
+Tensor over(Run& r, const Tensor& old, const JointNode& n) {
+  Tensor t = r.alias(old, n.sizes, n.strides, 0);
+  t->dtype = n.dtype;
+  return t;
+}
+
+class PassRun {
+ public:
+  PassRun(Run& r, const JointGraph& g, const Pass& pass, const std::vector<std::int32_t>& scopes)
+      : r_(r), g_(g), pass_(pass), scopes_(scopes), memory_(pass.buffers.size()) {}
+
+  void hand_in(std::size_t buffer, Tensor t) { memory_[buffer] = std::move(t); }
+
+  void run(const std::vector<bool>& kept, Category kept_category) {
+    for (const Kernel& k : pass_.kernels) {
+      const JointNode& n = g_.at(k.node);
+      r_.scope = scopes_[position(k.node)];
+      r_.call = n.call;
+      r_.begin_op(fmt::format("compiled: {}", n.op->name == "getitem" ? g_.at(n.inputs[0]).op->name : n.op->name));
+      for (const std::int32_t b : k.allocates) {
+        const Buffer& buffer = pass_.buffers[position(b)];
+        const Category category = kept[position(k.node)] ? kept_category : Category::temporary;
+        Tensor& t = memory_[position(b)];
+        t = buffer.takes_over >= 0 ? over(r_, memory_[position(buffer.takes_over)], n) : made(r_, n, category);
+        if (buffer.takes_over >= 0) r_.set_category(t, category);
+        r_.label(t, n.op->name);
+      }
+      for (const std::int32_t b : k.frees) memory_[position(b)].reset();
+    }
+  }
+
+  /// The tensor of a node; a view of where it lies.
+  Tensor value(NodeId id) const {
+    NodeId from = id;
+    while (pass_.of_node[position(from)] < 0 && !g_.at(from).inputs.empty()) from = g_.at(from).inputs[0];
+    const std::int32_t b = pass_.of_node[position(from)];
+    if (b < 0 || !memory_[position(b)]) return {};
+    return from == id ? memory_[position(b)] : over(r_, memory_[position(b)], g_.at(id));
+  }
+
+ private:
+  Run& r_;
+  const JointGraph& g_;
+  const Pass& pass_;
+  const std::vector<std::int32_t>& scopes_;
+  Memory memory_;
+};
+
+std::vector<bool> marked(const JointGraph& g, const std::vector<NodeId>& ids) {
+  std::vector<bool> marks(g.nodes.size(), false);
+  for (const NodeId id : ids)
+    if (id >= 0) marks[position(id)] = true;
+  return marks;
+}
+
+/// Of the largest node of library kernels: scratch that they take beside what is counted.
+std::int64_t largest_kernel(const JointGraph& g) {
+  std::int64_t most = 0;
+  for (const JointNode& n : g.nodes)
+    if (n.op->kind == Kind::kernel && n.op->name != "mm" && n.op->name != "addmm" && n.op->name != "bmm")
+      most = std::max(most, n.bytes);
+  return most;
+}
+
+}  // namespace
+
+CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& env) {
+  auto state = std::make_shared<State>();
+  state->joint = joint_graph(run, tape, env);
+  const JointGraph& g = state->joint.graph;
+  state->partition = partition(g);
+  state->plans = plan(g, state->partition, Fusion::whole);
+  const PassPlans little = plan(g, state->partition, Fusion::little);
+  const std::int64_t apart = std::max({std::int64_t{0}, little.forward.peak - state->plans.forward.peak,
+                                       little.backward.peak - state->plans.backward.peak});
+  const std::int64_t scratch = largest_kernel(g);
+  for (const JointNode& n : g.nodes) state->scopes.push_back(n.call >= 0 ? tape.calls[position(n.call)].scope : -1);
+  run.note("torch.compile", About::op, Evidence::assumed,
+           "what the compiler fuses, and what libraries take beside it, is modelled",
+           Effect{Bytes(scratch), Bytes(apart + scratch)});
+  for (const std::string& op : g.guessed)
+    run.note(op, About::op, Evidence::assumed, "how it is compiled is not known: a kernel of its own");
+  state_ = std::move(state);
+}
+
+CompiledModule::~CompiledModule() = default;
+
+void CompiledModule::forward(Run& r, const Tape& tape, Environment& env) {
+  const std::shared_ptr<const State> state = state_;
+  const JointGraph& g = state->joint.graph;
+  TensorList inputs = state->joint.primals;
+  // The batch is another one in every step.
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (state->joint.inputs[i] >= 0) inputs[i] = env.values[position(state->joint.inputs[i])].tensor();
+  TensorList outputs;
+  auto saved = std::make_shared<TensorList>();
+  {
+    PassRun pass(r, g, state->plans.forward, state->scopes);
+    pass.run(marked(g, state->partition.saved), Category::activation);
+    for (const NodeId id : g.outputs) {
+      Tensor t = pass.value(id);
+      if (t && t->refs > 1) t = r.detach(t);
+      outputs.push_back(t ? t : r.empty(g.at(id).sizes, g.at(id).dtype));
+    }
+    for (const NodeId id : state->partition.saved)
+      if (g.at(id).op->kind != Kind::input) saved->push_back(pass.value(id));
+  }
+  r.scope = r.call = -1;
+  r.begin_op("CompiledFunction");
+  r.record(inputs, outputs, [state, saved](Run& r, Node&, TensorList&) {
+    const JointGraph& g = state->joint.graph;
+    PassRun pass(r, g, state->plans.backward, state->scopes);
+    for (std::size_t i = 0; i < saved->size(); ++i) pass.hand_in(i, std::move((*saved)[i]));
+    saved->clear();
+    pass.run(marked(g, g.gradients), Category::gradient);
+    TensorList gradients;
+    for (const NodeId id : g.gradients) gradients.push_back(id < 0 ? Tensor() : pass.value(id));
+    return gradients;
+  });
+  for (std::size_t i = 0; i < state->joint.outputs.size(); ++i)
+    env.values[position(state->joint.outputs[i])] = outputs[i];
+  (void)tape;
+}
+
+}  // namespace memplan::compiled

@@ -1,0 +1,218 @@
+#include "estimators/runtime/torch/compiled/plan.h"
+
+#include <algorithm>
+#include <set>
+
+namespace memplan::compiled {
+
+namespace {
+
+std::size_t slot(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+class PassPlanner {
+ public:
+  /// `handed`: nodes whose values the pass owns when it begins; `results`: those that it returns. `stays`: handed nodes
+  /// that somebody else keeps.
+  PassPlanner(const JointGraph& graph, std::vector<NodeId> order, std::vector<NodeId> handed,
+              const std::vector<NodeId>& results, Fusion fusion)
+      : g_(graph), order_(std::move(order)), handed_(std::move(handed)), fusion_(fusion) {
+    const std::size_t n = g_.nodes.size();
+    in_memory_.assign(n, false);
+    returned_.assign(n, false);
+    inside_.assign(n, false);
+    pass_.of_node.assign(n, -1);
+    for (const NodeId id : order_) inside_[slot(id)] = true;
+    for (const NodeId id : results)
+      if (id >= 0) returned_[slot(base(id))] = true;
+  }
+
+  Pass run() {
+    choose_buffers();
+    find_last_reads();
+    emit();
+    return std::move(pass_);
+  }
+
+ private:
+  bool lies_in_input(NodeId id) const {
+    const JointNode& n = g_.at(id);
+    if (n.inputs.empty()) return false;
+    return n.op->kind == Kind::view || (n.op->kind == Kind::piece && g_.at(n.inputs[0]).op->kind == Kind::view);
+  }
+  /// The node whose memory a view shows. What is handed in is its own base.
+  NodeId base(NodeId id) const {
+    while (inside_[slot(id)] && lies_in_input(id)) id = g_.at(id).inputs[0];
+    return id;
+  }
+
+  void choose_buffers() {
+    for (const NodeId id : handed_) in_memory_[slot(id)] = true;
+    std::vector<std::int32_t> readers(g_.nodes.size(), 0);
+    for (const NodeId id : order_) {
+      std::set<NodeId> read;
+      for (const NodeId in : g_.at(id).inputs) read.insert(base(in));
+      for (const NodeId in : read) ++readers[slot(in)];
+    }
+    for (const NodeId id : order_) {
+      const JointNode& n = g_.at(id);
+      const Kind kind = n.op->kind;
+      const bool own = kind == Kind::kernel || kind == Kind::reduction;
+      if (own && !n.several) in_memory_[slot(id)] = true;
+      if (kind == Kind::piece && !lies_in_input(id)) in_memory_[slot(id)] = true;
+      if (kind == Kind::kernel)
+        for (const NodeId in : n.inputs)
+          in_memory_[slot(base(in))] = inside_[slot(base(in))] || in_memory_[slot(base(in))];
+      const bool computed = kind == Kind::pointwise || kind == Kind::random;
+      if (computed && returned_[slot(id)]) in_memory_[slot(id)] = true;
+      if (computed && fusion_ == Fusion::little && readers[slot(id)] > 1 && n.sizes.size() > 0)
+        in_memory_[slot(id)] = true;
+    }
+    for (const NodeId id : order_) {
+      const JointNode& n = g_.at(id);
+      // Constants are written where they are read.
+      if (n.inputs.empty() && !returned_[slot(id)]) in_memory_[slot(id)] = false;
+      if (n.op->kind == Kind::effect || n.several || lies_in_input(id)) in_memory_[slot(id)] = false;
+    }
+  }
+
+  /// Buffers that computing a node reads, through everything that is computed where it is read.
+  const std::vector<NodeId>& read_by(NodeId id) {
+    if (reads_.empty()) {
+      reads_.resize(g_.nodes.size());
+      for (const NodeId n : order_) {
+        std::vector<NodeId>& mine = reads_[slot(n)];
+        for (const NodeId in : g_.at(n).inputs) {
+          const NodeId from = base(in);
+          if (in_memory_[slot(from)])
+            mine.push_back(from);
+          else if (inside_[slot(from)])
+            mine.insert(mine.end(), reads_[slot(from)].begin(), reads_[slot(from)].end());
+        }
+        std::sort(mine.begin(), mine.end());
+        mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+      }
+    }
+    return reads_[slot(id)];
+  }
+
+  bool is_kernel(NodeId id) const {
+    const JointNode& n = g_.at(id);
+    return in_memory_[slot(id)] || n.several || n.op->kind == Kind::effect;
+  }
+
+  void find_last_reads() {
+    last_.assign(g_.nodes.size(), -1);
+    for (std::int32_t i = 0; slot(i) < order_.size(); ++i) {
+      const NodeId id = order_[slot(i)];
+      if (!is_kernel(id)) continue;
+      if (in_memory_[slot(id)]) last_[slot(id)] = std::max(last_[slot(id)], i);
+      for (const NodeId in : read_by(id)) last_[slot(in)] = i;
+    }
+    // A view that is returned keeps what it shows.
+    for (std::size_t i = 0; i < returned_.size(); ++i)
+      if (returned_[i]) last_[i] = static_cast<std::int32_t>(order_.size());
+  }
+
+  std::int64_t bytes(NodeId id) const { return g_.at(id).bytes; }
+
+  std::int32_t buffer_of(NodeId id, std::int32_t takes_over = -1) {
+    pass_.buffers.push_back({id, takes_over});
+    pass_.of_node[slot(id)] = static_cast<std::int32_t>(pass_.buffers.size() - 1);
+    return pass_.of_node[slot(id)];
+  }
+
+  void emit() {
+    std::int64_t now = 0;
+    std::vector<std::vector<NodeId>> ends(order_.size() + 1);
+    for (const NodeId id : handed_) {
+      buffer_of(id);
+      now += bytes(id);
+    }
+    for (std::size_t i = 0; i < g_.nodes.size(); ++i)
+      if (in_memory_[i] && last_[i] >= 0 && slot(last_[i]) < order_.size())
+        ends[slot(last_[i])].push_back(static_cast<NodeId>(i));
+    pass_.peak = now;
+    std::set<NodeId> gone;
+    for (std::int32_t i = 0; slot(i) < order_.size(); ++i) {
+      const NodeId id = order_[slot(i)];
+      if (!is_kernel(id)) continue;
+      Kernel k{id, {}, {}};
+      if (in_memory_[slot(id)]) {
+        const NodeId dying = fusion_ == Fusion::whole ? place_taken(id, ends[slot(i)], gone) : -1;
+        const std::int32_t over = dying >= 0 ? pass_.of_node[slot(dying)] : -1;
+        k.allocates.push_back(buffer_of(id, over));
+        if (over < 0) now += bytes(id);
+        if (dying >= 0) gone.insert(dying);
+      }
+      pass_.peak = std::max(pass_.peak, now);
+      for (const NodeId end : ends[slot(i)]) {
+        if (pass_.of_node[slot(end)] < 0) continue;
+        k.frees.push_back(pass_.of_node[slot(end)]);
+        if (!gone.count(end)) now -= bytes(end);
+      }
+      pass_.kernels.push_back(std::move(k));
+    }
+  }
+
+  /// A fused kernel writes over what it reads for the last time, where that is as large.
+  NodeId place_taken(NodeId id, const std::vector<NodeId>& ending, const std::set<NodeId>& gone) const {
+    const Kind kind = g_.at(id).op->kind;
+    if (kind == Kind::kernel || kind == Kind::piece) return -1;
+    for (const NodeId end : ending)
+      if (end != id && !gone.count(end) && pass_.of_node[slot(end)] >= 0 && bytes(end) == bytes(id) && bytes(id) > 0)
+        return end;
+    return -1;
+  }
+
+  const JointGraph& g_;
+  const std::vector<NodeId> order_, handed_;
+  const Fusion fusion_;
+  std::vector<bool> in_memory_, returned_, inside_;
+  std::vector<std::vector<NodeId>> reads_;
+  std::vector<std::int32_t> last_;
+  Pass pass_;
+};
+
+/// The backward pass in its order, with what is computed a second time just before it is read.
+std::vector<NodeId> backward_order(const JointGraph& g, const Partition& p) {
+  std::vector<NodeId> order;
+  std::vector<bool> done(g.nodes.size(), false);
+  const auto add = [&](NodeId root) {
+    std::vector<std::pair<NodeId, bool>> open{{root, false}};
+    while (!open.empty()) {
+      const auto [id, ready] = open.back();
+      open.pop_back();
+      if (done[slot(id)] || !p.backward[slot(id)]) continue;
+      if (ready) {
+        done[slot(id)] = true;
+        order.push_back(id);
+        continue;
+      }
+      open.push_back({id, true});
+      const auto& in = g.at(id).inputs;
+      for (std::size_t k = in.size(); k-- > 0;) open.push_back({in[k], false});
+    }
+  };
+  for (NodeId id = 0; slot(id) < g.nodes.size(); ++id)
+    if (g.at(id).backward) add(id);
+  for (const NodeId id : g.gradients)
+    if (id >= 0) add(id);
+  return order;
+}
+
+}  // namespace
+
+PassPlans plan(const JointGraph& graph, const Partition& p, Fusion fusion) {
+  PassPlans plans;
+  std::vector<NodeId> order, results = graph.outputs, handed;
+  for (NodeId id = 0; slot(id) < graph.nodes.size(); ++id)
+    if (p.forward[slot(id)] && graph.at(id).op->kind != Kind::input) order.push_back(id);
+  results.insert(results.end(), p.saved.begin(), p.saved.end());
+  plans.forward = PassPlanner(graph, std::move(order), {}, results, fusion).run();
+  for (const NodeId id : p.saved)
+    if (graph.at(id).op->kind != Kind::input) handed.push_back(id);
+  plans.backward = PassPlanner(graph, backward_order(graph, p), std::move(handed), graph.gradients, fusion).run();
+  return plans;
+}
+
+}  // namespace memplan::compiled
