@@ -27,7 +27,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             source, path = os.path.join(scratch, "program.py"), os.path.join(scratch, "compiled.memplan")
             with open(source, "w") as f:
-                f.write(f"import saved_programs\n\n\ndef make(batch):\n    return {{**saved_programs.OPEN, **saved_programs.SEALED}}[{name!r}][0]()\n")
+                f.write(f"import saved_programs\n\n\ndef make(batch=None):\n    return {{**saved_programs.OPEN, **saved_programs.SEALED}}[{name!r}][0]()\n")
             done = subprocess.run([program, "record", source + ":make", "-o", path, "--setup", SETUPS[programs[name][1]] + ",compile=true"], capture_output=True, text=True)
             if done.returncode:
                 print(name, "not recorded", done.stderr[-400:], flush=True)

@@ -80,6 +80,7 @@ constexpr OpRow op_rows[] = {
     {"sort", Kind::kernel, false},
     {"topk", Kind::kernel, false},
     {"guessed", Kind::kernel, false},
+    {"to_layout", Kind::reduction, false},
     {"copy_", Kind::effect, false},
 };
 

@@ -46,6 +46,7 @@ struct JointNode {
   std::int64_t bytes = 0;    ///< of all results
   bool several = false;      ///< has several results, each a `piece`
   std::int32_t storage = 0;  ///< equal for nodes that share memory while the graph is traced
+  std::int64_t scratch = 0;  ///< bytes that a library's kernel takes while it runs
   std::int32_t call = -1;    ///< of the tape, where it comes from; -1: none
   bool backward = false;     ///< was traced after the forward pass
 };

@@ -53,8 +53,22 @@ class PassRun {
         if (buffer.takes_over >= 0) r_.set_category(t, category);
         r_.label(t, n.op->name);
       }
+      use_libraries(n);
       for (const std::int32_t b : k.frees) memory_[position(b)].reset();
     }
+  }
+
+  /// What the kernels of libraries take while they run.
+  void use_libraries(const JointNode& n) {
+    if (n.scratch > 0) r_.scratch(Bytes(n.scratch), Category::workspace);
+    if (n.op->name == "mm" || n.op->name == "bmm") r_.use_cublas();
+    if (n.op->name != "addmm") return;
+    // As op::addmm: with a bias of one dimension cuBLASLt.
+    const Dims& b = g_.at(n.inputs[2]).sizes;
+    if (g_.at(n.inputs[0]).sizes.size() == 1 && b[0] > 1 && b[1] > 1)
+      r_.use_cublas_lt();
+    else
+      r_.use_cublas();
   }
 
   /// The tensor of a node; a view of where it lies.
@@ -95,8 +109,9 @@ std::int64_t largest_kernel(const JointGraph& g) {
 CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& env) {
   auto state = std::make_shared<State>();
   state->joint = joint_graph(run, tape, env);
+  state->partition = partition(state->joint.graph);
+  in_layout(state->joint.graph, state->partition);
   const JointGraph& g = state->joint.graph;
-  state->partition = partition(g);
   state->plans = plan(g, state->partition, Fusion::whole);
   const PassPlans little = plan(g, state->partition, Fusion::little);
   const std::int64_t apart = std::max({std::int64_t{0}, little.forward.peak - state->plans.forward.peak,

@@ -97,13 +97,25 @@ class PassPlanner {
 
   bool is_kernel(NodeId id) const {
     const JointNode& n = g_.at(id);
-    return in_memory_[slot(id)] || n.several || n.op->kind == Kind::effect;
+    return n.several || n.op->kind == Kind::effect || (in_memory_[slot(id)] && !is_piece(id));
   }
+
+  /// A result of a node with several, which that node allocates.
+  bool is_piece(NodeId id) const { return g_.at(id).op->kind == Kind::piece && inside_[slot(g_.at(id).inputs[0])]; }
 
   void find_last_reads() {
     last_.assign(g_.nodes.size(), -1);
+    place_.assign(g_.nodes.size(), -1);
+    pieces_.resize(g_.nodes.size());
     for (std::int32_t i = 0; slot(i) < order_.size(); ++i) {
       const NodeId id = order_[slot(i)];
+      if (is_piece(id) && in_memory_[slot(id)]) {
+        const NodeId whole = g_.at(id).inputs[0];
+        pieces_[slot(whole)].push_back(id);
+        last_[slot(id)] = std::max(last_[slot(id)], place_[slot(whole)]);
+        continue;
+      }
+      place_[slot(id)] = i;
       if (!is_kernel(id)) continue;
       if (in_memory_[slot(id)]) last_[slot(id)] = std::max(last_[slot(id)], i);
       for (const NodeId in : read_by(id)) last_[slot(in)] = i;
@@ -144,7 +156,11 @@ class PassPlanner {
         if (over < 0) now += bytes(id);
         if (dying >= 0) gone.insert(dying);
       }
-      pass_.peak = std::max(pass_.peak, now);
+      for (const NodeId piece : pieces_[slot(id)]) {
+        k.allocates.push_back(buffer_of(piece));
+        now += bytes(piece);
+      }
+      pass_.peak = std::max(pass_.peak, now + g_.at(id).scratch);
       for (const NodeId end : ends[slot(i)]) {
         if (pass_.of_node[slot(end)] < 0) continue;
         k.frees.push_back(pass_.of_node[slot(end)]);
@@ -169,7 +185,8 @@ class PassPlanner {
   const Fusion fusion_;
   std::vector<bool> in_memory_, returned_, inside_;
   std::vector<std::vector<NodeId>> reads_;
-  std::vector<std::int32_t> last_;
+  std::vector<std::int32_t> last_, place_;  ///< by node: the last kernel that reads it; where it stands
+  std::vector<std::vector<NodeId>> pieces_;
   Pass pass_;
 };
 
@@ -200,13 +217,79 @@ std::vector<NodeId> backward_order(const JointGraph& g, const Partition& p) {
   return order;
 }
 
+/// decide_layout_opt, for training.
+bool prefers_channels_last(const JointGraph& g, const Partition& p) {
+  std::int64_t convolutions = 0, nodes = 1;
+  bool all_small = true;
+  for (NodeId id = 0; slot(id) < g.nodes.size(); ++id) {
+    if (!p.forward[slot(id)]) continue;
+    ++nodes;
+    const JointNode& n = g.at(id);
+    if (n.op->name != "convolution") continue;
+    ++convolutions;
+    const Dims& x = g.at(n.inputs[0]).sizes;
+    const Dims& w = g.at(n.inputs[1]).sizes;
+    if (w.size() != 4 || x.size() != 4) return false;
+    const bool grouped = x[1] != w[1];
+    if (grouped && w[1] > 1) return false;
+    if (w[0] * 2 <= w[1] && w[2] > 1) return false;
+    all_small = all_small && w[0] <= 64 && w[1] <= 64;
+  }
+  return convolutions > 0 && nodes < 300 * convolutions && !all_small;
+}
+
 }  // namespace
+
+void in_layout(JointGraph& g, Partition& p) {
+  if (!prefers_channels_last(g, p)) return;
+  std::vector<NodeId> copies(g.nodes.size(), -1);
+  const std::size_t count = g.nodes.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool backward = g.nodes[i].op->name == "convolution_backward";
+    if (g.nodes[i].op->name != "convolution" && !backward) continue;
+    for (std::size_t k = 0; k < g.nodes[i].inputs.size(); ++k) {
+      const NodeId in = g.nodes[i].inputs[k];
+      const JointNode from = g.at(in);
+      // One position or one channel lies the same way in both.
+      if (from.op->kind != Kind::input || from.sizes.size() != 4 || from.sizes[1] == 1 ||
+          from.sizes[2] * from.sizes[3] == 1)
+        continue;
+      if (std::find(g.primals.begin(), g.primals.end(), in) == g.primals.end()) continue;
+      NodeId& copy = copies[slot(in)];
+      if (copy < 0) {
+        JointNode n = from;
+        n.op = &op_row("to_layout");
+        n.inputs = {in};
+        n.call = g.nodes[i].call;
+        copy = static_cast<NodeId>(g.nodes.size());
+        n.storage = copy;
+        g.nodes.push_back(n);
+        p.forward.push_back(true);
+        p.backward.push_back(false);
+      }
+      const auto saved = std::find(p.saved.begin(), p.saved.end(), in);
+      const bool kept = std::find(p.saved.begin(), p.saved.end(), copy) != p.saved.end();
+      if (backward && saved != p.saved.end() && !kept) p.saved.push_back(copy);
+      g.nodes[i].inputs[k] = copy;
+    }
+  }
+}
 
 PassPlans plan(const JointGraph& graph, const Partition& p, Fusion fusion) {
   PassPlans plans;
   std::vector<NodeId> order, results = graph.outputs, handed;
-  for (NodeId id = 0; slot(id) < graph.nodes.size(); ++id)
-    if (p.forward[slot(id)] && graph.at(id).op->kind != Kind::input) order.push_back(id);
+  std::vector<bool> done(graph.nodes.size(), false);
+  const auto add = [&](NodeId id) {
+    if (done[slot(id)] || !p.forward[slot(id)] || graph.at(id).op->kind == Kind::input) return;
+    done[slot(id)] = true;
+    order.push_back(id);
+  };
+  // Copies in another layout stand behind the graph (in_layout) and are made when they are read first.
+  for (NodeId id = 0; slot(id) < graph.nodes.size(); ++id) {
+    for (const NodeId in : graph.at(id).inputs)
+      if (in > id && p.forward[slot(id)]) add(in);
+    add(id);
+  }
   results.insert(results.end(), p.saved.begin(), p.saved.end());
   plans.forward = PassPlanner(graph, std::move(order), {}, results, fusion).run();
   for (const NodeId id : p.saved)

@@ -57,6 +57,15 @@ Vars Tracer::emit_several(std::string_view op, const Vars& inputs, std::string c
   return pieces;
 }
 
+void Tracer::takes(const Vars& results, std::int64_t scratch) {
+  for (const Var& v : results)
+    if (v) {
+      JointNode& n = graph.at(v.node);
+      (n.op->kind == Kind::piece ? graph.at(n.inputs[0]) : n).scratch = scratch;
+      return;
+    }
+}
+
 Vars Tracer::record(const Vars& inputs, Vars results, Derivative derivative) {
   bool any = false;
   for (const Var& v : inputs) any = any || (v && v.wants());

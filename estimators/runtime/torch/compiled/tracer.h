@@ -38,6 +38,8 @@ class Tracer {
   /// A node with several results; empty ones are none. `bytes_of_all`: results that nobody can read count as well.
   Vars emit_several(std::string_view op, const Vars& inputs, std::string constants, const TensorList& results,
                     bool listed = false);
+  /// What the kernel behind some of its results takes while it runs.
+  void takes(const Vars& results, std::int64_t scratch);
   /// The results of a differentiable op, tied to its inputs.
   Vars record(const Vars& inputs, Vars results, Derivative derivative);
   Var record(const Vars& inputs, const Var& result, Derivative derivative);

@@ -13,6 +13,7 @@ struct Attended {
   Var q, k, v, mask;
   double p = 0, scale = 0;
   bool causal = false, grouped = false;
+  std::int64_t forward_scratch = 0, backward_scratch = 0;
 };
 
 std::string settings_of(const Attended& a) {
@@ -29,6 +30,7 @@ Var fused(Tracer& t, const Attended& a, std::string_view name, const TensorList&
   Vars inputs{a.q, a.k, a.v};
   if (a.mask) inputs.push_back(a.mask);
   const Vars pieces = t.emit_several(name, inputs, settings_of(a), results);
+  t.takes(pieces, a.forward_scratch);
   const std::string backward = std::string(name) + "_backward";
   return t.record({a.q, a.k, a.v, a.mask}, pieces[0], [=](Tracer& t, const Vars& g) {
     Vars reads{g[0], a.q, a.k, a.v};
@@ -36,8 +38,10 @@ Var fused(Tracer& t, const Attended& a, std::string_view name, const TensorList&
     for (const Var& p : pieces)
       if (p) reads.push_back(p);
     const Tensor bias = a.mask && a.mask.wants() ? t.run.empty(a.mask.t->sizes, a.q.t->dtype) : Tensor();
-    return t.emit_several(backward, reads, settings_of(a),
-                          {t.run.empty_like(a.q.t), t.run.empty_like(a.k.t), t.run.empty_like(a.v.t), bias});
+    Vars made = t.emit_several(backward, reads, settings_of(a),
+                               {t.run.empty_like(a.q.t), t.run.empty_like(a.k.t), t.run.empty_like(a.v.t), bias});
+    t.takes(made, a.backward_scratch);
+    return made;
   });
 }
 
@@ -125,6 +129,11 @@ Vars attention_op(Tracer& t, const Items& i) {
   a.scale = i.none(6) ? 1 / std::sqrt(static_cast<double>(a.q.t->size(-1))) : i.number(6);
   a.grouped = !i.none(7) && i.boolean(7);
   const AttentionBackend backend = chosen(t, a);
+  if (backend != AttentionBackend::math) {
+    const Scratch scratch = scratch_of(t, i);
+    a.forward_scratch = scratch.forward;
+    a.backward_scratch = scratch.backward;
+  }
   a.mask = float_mask(t, a.mask, a.q.t->dtype);
   if (backend == AttentionBackend::cudnn) return {cudnn(t, a)};
   if (backend == AttentionBackend::flash) return {flash(t, a)};

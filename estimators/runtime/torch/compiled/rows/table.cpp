@@ -1,5 +1,7 @@
 #include "estimators/runtime/torch/compiled/rows/table.h"
 
+#include <algorithm>
+
 #include "estimators/base/error.h"
 
 namespace memplan::compiled {
@@ -52,6 +54,51 @@ std::vector<Value> Items::values() const {
   std::vector<Value> result;
   for (const Item& item : items_) result.push_back(on_paper(item));
   return result;
+}
+
+namespace {
+
+/// Bytes that were taken and given back since an event.
+std::int64_t transient(const Schedule& s, std::size_t since) {
+  std::int64_t now = 0, most = 0;
+  for (std::size_t i = since; i < s.events.size(); ++i) {
+    const Event& e = s.events[i];
+    if (e.kind == Event::Kind::empty_cache) continue;
+    const std::int64_t bytes = s.allocations[static_cast<std::size_t>(e.allocation)].size.count;
+    now += e.kind == Event::Kind::alloc ? bytes : -bytes;
+    most = std::max(most, now);
+  }
+  return std::max<std::int64_t>(0, most - std::max<std::int64_t>(0, now));
+}
+
+}  // namespace
+
+Scratch scratch_of(Tracer& t, const Items& items) {
+  Run& r = t.run;
+  Scratch s;
+  std::vector<Value> values = items.values();
+  TensorList copies;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].is_tensor() || !values[i].tensor()) continue;
+    const Tensor& like = values[i].tensor();
+    copies.push_back(r.alias(like, like->sizes, like->strides, 0));
+    copies.back()->requires_grad_leaf = items.is_var(i) && items[i].var.wants();
+    values[i] = copies.back();
+  }
+  ScopedValue<bool> grads(r.grad_mode, !t.in_backward());
+  const std::size_t before = r.schedule.events.size();
+  s.result = call_op(r, items.row(), std::move(values), {})[0].tensor();
+  s.forward = transient(r.schedule, before);
+  const NodeRef node = s.result->grad_fn;
+  s.result = r.detach(s.result);
+  if (!node || !node->backward) return s;
+  ScopedValue<bool> none(r.grad_mode, false);
+  TensorList gradients(static_cast<std::size_t>(node->outputs));
+  gradients[0] = r.empty_like(s.result);
+  const std::size_t began = r.schedule.events.size();
+  const TensorList made = node->backward(r, *node.get(), gradients);
+  s.backward = transient(r.schedule, began);
+  return s;
 }
 
 const CompiledOps& compiled_ops() {

@@ -52,6 +52,14 @@ class Items {
   std::vector<Item> items_;
 };
 
+/// What the eager kernels of a call take beside their results, forward and backward: the row is run on paper with
+/// gradients.
+struct Scratch {
+  Tensor result;
+  std::int64_t forward = 0, backward = 0;
+};
+Scratch scratch_of(Tracer&, const Items&);
+
 using CompiledOp = Vars (*)(Tracer&, const Items&);
 /// By the op's name without namespace, overload and the mark of in-place ops.
 using CompiledOps = std::map<std::string, CompiledOp, std::less<>>;

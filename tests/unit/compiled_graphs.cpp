@@ -1,0 +1,119 @@
+// The minimum cut and what it says of joint graphs that are small enough to be cut by hand.
+#include <doctest/doctest.h>
+
+#include "estimators/runtime/torch/compiled/min_cut.h"
+#include "estimators/runtime/torch/compiled/partition.h"
+#include "estimators/runtime/torch/compiled/passes.h"
+#include "estimators/runtime/torch/compiled/plan.h"
+
+using namespace memplan;
+using namespace memplan::compiled;
+
+namespace {
+
+NodeId node(JointGraph& g, std::string_view op, std::vector<NodeId> inputs, std::int64_t floats,
+            std::string constants = {}) {
+  JointNode n;
+  n.op = &op_row(op);
+  n.inputs = std::move(inputs);
+  n.constants = std::move(constants);
+  n.sizes = n.strides = Dims{floats};
+  n.strides[0] = 1;
+  n.bytes = 4 * floats;
+  g.nodes.push_back(n);
+  const auto id = static_cast<NodeId>(g.nodes.size() - 1);
+  g.at(id).storage = id;
+  return id;
+}
+
+NodeId primal(JointGraph& g, std::int64_t floats, bool constant) {
+  const NodeId id = node(g, "input", {}, floats);
+  g.primals.push_back(id);
+  g.gradients.push_back(-1);
+  if (constant) g.constants.push_back(id);
+  return id;
+}
+
+NodeId tangent(JointGraph& g, std::int64_t floats) {
+  const NodeId id = node(g, "input", {}, floats);
+  g.tangents.push_back(id);
+  return id;
+}
+
+}  // namespace
+
+TEST_CASE("min cut: of two cuts that are as small, the one nearest to the sink") {
+  // 0 -5-> 1 -3-> 2 -3-> 3: both inner edges cost 3.
+  const MinCut cut = min_cut(4, {{0, 1, 5}, {1, 2, 3}, {2, 3, 3}}, 0, 3);
+  CHECK(cut.bounded);
+  CHECK(cut.reaches_sink == std::vector<bool>{false, false, false, true});
+}
+
+TEST_CASE("min cut: flow that has to be taken back") {
+  // 0 -> 1, 2 -> 3 with a bridge 1 -> 2; the greatest flow is 2 + 2 = 4, all out of the source.
+  const MinCut cut = min_cut(4, {{0, 1, 2}, {0, 2, 2}, {1, 2, 1}, {1, 3, 3}, {2, 3, 3}}, 0, 3);
+  CHECK(cut.bounded);
+  CHECK_FALSE(cut.reaches_sink[0]);
+  CHECK(cut.reaches_sink[1]);
+  CHECK(cut.reaches_sink[2]);
+}
+
+TEST_CASE("min cut: a path without a limit") {
+  CHECK_FALSE(min_cut(3, {{0, 1, unlimited}, {1, 2, unlimited}}, 0, 2).bounded);
+}
+
+TEST_CASE("partition: a pointwise chain is computed again from what a product left") {
+  // y = mm(x, w); r = relu(y); s = mul(r, 2); out = mm(s, v). The backward pass reads s (for v) and r (for y). Keeping
+  // y (1000 floats, read by relu alone) leads to both; r and s would be two.
+  JointGraph g;
+  const NodeId x = primal(g, 500, false), w = primal(g, 10, true), v = primal(g, 10, true);
+  const NodeId y = node(g, "mm", {x, w}, 1000), r = node(g, "relu", {y}, 1000), s = node(g, "mul", {r}, 1000, "2f");
+  const NodeId out = node(g, "mm", {s, v}, 100);
+  g.outputs = {out};
+  const NodeId t = tangent(g, 100);
+  const NodeId dv = node(g, "mm", {s, t}, 10), ds = node(g, "mm", {t, v}, 1000), dr = node(g, "mul", {ds}, 1000, "2f");
+  const NodeId le = node(g, "le", {r}, 1000), dy = node(g, "where", {le, dr}, 1000), dw = node(g, "mm", {x, dy}, 10);
+  g.gradients = {-1, dw, dv};
+  const Partition p = partition(g);
+  // s is read by a product in the backward pass, so it would have to be written again: it is kept
+  // (is_materialized_backwards).
+  CHECK(p.saved == std::vector<NodeId>{x, v, r, s});
+}
+
+TEST_CASE("partition: a reduction to less than a quarter is kept, what is around it is not") {
+  // m = mean(x) of 4000 bytes to 4: kept. The gradient of x * m reads both; x is an input and stays as it is.
+  JointGraph g;
+  const NodeId x = primal(g, 1000, false);
+  const NodeId e = node(g, "exp", {x}, 1000), m = node(g, "mean", {e}, 1), y = node(g, "mul", {e, m}, 1000);
+  const NodeId out = node(g, "sum", {y}, 1);
+  g.outputs = {out};
+  const NodeId t = tangent(g, 1), spread = node(g, "expand", {t}, 1000), a = node(g, "mul", {spread, m}, 1000);
+  const NodeId dx = node(g, "mul", {a, e}, 1000);
+  g.gradients = {dx};
+  const Partition p = partition(g);
+  CHECK(p.saved == std::vector<NodeId>{x, m});
+  CHECK(p.backward[static_cast<std::size_t>(e)]);
+}
+
+TEST_CASE("simplify: equal nodes are one, random numbers are not, and what nobody reads goes") {
+  JointGraph g;
+  const NodeId x = primal(g, 8, false);
+  const NodeId a = node(g, "exp", {x}, 8), b = node(g, "exp", {x}, 8);
+  const NodeId r = node(g, "inductor_random", {}, 8), q = node(g, "inductor_random", {}, 8);
+  const NodeId one = node(g, "add", {a, r}, 8), two = node(g, "add", {b, q}, 8);
+  node(g, "cos", {x}, 8);
+  g.outputs = {node(g, "sub", {one, two}, 8)};
+  CHECK(simplify(g).nodes.size() == 7);  // x, exp, two random ones, two sums, the difference
+}
+
+TEST_CASE("plan: a fused kernel writes over what it reads last") {
+  JointGraph g;
+  const NodeId x = primal(g, 1000, false), w = primal(g, 10, true);
+  const NodeId y = node(g, "mm", {x, w}, 1000), s = node(g, "relu", {y}, 1000), out = node(g, "mm", {s, w}, 10);
+  g.outputs = {out};
+  Partition p;
+  p.forward.assign(g.nodes.size(), true);
+  p.backward.assign(g.nodes.size(), false);
+  CHECK(plan(g, p, Fusion::whole).forward.peak == 4 * 1010);
+  CHECK(plan(g, p, Fusion::little).forward.peak == 4 * 2000);
+}
