@@ -111,8 +111,8 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
   }
   if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup);
   Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup); });
-  if (recorded || setup.compile) return unwrap(std::move(recorded));
-  Tape tape = tape_of_file(reading, *model.recorded->plain, setup);
+  if (recorded) return unwrap(std::move(recorded));
+  Tape tape = tape_read_as(reading, *model.recorded->plain, setup);
   note(tape.notes, {"MP065",
                     fmt::format("the file's recording does not tell this setup, and its graph was taken: {}",
                                 recorded.error().what),

@@ -25,7 +25,7 @@ def main():
                       PYTHONPATH=os.pathsep.join(sys.path[:2]))
     for name in [n for n in rest if not n.startswith("--")]:
         with tempfile.TemporaryDirectory() as scratch:
-            source, path = os.path.join(scratch, "program.py"), os.path.join(scratch, "compiled.memplan")
+            source, path = os.path.join(scratch, "program.py"), os.path.join(folder, name + ".memplan")
             with open(source, "w") as f:
                 f.write(f"import saved_programs\n\n\ndef make(batch=None):\n    return {{**saved_programs.OPEN, **saved_programs.SEALED}}[{name!r}][0]()\n")
             done = subprocess.run([program, "record", source + ":make", "-o", path, "--setup", SETUPS[programs[name][1]] + ",compile=true"], capture_output=True, text=True)

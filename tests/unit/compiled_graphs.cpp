@@ -1,10 +1,14 @@
 // The minimum cut and what it says of joint graphs that are small enough to be cut by hand.
 #include <doctest/doctest.h>
 
+#include "estimators/base/unwrap.h"
+#include "estimators/pipeline.h"
+#include "estimators/runtime/torch/compiled/joint.h"
 #include "estimators/runtime/torch/compiled/min_cut.h"
 #include "estimators/runtime/torch/compiled/partition.h"
 #include "estimators/runtime/torch/compiled/passes.h"
 #include "estimators/runtime/torch/compiled/plan.h"
+#include "estimators/runtime/torch/step/inspect_forward.h"
 
 using namespace memplan;
 using namespace memplan::compiled;
@@ -104,6 +108,45 @@ TEST_CASE("simplify: equal nodes are one, random numbers are not, and what nobod
   node(g, "cos", {x}, 8);
   g.outputs = {node(g, "sub", {one, two}, 8)};
   CHECK(simplify(g).nodes.size() == 7);  // x, exp, two random ones, two sums, the difference
+}
+
+TEST_CASE("saved values: bytes that PyTorch 2.11's partitioner keeps, as tests/recording/saved_values.py wrote them") {
+  for (const auto& [name, bytes] : {std::pair<const char*, std::int64_t>{"alexnet", 9874432},
+                                    {"squeezenet1_1", 52153248},
+                                    {"resnet18", 80428544},
+                                    {"efficientnet_b0", 215095332},
+                                    {"convnext_tiny", 434148980},
+                                    {"vit_b_16", 496861408}}) {
+    CAPTURE(name);
+    const Model model = unwrap(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/pt2/" + name + ".pt2"));
+    TrainingSetup setup;
+    setup.compile = true;
+    setup.batch = 4;
+    const Device device = choose_device("h100-80gb").device;
+    inspect_forward(unwrap(tape_of(model, setup)), setup, device, [&](const Run& run, const Environment& env) {
+      const Joint joint = joint_graph(run, unwrap(tape_of(model, setup)), env);
+      std::int64_t kept = 0;
+      for (const NodeId id : partition(joint.graph).saved)
+        if (joint.graph.at(id).op->kind != Kind::input) kept += joint.graph.at(id).bytes;
+      CHECK(kept == bytes);
+      CHECK(joint.graph.guessed.empty());
+    });
+  }
+}
+
+TEST_CASE("a graph file is compiled on paper: modelled, with a range both ways, and strategies are refused") {
+  const Model model = unwrap(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/pt2/resnet18.pt2"));
+  TrainingSetup setup;
+  setup.compile = true;
+  setup.batch = 4;
+  const Device device = choose_device("h100-80gb").device;
+  const Tape tape = unwrap(tape_of(model, setup));
+  const Estimate e = unwrap(with_range(model, tape, setup, device, unwrap(estimate_tape(tape, setup, device))));
+  CHECK(e.requested_basis == Basis::modelled);
+  CHECK(e.low.requested < e.peak.requested);
+  CHECK(e.high.requested > e.peak.requested);
+  setup.checkpoint = "blocks";
+  CHECK_FALSE(tape_of(model, setup).ok());
 }
 
 TEST_CASE("plan: a fused kernel writes over what it reads last") {

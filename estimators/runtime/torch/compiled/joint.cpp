@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "estimators/runtime/torch/aten/arguments.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 #include "estimators/runtime/torch/compiled/passes.h"
-#include "estimators/runtime/torch/compiled/rows/table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan::compiled {

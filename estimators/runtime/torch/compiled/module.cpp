@@ -95,12 +95,13 @@ std::vector<bool> marked(const JointGraph& g, const std::vector<NodeId>& ids) {
   return marks;
 }
 
-/// Of the largest node of library kernels: scratch that they take beside what is counted.
-std::int64_t largest_kernel(const JointGraph& g) {
+/// Of the largest buffer that a pass makes.
+std::int64_t largest_buffer(const JointGraph& g, const PassPlans& plans) {
   std::int64_t most = 0;
-  for (const JointNode& n : g.nodes)
-    if (n.op->kind == Kind::kernel && n.op->name != "mm" && n.op->name != "addmm" && n.op->name != "bmm")
-      most = std::max(most, n.bytes);
+  for (const Pass* pass : {&plans.forward, &plans.backward})
+    for (const Kernel& k : pass->kernels)
+      for (const std::int32_t b : k.allocates)
+        most = std::max(most, g.at(pass->buffers[position(b)].node).bytes + g.at(k.node).scratch);
   return most;
 }
 
@@ -116,11 +117,18 @@ CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& en
   const PassPlans little = plan(g, state->partition, Fusion::little);
   const std::int64_t apart = std::max({std::int64_t{0}, little.forward.peak - state->plans.forward.peak,
                                        little.backward.peak - state->plans.backward.peak});
-  const std::int64_t scratch = largest_kernel(g);
+  // Which of them are written in place, and in which order they run, moves the peak by a buffer.
+  const std::int64_t one = largest_buffer(g, state->plans);
   for (const JointNode& n : g.nodes) state->scopes.push_back(n.call >= 0 ? tape.calls[position(n.call)].scope : -1);
   run.note("torch.compile", About::op, Evidence::assumed,
            "what the compiler fuses, and what libraries take beside it, is modelled",
-           Effect{Bytes(scratch), Bytes(apart + scratch)});
+           Effect{Bytes(one), Bytes(apart + one)});
+  if (run.profile.version != "2.11")
+    run.note("torch.compile", About::version, Evidence::assumed,
+             "the compiler is taken to decide as that of PyTorch 2.11");
+  run.note("torch.compile", About::program, Evidence::assumed,
+           "the graph compiles whole: a file shows neither graph breaks nor CUDA graphs, and the compiler's own trials "
+           "in the first step are not counted");
   for (const std::string& op : g.guessed)
     run.note(op, About::op, Evidence::assumed, "how it is compiled is not known: a kernel of its own");
   state_ = std::move(state);

@@ -1,6 +1,6 @@
 // Activation functions, as torch/_decomp and torch/_inductor/decomposition.py take them apart: half types are computed
 // in fp32 and converted back.
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 

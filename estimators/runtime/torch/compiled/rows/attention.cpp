@@ -1,7 +1,7 @@
 // Scaled dot product attention: the kernel that PyTorch chooses, with what its backward pass reads, or its parts.
 #include <cmath>
 
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
 

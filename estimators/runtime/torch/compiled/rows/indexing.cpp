@@ -1,7 +1,7 @@
 // Tables that are read by position, and tensors made of nothing.
 #include <fmt/format.h>
 
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 

@@ -1,7 +1,7 @@
 // Products, convolutions, pooling, dropout.
 #include <fmt/format.h>
 
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 

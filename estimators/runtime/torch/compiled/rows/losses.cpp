@@ -1,5 +1,5 @@
 // Losses inside of the compiled module.
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 

@@ -1,6 +1,6 @@
 // Normalization: statistics and the rest are computed in fp32 (torch/_refs/__init__.py, native_layer_norm;
 // torch/_decomp/decompositions.py, native_batch_norm_helper and the backward passes).
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 

@@ -1,7 +1,7 @@
 // Sums, products, functions, comparisons, reductions.
 #include <algorithm>
 
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 
@@ -167,6 +167,19 @@ Vars masked_fill_op(Tracer& t, const Items& a) {
   })};
 }
 
+/// self + value * a * b
+Vars addcmul_op(Tracer& t, const Items& i) {
+  const Var self = i.var(0), a = i.var(1), b = i.var(2);
+  const Number value = i.none(3) ? Number{1, false} : i.scalar(3);
+  const Var scaled = times(t, prim::binary(t, "mul", a, value), b);
+  return {t.record({self, a, b}, prim::binary(t, "add", self, scaled), [=](Tracer& t, const Vars& g) {
+    Vars grads{g[0], {}, {}};
+    if (a.wants()) grads[1] = times(t, g[0], prim::binary(t, "mul", b, value));
+    if (b.wants()) grads[2] = times(t, g[0], prim::binary(t, "mul", a, value));
+    return grads;
+  })};
+}
+
 Vars sum_op(Tracer& t, const Items& a) {
   const bool all = a.size() < 3;  // aten::sum has no dimensions
   Var x = a.var(0);
@@ -218,6 +231,7 @@ void add_pointwise_ops(CompiledOps& ops) {
     ops[name] = plain_op;
   ops["where"] = where_op;
   ops["masked_fill"] = masked_fill_op;
+  ops["addcmul"] = addcmul_op;
   ops["sum"] = sum_op;
   ops["mean"] = mean_op;
   ops["to_default_dtype"] = ops["to"] = ops["type_as"] = ops["_to_copy"] = ops["float"] = convert_op;

@@ -1,7 +1,7 @@
 // Views and what puts tensors together. Sizes come from the eager rows, which know every form of the arguments.
 #include <algorithm>
 
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 namespace memplan::compiled {
 
@@ -152,6 +152,23 @@ Vars roll_op(Tracer& t, const Items& a) {
   return {x};
 }
 
+Vars repeat_op(Tracer& t, const Items& a) {
+  const Var x = a.var(0);
+  const Dims times = a.dims(1);
+  const Var y = t.emit("repeat", {x}, prim::text(times), shown(t, a));
+  return {t.record({x}, y, [x, times](Tracer& t, const Vars& g) {
+    // Copies and elements of each dimension apart, and the copies summed up.
+    Dims parts, copies;
+    const int more = times.size() - x.t->rank();
+    for (int d = 0; d < times.size(); ++d) {
+      copies.push_back(parts.size());
+      parts.push_back(times[d]);
+      if (d >= more) parts.push_back(x.t->sizes[d - more]);
+    }
+    return Vars{prim::sum(t, prim::reshape(t, g[0], parts), copies, false)};
+  })};
+}
+
 Vars pad_op(Tracer& t, const Items& a) { return {grad::constant_pad(t, a.var(0), a.integers(1))}; }
 
 }  // namespace
@@ -162,7 +179,7 @@ void add_views(CompiledOps& ops) {
   ops["flatten"] = ops["unflatten"] = ops["view_as"] = reshape_to_result;
   ops["permute"] = permute_op;
   ops["transpose"] = ops["swapaxes"] = transpose_op;
-  ops["t"] = t_op;
+  ops["t"] = ops["numpy_T"] = t_op;
   ops["expand"] = expand_op;
   ops["expand_as"] = expand_as_op;
   ops["unsqueeze"] = unsqueeze_op;
@@ -181,6 +198,7 @@ void add_views(CompiledOps& ops) {
   ops["stack"] = stack_op;
   ops["flip"] = flip_op;
   ops["roll"] = roll_op;
+  ops["repeat"] = repeat_op;
   ops["constant_pad_nd"] = pad_op;
   ops["pad"] = pad_op;
 }

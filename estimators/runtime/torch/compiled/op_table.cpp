@@ -1,4 +1,4 @@
-#include "estimators/runtime/torch/compiled/rows/table.h"
+#include "estimators/runtime/torch/compiled/op_table.h"
 
 #include <algorithm>
 

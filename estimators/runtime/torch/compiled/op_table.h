@@ -1,4 +1,5 @@
-// The ATen ops of a tape in a compiled graph: one row per op, which emits its decomposition and leaves its derivative.
+// The ATen ops of a tape in a compiled graph: one row per op, in rows/<family>.cpp, which emits its decomposition and
+// leaves its derivative.
 #pragma once
 
 #include <map>
