@@ -145,7 +145,7 @@ TEST_CASE("a graph file is compiled on paper: modelled, with a range both ways, 
   CHECK(e.requested_basis == Basis::modelled);
   CHECK(e.low.requested < e.peak.requested);
   CHECK(e.high.requested > e.peak.requested);
-  setup.checkpoint = "blocks";
+  setup.checkpoint = {"blocks"};
   CHECK_FALSE(tape_of(model, setup).ok());
 }
 

@@ -31,8 +31,8 @@ class FlowNetwork {
     MinCut result;
     while (result.bounded && find_levels(source, sink)) {
       std::copy(first_.begin(), first_.end() - 1, next_.begin());
-      while (const std::int64_t pushed = push(source, sink))
-        if (pushed >= unlimited / 2) result.bounded = false;
+      std::int64_t pushed = 0;
+      while (result.bounded && (pushed = push(source, sink)) > 0) result.bounded = pushed < unlimited / 2;
     }
     result.reaches_sink.assign(level_.size(), false);
     std::vector<std::int32_t> open{sink};
