@@ -3,7 +3,7 @@
     python tools/hardware_models.py [NAME …]     writes data/measured/hardware/models/NAME.pt2; nothing is downloaded
 
 Needs torch, torchvision and timm; for language models the versions that were measured, torch 2.6 and transformers 4.51.3, since the library
-decides which copies attention makes. An archive holds the graph without weights, its batch is open, its image or sequence
+decides which copies attention makes; for models of PEFT's methods torch 2.11, transformers 5.23 and peft 0.21.2. An archive holds the graph without weights, its batch is open, its image or sequence
 has the size that was measured.
 """
 import contextlib
@@ -68,6 +68,35 @@ class OwnLoss(nn.Module):
         return (out.loss, out.logits, *tensors(getattr(out, "past_key_values", None)))
 
 
+class Trained(nn.Module):
+    """A language model on batches without padding, with its own loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.m = model
+
+    def forward(self, input_ids, labels):
+        out = self.m(input_ids=input_ids, labels=labels)
+        return out.loss, out.logits
+
+
+def llama(method=None, settings=None, **sizes):
+    """Llama in bfloat16; under a method of PEFT if one is named, whose own parameters are in float32."""
+
+    def build():
+        import transformers
+
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, use_cache=False)).to(torch.bfloat16)
+        if method:
+            import peft
+
+            model = peft.get_peft_model(model, getattr(peft, method)(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=True)
+        ids = torch.zeros(2, 16, dtype=torch.long)
+        return Trained(model.to("meta")), (ids, ids.clone())
+
+    return build
+
+
 def language(config_class, model_class, sequence=128, **sizes):
     def build():
         with torch.device("cpu"):  # its modules make tensors when they are loaded
@@ -81,6 +110,7 @@ def language(config_class, model_class, sequence=128, **sizes):
     return build
 
 
+LONGEST = {True: 4096, False: 1024}  # tokens of Llamas and others: no table of positions is shorter
 IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_y_400mf", "resnet101", "resnet152", "vgg16"]
 TIMM = {name: 224 for name in (
     "convnext_tiny efficientnet_b0 mobilenetv2_100 mobilenetv3_large_100 resnet152 resnet18 resnet50 swin_base_patch4_window7_224 vgg16 vit_base_patch16_224 "
@@ -103,8 +133,26 @@ MODELS["opt-350m"] = language(*OPT, hidden_size=1024, ffn_dim=4096, num_hidden_l
 MODELS["t5-base"] = language("T5Config", "T5ForConditionalGeneration", d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0)
 MODELS["deepseek-r1-qwen-1.5b"] = language("Qwen2Config", "Qwen2ForCausalLM", vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
                                            num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=False)
-MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28,
-                                  num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
+LLAMA_3B = dict(vocab_size=128256, hidden_size=3072, intermediate_size=8192, num_hidden_layers=28, num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True)
+MODELS["llama-3.2-3b"] = language("LlamaConfig", "LlamaForCausalLM", **LLAMA_3B)
+MODELS["llama-2-13b"] = llama(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40, num_key_value_heads=40)
+# As method_comparison/MetaMathQA/experiments of PEFT has them.
+QV = dict(target_modules=["q_proj", "v_proj"])
+VIRTUAL = dict(num_layers=28, token_dim=3072, num_attention_heads=24, num_transformer_submodules=1)
+MODELS.update({f"llama-3.2-3b-{method}": llama(name, settings, **LLAMA_3B, head_dim=128, rms_norm_eps=1e-5) for method, name, settings in (
+    ("delora", "DeloraConfig", dict(r=32, delora_lambda=15)),
+    ("dora", "LoraConfig", dict(r=32, lora_alpha=64, use_dora=True)),
+    ("fourierft", "FourierFTConfig", dict(n_frequency=1000, scaling=300, **QV)),
+    ("gralora", "GraloraConfig", dict(r=32, alpha=64, gralora_k=2)),
+    ("hira", "HiraConfig", dict(r=32, **QV)),
+    ("ia3", "IA3Config", {}),
+    ("ln_tuning", "LNTuningConfig", {}),
+    ("miss", "MissConfig", dict(r=64, mini_r=1)),
+    ("miss_mini", "MissConfig", dict(r=64, mini_r=64, init_weights="mini")),
+    ("prompt", "PromptTuningConfig", dict(num_virtual_tokens=200, **VIRTUAL)),
+    ("ptuning", "PromptEncoderConfig", dict(num_virtual_tokens=20, encoder_hidden_size=3072, **VIRTUAL)),
+    ("road", "RoadConfig", dict(group_size=64, variant="road_2")),
+    ("tokens", "TrainableTokensConfig", dict(token_indices=[128000, 128001])))})
 MODELS["qwen3-4b"] = language("Qwen3Config", "Qwen3ForCausalLM", vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36,
                               num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
 MODELS["gemma-2-2b"] = language("Gemma2Config", "Gemma2ForCausalLM", vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26,
@@ -126,8 +174,10 @@ def as_on_a_card(module):
         torch.autocast = autocast
 
 
-def exported(module, inputs, batch):
-    return torch.export.export(module, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs), strict=False)
+def exported(module, inputs, batch, sequence):
+    """With an open batch, and an open sequence where the inputs are tokens."""
+    shapes = tuple({0: batch, 1: sequence} if x.dim() == 2 and sequence else {0: batch} for x in inputs)
+    return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
 
 
 def export(name):
@@ -135,11 +185,16 @@ def export(name):
         warnings.simplefilter("ignore")
         module, inputs = MODELS[name]()
         module.train()
-        with as_on_a_card(module):
-            try:
-                program = exported(module, inputs, torch.export.Dim("batch", min=2))
-            except torch._dynamo.exc.UserError:  # the model itself bounds the dimension
-                program = exported(module, inputs, torch.export.Dim.DYNAMIC)
+        unmasked = export_pt2.export_models.as_eager() if isinstance(module, Trained) else contextlib.nullcontext()
+        with as_on_a_card(module), unmasked:
+            named, automatic = torch.export.Dim("batch", min=2), torch.export.Dim.DYNAMIC
+            for batch, sequence in ((named, torch.export.Dim("seq", min=2, max=LONGEST[isinstance(module, Trained)])), (automatic, automatic), (automatic, None)):
+                try:
+                    program = exported(module, inputs, batch, sequence)
+                    break
+                except torch._dynamo.exc.UserError:  # the model itself bounds the dimension
+                    if sequence is None:
+                        raise
     path = os.path.join(OUT, name + ".pt2")
     with tempfile.TemporaryDirectory() as folder:
         full = os.path.join(folder, name + ".pt2")

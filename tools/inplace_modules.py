@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Writes data/aten/inplace_modules.json: which activation modules the models of torchvision construct with inplace=True.
+"""Writes data/aten/inplace_modules.json: which activation modules the models of torchvision and timm construct with inplace=True.
 
-    python tools/inplace_modules.py [--out data/aten/inplace_modules.json]
+    python tools/inplace_modules.py [--out data/aten/inplace_modules.json] [--of-each 6]
 
 An ONNX graph cannot say so: export makes every op functional. A rule is [root class, owner class, name in the owner,
-module class]; the owner is the nearest enclosing module that is not a plain container. Only rules of in-place modules
-are written; a key that some model uses both ways is left out and printed.
+module class]; the owner is the nearest enclosing module that is not a plain container. "rules" are those of in-place
+modules, "either" those that some models construct so and others not. Of each file of timm as many models are made as
+--of-each says, the smallest names first.
 """
 import argparse
 import json
 import os
 
+import timm
 import torch
 import torchvision
 
@@ -34,10 +36,25 @@ def walk(root, owner, module, path, found):
             walk(root, child, child, [], found)
 
 
+def timm_models(of_each):
+    by_file = {}
+    for name in timm.list_models():
+        by_file.setdefault(timm.model_entrypoint(name).__module__, []).append(name)
+    for names in by_file.values():
+        for name in sorted(names, key=lambda n: (len(n), n))[:of_each]:
+            try:
+                with torch.device("meta"):
+                    yield timm.create_model(name)
+            except Exception as error:  # a constructor that reads values
+                print("left out:", name, type(error).__name__)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "data", "aten", "inplace_modules.json"))
-    out = p.parse_args().out
+    p.add_argument("--of-each", type=int, default=6)
+    args = p.parse_args()
+    out = args.out
     found = {}
     for name in torchvision.models.list_models():
         keywords = {"weights": None}
@@ -54,20 +71,22 @@ def main():
         except (RuntimeError, NotImplementedError, ValueError):
             continue
         walk(model, model, model, [], found)
+    for model in timm_models(args.of_each):
+        walk(model, model, model, [], found)
     rules = sorted(list(k) for k, v in found.items() if v == {True})
-    for key, value in found.items():
-        if len(value) > 1:
-            print("both ways:", *key)
     # One rule for all roots where no root disagrees.
     by_rest = {}
     for key, value in found.items():
         by_rest.setdefault(key[1:], set()).update(value)
     merged = sorted({tuple(["*", *r[1:]]) if by_rest[tuple(r[1:])] == {True} and not r[1] == r[0] else tuple(r) for r in rules})
+    either = sorted({("*", *k[1:]) for k in found if len(by_rest[k[1:]]) > 1 and list(k) not in rules})
+    version = lambda m: m.__version__.split("+")[0]
     with open(out, "w") as f:
-        f.write('{\n "source": "torchvision %s, tools/inplace_modules.py",\n "rules": [\n' % torchvision.__version__.split("+")[0])
-        f.write(",\n".join("  " + json.dumps(r) for r in merged))
-        f.write("\n ]\n}\n")
-    print(len(merged), "rules")
+        f.write('{\n "source": "torchvision %s, timm %s, tools/inplace_modules.py"' % (version(torchvision), version(timm)))
+        for name, rows in (("rules", merged), ("either", either)):
+            f.write(',\n "%s": [\n' % name + ",\n".join("  " + json.dumps(r) for r in rows) + "\n ]")
+        f.write("\n}\n")
+    print(len(merged), "rules,", len(either), "either way")
 
 
 if __name__ == "__main__":

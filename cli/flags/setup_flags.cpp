@@ -162,6 +162,9 @@ constexpr std::array
              in_setup | in_ops | in_source, [](const Given& g, Options& o) { o.setup.batch = g.count(); }},
         Flag{"seq", "", "N", "", "Shapes", "length of an open sequence dimension", in_setup | in_ops | in_source,
              [](const Given& g, Options& o) { o.setup.sequence = g.count(); }},
+        Flag{"seq-from", "", "N", "", "Shapes",
+             "batches of the run have from N to --seq tokens: what that leaves in the allocator is in the range",
+             in_setup, [](const Given& g, Options& o) { o.setup.shortest_sequence = g.count(); }},
         Flag{"input", "", "NAME:DTYPE:SHAPE", "", "Shapes",
              "an input of a TorchScript file or of a model that is exported here, as in x:float32:batch,3,224,224 "
              "(DTYPE:SHAPE: by position)",

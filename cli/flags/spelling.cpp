@@ -23,6 +23,7 @@ constexpr std::array field_flags{
     FieldFlag{Field::device, "gpu"},
     FieldFlag{Field::dims, "dim"},
     FieldFlag{Field::sequence, "seq"},
+    FieldFlag{Field::shortest_sequence, "seq-from"},
     FieldFlag{Field::inputs, "input"},
     FieldFlag{Field::autocast, "amp"},
     FieldFlag{Field::clip_grad_norm, "clip"},

@@ -160,6 +160,7 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
     if (s.kv_cache->block > 1) text += fmt::format(",block={}", s.kv_cache->block);
     words.push_back(text);
   }
+  if (s.shortest_sequence) words.push_back(fmt::format("seq-from {}", *s.shortest_sequence));
   if (s.channels_last) words.push_back("channels-last");
   if (s.keep_loss_history) words.push_back("loss-history");
   if (s.empty_cache) words.push_back("empty-cache");

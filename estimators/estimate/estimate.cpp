@@ -83,6 +83,7 @@ Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, con
     TrainingSetup setup = given;
     const Ranks ranks = resolve(given.parallel);
     setup.parallel = ranks;
+    setup.allocator.falling_addresses = tape.reading.falling_addresses;
     if (setup.checkpoint_optimal) fail(ErrorKind::internal, "an estimate of checkpoints that are yet to be chosen");
     const auto schedule = [&] { return runtime_of(setup).schedule(tape, setup, ranks, device); };
     if (!is_parallel(ranks)) return estimate_schedule(tape, schedule(), setup, device, Bytes());

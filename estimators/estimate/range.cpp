@@ -9,9 +9,11 @@
 
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
+#include "estimators/estimate/lengths.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/casts.h"
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
@@ -65,6 +67,8 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (setup.precision != Precision::fp32 && rests_on(facts, About::cast, told))
     add(
         About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.casts = false; }, true);
+  if (setup.precision != Precision::fp32 && has_own_loss(tape))
+    add(About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.widened_losses = true; });
   if (rests_on(facts, About::in_place, told)) {
     constexpr auto in_place = "ops that lines or classes say are in place";
     add(About::in_place, in_place, [](Reading& r) { r.in_place = InPlaceReading::never; });
@@ -90,6 +94,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::most; });
   }
+  if (!tape.graph && !setup.allocator.expandable_segments)
+    add(About::allocator, "segments at falling addresses, as CUDA hands them out",
+        [](Reading& r) { r.falling_addresses = true; });
   // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
   if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
     for (std::uint32_t order = 1; order <= 16; ++order)
@@ -105,6 +112,7 @@ bool keeps_calls(const Reading& r) {
   same.names = r.names;
   same.workspaces = r.workspaces;
   same.order = r.order;
+  same.falling_addresses = r.falling_addresses;
   return same == r;
 }
 
@@ -298,7 +306,9 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
     std::vector<Trial> trials = trials_of(tape, setup, e.facts);
     // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
     if (tape.exported.recorded)
-      std::erase_if(trials, [](const Trial& t) { return t.about != About::workspace && t.about != About::cast; });
+      std::erase_if(trials, [](const Trial& t) {
+        return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
+      });
     std::vector<std::optional<RangeSource>> priced(trials.size());
     in_parallel(trials.size(), [&](std::size_t i) {
       // A reading under which nothing can be run says nothing.
@@ -315,8 +325,15 @@ Result<Estimate> with_range(const Model& model, const Tape& tape, const Training
       if (s) merge(sources, *s);
     if (tape.exported.recorded && setup.mode == Mode::training)
       if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
+    if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));
     if (model.recorded && tape.exported.recorded)
       if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
+    if (const Bytes off = tape.exported.folded_away; off > Bytes()) {
+      RangeSource s{
+          About::mask, "masks, positions and other small tensors that the exporter's optimizer worked out", {}, {}};
+      for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
+      sources.push_back(s);
+    }
     // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
     if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
       std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });

@@ -8,9 +8,11 @@
 #include <set>
 
 #include "estimators/frontends/onnx/flatten.h"
+#include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/undo_folding.h"
+#include "estimators/frontends/onnx/undo_merging.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/steps.h"
@@ -41,10 +43,15 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
   onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
-  const std::optional<Graph> prepared =
+  std::optional<Graph> prepared =
       has_text ? onnx_format::undo_folding(file, program) : onnx_format::flatten(model, symbols, tape.notes);
+  if (has_text && prepared) program = onnx_format::read_fx_program(*prepared);
+  if (has_text)
+    if (std::optional<Graph> parted = onnx_format::undo_merging(prepared ? *prepared : file, program)) {
+      prepared = std::move(parted);
+      program = onnx_format::read_fx_program(*prepared);
+    }
   const Graph& graph = prepared ? *prepared : file;
-  if (has_text && prepared) program = onnx_format::read_fx_program(graph);
   const bool by_text = has_text && onnx_format::is_complete_fx(graph, program);
   tape.calls.reserve(graph.nodes.size());
   onnx_format::Values values(graph, symbols, tape, model.opset);
@@ -53,6 +60,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   else
     onnx_format::lower_ops(graph, setup, values, tape);
   values.finish();
+  if (has_text) onnx_format::note_folded_away(graph, by_text, tape);
   absent_inputs_are_none(tape);
 }
 

@@ -270,6 +270,14 @@ void check_applied(const Model& model, const TrainingSetup& setup, const std::ve
     refuse_size(model, Field::batch, "batch", *setup.batch);
   if (setup.sequence && !open(&OpenDim::sequence) && !has_input_of(g, *setup.sequence))
     refuse_size(model, Field::sequence, "sequence", *setup.sequence);
+  if (!setup.shortest_sequence) return;
+  if (!setup.sequence || !open(&OpenDim::sequence))
+    fail(ErrorKind::usage, setting(Field::shortest_sequence) + " needs an open sequence and its longest length",
+         setting(Field::shortest_sequence), "give " + setting(Field::sequence, "N") + " too");
+  if (*setup.shortest_sequence > *setup.sequence)
+    fail(ErrorKind::usage,
+         fmt::format("the shortest batch has {} tokens, the longest {}", *setup.shortest_sequence, *setup.sequence),
+         setting(Field::shortest_sequence), "give a length of at most " + setting(Field::sequence));
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ void restore_casts(Tape& tape);
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);
 
+/// Losses in the model whose line converts what they are given, `F.cross_entropy(logits.float(), …)`: put back where
+/// the file keeps no conversions. `logits = logits.float()` is a line without a call, which the file does not show: with
+/// Reading::widened_losses every cross entropy is read so.
+void widen_own_losses(Tape& tape);
+/// Whether that reading has anything to convert.
+bool has_own_loss(const Tape& tape);
+
 /// `torch.rand(shape, dtype=x.dtype)` makes a half tensor under autocast where x is one: the dtype of what the line
 /// names takes the place of the one that the export wrote. To be called after bind_names.
 void follow_asked_dtypes(Tape& tape);

@@ -69,31 +69,66 @@ class EvalMode {
     return false;
   }
 
+  /// Calls of nn.MultiheadAttention, as far as the fast path depends on them.
+  struct Attention {
+    const Call *packed = nullptr, *out = nullptr;  ///< the projections
+    const Call *core = nullptr, *softmax = nullptr, *averaged = nullptr;
+    bool masked = false;
+  };
+
+  static Attention parts_of(Iterator first, Iterator last) {
+    Attention a;
+    for (auto c = first; c != last; ++c) {
+      if (c->op == "aten::linear") (a.packed ? a.out : a.packed) = &*c;
+      if (c->op == "aten::scaled_dot_product_attention") a.core = &*c;
+      if (c->op == "aten::softmax.int" || c->op == "aten::_softmax") a.softmax = &*c;
+      if (c->op == "aten::mean.dim") a.averaged = &*c;
+      a.masked = a.masked || c->op.starts_with("aten::baddbmm") || c->op == "aten::masked_fill.Scalar";
+    }
+    a.masked = a.masked || (a.core && a.core->args.size() > 3 && !a.core->args[3].is_none());
+    return a;
+  }
+
+  /// Features of a head, which the query's view says last; 0 where none does.
+  static std::int64_t features_of_head(Iterator first, Iterator last, const Attention& a) {
+    const ValueId* q = a.core ? id_at(*a.core, 0) : nullptr;
+    for (auto c = first; c != last; ++c) {
+      const auto* sizes = c->args.size() > 1 ? std::get_if<Arg::List>(&c->args[1].value) : nullptr;
+      const bool heads = c->outputs.size() == 1 && sizes &&
+                         (q ? c->outputs[0] == *q && sizes->size() == 4 : sizes->size() == 3 && &*c > a.packed);
+      if (!heads) continue;
+      const auto* n = std::get_if<std::int64_t>(&sizes->back().value);
+      return n ? *n : 0;
+    }
+    return 0;
+  }
+
   /// Self-attention over a batch-first input with a packed projection and no mask (nn/modules/activation.py, forward).
   bool attention(Iterator first, Iterator last) {
-    const Call *swap = &*first, *packed = nullptr, *out = nullptr, *core = nullptr;
-    for (auto c = first; c != last; ++c) {
-      if (c->op == "aten::linear") (packed ? out : packed) = &*c;
-      if (c->op == "aten::scaled_dot_product_attention") core = &*c;
-    }
-    if (swap->op != "aten::transpose.int" || !packed || !out || !core || packed->args.size() < 3 ||
-        out->args.size() < 3)
+    const Call* swap = &*first;
+    const Attention a = parts_of(first, last);
+    if (swap->op != "aten::transpose.int" || !a.packed || !a.out || a.masked || a.packed->args.size() < 3 ||
+        a.out->args.size() < 3 || (!a.core && !a.softmax))
       return false;
-    if (core->args.size() > 3 && !core->args[3].is_none()) return false;
-    const ValueId *weight = id_at(*packed, 1), *q = id_at(*core, 0);
-    if (!weight || !q || !tape_.values[static_cast<std::size_t>(weight->index)].name.ends_with("in_proj_weight"))
-      return false;
-    std::int64_t heads = 0;
-    for (auto c = first; c != last; ++c)
-      if (c->outputs.size() == 1 && c->outputs[0] == *q && c->args.size() > 1)
-        if (const auto* sizes = std::get_if<Arg::List>(&c->args[1].value); sizes && sizes->size() == 4)
-          if (const auto* n = std::get_if<std::int64_t>(&(*sizes)[1].value)) heads = *n;
+    const ValueId* weight = id_at(*a.packed, 1);
+    if (!weight) return false;
+    const TapeValue& projection = tape_.values[static_cast<std::size_t>(weight->index)];
+    if (!projection.name.ends_with("in_proj_weight") || projection.sizes.size() != 2) return false;
+    const std::int64_t features = features_of_head(first, last, a);
+    const std::int64_t heads = features > 0 ? projection.sizes[1] / features : 0;
     const Call& end = *(last - 1);
     if (heads <= 0 || heads % 2 != 0 || end.op != "aten::transpose.int" || end.outputs.size() != 1) return false;
     Call fast;
     fast.op = "aten::_native_multi_head_attention";
-    fast.args = {swap->args.at(0), packed->args[1], packed->args[2], out->args[1], out->args[2], Arg{heads}};
+    // Without need_weights=False the module asks for the weights, and gets their mean over the heads.
+    fast.args = {swap->args.at(0), a.packed->args[1], a.packed->args[2], a.out->args[1],
+                 a.out->args[2],   Arg{heads},        Arg{!a.core},      Arg{a.averaged || !a.core}};
     fast.outputs = end.outputs;
+    if (!a.core) {
+      TapeValue weights;
+      weights.name = "attn_output_weights";
+      fast.outputs.push_back(a.averaged ? a.averaged->outputs.at(0) : tape_.add_value(std::move(weights)));
+    }
     fast.scope = end.scope;
     fast.source = end.source;
     // Sizes that are worked out here may be read by other modules.

@@ -25,15 +25,24 @@ namespace {
 constexpr std::array activations{"relu", "relu6",   "hardtanh",   "hardswish", "hardsigmoid",
                                  "silu", "mish",    "leaky_relu", "elu",       "celu",
                                  "selu", "sigmoid", "tanh",       "dropout",   "threshold"};
+/// Of these the modules have no such option.
+constexpr std::array never_inplace{"sigmoid", "tanh"};
+
 struct InplaceRule {
   std::string root, owner, name, module_class;
 };
 
-const std::vector<InplaceRule>& rules() {
-  static const std::vector<InplaceRule> table = [] {
-    std::vector<InplaceRule> out;
+/// Modules that libraries always construct so, and those that they construct either way.
+struct InplaceRules {
+  std::vector<InplaceRule> always, either;
+};
+
+const InplaceRules& rules() {
+  static const InplaceRules table = [] {
+    InplaceRules out;
     const auto json = nlohmann::json::parse(embedded::aten_inplace_modules_json());
-    for (const auto& r : json["rules"]) out.push_back({r[0], r[1], r[2], r[3]});
+    for (const auto& r : json["rules"]) out.always.push_back({r[0], r[1], r[2], r[3]});
+    for (const auto& r : json["either"]) out.either.push_back({r[0], r[1], r[2], r[3]});
     return out;
   }();
   return table;
@@ -57,6 +66,14 @@ class InplaceModules {
     }
   }
 
+  /// Whether nn.ReLU(inplace=True), which leaves no trace in a functional file, may have been written: in programs that
+  /// no library of the list wrote, and where a library does so in some models.
+  bool may_be(std::int32_t scope) const {
+    if (scope < 0 || root_.empty() || !listed_.empty() || root_.starts_with("transformers.")) return false;
+    if (root_.starts_with("torchvision.") || root_.starts_with("timm.")) return matches(scope, rules().either);
+    return tape_.scopes[static_cast<std::size_t>(scope)].module_class.starts_with("torch.nn.modules.activation.");
+  }
+
   bool operator()(std::int32_t scope) {
     if (scope < 0) return false;
     signed char& known = known_[static_cast<std::size_t>(scope)];
@@ -66,8 +83,11 @@ class InplaceModules {
 
  private:
   bool look_up(std::int32_t scope) const {
+    return listed_.count(tape_.scopes[static_cast<std::size_t>(scope)].path) || matches(scope, rules().always);
+  }
+
+  bool matches(std::int32_t scope, const std::vector<InplaceRule>& list) const {
     const Scope& s = tape_.scopes[static_cast<std::size_t>(scope)];
-    if (listed_.count(s.path)) return true;
     // The owner is the nearest enclosing module that is not a plain container; a container's own children that are not
     // called through it (ModuleList) have paths that skip it.
     std::int32_t o = s.parent;
@@ -80,7 +100,7 @@ class InplaceModules {
       if (name.size() <= owner.path.size() || name.substr(0, owner.path.size()) != owner.path) return false;
       name.remove_prefix(owner.path.size() + 1);
     }
-    return std::any_of(rules().begin(), rules().end(), [&](const InplaceRule& r) {
+    return std::any_of(list.begin(), list.end(), [&](const InplaceRule& r) {
       return (r.root == "*" || r.root == root_) && r.owner == owner.module_class && r.module_class == s.module_class &&
              matches_glob(name, r.name);
     });
@@ -160,7 +180,7 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
 
 void recover_inplace(Tape& tape) {
   InplaceModules in_place(tape);
-  std::int64_t modules = 0, lines = 0, conditions = 0;
+  std::int64_t modules = 0, lines = 0, conditions = 0, options = 0;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
@@ -174,6 +194,11 @@ void recover_inplace(Tape& tape) {
     if (activation) {
       by_module = in_place(call.scope);
       by_line = call.source.find("inplace=True") != std::string::npos;
+      if (!by_module && !by_line && in_place.may_be(call.scope) &&
+          std::ranges::find(never_inplace, base) == never_inplace.end()) {
+        ++options;
+        by_module = tape.reading.in_place == InPlaceReading::wherever;
+      }
     }
     if (!by_module && !by_line && !call.source.empty()) {
       const Statement s = parse_statement(call.source);
@@ -208,6 +233,13 @@ void recover_inplace(Tape& tape) {
                                   "tell; they are taken to make a new tensor",
                                   conditions),
                       Evidence::told_by_source_line,
+                      About::in_place});
+  if (options)
+    note(tape.notes, {{},
+                      fmt::format("{} activations whose modules may have been constructed with inplace=True, which the "
+                                  "file does not tell; they are taken to make a new tensor",
+                                  options),
+                      Evidence::told_by_name,
                       About::in_place});
   if (lines)
     tape.recovered.push_back(

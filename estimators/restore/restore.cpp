@@ -47,6 +47,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) {
        restore_casts(t);
        restore_loss_casts(t);
+       widen_own_losses(t);
        follow_asked_dtypes(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },

@@ -50,6 +50,7 @@ struct AllocatorSetup {
   double garbage_collection_threshold = 0;
   double memory_fraction = 1.0;
   std::optional<Bytes> large_segment;  ///< large_segment_size_mb; none: what the version of PyTorch has
+  bool falling_addresses = false;      ///< what the driver does, no setting (runtime/torch/allocator/device_memory.h)
 };
 
 /// What lives in host memory instead of on the device (docs/strategies.md names the program of each).
@@ -100,6 +101,7 @@ struct TrainingSetup {
   std::map<std::string, std::int64_t> dims;  ///< open dimensions by name
   std::optional<std::int64_t> batch;
   std::optional<std::int64_t> sequence;
+  std::optional<std::int64_t> shortest_sequence;  ///< batches have from this to `sequence` tokens
   Precision precision = Precision::fp32;
   Fp8 fp8 = Fp8::none;  ///< with Precision::bf16
   Loss loss = Loss::automatic;

@@ -46,9 +46,11 @@ struct Reading {
   FunctionReading functions = FunctionReading::pieces;
   MaskReading masks = MaskReading::restored;
   InPlaceReading in_place = InPlaceReading::as_told;
-  bool casts = true;             ///< casts of known classes are put back
-  std::uint32_t order = 0;       ///< of the weights, where the runtime loads them in another one in every process
-  bool own_checkpoints = false;  ///< stretches that the model checkpoints by itself run again in the backward pass
+  bool casts = true;               ///< casts of known classes are put back
+  bool widened_losses = false;     ///< the model converts what its own losses are given to fp32
+  std::uint32_t order = 0;         ///< of the weights, where the runtime loads them in another one in every process
+  bool falling_addresses = false;  ///< the driver hands out segments from the top (torch/allocator/device_memory.h)
+  bool own_checkpoints = false;    ///< stretches that the model checkpoints by itself run again in the backward pass
   friend bool operator==(const Reading&, const Reading&) = default;
 };
 

@@ -225,12 +225,13 @@ class TapeReader {
       line.wrong("expected a value");
     }
     std::string token = line.word(), name = token;
+    if (token.empty()) line.wrong("a value without a name");
     bool named = token.back() == ':';
     if (named) token.pop_back();
     ValueId id{next_};
     if (line.takes('@')) {
       std::string index = line.word();
-      if (index.back() == ':') named = true, index.pop_back();
+      if (index.ends_with(':')) named = true, index.pop_back();
       id.index = static_cast<std::int32_t>(std::strtol(index.c_str(), nullptr, 10));
     }
     if (named) name = line.word();

@@ -2,9 +2,10 @@
 """Searches for inputs that break memplan, target by target, under the address and undefined-behaviour sanitizers.
 
     cmake --preset asan && cmake --build build/asan --target memplan_fuzz memplan_fuzz_parsers
-    python tests/fuzz/fuzz.py [--build build/asan] [--minutes 10] [--only onnx tape …] [--report]
+    python tests/fuzz/fuzz.py [--build build/asan] [--minutes 10] [--rounds 1] [--by-speed] [--only onnx tape …] [--report]
 
-The minutes are divided among the targets. What reaches new code stays in build/asan/corpus/TARGET; a finding is written to
+The minutes are divided among the targets, or with --by-speed a third of them, and the rest goes to each in proportion to its
+executions a second so far. --rounds goes over all targets so many times: a search that is ended loses one turn at most. What reaches new code stays in build/asan/corpus/TARGET; a finding is written to
 build/asan/findings and named, with the command that runs it again. Prints executions, executions per second of the clock and of
 the processor, edges covered and findings of each target; the exit status is 1 where there is a finding. Copy its input to
 tests/fuzz/corpus/TARGET/found-WHAT when it is mended. build/asan/fuzz.json adds up what all searches did; --report prints it.
@@ -30,11 +31,13 @@ SANITIZERS = {"ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
 def programs(build):
     """{target: (its program, the longest input)}: the small program where it has the target, which runs it some ten times faster."""
     found = {}
-    for name, longest in (("memplan_fuzz", 65536), ("memplan_fuzz_parsers", 4096)):
+    for name in ("memplan_fuzz", "memplan_fuzz_parsers"):
         program = os.path.join(build, "tests", "fuzz", name)
         if os.path.exists(program):
             named = subprocess.run([program], env={**os.environ, "MEMPLAN_FUZZ_TARGET": "?"}, capture_output=True, text=True).stderr
-            found.update((target, (program, longest)) for target in named.partition("one of:")[2].split())
+            for word in named.partition("one of:")[2].partition("\n")[0].split():
+                target, _, longest = word.partition("=")
+                found[target] = (program, int(longest))
     return found
 
 
@@ -72,12 +75,16 @@ def print_row(target, one):
           f"{one['executions'] / max(one['processor'], 1e-3):8,.0f} a second of the processor {one['edges']:6} edges {one['findings']:3} findings", flush=True)
 
 
-def add(build, target, one):
-    path = os.path.join(build, "fuzz.json")
-    totals = read_totals(path)
+def add(totals, target, one):
     all_of_it = totals.setdefault(target, dict.fromkeys(one, 0))
     for key, value in one.items():
         all_of_it[key] = max(all_of_it[key], value) if key == "edges" else all_of_it[key] + value
+
+
+def add_to_file(build, target, one):
+    path = os.path.join(build, "fuzz.json")
+    totals = read_totals(path)
+    add(totals, target, one)
     with open(path, "w") as f:
         json.dump(totals, f, indent=1)
 
@@ -89,10 +96,24 @@ def read_totals(path):
         return json.load(f)
 
 
+def shares(chosen, minutes, rounds, speeds):
+    """Seconds of each target in one round."""
+    seconds, fastest = minutes * 60 / rounds, sum(speeds.values())
+    if not fastest:
+        return dict.fromkeys(chosen, seconds / len(chosen))
+    return {t: seconds / 3 / len(chosen) + seconds * 2 / 3 * speeds.get(t, 0) / fastest for t in chosen}
+
+
+def speeds_of(totals, chosen):
+    return {t: totals[t]["executions"] / max(totals[t]["processor"], 1) for t in chosen if t in totals}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "asan"))
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--by-speed", action="store_true", help="more time to targets that run faster")
     parser.add_argument("--only", nargs="+", choices=TARGETS, metavar="TARGET")
     parser.add_argument("--report", action="store_true", help="only what all searches of this build did")
     options = parser.parse_args()
@@ -104,9 +125,11 @@ def main():
         known = programs(options.build)
         chosen = options.only or [t for t in TARGETS if t in known]
         totals = {}
-        for target in chosen:
-            totals[target] = search(*known[target], options.build, target, max(1, int(options.minutes * 60 / len(chosen))))
-            add(options.build, target, totals[target])
+        for _ in range(options.rounds):
+            speeds = speeds_of(read_totals(os.path.join(options.build, "fuzz.json")), chosen) if options.by_speed else {}
+            for target, seconds in shares(chosen, options.minutes, options.rounds, speeds).items():
+                add(totals, target, one := search(*known[target], options.build, target, max(2, int(seconds))))
+                add_to_file(options.build, target, one)
     print(f"{sum(t['executions'] for t in totals.values()):,} executions, {sum(t['findings'] for t in totals.values())} findings")
     return 1 if any(t["findings"] for t in totals.values()) else 0
 

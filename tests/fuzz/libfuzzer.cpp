@@ -1,4 +1,5 @@
-// The entry points of libFuzzer for the target that MEMPLAN_FUZZ_TARGET names.
+// The entry points of libFuzzer for the target that MEMPLAN_FUZZ_TARGET names; any other word lists them, each with the
+// most bytes of its inputs.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ const Target& target() {
     if (!t) {
       std::fprintf(stderr, "MEMPLAN_FUZZ_TARGET names one of:");
       for (const Target& one : targets())
-        std::fprintf(stderr, " %.*s", static_cast<int>(one.name.size()), one.name.data());
+        std::fprintf(stderr, " %.*s=%zu", static_cast<int>(one.name.size()), one.name.data(), one.most);
       std::fprintf(stderr, "\n");
       std::exit(2);
     }
@@ -38,8 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
                                                unsigned int seed) {
-  Random random(seed);
-  if (target().grammar != Grammar::bytes && random() % 4 != 0) {
+  if (target().grammar != Grammar::bytes && seed % 4 != 0) {
+    Random random(seed);
     const std::string text(reinterpret_cast<const char*>(data), size);
     const std::string changed =
         target().grammar == Grammar::json ? mutated_json(text, random) : mutated_protobuf(text, random);

@@ -173,7 +173,7 @@ constexpr std::size_t kib = 1024;
 constexpr std::array table{
     Target{"wire", Grammar::protobuf, fuzz_wire, 16 * kib},
     Target{"snapshot", Grammar::bytes, fuzz_snapshot, 16 * kib},
-    Target{"allocator", Grammar::bytes, fuzz_allocator, 4 * kib},
+    Target{"allocator", Grammar::bytes, fuzz_allocator, 2 * kib},
     Target{"gguf", Grammar::bytes, fuzz_gguf, kib},
     Target{"safetensors", Grammar::json, fuzz_safetensors, kib},
     Target{"json", Grammar::json, fuzz_json, kib},

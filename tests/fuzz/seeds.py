@@ -43,6 +43,23 @@ def without_blanks(text):
     return json.dumps(json.loads(text), separators=(",", ":"))
 
 
+def last_call_alone(text):
+    """The program cut down to its last call, whose first argument becomes the input: mutations of it run ten times faster."""
+    program = json.loads(text)
+    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
+    call = graph["nodes"][-1]
+    call["metadata"] = {}
+    read_by_it = [i["arg"]["as_tensor"]["name"] for i in call["inputs"] if "as_tensor" in i["arg"]]
+    graph["nodes"] = [call]
+    kept = {*read_by_it, *(o["as_tensor"]["name"] for o in call["outputs"])}
+    graph["tensor_values"] = {name: value for name, value in graph["tensor_values"].items() if name in kept}
+    graph["inputs"] = [{"as_tensor": {"name": name}} for name in read_by_it]
+    weights = [i for i in signature["input_specs"] if "parameter" in i and i["parameter"]["arg"]["name"] in kept]
+    signature["input_specs"] = [{"user_input": {"arg": {"as_tensor": {"name": read_by_it[0]}}}}, *weights]
+    program["graph_module"]["module_call_graph"] = []
+    return json.dumps(program, separators=(",", ":"))
+
+
 SNAPSHOT = {
     "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small", "allocated_size": 512, "active_size": 512,
                   "requested_size": 400, "blocks": [{"address": 4096, "size": 512, "requested_size": 400, "state": "active_allocated",
@@ -159,6 +176,8 @@ def main():
         if len(text) < 64 * 1024:
             write("program", name, text)
             write("exported", name, text)
+    for target in ("program", "exported"):
+        write(target, "one-call", last_call_alone(graph_of(graphs[-1][1])))
     for n, header in enumerate((b"\x03\0\0\0" + bytes(16), read("tests/fuzz/corpus/file/seed-gguf")[4:])):
         write("gguf", str(n), header)
     tensors = {"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, "h": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]}}

@@ -150,15 +150,15 @@ void fuzz_values(std::string_view bytes) {
 
 constexpr std::size_t kib = 1024;
 constexpr std::array table{
-    Target{"onnx", Grammar::protobuf, fuzz_onnx, 64 * kib},
+    Target{"onnx", Grammar::protobuf, fuzz_onnx, 32 * kib},
     Target{"file", Grammar::bytes, fuzz_file, 64 * kib},
-    Target{"program", Grammar::json, fuzz_program, 64 * kib},
-    Target{"exported", Grammar::json, fuzz_exported, 64 * kib},
-    Target{"script", Grammar::json, fuzz_script, 64 * kib},
-    Target{"measured", Grammar::json, fuzz_measured, 16 * kib},
-    Target{"tape", Grammar::json, fuzz_tape, 32 * kib},
+    Target{"program", Grammar::json, fuzz_program, 20 * kib},
+    Target{"exported", Grammar::json, fuzz_exported, 20 * kib},
+    Target{"script", Grammar::json, fuzz_script, 8 * kib},
+    Target{"measured", Grammar::json, fuzz_measured, 8 * kib},
+    Target{"tape", Grammar::json, fuzz_tape, 12 * kib},
     Target{"config", Grammar::bytes, fuzz_config, 4 * kib},
-    Target{"report", Grammar::json, fuzz_report, 64 * kib},
+    Target{"report", Grammar::json, fuzz_report, 24 * kib},
     Target{"flags", Grammar::bytes, fuzz_flags, kib},
     Target{"values", Grammar::bytes, fuzz_values, kib},
 };

@@ -32,12 +32,14 @@ json meta(json sizes, bool requires_grad = false, int dtype = 7) {
           {"layout", 7}};
 }
 
-json node(const char* target, json inputs, json outputs, const char* path = "") {
+/// Lists of one element: what braces around one JSON value are differs between compilers.
+json node(const char* target, const std::vector<json>& inputs, const std::vector<json>& outputs,
+          const char* path = "") {
   json named = json::array();
-  for (json& in : inputs) named.push_back({{"name", "input"}, {"arg", in}, {"kind", 1}});
+  for (const json& in : inputs) named.push_back({{"name", "input"}, {"arg", in}, {"kind", 1}});
   return {{"target", target},
           {"inputs", named},
-          {"outputs", std::move(outputs)},
+          {"outputs", outputs},
           {"metadata",
            {{"nn_module_stack",
              *path ? fmt::format("L__self__,,m.Net;L__self___{0},{0},torch.nn.modules.linear.Linear", path)
@@ -48,9 +50,14 @@ json node(const char* target, json inputs, json outputs, const char* path = "") 
                    : "File \"/x/u/net.py\", line 4, in forward\n    return y.relu_()"}}}};
 }
 
-json graph(json inputs, json outputs, json nodes, json values) {
-  return {{"inputs", std::move(inputs)},        {"outputs", std::move(outputs)},    {"nodes", std::move(nodes)},
-          {"tensor_values", std::move(values)}, {"sym_int_values", json::object()}, {"sym_bool_values", json::object()},
+json graph(const std::vector<json>& inputs, const std::vector<json>& outputs, const std::vector<json>& nodes,
+           json values) {
+  return {{"inputs", inputs},
+          {"outputs", outputs},
+          {"nodes", nodes},
+          {"tensor_values", std::move(values)},
+          {"sym_int_values", json::object()},
+          {"sym_bool_values", json::object()},
           {"is_single_tensor_return", false}};
 }
 
@@ -315,6 +322,13 @@ TEST_CASE("regions without gradients are inlined on detached values") {
   CHECK(t.calls[1].op == "aten::detach");
   CHECK(t.calls[2].op == "aten::neg");
   CHECK(std::get<ValueId>(t.calls[2].args.at(0).value) == t.calls[1].outputs.at(0));
+
+  SUBCASE("a region that switches gradients on is not") {
+    g["nodes"][1]["inputs"][0]["arg"] = {{"as_bool", true}};
+    const Tape on = tape_of(archive(p), batch(2));
+    REQUIRE(on.calls.size() == 2);
+    CHECK(on.calls[1].op == "aten::neg");
+  }
 
   SUBCASE("a loop is named and counted by its outputs") {
     g["nodes"][1]["target"] = "torch.ops.higher_order.scan";

@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/undo_folding.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -277,21 +278,30 @@ class Restorer {
     GraphNode& node = g_.nodes[read.node];
     const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
                             node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
-    if (!transposed) {
-      std::vector<std::int64_t> sizes = t.sizes;
-      // A group norm's weight lies there as it is multiplied: [channels, 1, 1].
-      if (group.text.target.find("group_norm") != std::string_view::npos && sizes.size() > 1) std::erase(sizes, 1);
-      node.inputs[read.input] = stored(line, t.dtype, std::move(sizes));
+    // A group norm's weight lies there as it is multiplied: [channels, 1, 1].
+    const bool spread = group.text.target.find("group_norm") != std::string_view::npos && t.sizes.size() > 1;
+    if (!transposed && !spread) {
+      node.inputs[read.input] = stored(line, t.dtype, t.sizes);
       return;
     }
     GraphNode turn;
-    turn.op_type = "Transpose";
     turn.name = node.name + "_weight";
     turn.metadata = node.metadata;
-    turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
     const auto dtype = t.dtype;
     const std::vector<std::int64_t> sizes = t.sizes;
-    turn.inputs = {stored(line, dtype, {sizes[1], sizes[0]})};
+    std::vector<std::int64_t> of_module = sizes;
+    if (transposed) {
+      turn.op_type = "Transpose";
+      turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
+      std::ranges::reverse(of_module);
+    } else {
+      turn.op_type = "Unsqueeze";
+      std::vector<std::int64_t> axes(sizes.size() - 1);
+      std::iota(axes.begin(), axes.end(), 1);
+      turn.attributes["axes"] = std::move(axes);
+      of_module.resize(1);
+    }
+    turn.inputs = {stored(line, dtype, std::move(of_module))};
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
     before_[read.node].push_back(std::move(turn));

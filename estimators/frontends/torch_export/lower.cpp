@@ -238,8 +238,7 @@ class Lowering {
     for (const NodeInput& in : node.inputs) args.push_back(resolved(in.value));
     if (is("wrap_with_set_grad_enabled") && node.graphs.size() == 1 && !args.empty()) {
       const bool* enabled = std::get_if<bool>(&args[0].value);
-      args.erase(args.begin());
-      inlined(node, args, region, scope, enabled && !*enabled);
+      inlined(node, {args.begin() + 1, args.end()}, region, scope, enabled && !*enabled);
     } else if (is("wrap_with_autocast") && node.graphs.size() == 1 && args.size() >= 4) {
       // device_type, dtype, enabled, cache_enabled, then the operands.
       const bool* enabled = std::get_if<bool>(&args[2].value);

@@ -95,8 +95,9 @@ class TorchEager final : public Runtime {
 
   std::unique_ptr<Allocator> allocator(const Schedule&, const TrainingSetup& setup,
                                        const Device& device) const override {
-    return std::make_unique<EagerAllocator>(CachingAllocator(setup.allocator, profile_of(setup).allocator,
-                                                             DeviceMemory(device.total, outside(setup, device))));
+    return std::make_unique<EagerAllocator>(
+        CachingAllocator(setup.allocator, profile_of(setup).allocator,
+                         DeviceMemory(device.total, outside(setup, device), setup.allocator.falling_addresses)));
   }
 
   Bytes outside(const TrainingSetup&, const Device& device) const override { return device.context; }

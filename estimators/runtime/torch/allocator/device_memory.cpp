@@ -5,6 +5,8 @@
 namespace memplan {
 namespace {
 
+constexpr std::uint64_t range_of_addresses = 32ULL << 20;  ///< of falling ones
+
 std::int64_t whole_pages(std::int64_t bytes) {
   return checked_add(bytes, DeviceMemory::granularity - 1) / DeviceMemory::granularity * DeviceMemory::granularity;
 }
@@ -35,6 +37,12 @@ std::uint64_t DeviceMemory::reserve_addresses(std::int64_t bytes) {
     hole->begin += need;
     if (hole->begin == hole->end) holes_.erase(hole);
     return address;
+  }
+  if (falling_) {
+    const std::uint64_t range = (need + range_of_addresses - 1) / range_of_addresses * range_of_addresses;
+    bottom_ -= range;
+    if (range > need) holes_.insert(holes_.begin(), Range{bottom_ + need, bottom_ + range});
+    return bottom_;
   }
   const std::uint64_t address = top_;
   top_ += need;

@@ -96,6 +96,7 @@ void register_pooling(OpTable&);
 void register_spatial(OpTable&);
 void register_softmax(OpTable&);
 void register_attention(OpTable&);
+void register_multihead_attention(OpTable&);
 void register_rearrange(OpTable&);
 void register_indexing(OpTable&);
 void register_scatter(OpTable&);

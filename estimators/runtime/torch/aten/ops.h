@@ -87,15 +87,6 @@ Tensor einsum(Run&, const std::string& equation, TensorList operands);
 Tensor linear(Run&, const Tensor& input, const Tensor& weight, const Tensor& bias);
 Tensor plain_linear(Run&, const Tensor& input, const Tensor& weight, const Tensor& bias);  ///< never Run::linear
 
-// --- attention (rows/attention.cpp) ---------------------------------------------------------------------------------
-struct AttentionCall {
-  Tensor q, k, v, mask;
-  double p = 0;
-  bool causal = false, gqa = false;
-};
-/// The kernel that PyTorch takes (sdp_utils.cpp).
-AttentionBackend attention_backend(Run&, const AttentionCall&);
-
 // --- others ---------------------------------------------------------------------------------------------------------
 Tensor cat(Run&, const TensorList&, int dim);                                 ///< rows/indexing.cpp
 Tensor softmax(Run&, const Tensor&, int dim, std::optional<DType> = {});      ///< rows/softmax.cpp

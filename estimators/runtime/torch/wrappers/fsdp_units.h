@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -48,6 +49,16 @@ inline std::int64_t blocks_of(std::int64_t elements, DType dtype, std::int64_t p
   return (bytes_of(dtype, elements).count + per_block - 1) / per_block;
 }
 
+/// The least turns >= 1 with blocks <= turns * two_waves and blocks * rows <= turns * (turns + 1) * two_waves. Without
+/// a loop over them: a weight of a petabyte takes a hundred million.
+inline std::int64_t turns_of(std::int64_t blocks, std::int64_t rows, std::int64_t two_waves) {
+  const std::int64_t all = checked_mul(blocks, rows), products = all / two_waves + (all % two_waves > 0);
+  auto root = static_cast<std::int64_t>((std::sqrt(1 + 4 * static_cast<double>(products)) - 1) / 2);
+  while (root > 0 && (root - 1) * root >= products) --root;
+  while (root * (root + 1) < products) ++root;
+  return std::max({std::int64_t{1}, blocks / two_waves + (blocks % two_waves > 0), root});
+}
+
 /// split_with_sizes_copy (aten/src/ATen/native/cuda/TensorShape.cu) sends three numbers per part, a running sum and the
 /// part of every block through device memory. A block takes several turns where there would be more blocks than two
 /// waves fill; the rule is measured (PyTorch 2.11, 132 multiprocessors): blocks per row <= turns * two waves, and
@@ -59,8 +70,7 @@ inline Bytes copy_out_pointers(const FsdpConstants& fsdp, const Device& device, 
     blocks += blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block);
     rows = p.unsharded->storage->bytes / std::max<std::int64_t>(1, bytes_of(p.unsharded->dtype, p.padded).count);
   }
-  std::int64_t turns = 1;
-  while (blocks > turns * two_waves || blocks * rows > turns * (turns + 1) * two_waves) ++turns;
+  const std::int64_t turns = turns_of(blocks, rows, std::max<std::int64_t>(1, two_waves));
   std::int64_t numbers = 4 * static_cast<std::int64_t>(u.params.size()) + 1;
   for (const Param& p : u.params)
     numbers += (blocks_of(p.padded, p.unsharded->dtype, fsdp.copy_block) + turns - 1) / turns;

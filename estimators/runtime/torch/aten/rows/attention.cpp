@@ -1,5 +1,7 @@
 // Softmax, dropout and scaled dot product attention. Backend choice: native/transformers/cuda/sdp_utils.cpp of
 // PyTorch 2.11; sizes of temporaries: measured event by event, rules in the comments.
+#include "estimators/runtime/torch/aten/rows/attention.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,14 +16,14 @@ namespace {
 
 using Backend = AttentionBackend;
 
-using Attention = op::AttentionCall;
-
 bool half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
+}  // namespace
+
 /// sdp_utils.cpp: priority cuDNN, flash, efficient, math where the profile has cuDNN first, else flash first and cuDNN
 /// last.
-Backend choose(Run& r, const Attention& a) {
+AttentionBackend choose_attention(Run& r, const Attention& a) {
   if (r.options.attention != Backend::automatic) return r.options.attention;
   const DType d = a.q->dtype;
   const int sm = r.device.sm();
@@ -49,6 +51,8 @@ Backend choose(Run& r, const Attention& a) {
   if (efficient) return Backend::efficient;
   return Backend::math;
 }
+
+namespace {
 
 /// A boolean mask becomes a floating one of its own shape: where(mask, 0, -inf) with two scalars on the device.
 Tensor float_mask(Run& r, const Tensor& mask, DType dtype) {
@@ -334,6 +338,8 @@ Tensor math(Run& r, Attention a) {
   return out;
 }
 
+}  // namespace
+
 Tensor attend(Run& r, Attention a, Backend backend) {
   switch (backend) {
     case Backend::cudnn:
@@ -353,6 +359,8 @@ Tensor attend(Run& r, Attention a, Backend backend) {
   }
 }
 
+namespace {
+
 /// preprocess_mask (native/transformers/attention.cpp): the efficient kernel wants rows that begin at multiples of 8. A
 /// mask with others is padded and sliced again, above autograd, even where its length is a multiple already.
 Tensor aligned(Run& r, const Tensor& mask) {
@@ -368,47 +376,18 @@ ValueList run_sdpa(Run& r, Args& args) {
   Attention a{args.tensor(0), args.tensor(1),  args.tensor(2), args.optional_tensor(3),
               args.number(4), args.boolean(5), args.boolean(7)};
   check_attention(*a.q, *a.k, *a.v, a.mask.get());
-  const Backend backend = choose(r, a);
+  const Backend backend = choose_attention(r, a);
   a.mask = float_mask(r, a.mask, a.q->dtype);
   if (a.mask && backend == Backend::efficient)
     a.mask = op::expand(r, aligned(r, a.mask), {a.q->sizes[0], a.q->sizes[1], a.q->sizes[2], a.k->sizes[2]});
   return {attend(r, std::move(a), backend)};
 }
 
-/// Fast path of nn.MultiheadAttention in inference (native/transformers/cuda/attention.cu): packed projection,
-/// attention on views of it, output projection.
-ValueList run_native_mha(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const std::int64_t heads = a.integer(5), width = x->size(-1);
-  if (x->rank() != 3 || heads <= 0 || width % heads != 0)
-    fail_input("multi-head attention: the heads do not fit the width");
-  Tensor packed = op::linear(r, x, a.tensor(1), a.optional_tensor(2));
-  Tensor context;
-  {
-    Attention s;
-    Tensor* parts[] = {&s.q, &s.k, &s.v};
-    for (int i = 0; i < 3; ++i) {
-      Tensor part = op::slice(r, packed, 2, i * width, (i + 1) * width, 1);
-      *parts[i] = op::transpose(r, op::view(r, part, {x->sizes[0], x->sizes[1], heads, width / heads}), 1, 2);
-    }
-    const Tensor out = attend(r, s, choose(r, s));
-    context = op::reshape(r, op::transpose(r, out, 1, 2), {x->sizes[0], x->sizes[1], width});
-  }
-  Tensor y = op::linear(r, context, a.tensor(3), a.optional_tensor(4));
-  context.reset();
-  packed.reset();
-  return {y};
-}
-
 }  // namespace
-
-AttentionBackend op::attention_backend(Run& r, const AttentionCall& call) { return choose(r, call); }
 
 void register_attention(OpTable& t) {
   t.add("aten::_safe_softmax", "self, dim, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {safe_softmax(r, a.tensor(0))}; });
-  t.add("aten::_native_multi_head_attention", "query, qkv_weight, qkv_bias, proj_weight, proj_bias, num_head",
-        run_native_mha);
   t.add("aten::scaled_dot_product_attention",
         "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False", run_sdpa);
 }

@@ -1,6 +1,7 @@
 // Scaled dot product attention: the kernel that PyTorch chooses, with what its backward pass reads, or its parts.
 #include <cmath>
 
+#include "estimators/runtime/torch/aten/rows/attention.h"
 #include "estimators/runtime/torch/compiled/op_table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"
@@ -119,7 +120,7 @@ AttentionBackend chosen(Tracer& t, const Attended& a) {
   const Tensor mask = a.mask ? t.run.alias(a.mask.t, a.mask.t->sizes, a.mask.t->strides, 0) : Tensor();
   if (mask) mask->requires_grad_leaf = a.mask.wants();
   ScopedValue<bool> grads(t.run.grad_mode, true);
-  return op::attention_backend(t.run, {a.q.t, a.k.t, a.v.t, mask, a.p, a.causal, a.grouped});
+  return choose_attention(t.run, {a.q.t, a.k.t, a.v.t, mask, a.p, a.causal, a.grouped});
 }
 
 Vars attention_op(Tracer& t, const Items& i) {

@@ -1,0 +1,35 @@
+// What it takes to make a call of a module once more, for another module: paths of modules, and names in its text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+/// The exporter's key of the modules around a node, outermost first, and the node's own name.
+inline constexpr const char* scopes_key = "pkg.torch.onnx.name_scopes";
+
+/// The innermost module of a call.
+std::string_view module_of_node(const GraphNode& node);
+
+/// "layers.0.attn" is within "layers.0", and everything within the root.
+bool is_within(std::string_view path, std::string_view root);
+
+/// Of a module and another one: where the first one's path leaves the other's, "layers.0" of "layers.0.attn.rope" and
+/// "layers.1" of "layers.1.attn". Empty where it never does. `index`: both go on with a number there.
+struct Parting {
+  std::string_view root, other;
+  bool index = false;
+};
+Parting parting(std::string_view path, std::string_view other);
+
+/// Paths of the module in a printed list, moved to the other one.
+std::string with_module(const std::string& text, const Parting& p);
+
+/// The text with other names: "%mul_3" -> "%mul_7".
+std::string renamed(std::string_view text, const std::unordered_map<std::string, std::string>& names);
+
+}  // namespace memplan::onnx_format

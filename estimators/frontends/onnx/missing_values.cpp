@@ -1,0 +1,160 @@
+// Parameters and buffers that the module has and the file has no tensor for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/unread_sizes.h"
+#include "estimators/frontends/onnx/values.h"
+
+namespace memplan::onnx_format {
+
+/// Tensors without sizes are taken to be no larger than the file's largest, or than what an optimizer worked out of
+/// them: that one may have a gradient and two states. It is counted itself, and may be larger than what it came of.
+Effect Values::bound_of(const std::vector<std::string>& lost) const {
+  Bytes largest;
+  Effect sum;
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) {
+      const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+      largest = std::max(largest, bytes_of(v.dtype, count_of(v.sizes)));
+    }
+  for (const std::string& name : lost) {
+    Bytes folded;
+    for (const auto& [id, t] : graph_.initializers)
+      if (const auto from = folded_from(graph_, id);
+          !t.sizes.empty() && std::find(from.begin(), from.end(), name) != from.end())
+        folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
+    sum.above += folded > Bytes() ? folded * 4 : largest;
+    sum.below += folded * 4;
+  }
+  return sum;
+}
+
+/// transformers' rotary embeddings register inv_freq and original_inv_freq (modeling_rope_utils.py), one number for
+/// each two features; an optimizer folds them into the angles of all positions, [1, positions, features] or, before
+/// pairs are joined, […, positions, features / 2, 2]. timm's register bands, one for each angle (pos_embed_sincos.py).
+std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::string_view target) const {
+  const bool bands = target.ends_with(".bands");
+  if (!bands && !target.ends_with("inv_freq")) return std::nullopt;
+  std::string folded(target);
+  constexpr std::string_view original = "original_";
+  if (const auto at = folded.rfind(original); at != std::string::npos) folded.erase(at, original.size());
+  for (const auto& [id, t] : graph_.initializers) {
+    if (t.sizes.size() < 3 || !is_floating(t.dtype)) continue;
+    const auto from = folded_from(graph_, id);
+    if (std::find(from.begin(), from.end(), folded) == from.end()) continue;
+    const std::int64_t last = t.sizes.back();
+    if (bands) return std::vector{last};
+    if (t.sizes.size() > 3 && last == 2) return std::vector{t.sizes[t.sizes.size() - 2]};
+    if (last % 2 == 0) return std::vector{last / 2};
+  }
+  return std::nullopt;
+}
+
+/// transformers' embeddings register position_ids and token_type_ids, a number for each position that their table
+/// position_embeddings has (models/bert/modeling_bert.py:65).
+std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_view target) const {
+  const std::size_t dot = target.rfind('.') + 1;  // 0 where there is none
+  const std::string_view leaf = target.substr(dot);
+  if (leaf != "position_ids" && leaf != "token_type_ids") return std::nullopt;
+  const std::string table = std::string(target.substr(0, dot)) + "position_embeddings.weight";
+  for (const ValueId id : tape_.parameters)
+    if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == table && v.sizes.size() == 2)
+      return std::vector<std::int64_t>{1, v.sizes[0]};
+  return std::nullopt;
+}
+
+/// Makes parameters that no node reads as large as those with like names are; what has none is `lost`.
+void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost) {
+  if (lines.empty()) return;
+  KnownSizes known;
+  DType dtype = DType::float32;
+  for (const ValueId id : tape_.parameters) {
+    const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+    known.emplace(v.name, v.sizes);
+    dtype = v.dtype;
+  }
+  std::set<std::string, std::less<>> folded;  // what is counted as the tensor that it went into
+  for (const auto& [id, t] : graph_.initializers)
+    for (const std::string_view name : folded_from(graph_, id)) folded.emplace(name);
+  Bytes made;
+  std::int64_t count = 0;
+  std::string_view first;
+  for (const std::size_t i : lines) {
+    const SignatureLine& line = signature_.inputs[i];
+    const bool read = folded.contains(line.target) || folded.contains(line.name);
+    const auto sizes = read ? std::nullopt : sizes_of_like_names(line.target, known);
+    if (!sizes) {
+      lost.emplace_back(line.target);
+      continue;
+    }
+    position_[add(ValueKind::parameter, std::string(line.target), dtype, *sizes).index] = i;
+    made += bytes_of(dtype, *sizes);
+    if (count++ == 0) first = line.target;
+  }
+  if (count > 0)
+    tape_.notes.push_back({"MP004",
+                           fmt::format("{} parameters of the module are not in the file, because no node reads them "
+                                       "('{}'{}); they are taken to be as large as those with like names",
+                                       count, first, count > 1 ? " …" : ""),
+                           Evidence::told_by_name,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           Effect{made, made}});
+}
+
+void Values::finish() {
+  std::vector<std::string> lost;
+  std::vector<std::size_t> unread;
+  std::unordered_map<std::string, std::int32_t> stored;  // copies: values are added below
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list) stored.emplace(tape_.values[static_cast<std::size_t>(id.index)].name, id.index);
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
+    const SignatureLine& line = signature_.inputs[i];
+    const auto it = missing_targets_.find(line.target);
+    if (it == missing_targets_.end() || it->second != i) continue;
+    if (const auto there = stored.find(std::string(line.target)); there != stored.end()) {
+      position_.emplace(there->second, i);  // a tensor of its own that no metadata describes
+    } else if (line.target.ends_with("num_batches_tracked")) {
+      // BatchNorm's step counter: training reads and writes it, but no node of the file does.
+      position_[add(ValueKind::buffer, std::string(line.target), DType::int64, {}).index] = i;
+    } else if (const auto sizes = sizes_of_frequencies(line.target)) {
+      position_[add(ValueKind::buffer, std::string(line.target), DType::float32, *sizes).index] = i;
+    } else if (const auto positions = sizes_of_positions(line.target)) {
+      position_[add(ValueKind::buffer, std::string(line.target), DType::int64, *positions).index] = i;
+    } else if (line.kind == "PARAMETER") {
+      unread.push_back(i);
+    } else if (line.kind != "CONSTANT_TENSOR") {
+      lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module
+    }
+  }
+  add_like_named(unread, lost);
+  if (!lost.empty())
+    tape_.notes.push_back({"MP004",
+                           fmt::format("{} parameters or buffers of the module are not in the file, because "
+                                       "no node reads them ('{}'{}); their bytes are missing here",
+                                       lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
+                           Evidence::assumed,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           bound_of(lost)});
+  auto order = [&](std::vector<ValueId>& list) {
+    std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
+      const auto pa = position_.find(a.index), pb = position_.find(b.index);
+      const std::size_t none = static_cast<std::size_t>(-1);
+      return (pa == position_.end() ? none : pa->second) < (pb == position_.end() ? none : pb->second);
+    });
+  };
+  order(tape_.parameters);
+  order(tape_.buffers);
+}
+
+}  // namespace memplan::onnx_format

@@ -1,0 +1,432 @@
+#include "estimators/frontends/onnx/undo_merging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/frontends/onnx/signature.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
+constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Ops that share their input's memory, or that an optimizer leaves out where they change nothing: a name that is gone
+/// may be one of these.
+bool may_do_nothing(std::string_view op) {
+  for (std::string_view o : {"clone",
+                             "alias",
+                             "detach",
+                             "detach_",
+                             "dropout",
+                             "native_dropout",
+                             "contiguous",
+                             "to",
+                             "_to_copy",
+                             "type_as",
+                             "lift_fresh_copy",
+                             "lift_fresh",
+                             "view",
+                             "_unsafe_view",
+                             "reshape",
+                             "expand",
+                             "slice",
+                             "select",
+                             "unsqueeze",
+                             "squeeze",
+                             "permute",
+                             "transpose",
+                             "t",
+                             "flatten",
+                             "getitem",
+                             "sym_size_int",
+                             "scalar_tensor_default"})
+    if (op == o) return true;
+  return false;
+}
+
+/// What such a call does not change its other argument with; none for other ops.
+std::optional<double> neutral_number(std::string_view op) {
+  if (op == "mul" || op == "div") return 1.0;
+  if (op == "add" || op == "sub") return 0.0;
+  return std::nullopt;
+}
+
+/// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
+bool counts_sizes(std::string_view op) {
+  for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
+    if (op == o) return true;
+  return false;
+}
+
+/// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
+bool is_turned(std::string_view target) {
+  for (std::string_view op : {"permute.", "transpose.", "t.default", "expand.", "unsqueeze.", "select.", "slice."})
+    if (target.find(op) != target.npos && target.starts_with("torch.ops.aten.")) return true;
+  return false;
+}
+
+/// A copy in front of these is their own, which aten::reshape makes where it is needed.
+bool takes_any_layout(std::string_view target) {
+  return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
+         target.find("aten.reshape.") != target.npos;
+}
+
+std::int64_t number_of_name(std::string_view name) {
+  const std::string_view op = op_of_name(name);
+  if (op.size() == name.size()) return 0;
+  std::int64_t n = 0;
+  for (char c : name.substr(op.size() + 1)) n = n < 100'000'000 ? n * 10 + (c - '0') : n;
+  return n;
+}
+
+class Parter {
+ public:
+  Parter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
+    group_of_.assign(g.nodes.size(), -1);
+    result_of_.assign(g.values.size(), -1);
+    made_by_.assign(g.values.size(), -1);
+    known_.assign(program.names.size(), false);
+    const auto know = [&](std::string_view name) {
+      if (const std::int32_t n = program.find(name); n >= 0) known_[at(n)] = true;
+    };
+    for (std::size_t k = 0; k < program.groups.size(); ++k) {
+      const FxGroup& group = program.groups[k];
+      for (std::int32_t n : group.nodes) {
+        group_of_[at(n)] = static_cast<std::int32_t>(k);
+        for (GraphValueId id : g.nodes[at(n)].outputs)
+          if (id >= 0) {
+            made_by_[at(id)] = n;
+            know(g.values[at(id)].name);
+          }
+      }
+      if (group.name < 0) continue;
+      known_[at(group.name)] = true;
+      by_op_[std::string(op_of_name(group.text.name))].emplace(group.nodes.back(), number_of_name(group.text.name));
+      if (const auto& made = g.nodes[at(group.nodes.back())].outputs; !made.empty() && made[0] >= 0)
+        result_of_[at(made[0])] = static_cast<std::int32_t>(k);
+    }
+    for (GraphValueId id : g.inputs) {
+      know(g.values[at(id)].name);
+      know(note_at(g.values[at(id)].metadata, original_name_key));
+    }
+    for (const auto& [id, t] : g.initializers) {
+      know(t.name);
+      know(g.values[at(id)].name);
+      know(note_at(t.metadata, original_name_key));
+      know(note_at(g.values[at(id)].metadata, original_name_key));
+    }
+    const Signature signature = signature_of(g);
+    for (const SignatureLine& line : signature.inputs) {
+      know(line.name);
+      missing_.emplace(line.target);
+    }
+    for (const auto& [id, t] : g.initializers) missing_.erase(t.name);
+    inputs_.insert(g.inputs.begin(), g.inputs.end());
+  }
+
+  std::optional<Graph> run() {
+    g_ = old_;
+    for (std::size_t k = 0; k < program_.groups.size(); ++k)
+      if (program_.groups[k].name >= 0) look(program_.groups[k]);
+    if (before_.empty()) return std::nullopt;
+    std::vector<GraphNode> nodes;
+    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
+      if (auto it = before_.find(i); it != before_.end())
+        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
+      nodes.push_back(std::move(g_.nodes[i]));
+    }
+    g_.nodes = std::move(nodes);
+    return std::move(g_);
+  }
+
+ private:
+  struct Read {
+    std::size_t node = 0, input = 0;
+    GraphValueId id = -1;
+  };
+
+  /// What nodes of a call read of other calls and from outside, in order.
+  std::vector<Read> reads_of(const FxGroup& group) const {
+    std::vector<Read> out;
+    for (std::int32_t n : group.nodes)
+      for (std::size_t i = 0; i < old_.nodes[at(n)].inputs.size(); ++i)
+        if (const GraphValueId id = old_.nodes[at(n)].inputs[i];
+            id >= 0 && (result_of_[at(id)] >= 0 || inputs_.count(id) || old_.initializers.count(id)))
+          if (made_by_[at(id)] < 0 || group_of_[at(made_by_[at(id)])] != group_of_[at(n)])
+            out.push_back({at(n), i, id});
+    return out;
+  }
+
+  /// Names of tensors in a call's text, without those that stand in lists of sizes.
+  std::vector<ValueId> names_of(const FxGroup& group) const {
+    std::vector<ValueId> out;
+    const std::string_view t = group.text.target;
+    const bool joins = t.find("aten.cat.") != t.npos || t.find("aten.stack.") != t.npos;
+    for (const Arg& a : group.text.args)
+      if (joins || std::holds_alternative<ValueId>(a.value)) for_each_value(a, [&](ValueId id) { out.push_back(id); });
+    return out;
+  }
+
+  void look(const FxGroup& group) {
+    const std::vector<ValueId> names = names_of(group);
+    if (std::ranges::all_of(names, [&](ValueId id) { return known_[at(id.index)]; })) return;
+    std::vector<Read> reads = reads_of(group);
+    if (group.nodes.size() > 1 || reads.size() != names.size()) return by_rest(group, names, std::move(reads));
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (!known_[at(names[i].index)]) part(group, program_.names[at(names[i].index)], {reads[i]});
+  }
+
+  /// Where nodes and text do not go together place by place: what one side has alone, in order.
+  void by_rest(const FxGroup& group, const std::vector<ValueId>& names, std::vector<Read> reads) {
+    std::vector<std::string_view> gone, there;
+    for (ValueId id : names) {
+      const std::string_view name = program_.names[at(id.index)];
+      auto& list = known_[at(id.index)] ? there : gone;
+      if (std::ranges::find(list, name) == list.end()) list.push_back(name);
+    }
+    std::vector<std::vector<Read>> open;
+    for (const Read& r : reads) {
+      const std::int32_t by = result_of_[at(r.id)];
+      if (by < 0 || std::ranges::find(there, program_.groups[at(by)].text.name) != there.end()) continue;
+      const auto same = std::ranges::find_if(open, [&](const auto& o) { return o[0].id == r.id; });
+      if (same == open.end())
+        open.push_back({r});
+      else
+        same->push_back(r);
+    }
+    if (open.size() != gone.size()) return;
+    // Nodes read in another order than the call does; names and values were made in the same one.
+    if (std::ranges::all_of(gone, [&](std::string_view n) { return op_of_name(n) == op_of_name(gone[0]); })) {
+      std::ranges::sort(gone, {}, number_of_name);
+      std::ranges::sort(open, {}, [&](const auto& o) { return made_by_[at(o[0].id)]; });
+    }
+    for (std::size_t i = 0; i < gone.size(); ++i) part(group, gone[i], open[i]);
+  }
+
+  /// Gives the reads of one value under a name that is gone a value of their own.
+  void part(const FxGroup& reader, std::string_view name, const std::vector<Read>& reads) {
+    const std::int32_t by = result_of_[at(reads[0].id)];
+    const std::string_view op = op_of_name(name);
+    GraphValueId again = -1;
+    if (const auto it = again_.find(name); it != again_.end()) {
+      again = it->second;
+    } else if (by >= 0 && op == op_of_name(program_.groups[at(by)].text.name)) {
+      again = copy_call(reader, name, by, reads[0].node);
+    } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
+               !takes_any_layout(reader.text.target)) {
+      again = add_contiguous(reader, name, reads[0]);
+    } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
+      again = add_neutral(reader, name, reads[0], *number);
+    }
+    if (again < 0) return;
+    again_.emplace(name, again);
+    for (const Read& r : reads) g_.nodes[r.node].inputs[r.input] = again;
+  }
+
+  /// The call once more, and what was merged before it. -1 where nothing of it takes memory.
+  GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
+    const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
+    const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
+    const Parting apart = parting(there, here);
+    // From the module that both stand in: a part of it that is called again comes from the call before it.
+    const bool other = !apart.root.empty();
+    const std::string_view root = other ? apart.root : there;
+    std::vector<std::int32_t> chain;
+    gather(by, root, other, before, chain);
+    if (std::ranges::all_of(
+            chain, [&](std::int32_t k) { return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)); }))
+      return -1;
+    if (other && reads_equal_parameter(chain, here)) return -1;
+    std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
+      return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
+    });
+    return copy(chain, reader, name, by, before, apart);
+  }
+
+  /// Whether calls read a parameter that the reader's module has as well, and the file has no tensor for: equal ones
+  /// were merged, and the calls of each module read its own (Values::of_module).
+  bool reads_equal_parameter(const std::vector<std::int32_t>& chain, std::string_view here) const {
+    for (std::int32_t k : chain)
+      for (const Read& r : reads_of(program_.groups[at(k)]))
+        if (const auto t = old_.initializers.find(r.id); t != old_.initializers.end()) {
+          const std::string& path = t->second.name;
+          const std::string own = fmt::format("{}.{}", here, path.substr(path.rfind('.') + 1));
+          if (path != own && missing_.contains(own)) return true;
+        }
+    return false;
+  }
+
+  /// Calls of the module that have to come again with call `k`. `other`: the reader stands in another module.
+  void gather(std::int32_t k, std::string_view root, bool other, std::size_t before, std::vector<std::int32_t>& chain) {
+    if (std::ranges::find(chain, k) != chain.end() || chain.size() > 4096) return;
+    chain.push_back(k);
+    for (const Read& r : reads_of(program_.groups[at(k)])) {
+      const std::int32_t from = result_of_[at(r.id)];
+      if (from < 0 || outputs_of(op_of_target(program_.groups[at(from)].text.target)) != 1) continue;
+      const FxGroup& group = program_.groups[at(from)];
+      if (program_.is_list[at(group.name)] || group.text.target.find("aten") == std::string_view::npos) continue;
+      const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
+      if (other ? !is_within(module, root) : module != root) continue;
+      const std::string_view op = op_of_name(group.text.name);
+      if (counts_sizes(op) ? other : may_be_left_out(op, before, other)) gather(from, root, other, before, chain);
+    }
+  }
+
+  /// Whether a number is left out between the names of an op before a node and after it; `open`: where none comes after
+  /// it.
+  bool may_be_left_out(std::string_view op, std::size_t node, bool open) const {
+    const auto it = by_op_.find(std::string(op));
+    if (it == by_op_.end()) return false;
+    const auto next = it->second.upper_bound(static_cast<std::int32_t>(node));
+    if (next == it->second.end() || next == it->second.begin()) return open;
+    return next->second - std::prev(next)->second > 1;
+  }
+
+  GraphValueId copy(const std::vector<std::int32_t>& chain, const FxGroup& reader, std::string_view name,
+                    std::int32_t last, std::size_t before, const Parting& apart) {
+    std::unordered_map<std::string, std::string> names;
+    std::unordered_map<GraphValueId, GraphValueId> values;
+    auto& made = copies_[{module_of_node(old_.nodes[at(reader.nodes.back())]), apart.root}];
+    GraphValueId result = -1;
+    for (std::int32_t k : chain) {
+      const FxGroup& group = program_.groups[at(k)];
+      const GraphValueId old = old_.nodes[at(group.nodes.back())].outputs[0];
+      const std::string& value = old_.values[at(old)].name;  // that of a cast after it which an optimizer took out
+      std::string called = k == last ? std::string(name) : fresh_name(group.text.name);
+      if (const auto it = made.find(k); k != last && !apart.root.empty() && it != made.end()) {
+        names.emplace(group.text.name, g_.values[at(it->second)].name);
+        names.emplace(value, g_.values[at(it->second)].name);
+        values.emplace(old, it->second);
+        continue;
+      }
+      names.emplace(group.text.name, called);
+      const std::string of_value = value == group.text.name || k == last ? called : fresh_name(value);
+      names.emplace(value, of_value);
+      copied_ += group.nodes.size();
+      if (copied_ > most_copies) return -1;
+      for (std::int32_t n : group.nodes) copy_node(n, names, values, called, before, reader, apart);
+      result = values.at(old);
+      g_.values[at(result)].name = of_value;
+      made[k] = result;
+    }
+    return result;
+  }
+
+  /// A name of the same op with a number that no tracing reaches.
+  std::string fresh_name(std::string_view name) {
+    return fmt::format("{}_{}", op_of_name(name), 50'000'000 + fresh_++);
+  }
+
+  void copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
+                 std::unordered_map<GraphValueId, GraphValueId>& values, const std::string& called, std::size_t before,
+                 const FxGroup& reader, const Parting& apart) {
+    GraphNode node = old_.nodes[at(n)];
+    node.name += "_" + called;
+    for (GraphValueId& id : node.inputs)
+      if (const auto it = values.find(id); it != values.end()) id = it->second;
+    for (GraphValueId& id : node.outputs)
+      if (id >= 0) {
+        GraphValue v = old_.values[at(id)];
+        v.name += "_" + called;
+        g_.values.push_back(std::move(v));
+        const auto fresh = static_cast<GraphValueId>(g_.values.size() - 1);
+        values[id] = fresh;
+        id = fresh;
+      }
+    if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end()) it->second = renamed(it->second, names);
+    const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
+    if (const auto line = of_reader.metadata.find(trace_key); apart.root.empty() && line != of_reader.metadata.end())
+      node.metadata[trace_key] = line->second;  // it is made where it is read
+    if (apart.index)
+      if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
+        it->second = with_module(it->second, apart);
+    before_[before].push_back(std::move(node));
+  }
+
+  GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
+    GraphValue v;
+    v.name = std::move(name);
+    v.dtype = dtype;
+    v.shape = std::move(shape);
+    g_.values.push_back(std::move(v));
+    return static_cast<GraphValueId>(g_.values.size() - 1);
+  }
+
+  /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata.
+  GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
+                        std::string_view call) {
+    const GraphValue x = g_.values[at(read.id)];
+    const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
+    const std::int32_t maker = made_by_[at(read.id)], by = result_of_[at(read.id)];
+    node.name = fmt::format("node_{}", name);
+    node.outputs = {made};
+    node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
+    node.metadata[fx_node_key] = fmt::format(
+        "%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = (%{}{}), kwargs = {{}})", name,
+        call.substr(0, call.find(' ')), by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name),
+        call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
+    auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
+    there.insert(there.begin(), std::move(node));
+    return made;
+  }
+
+  /// `x.contiguous()` of a view.
+  GraphValueId add_contiguous(const FxGroup& reader, std::string_view name, const Read& read) {
+    GraphNode node;
+    node.op_type = "Identity";
+    node.inputs = {read.id};
+    return add_node(reader, name, read, std::move(node), "contiguous.default");
+  }
+
+  /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
+  GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
+    const DType dtype = g_.values[at(read.id)].dtype.value_or(DType::float32);
+    if (!is_floating(dtype)) return -1;
+    StoredTensor t;
+    t.name = fmt::format("{}_number", name);
+    t.dtype = dtype;
+    t.floats = {number};
+    const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
+    g_.initializers.emplace(id, std::move(t));
+    GraphNode node;
+    const std::string_view op = op_of_name(name);
+    node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
+    node.inputs = {read.id, id};
+    return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number));
+  }
+
+  const Graph& old_;
+  Graph g_;
+  const FxProgram& program_;
+  std::vector<std::int32_t> group_of_;   ///< by node
+  std::vector<std::int32_t> result_of_;  ///< by value: the call whose result it is, else -1
+  std::vector<std::int32_t> made_by_;    ///< by value: its node, else -1
+  std::vector<bool> known_;              ///< by name: something in the file has it
+  std::unordered_set<GraphValueId> inputs_;
+  std::unordered_set<std::string> missing_;  ///< parameters that the file has no tensor for
+  std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
+  std::unordered_map<std::string_view, GraphValueId> again_;                     ///< names that are gone -> their value
+  /// Calls that came again for a reader's module, by the module that they were merged into.
+  std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
+  std::map<std::size_t, std::vector<GraphNode>> before_;  ///< nodes to put before node i
+  std::size_t copied_ = 0, fresh_ = 0;
+};
+
+}  // namespace
+
+std::optional<Graph> undo_merging(const Graph& graph, const FxProgram& program) { return Parter(graph, program).run(); }
+
+}  // namespace memplan::onnx_format

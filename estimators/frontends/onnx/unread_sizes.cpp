@@ -1,0 +1,89 @@
+#include "estimators/frontends/onnx/unread_sizes.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace memplan::onnx_format {
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// "layers.#.attn.weight"
+std::string without_numbers(std::string_view path) {
+  std::string out;
+  for (std::size_t i = 0; i <= path.size();) {
+    const std::size_t end = std::min(path.find('.', i), path.size());
+    const std::string_view part = path.substr(i, end - i);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    out += number ? std::string_view("#") : part;
+    if (end < path.size()) out += '.';
+    i = end + 1;
+  }
+  return out;
+}
+
+/// The last `parts` parts of a path; empty where it has not more than these.
+std::string_view tail(std::string_view path, int parts) {
+  std::size_t at = path.size();
+  for (int i = 0; i < parts; ++i) {
+    at = at == 0 ? path.npos : path.rfind('.', at - 1);
+    if (at == path.npos) return {};
+  }
+  return path.substr(at + 1);
+}
+
+/// The path without them.
+std::string_view head(std::string_view path, int parts) {
+  const std::string_view end = tail(path, parts);
+  return end.empty() ? std::string_view{} : path.substr(0, path.size() - end.size());
+}
+
+/// What all parameters that `accept` takes have in common.
+template <class Accept>
+std::optional<Sizes> common(const KnownSizes& known, Accept&& accept) {
+  const Sizes* found = nullptr;
+  for (const auto& [path, sizes] : known) {
+    if (!accept(std::string_view(path))) continue;
+    if (found && *found != sizes) return std::nullopt;
+    found = &sizes;
+  }
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+bool is_norm(std::string_view path) {
+  std::string module(head(path, 1));
+  std::ranges::transform(module, module.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string_view last = tail(std::string_view(module).substr(0, module.empty() ? 0 : module.size() - 1), 1);
+  return last.find("norm") != last.npos || last.starts_with("ln");
+}
+
+}  // namespace
+
+std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes& known) {
+  const std::string pattern = without_numbers(path);
+  if (auto s = common(known, [&](std::string_view p) { return without_numbers(p) == pattern; })) return s;
+  const std::string_view end = tail(path, 2), beside = head(path, 3);
+  if (!end.empty() && !beside.empty())
+    if (auto s = common(known, [&](std::string_view p) { return p.starts_with(beside) && tail(p, 2) == end; }))
+      return s;
+  if (path.ends_with(".bias"))
+    if (const auto w = known.find(std::string(head(path, 1)) + "weight"); w != known.end() && w->second.size() > 1)
+      return Sizes{w->second[0]};
+  if (is_norm(path)) {
+    const auto norms = [&](std::string_view root) {
+      return common(known, [&](std::string_view p) { return p.starts_with(root) && is_norm(p); });
+    };
+    if (auto s = norms(head(path, 2))) return s;
+    return norms(head(path, 3));
+  }
+  if (const std::string_view module = head(path, 1); module.ends_with("pooler.") || module.ends_with("pooler.dense.")) {
+    const std::string_view root = path.substr(0, path.find('.') + 1);
+    const auto width = common(known, [&](std::string_view p) { return p.starts_with(root) && is_norm(p); });
+    if (width && width->size() == 1)
+      return path.ends_with("bias") ? Sizes{width->front()} : Sizes{width->front(), width->front()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace memplan::onnx_format

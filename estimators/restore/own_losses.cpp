@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+
+#include "estimators/restore/casts.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+/// A loss as the tape and as Python call it.
+struct Loss {
+  std::string_view op, function;
+};
+
+constexpr Loss losses[] = {{"aten::cross_entropy_loss", "cross_entropy"},
+                           {"aten::log_softmax.int", "log_softmax"},
+                           {"aten::binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits"},
+                           {"aten::mse_loss", "mse_loss"},
+                           {"aten::l1_loss", "l1_loss"},
+                           {"aten::smooth_l1_loss", "smooth_l1_loss"},
+                           {"aten::kl_div", "kl_div"}};
+
+const Loss* loss_of(const Call& call) {
+  const auto* it = std::ranges::find(losses, std::string_view(call.op), &Loss::op);
+  return it == std::end(losses) ? nullptr : it;
+}
+
+/// The first argument of the one call of a function in a line; none where the line has no such call, or several.
+std::optional<std::string_view> first_argument(std::string_view line, std::string_view function) {
+  std::optional<std::string_view> found;
+  for (auto at = line.find(function); at != line.npos; at = line.find(function, at + 1)) {
+    const std::size_t open = at + function.size();
+    if (open >= line.size() || line[open] != '(') continue;
+    int depth = 0;
+    std::size_t end = open;
+    for (; end < line.size(); ++end) {
+      const char c = line[end];
+      depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
+      if (depth == 0 || (depth == 1 && c == ',')) break;
+    }
+    if (found) return std::nullopt;
+    found = line.substr(open + 1, end - open - 1);
+  }
+  return found;
+}
+
+bool is_widened(std::string_view expression) {
+  while (expression.ends_with(' ')) expression.remove_suffix(1);
+  return std::ranges::any_of(std::initializer_list<std::string_view>{".float()", ".to(torch.float32)",
+                                                                     ".to(torch.float)", ".to(dtype=torch.float32)"},
+                             [&](std::string_view end) { return expression.ends_with(end); });
+}
+
+}  // namespace
+
+bool has_own_loss(const Tape& tape) {
+  return !tape.exported.keeps_casts &&
+         std::ranges::any_of(tape.calls, [](const Call& c) { return c.op == "aten::cross_entropy_loss"; });
+}
+
+void widen_own_losses(Tape& tape) {
+  if (tape.exported.keeps_casts) return;
+  std::unordered_set<std::int32_t> wide;  // results of conversions
+  std::int64_t told = 0;
+  const std::vector<Call> calls = std::move(tape.calls);
+  tape.calls.clear();
+  for (Call call : calls) {
+    const Loss* loss = loss_of(call);
+    const ValueId x = value_at(call, 0);
+    if (loss && x.valid() && !wide.contains(x.index)) {
+      const auto given = first_argument(call.source, loss->function);
+      const bool by_line = given && is_widened(*given);
+      told += by_line;
+      if (by_line || (tape.reading.widened_losses && call.op == "aten::cross_entropy_loss")) {
+        Call cast;
+        cast.op = "aten::to.dtype";
+        cast.args = {{x}, {DType::float32}};
+        TapeValue v;
+        v.name = tape.values[static_cast<std::size_t>(x.index)].name + ".float";
+        cast.outputs = {tape.add_value(std::move(v))};
+        cast.scope = call.scope;
+        cast.source = call.source;
+        call.args[0] = {cast.outputs[0]};
+        tape.calls.push_back(std::move(cast));
+      }
+    }
+    if (call.op == "aten::to.dtype" && !call.outputs.empty()) wide.insert(call.outputs[0].index);
+    tape.calls.push_back(std::move(call));
+  }
+  if (told > 0)
+    tape.recovered.push_back({"aten::to.dtype", "what lines convert for a loss, absent from an fp32 export", told,
+                              Evidence::told_by_source_line, About::cast});
+}
+
+}  // namespace memplan

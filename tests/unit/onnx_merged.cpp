@@ -1,0 +1,126 @@
+// Calls that the exporter's optimizer merged or left out of an ONNX file, by the names that its lines still have.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "estimators/frontends/onnx/unread_sizes.h"
+#include "onnx_builder.h"
+
+using namespace memplan;
+using namespace memplan::test;
+using memplan::onnx_format::KnownSizes;
+using memplan::onnx_format::sizes_of_like_names;
+using Ops = std::vector<std::string>;
+using Sizes = std::vector<std::int64_t>;
+
+namespace {
+
+/// Gives a node the exporter's notes: "name = call" of ATen, made in `module`.
+void noted(::onnx::NodeProto& n, const std::string& name, const std::string& call, const std::string& module) {
+  const auto entry = [&](const char* key, const std::string& value) {
+    auto* e = n.add_metadata_props();
+    e->set_key(key);
+    e->set_value(value);
+  };
+  entry("pkg.torch.onnx.fx_node",
+        "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
+  entry("pkg.torch.onnx.name_scopes", "['', '" + module + "', '" + name + "']");
+  entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
+}
+
+std::size_t count(const Tape& tape, const std::string& op) {
+  return static_cast<std::size_t>(std::ranges::count(tape.calls, op, &Call::op));
+}
+
+std::string module_of_call(const Tape& tape, const Call& call) {
+  return call.scope < 0 ? std::string() : tape.scopes[static_cast<std::size_t>(call.scope)].path;
+}
+
+}  // namespace
+
+TEST_CASE("a call that was merged with an equal one of its module is made twice") {
+  // (x - mean) ** 2 and (x - mean) * y: the program subtracts twice, the file once.
+  Builder b;
+  b.input("x", {-1, 8}).input("mean", {-1, 1}).input("y", {-1, 8});
+  b.real("two", 2);
+  noted(b.node("Sub", {"x", "mean"}, {"sub"}), "sub", "sub.Tensor](args = (%x, %mean)", "norm");
+  noted(b.node("Pow", {"sub", "two"}, {"pow_1"}), "pow_1", "pow.Tensor_Scalar](args = (%sub, 2)", "norm");
+  noted(b.node("Mul", {"sub", "y"}, {"mul"}), "mul", "mul.Tensor](args = (%sub_1, %y)", "norm");
+  b.output("pow_1").output("mul");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::sub.Tensor", "aten::pow.Tensor_Scalar", "aten::sub.Tensor", "aten::mul.Tensor"});
+  CHECK(std::get<ValueId>(tape->calls[3].args[0].value) == tape->calls[2].outputs[0]);
+}
+
+TEST_CASE("what a module of another layer computed alike is made for each layer") {
+  // cos(exp(x)) in two layers, merged into the first one's.
+  Builder b;
+  b.input("x", {-1, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "layers.0.attn");
+  noted(b.node("Cos", {"exp"}, {"cos"}), "cos", "cos.default](args = (%exp,)", "layers.0.attn");
+  noted(b.node("Mul", {"x", "cos"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %cos)", "layers.0.attn");
+  noted(b.node("Mul", {"mul", "cos"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %cos_1)", "layers.1.attn");
+  b.output("mul_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(count(*tape, "aten::exp") == 2);
+  CHECK(count(*tape, "aten::cos") == 2);
+  CHECK(module_of_call(*tape, tape->calls[tape->calls.size() - 2]) == "layers.1.attn");
+}
+
+TEST_CASE("what is shared by name stays shared") {
+  // The same graph; the second layer's line says that it reads the first one's result.
+  Builder b;
+  b.input("x", {-1, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "layers.0.attn");
+  noted(b.node("Mul", {"x", "exp"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %exp)", "layers.0.attn");
+  noted(b.node("Mul", {"mul", "exp"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %exp)", "layers.1.attn");
+  b.output("mul_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(count(*tape, "aten::exp") == 1);
+}
+
+TEST_CASE("a product with one that an optimizer left out makes a tensor all the same") {
+  // cos = emb.cos() * self.scaling, where scaling is 1.
+  Builder b;
+  b.input("x", {-1, 8});
+  noted(b.node("Cos", {"x"}, {"cos"}), "cos", "cos.default](args = (%x,)", "rotary");
+  noted(b.node("Exp", {"cos"}, {"exp"}), "exp", "exp.default](args = (%mul,)", "attn");
+  b.output("exp");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::cos", "aten::mul.Tensor", "aten::exp"});
+  CHECK(module_of_call(*tape, tape->calls[1]) == "rotary");
+}
+
+TEST_CASE("a copy of a view that an optimizer left out is made where the view is none") {
+  // exp(x.transpose(1, 2).contiguous()), and a dropout of x, which leaves the same name and does nothing.
+  Builder b;
+  b.input("x", {-1, 4, 8});
+  auto& turn = b.node("Transpose", {"x"}, {"transpose"});
+  Builder::attribute(turn, "perm", {0, 2, 1});
+  noted(turn, "transpose", "transpose.int](args = (%x, 1, 2)", "net");
+  noted(b.node("Exp", {"transpose"}, {"exp"}), "exp", "exp.default](args = (%clone,)", "net");
+  noted(b.node("Exp", {"exp"}, {"exp_1"}), "exp_1", "exp.default](args = (%clone_1,)", "net");
+  b.output("exp_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp", "aten::exp"});
+}
+
+TEST_CASE("sizes of parameters that no node reads") {
+  const KnownSizes known{{"dec.layers.0.self_attn.k_proj.weight", {64, 32}},
+                         {"dec.layers.0.self_attn.norm.weight", {32}},
+                         {"dec.layers.1.mlp.fc.weight", {128, 32}},
+                         {"dec.head.weight", {9, 32}}};
+  CHECK(sizes_of_like_names("dec.layers.0.cross_attn.k_proj.weight", known) == Sizes{64, 32});  // next to it
+  CHECK(sizes_of_like_names("dec.layers.0.mlp.fc.weight", known) == Sizes{128, 32});            // but for numbers
+  CHECK(sizes_of_like_names("dec.head.bias", known) == Sizes{9});
+  CHECK(sizes_of_like_names("dec.layers.0.cross_attn_layer_norm.weight", known) == Sizes{32});
+  CHECK(sizes_of_like_names("dec.pooler.dense.weight", known) == Sizes{32, 32});
+  CHECK(sizes_of_like_names("dec.pooler.dense.bias", known) == Sizes{32});
+  CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
+  CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));
+}
