@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,8 +60,9 @@ struct JointGraph {
   std::vector<NodeId> outputs;    ///< of the forward pass
   std::vector<NodeId> gradients;  ///< parallel to primals; -1: none
   std::vector<NodeId> effects;
-  /// Names of ops of the tape without a row here: how they are computed and derived is a guess.
-  std::vector<std::string> guessed;
+  /// Ops of the tape without a row here, by name: how they are computed and derived is a guess, which may be wrong by
+  /// the bytes that they read and make.
+  std::map<std::string, std::int64_t> guessed;
 
   const JointNode& at(NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
   JointNode& at(NodeId id) { return nodes[static_cast<std::size_t>(id)]; }

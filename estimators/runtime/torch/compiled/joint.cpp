@@ -103,7 +103,12 @@ class JointTrace {
     for (const Item& item : args.all()) tensors = tensors || has_tensor(item);
     const auto& ops = compiled_ops();
     const auto found = ops.find(plain_name(call.op));
-    if (found != ops.end()) return bind(call, found->second(tracer_, args));
+    if (found != ops.end()) {
+      // What the eager row below takes though this one does not is a guess, as any op without a row here.
+      const Result<Vars> results = catching([&] { return found->second(tracer_, args); });
+      if (results) return bind(call, results.value());
+      if (results.error().kind != ErrorKind::input) throw Failure(results.error());
+    }
     const ValueList made = call_op(paper_, *row, args.values(), {});
     if (!made.empty() && !made[0].is_tensor() && !made[0].is_list()) {
       for (std::size_t o = 0; o < call.outputs.size() && o < made.size(); ++o)
@@ -202,10 +207,7 @@ class JointTrace {
     }
     TensorList results;
     for (const Value& v : made) results.push_back(v.is_tensor() ? v.tensor() : Tensor());
-    bool wants = false, floats = false;
-    for (const Var& v : inputs) wants = wants || v.wants();
-    for (const Tensor& t : results) floats = floats || (t && is_floating(t->dtype));
-    if (wants && floats) note_guess(call.op);
+    note_guess(call.op, inputs, results);
     bind(call, guessed(inputs, results));
   }
   Vars guessed(const Vars& inputs, const TensorList& results) {
@@ -230,12 +232,18 @@ class JointTrace {
       if (item.var) inputs.push_back(item.var);
     }
     for (const auto& [dtype, sizes] : call.known_shapes) results.push_back(paper_.empty(Dims(sizes), dtype));
-    note_guess(call.op);
+    note_guess(call.op, inputs, results);
     bind(call, guessed(inputs, results));
   }
-  void note_guess(const std::string& op) {
-    auto& all = tracer_.graph.guessed;
-    if (std::find(all.begin(), all.end(), op) == all.end()) all.push_back(op);
+  void note_guess(const std::string& op, const Vars& inputs, const TensorList& results) {
+    std::int64_t bytes = 0;
+    for (const Var& v : inputs)
+      if (tracer_.graph.at(v.node).op->kind != Kind::input) bytes += v.t->bytes().count;
+    for (const Tensor& t : results)
+      if (t) bytes += t->bytes().count;
+    // What is kept for a backward pass adds up; without one the calls come one after another.
+    std::int64_t& all = tracer_.graph.guessed[op];
+    all = outer_.grad_mode ? all + bytes : std::max(all, bytes);
   }
 
   const Run& outer_;

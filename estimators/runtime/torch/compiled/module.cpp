@@ -47,9 +47,11 @@ class PassRun {
       r_.begin_op(fmt::format("compiled: {}", n.op->name == "getitem" ? g_.at(n.inputs[0]).op->name : n.op->name));
       for (const std::int32_t b : k.allocates) {
         const Buffer& buffer = pass_.buffers[position(b)];
-        const Category category = kept[position(k.node)] ? kept_category : Category::temporary;
+        const JointNode& result = g_.at(buffer.node);
+        const Category category = kept[position(buffer.node)] ? kept_category : Category::temporary;
         Tensor& t = memory_[position(b)];
-        t = buffer.takes_over >= 0 ? over(r_, memory_[position(buffer.takes_over)], n) : made(r_, n, category);
+        t = buffer.takes_over >= 0 ? over(r_, memory_[position(buffer.takes_over)], result)
+                                   : made(r_, result, category);
         if (buffer.takes_over >= 0) r_.set_category(t, category);
         r_.label(t, n.op->name);
       }
@@ -105,6 +107,13 @@ std::int64_t largest_buffer(const JointGraph& g, const PassPlans& plans) {
   return most;
 }
 
+std::int64_t kept_bytes(const JointGraph& g, const Partition& p) {
+  std::int64_t bytes = 0;
+  for (const NodeId id : p.saved)
+    if (g.at(id).op->kind != Kind::input) bytes += g.at(id).bytes;
+  return bytes;
+}
+
 }  // namespace
 
 CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& env) {
@@ -129,8 +138,13 @@ CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& en
   run.note("torch.compile", About::program, Evidence::assumed,
            "the graph compiles whole: a file shows neither graph breaks nor CUDA graphs, and the compiler's own trials "
            "in the first step are not counted");
-  for (const std::string& op : g.guessed)
-    run.note(op, About::op, Evidence::assumed, "how it is compiled is not known: a kernel of its own");
+  if (!state->partition.cut)
+    run.note("torch.compile", About::op, Evidence::assumed,
+             "what is kept for the backward pass is not known: all that it reads is taken to be kept",
+             Effect{Bytes(kept_bytes(g, state->partition)), Bytes()});
+  for (const auto& [op, bytes] : g.guessed)
+    run.note(op, About::op, Evidence::assumed, "how it is compiled is not known: a kernel of its own",
+             Effect{Bytes(bytes), Bytes(bytes)});
   state_ = std::move(state);
 }
 

@@ -6,7 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include "estimators/base/error.h"
 #include "estimators/runtime/torch/compiled/min_cut.h"
 
 namespace memplan::compiled {
@@ -25,8 +24,7 @@ class Partitioner {
     classify();
     measure_distances();
     ban();
-    const std::vector<bool> cut = cut_nodes();
-    return extract(cut);
+    return extract();
   }
 
  private:
@@ -183,7 +181,7 @@ class Partitioner {
     return in_memory ? bytes : 2 * bytes;
   }
 
-  std::vector<bool> cut_nodes() const {
+  MinCut cut_graph() const {
     const auto n = static_cast<std::int32_t>(count_);
     const std::int32_t source = 2 * n, sink = 2 * n + 1;
     std::vector<FlowEdge> edges;
@@ -198,16 +196,27 @@ class Partitioner {
       edges.push_back({in, out, weight(id)});
       for (const NodeId r : readers_[at(id)]) edges.push_back({out, 2 * r, unlimited});
     }
-    const MinCut cut = min_cut(2 * n + 2, edges, source, sink);
-    if (!cut.bounded) fail(ErrorKind::internal, "the joint graph of the compiled step cannot be cut");
-    std::vector<bool> result(count_, false);
-    for (std::size_t i = 0; i < count_; ++i) result[i] = !cut.reaches_sink[2 * i] && cut.reaches_sink[2 * i + 1];
-    return result;
+    return min_cut(2 * n + 2, edges, source, sink);
+  }
+
+  std::vector<bool> kept_nodes(const MinCut& cut) const {
+    std::vector<bool> kept(count_, false);
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (cut.bounded)
+        kept[i] = !cut.reaches_sink[2 * i] && cut.reaches_sink[2 * i + 1];
+      else
+        kept[i] = forward_[i] && !g_.nodes[i].several &&
+                  std::any_of(readers_[i].begin(), readers_[i].end(), [&](NodeId r) { return !forward_[at(r)]; });
+    }
+    return kept;
   }
 
   /// _extract_fwd_bwd_modules
-  Partition extract(const std::vector<bool>& cut) const {
+  Partition extract() const {
+    const MinCut min = cut_graph();
+    const std::vector<bool> cut = kept_nodes(min);
     Partition p;
+    p.cut = min.bounded;
     p.backward.assign(count_, false);
     std::vector<bool> reached(count_, false);
     for (const NodeId id : g_.gradients)

@@ -11,6 +11,7 @@ struct Partition {
   std::vector<NodeId> saved;   ///< in the order of the graph; inputs of the forward pass among them
   std::vector<bool> forward;   ///< by node: the forward pass computes it
   std::vector<bool> backward;  ///< by node: the backward pass computes it, for the first or a second time
+  bool cut = true;             ///< false: no cut has a limit, and all that the backward pass reads is kept
 };
 
 /// Of a graph that went through simplify() (passes.h).

@@ -106,9 +106,14 @@ Vars batch_norm_gradients(Tracer& t, const Var& g, const Var& x, const Var& w, c
   return grads;
 }
 
+/// Scales and shifts that an exporter worked out ahead come as [C, 1, 1].
+Var one_dimension(Tracer& t, const Var& v) {
+  return v && v.t->rank() != 1 ? grad::reshape(t, v, {v.t->numel()}) : v;
+}
+
 Vars batch_norm_op(Tracer& t, const Items& a) {
-  const Var x = a.var(0), w = a.optional(1), b = a.optional(2);
-  const bool training = a.boolean(5);
+  const Var x = a.var(0), w = one_dimension(t, a.optional(1)), b = one_dimension(t, a.optional(2));
+  const bool training = a.boolean(5) || !a.is_var(3) || !a.is_var(4);  // without running statistics the batch's own
   const double eps = a.none(7) ? 1e-5 : a.number(7);
   const int rank = x.t->rank();
   Dims over;
@@ -144,7 +149,7 @@ Vars batch_norm_op(Tracer& t, const Items& a) {
 
 /// Groups are normalized as rows of [N, groups, C / groups * H * W].
 Vars group_norm_op(Tracer& t, const Items& a) {
-  const Var x = grad::contiguous(t, a.var(0)), w = a.optional(2), b = a.optional(3);
+  const Var x = grad::contiguous(t, a.var(0)), w = one_dimension(t, a.optional(2)), b = one_dimension(t, a.optional(3));
   const std::int64_t groups = a.integer(1), n = x.t->sizes[0], c = x.t->sizes[1];
   if (groups <= 0 || c % groups != 0) fail_input("group norm: the groups do not fit the channels");
   const std::int64_t area = x.t->numel() / std::max<std::int64_t>(1, n * c), count = c / groups * area;
