@@ -62,27 +62,61 @@ TEST_CASE("min cut: flow that has to be taken back") {
   CHECK(cut.reaches_sink[2]);
 }
 
-TEST_CASE("min cut: a path without a limit") {
+TEST_CASE("min cut: a path without a limit ends the search") {
   CHECK_FALSE(min_cut(3, {{0, 1, unlimited}, {1, 2, unlimited}}, 0, 2).bounded);
+  // Beside one with a limit, whichever is found first.
+  CHECK_FALSE(min_cut(4, {{0, 1, 7}, {1, 3, 7}, {0, 2, unlimited}, {2, 3, unlimited}}, 0, 3).bounded);
+  CHECK_FALSE(min_cut(4, {{0, 2, unlimited}, {2, 3, unlimited}, {0, 1, 7}, {1, 3, 7}}, 0, 3).bounded);
 }
 
-TEST_CASE("partition: a pointwise chain is computed again from what a product left") {
-  // y = mm(x, w); r = relu(y); s = mul(r, 2); out = mm(s, v). The backward pass reads s (for v) and r (for y). Keeping
-  // y costs 4000 * 1.1^2 = 4840, and r comes from it; keeping r costs 2 * 4000 * 1.1 = 8800, since r is never in
-  // memory.
+namespace {
+
+/// y = mm(x, w); r = relu(y); s = mul(r, 2); out = mm(s, v), with a mask of `mask` floats in the backward pass, which
+/// reads s (for v), r (for the mask) and x (for w). Returns what is kept and the nodes y, s and mask.
+std::pair<std::vector<NodeId>, std::vector<NodeId>> kept_of_chain(std::int64_t mask) {
   JointGraph g;
   const NodeId x = primal(g, 500, false), w = primal(g, 10, true), v = primal(g, 10, true);
   const NodeId y = node(g, "mm", {x, w}, 1000), r = node(g, "relu", {y}, 1000), s = node(g, "mul", {r}, 1000, "2f");
-  const NodeId out = node(g, "mm", {s, v}, 100);
-  g.outputs = {out};
+  g.outputs = {node(g, "mm", {s, v}, 100)};
   const NodeId t = tangent(g, 100);
   const NodeId dv = node(g, "mm", {s, t}, 10), ds = node(g, "mm", {t, v}, 1000), dr = node(g, "mul", {ds}, 1000, "2f");
-  const NodeId le = node(g, "le", {r}, 1000), dy = node(g, "where", {le, dr}, 1000), dw = node(g, "mm", {x, dy}, 10);
+  const NodeId le = node(g, "le", {r}, mask), dy = node(g, "where", {le, dr}, 1000), dw = node(g, "mm", {x, dy}, 10);
   g.gradients = {-1, dw, dv};
   const Partition p = partition(g);
-  // s is read by a product in the backward pass, so it would have to be written again: it is kept
-  // (is_materialized_backwards).
-  CHECK(p.saved == std::vector<NodeId>{x, v, y, s});
+  CHECK(p.cut);
+  return {p.saved, {x, v, y, s, le}};
+}
+
+}  // namespace
+
+// Weights are bytes * 1.1^distance, where the distance is that to the backward pass and at least 1, and twice that of
+// what would not be in memory anyway, because only pointwise nodes read it (get_node_weight). s is read by a product of
+// the backward pass, so it would have to be written again: it may not be computed again (should_ban_recomputation,
+// materialized in the backward pass) and is kept, whatever else is. Between y and the mask one more has to be:
+//   y     4000 * 1.1^2 = 4840: a product wrote it
+//   r     2 * 4000 * 1.1 = 8800
+//   mask  2 * its bytes * 1.1
+TEST_CASE("partition: a pointwise chain is computed again from what a product left") {
+  const auto [saved, n] = kept_of_chain(1000);  // the mask costs 8800
+  CHECK(saved == std::vector<NodeId>{n[0], n[1], n[2], n[3]});
+}
+
+TEST_CASE("partition: a mask of a quarter of the bytes is kept instead, as PyTorch 2.11 keeps that of (relu(x @ w) * 2) @ v") {
+  const auto [saved, n] = kept_of_chain(250);  // the mask costs 2200
+  CHECK(saved == std::vector<NodeId>{n[0], n[1], n[3], n[4]});
+}
+
+TEST_CASE("partition: a path without a limit ends, and all that the backward pass reads is kept") {
+  // A kernel with several results may neither be computed again nor be kept as one, and the gradient reads it itself.
+  JointGraph g;
+  const NodeId x = primal(g, 1000, false), e = node(g, "exp", {x}, 1000), k = node(g, "guessed", {e}, 1000);
+  g.at(k).several = true;
+  g.outputs = {node(g, "mul", {e, k}, 1000)};
+  const NodeId t = tangent(g, 1000), a = node(g, "mul", {t, k}, 1000);
+  g.gradients = {node(g, "mul", {a, e}, 1000)};
+  const Partition p = partition(g);
+  CHECK_FALSE(p.cut);
+  CHECK(p.saved == std::vector<NodeId>{e});
 }
 
 TEST_CASE("partition: a reduction to less than a quarter is kept, what is around it is not") {
@@ -146,6 +180,8 @@ TEST_CASE("a graph file is compiled on paper: modelled, with a range both ways, 
   CHECK(e.requested_basis == Basis::modelled);
   CHECK(e.low.requested < e.peak.requested);
   CHECK(e.high.requested > e.peak.requested);
+  // Steps that train keep what the backward pass reads: weights, their gradients and two moments, and what is saved.
+  CHECK(e.peak.requested.count > 4 * 4 * 11'689'512 + 80'428'544);
   setup.checkpoint = {"blocks"};
   CHECK_FALSE(tape_of(model, setup).ok());
 }

@@ -110,6 +110,13 @@ Vars constant_op(Tracer& t, const Items& a) {
   return {prim::full(t, made->sizes, std::move(value), made->dtype)};
 }
 
+/// fill_ and zero_
+Vars filled_op(Tracer& t, const Items& a) {
+  const Tensor& like = a.var(0).t;
+  return {prim::full(t, like->sizes, a.size() > 1 && a[1].constant.is_number() ? prim::text(a.scalar(1)) : "0",
+                     like->dtype)};
+}
+
 Vars index_put_op(Tracer& t, const Items& a) {
   const Var x = a.var(0), values = a.var(2);
   Vars inputs{x};
@@ -142,6 +149,7 @@ void add_indexing(CompiledOps& ops) {
   for (const char* name : {"zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
                            "new_full", "empty", "empty_like", "scalar_tensor"})
     ops[name] = constant_op;
+  ops["fill"] = ops["zero"] = filled_op;
   ops["index_put"] = index_put_op;
   ops["rand_like"] = random_op;
   ops["bernoulli"] = bernoulli_op;

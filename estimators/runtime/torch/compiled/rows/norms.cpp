@@ -225,6 +225,30 @@ Vars rms_norm_op(Tracer& t, const Items& a) {
   return {grad::convert(t, y, x.t->dtype)};
 }
 
+/// The Euclidean norm of torch/_refs/linalg (vector_norm) and its derivative, norm_backward; others are guesses.
+Vars vector_norm_op(Tracer& t, const Items& a) {
+  const Var x = a.var(0);
+  if (!a.none(1) && a.number(1) != 2) fail_input("only the norm of order 2 is taken apart");
+  Dims over = a.dims(2);
+  for (auto& d : over) d = op::wrap_dim(d, x.t->rank());
+  if (over.empty())
+    for (int d = 0; d < x.t->rank(); ++d) over.push_back(d);
+  const bool keep = !a.none(3) && a.boolean(3);
+  const Number two{2, false}, half{0.5};
+  const Var squares = prim::sum(t, prim::unary(t, "pow", x, prim::text(two)), over, keep);
+  const Var y = prim::unary(t, "pow", squares, prim::text(half));
+  return {t.record({x}, y, [=](Tracer& t, const Vars& g) {
+    const Var zero = prim::scalar(t, "0.0", g[0].t->dtype);
+    Var factor = prim::where(t, prim::compare(t, "eq", y, Number{0, false}), zero, binary(t, "div", g[0], y));
+    if (!keep) {
+      Dims sizes = x.t->sizes;
+      for (const auto d : over) sizes[static_cast<int>(d)] = 1;
+      factor = prim::view(t, factor, sizes);
+    }
+    return Vars{binary(t, "mul", x, factor)};
+  })};
+}
+
 }  // namespace
 
 void add_norms(CompiledOps& ops) {
@@ -232,6 +256,7 @@ void add_norms(CompiledOps& ops) {
   ops["batch_norm"] = batch_norm_op;
   ops["group_norm"] = group_norm_op;
   ops["rms_norm"] = rms_norm_op;
+  ops["linalg_vector_norm"] = vector_norm_op;
 }
 
 }  // namespace memplan::compiled

@@ -176,7 +176,7 @@ Vars pad_op(Tracer& t, const Items& a) { return {grad::constant_pad(t, a.var(0),
 void add_views(CompiledOps& ops) {
   ops["view"] = ops["_unsafe_view"] = view_op;
   ops["reshape"] = reshape_op;
-  ops["flatten"] = ops["unflatten"] = ops["view_as"] = reshape_to_result;
+  ops["flatten"] = ops["unflatten"] = ops["view_as"] = ops["reshape_as"] = reshape_to_result;
   ops["permute"] = permute_op;
   ops["transpose"] = ops["swapaxes"] = transpose_op;
   ops["t"] = ops["numpy_T"] = t_op;
