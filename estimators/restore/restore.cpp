@@ -35,7 +35,7 @@ constexpr RestorePass restore_table[] = {
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {
-       return !s.compile && s.inplace_activations && t.exported.functional && t.reading.in_place != InPlaceReading::never;
+       return s.inplace_activations && t.exported.functional && t.reading.in_place != InPlaceReading::never;
      },
      [](Tape& t, const TrainingSetup&) {
        recover_slice_writes(t);

@@ -20,7 +20,6 @@ ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 LONGEST = 400
 # Looked at one by one: cutting these would part what is read together. path: (lines, why). They may shrink, not grow.
 LONGER = {
-    "estimators/runtime/torch/aten/rows/attention.cpp": (418, "the four kernels of one op and the rule that chooses one of them"),
     "estimators/runtime/torch/aten/rows/losses.cpp": (407, "one family of ops"),
     "estimators/runtime/torch/aten/rows/reductions.cpp": (444, "one family of ops, which shares a rule for scratch memory"),
     "estimators/runtime/torch/step/pipeline_steps.cpp": (436, "one program: a rank of a pipeline"),

@@ -101,7 +101,9 @@ TEST_CASE("partition: a pointwise chain is computed again from what a product le
   CHECK(saved == std::vector<NodeId>{n[0], n[1], n[2], n[3]});
 }
 
-TEST_CASE("partition: a mask of a quarter of the bytes is kept instead, as PyTorch 2.11 keeps that of (relu(x @ w) * 2) @ v") {
+TEST_CASE(
+    "partition: a mask of a quarter of the bytes is kept instead, as PyTorch 2.11 keeps that of (relu(x @ w) * 2) @ "
+    "v") {
   const auto [saved, n] = kept_of_chain(250);  // the mask costs 2200
   CHECK(saved == std::vector<NodeId>{n[0], n[1], n[3], n[4]});
 }

@@ -1,7 +1,8 @@
 // Scaled dot product attention: the kernel that PyTorch chooses, with what its backward pass reads, or its parts.
+#include "estimators/runtime/torch/aten/attention.h"
+
 #include <cmath>
 
-#include "estimators/runtime/torch/aten/rows/attention.h"
 #include "estimators/runtime/torch/compiled/op_table.h"
 #include "estimators/runtime/torch/profile/profile.h"
 #include "estimators/setup/setup.h"

@@ -107,9 +107,7 @@ Vars batch_norm_gradients(Tracer& t, const Var& g, const Var& x, const Var& w, c
 }
 
 /// Scales and shifts that an exporter worked out ahead come as [C, 1, 1].
-Var one_dimension(Tracer& t, const Var& v) {
-  return v && v.t->rank() != 1 ? grad::reshape(t, v, {v.t->numel()}) : v;
-}
+Var one_dimension(Tracer& t, const Var& v) { return v && v.t->rank() != 1 ? grad::reshape(t, v, {v.t->numel()}) : v; }
 
 Vars batch_norm_op(Tracer& t, const Items& a) {
   const Var x = a.var(0), w = one_dimension(t, a.optional(1)), b = one_dimension(t, a.optional(2));
