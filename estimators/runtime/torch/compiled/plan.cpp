@@ -217,6 +217,44 @@ std::vector<NodeId> backward_order(const JointGraph& g, const Partition& p) {
   return order;
 }
 
+/// The forward pass in its order. What only the backward pass asked for, as masks of activations, is computed as soon as
+/// what it reads is there: it is fused with that, and the scheduler orders kernels by the memory that they let go.
+std::vector<NodeId> forward_order(const JointGraph& g, const Partition& p) {
+  std::vector<NodeId> order;
+  std::vector<std::int32_t> place(g.nodes.size(), -1);
+  std::vector<std::vector<NodeId>> then(g.nodes.size());  ///< by the node that they come right after
+  const auto add = [&](NodeId root) {
+    std::vector<NodeId> open{root};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (place[slot(id)] >= 0 || !p.forward[slot(id)] || g.at(id).op->kind == Kind::input) continue;
+      place[slot(id)] = static_cast<std::int32_t>(order.size());
+      order.push_back(id);
+      open.insert(open.end(), then[slot(id)].rbegin(), then[slot(id)].rend());
+    }
+  };
+  std::vector<NodeId> after(g.nodes.size(), -1);  ///< the node of the forward pass proper that a node waits for
+  for (NodeId id = 0; slot(id) < g.nodes.size(); ++id) {
+    if (!p.forward[slot(id)] || g.at(id).op->kind == Kind::input) continue;
+    after[slot(id)] = id;
+    if (!g.at(id).backward) continue;
+    NodeId last = -1;
+    for (const NodeId in : g.at(id).inputs) last = std::max(last, after[slot(in)]);
+    if (last < 0) continue;
+    after[slot(id)] = last;
+    then[slot(last)].push_back(id);
+  }
+  // Copies in another layout stand behind the graph (in_layout) and are made when they are read first.
+  for (NodeId id = 0; slot(id) < g.nodes.size(); ++id) {
+    if (!p.forward[slot(id)] || (after[slot(id)] >= 0 && after[slot(id)] != id)) continue;
+    for (const NodeId in : g.at(id).inputs)
+      if (in > id) add(in);
+    add(id);
+  }
+  return order;
+}
+
 /// decide_layout_opt, for training.
 bool prefers_channels_last(const JointGraph& g, const Partition& p) {
   std::int64_t convolutions = 0, nodes = 1;
@@ -277,21 +315,9 @@ void in_layout(JointGraph& g, Partition& p) {
 
 PassPlans plan(const JointGraph& graph, const Partition& p, Fusion fusion) {
   PassPlans plans;
-  std::vector<NodeId> order, results = graph.outputs, handed;
-  std::vector<bool> done(graph.nodes.size(), false);
-  const auto add = [&](NodeId id) {
-    if (done[slot(id)] || !p.forward[slot(id)] || graph.at(id).op->kind == Kind::input) return;
-    done[slot(id)] = true;
-    order.push_back(id);
-  };
-  // Copies in another layout stand behind the graph (in_layout) and are made when they are read first.
-  for (NodeId id = 0; slot(id) < graph.nodes.size(); ++id) {
-    for (const NodeId in : graph.at(id).inputs)
-      if (in > id && p.forward[slot(id)]) add(in);
-    add(id);
-  }
+  std::vector<NodeId> results = graph.outputs, handed;
   results.insert(results.end(), p.saved.begin(), p.saved.end());
-  plans.forward = PassPlanner(graph, std::move(order), {}, results, fusion).run();
+  plans.forward = PassPlanner(graph, forward_order(graph, p), {}, results, fusion).run();
   for (const NodeId id : p.saved)
     if (graph.at(id).op->kind != Kind::input) handed.push_back(id);
   plans.backward = PassPlanner(graph, backward_order(graph, p), std::move(handed), graph.gradients, fusion).run();
