@@ -44,12 +44,13 @@ struct JointNode {
   bool listed = false;         ///< the inputs are one list (cat, index): they do not count as arguments
   Dims sizes, strides;
   DType dtype = DType::float32;
-  std::int64_t bytes = 0;    ///< of all results
-  bool several = false;      ///< has several results, each a `piece`
-  std::int32_t storage = 0;  ///< equal for nodes that share memory while the graph is traced
-  std::int64_t scratch = 0;  ///< bytes that a library's kernel takes while it runs
-  std::int32_t call = -1;    ///< of the tape, where it comes from; -1: none
-  bool backward = false;     ///< was traced after the forward pass
+  std::int64_t bytes = 0;               ///< of all results
+  bool several = false;                 ///< has several results, each a `piece`
+  std::int32_t storage = 0;             ///< equal for nodes that share memory while the graph is traced
+  std::int64_t scratch = 0;             ///< bytes that a library's kernel takes while it runs
+  std::int64_t scratch_in_layout = -1;  ///< of convolutions: in channels_last; -1: the same
+  std::int32_t call = -1;               ///< of the tape, where it comes from; -1: none
+  bool backward = false;                ///< was traced after the forward pass
 };
 
 struct JointGraph {

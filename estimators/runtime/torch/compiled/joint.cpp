@@ -38,6 +38,9 @@ class JointTrace {
     tracer_.backward(outputs);
     if (tracer_.seeds >= 0) tracer_.graph.at(tracer_.seeds).bytes = 8 * std::max(1, tracer_.random);
     joint.graph = simplify(std::move(tracer_.graph));
+    joint.notes = joint.notes_in_layout = std::move(paper_.schedule.notes);
+    for (Fact& f : tracer_.notes_as_laid) note(joint.notes, std::move(f));
+    for (Fact& f : tracer_.notes_in_layout) note(joint.notes_in_layout, std::move(f));
     return joint;
   }
 

@@ -120,7 +120,8 @@ CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& en
   auto state = std::make_shared<State>();
   state->joint = joint_graph(run, tape, env);
   state->partition = partition(state->joint.graph);
-  in_layout(state->joint.graph, state->partition);
+  const bool laid = in_layout(state->joint.graph, state->partition);
+  for (Fact& f : laid ? state->joint.notes_in_layout : state->joint.notes) note(run.schedule.notes, std::move(f));
   const JointGraph& g = state->joint.graph;
   state->plans = plan(g, state->partition, Fusion::whole);
   const PassPlans little = plan(g, state->partition, Fusion::little);

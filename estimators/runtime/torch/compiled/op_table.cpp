@@ -73,7 +73,9 @@ std::int64_t transient(const Schedule& s, std::size_t since) {
 
 }  // namespace
 
-Scratch scratch_of(Tracer& t, const Items& items) {
+namespace {
+
+Scratch scratch_as_laid(Tracer& t, const Items& items, bool channels_last) {
   Run& r = t.run;
   Scratch s;
   std::vector<Value> values = items.values();
@@ -81,7 +83,8 @@ Scratch scratch_of(Tracer& t, const Items& items) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].is_tensor() || !values[i].tensor()) continue;
     const Tensor& like = values[i].tensor();
-    copies.push_back(r.alias(like, like->sizes, like->strides, 0));
+    const Dims strides = channels_last && like->rank() == 4 ? channels_last_strides(like->sizes) : like->strides;
+    copies.push_back(r.alias(like, like->sizes, strides, 0));
     copies.back()->requires_grad_leaf = items.is_var(i) && items[i].var.wants();
     values[i] = copies.back();
   }
@@ -99,6 +102,21 @@ Scratch scratch_of(Tracer& t, const Items& items) {
   const TensorList made = node->backward(r, *node.get(), gradients);
   s.backward = transient(r.schedule, began);
   return s;
+}
+
+}  // namespace
+
+Scratch scratch_of(Tracer& t, const Items& items) { return scratch_as_laid(t, items, false); }
+
+std::pair<Scratch, Scratch> scratch_of_layouts(Tracer& t, const Items& items) {
+  const auto noting_in = [&](Notes& notes, bool channels_last) {
+    std::swap(t.run.schedule.notes, notes);
+    const Result<Scratch> made = catching([&] { return scratch_as_laid(t, items, channels_last); });
+    std::swap(t.run.schedule.notes, notes);
+    if (!made) throw Failure(made.error());
+    return made.value();
+  };
+  return {noting_in(t.notes_as_laid, false), noting_in(t.notes_in_layout, true)};
 }
 
 const CompiledOps& compiled_ops() {

@@ -60,6 +60,8 @@ struct Scratch {
   std::int64_t forward = 0, backward = 0;
 };
 Scratch scratch_of(Tracer&, const Items&);
+/// Of a convolution as its tensors lie, and with those of four dimensions in channels_last.
+std::pair<Scratch, Scratch> scratch_of_layouts(Tracer&, const Items&);
 
 using CompiledOp = Vars (*)(Tracer&, const Items&);
 /// By the op's name without namespace, overload and the mark of in-place ops.

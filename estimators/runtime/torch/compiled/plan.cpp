@@ -217,8 +217,8 @@ std::vector<NodeId> backward_order(const JointGraph& g, const Partition& p) {
   return order;
 }
 
-/// The forward pass in its order. What only the backward pass asked for, as masks of activations, is computed as soon as
-/// what it reads is there: it is fused with that, and the scheduler orders kernels by the memory that they let go.
+/// The forward pass in its order. What only the backward pass asked for, as masks of activations, is computed as soon
+/// as what it reads is there: it is fused with that, and the scheduler orders kernels by the memory that they let go.
 std::vector<NodeId> forward_order(const JointGraph& g, const Partition& p) {
   std::vector<NodeId> order;
   std::vector<std::int32_t> place(g.nodes.size(), -1);
@@ -278,8 +278,10 @@ bool prefers_channels_last(const JointGraph& g, const Partition& p) {
 
 }  // namespace
 
-void in_layout(JointGraph& g, Partition& p) {
-  if (!prefers_channels_last(g, p)) return;
+bool in_layout(JointGraph& g, Partition& p) {
+  if (!prefers_channels_last(g, p)) return false;
+  for (JointNode& n : g.nodes)
+    if (n.scratch_in_layout >= 0) n.scratch = n.scratch_in_layout;
   std::vector<NodeId> copies(g.nodes.size(), -1);
   const std::size_t count = g.nodes.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -311,6 +313,7 @@ void in_layout(JointGraph& g, Partition& p) {
       g.nodes[i].inputs[k] = copy;
     }
   }
+  return true;
 }
 
 PassPlans plan(const JointGraph& graph, const Partition& p, Fusion fusion) {

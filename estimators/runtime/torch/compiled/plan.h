@@ -36,7 +36,8 @@ struct PassPlans {
 
 /// Inductor runs convolutions in channels_last where that pays (torch/_inductor/graph.py, decide_layout_opt): weights
 /// and images that come in another layout are copied, and the copies are what the backward pass gets.
-void in_layout(JointGraph& graph, Partition& partition);
+/// Says whether it did.
+bool in_layout(JointGraph& graph, Partition& partition);
 
 PassPlans plan(const JointGraph& graph, const Partition& partition, Fusion fusion);
 

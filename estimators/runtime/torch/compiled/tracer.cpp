@@ -57,11 +57,13 @@ Vars Tracer::emit_several(std::string_view op, const Vars& inputs, std::string c
   return pieces;
 }
 
-void Tracer::takes(const Vars& results, std::int64_t scratch) {
+void Tracer::takes(const Vars& results, std::int64_t scratch, std::int64_t in_layout) {
   for (const Var& v : results)
     if (v) {
       JointNode& n = graph.at(v.node);
-      (n.op->kind == Kind::piece ? graph.at(n.inputs[0]) : n).scratch = scratch;
+      JointNode& kernel = n.op->kind == Kind::piece ? graph.at(n.inputs[0]) : n;
+      kernel.scratch = scratch;
+      kernel.scratch_in_layout = in_layout;
       return;
     }
 }

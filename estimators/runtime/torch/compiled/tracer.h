@@ -39,7 +39,7 @@ class Tracer {
   Vars emit_several(std::string_view op, const Vars& inputs, std::string constants, const TensorList& results,
                     bool listed = false);
   /// What the kernel behind some of its results takes while it runs.
-  void takes(const Vars& results, std::int64_t scratch);
+  void takes(const Vars& results, std::int64_t scratch, std::int64_t in_layout = -1);
   /// The results of a differentiable op, tied to its inputs.
   Vars record(const Vars& inputs, Vars results, Derivative derivative);
   Var record(const Vars& inputs, const Var& result, Derivative derivative);
@@ -55,6 +55,8 @@ class Tracer {
   bool in_backward() const { return in_backward_; }
   std::int32_t seeds = -1;  ///< the node that all random numbers of the graph come from
   std::int32_t random = 0;  ///< how many have asked for them
+  /// What convolutions add to the notes of `run`: as their tensors lie, and in channels_last.
+  Notes notes_as_laid, notes_in_layout;
 
  private:
   struct Recorded {

@@ -35,26 +35,27 @@ std::string settings(const Items& a, std::size_t from) {
 Vars convolution_op(Tracer& t, const Items& a) {
   Var x = a.var(0);
   const Var w = a.var(1), bias = a.optional(2);
-  const Scratch scratch = scratch_of(t, a);
+  const auto [scratch, in_layout] = scratch_of_layouts(t, a);
   const Tensor made = scratch.result;
   const std::string how = settings(a, 3);
   Vars inputs{x, w};
   if (bias) inputs.push_back(bias);
   const Var y = t.emit("convolution", inputs, how, made);
-  t.takes({y}, scratch.forward);
-  return {t.record({x, w, bias}, y, [=, taken = scratch.backward](Tracer& t, const Vars& g) {
-    Dims all;
-    for (int d = 0; d < g[0].t->rank(); ++d)
-      if (d != 1) all.push_back(d);
-    Vars grads(3);
-    if (bias) grads[2] = prim::sum(t, g[0], all, false);
-    const Vars pieces = t.emit_several("convolution_backward", {g[0], x, w}, how,
-                                       {x.wants() ? t.run.empty_like(x.t) : Tensor(), t.run.empty_like(w.t)});
-    t.takes({pieces[1]}, taken);
-    if (x.wants()) grads[0] = pieces[0];
-    grads[1] = pieces[1];
-    return grads;
-  })};
+  t.takes({y}, scratch.forward, in_layout.forward);
+  return {t.record(
+      {x, w, bias}, y, [=, taken = scratch.backward, taken_in_layout = in_layout.backward](Tracer& t, const Vars& g) {
+        Dims all;
+        for (int d = 0; d < g[0].t->rank(); ++d)
+          if (d != 1) all.push_back(d);
+        Vars grads(3);
+        if (bias) grads[2] = prim::sum(t, g[0], all, false);
+        const Vars pieces = t.emit_several("convolution_backward", {g[0], x, w}, how,
+                                           {x.wants() ? t.run.empty_like(x.t) : Tensor(), t.run.empty_like(w.t)});
+        t.takes({pieces[1]}, taken, taken_in_layout);
+        if (x.wants()) grads[0] = pieces[0];
+        grads[1] = pieces[1];
+        return grads;
+      })};
 }
 
 /// Where in its window each greatest element lies takes one byte, and positions are computed from it.
