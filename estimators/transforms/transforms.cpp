@@ -83,7 +83,7 @@ Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetu
 }
 
 /// A graph tells what a compiler makes of the plain module on one GPU.
-void check_compiled_graph(const Model& model, const TrainingSetup& s) {
+void check_compiled_graph(const TrainingSetup& s) {
   const auto refuse = [](Field field) {
     fail(ErrorKind::usage, "a graph does not tell what a compiled step needs with it", setting(field),
          "leave it out, or give what makes the module, as train.py:make_model: PyTorch then compiles it on the "
@@ -95,14 +95,13 @@ void check_compiled_graph(const Model& model, const TrainingSetup& s) {
   if (s.offload.activations || s.offload.optimizer || s.offload.parameters) refuse(Field::offload);
   if (s.kv_cache) refuse(Field::kv_cache);
   if (s.channels_last) refuse(Field::channels_last);
-  (void)model;
 }
 
 /// The recording that travels in a file answers first. What it cannot answer the file's graph does, and says why.
 Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
   check_strategies(setup);
   if (setup.compile && !model.recorded) {
-    check_compiled_graph(model, setup);
+    check_compiled_graph(setup);
     // The compiler traces the branches that an export traces.
     Reading traced = reading;
     traced.masks = MaskReading::traced;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "estimators/runtime/torch/compiled/prims.h"
+
 namespace memplan::compiled {
 
 struct CompiledModule::State {
@@ -107,6 +109,22 @@ std::int64_t largest_buffer(const JointGraph& g, const PassPlans& plans) {
   return most;
 }
 
+/// torch/_inductor/fx_passes/pad_mm.py: a product whose sizes are no multiples of 16 bytes may run on padded copies,
+/// which PyTorch decides by timing both. The most that one of them adds.
+std::int64_t most_padding(const JointGraph& g) {
+  std::int64_t most = 0;
+  for (const JointNode& n : g.nodes) {
+    if (n.op->name != "mm" && n.op->name != "bmm" && n.op->name != "addmm") continue;
+    const JointNode& a = g.at(n.inputs[n.inputs.size() - 2]);
+    const JointNode& b = g.at(n.inputs.back());
+    const std::int64_t align = prim::is_half(n.dtype) ? 8 : 4;
+    const Dims& left = a.sizes;
+    const bool aligned = left[left.size() - 2] % align == 0 && left.back() % align == 0 && b.sizes.back() % align == 0;
+    if (!aligned) most = std::max(most, a.bytes + b.bytes + n.bytes);
+  }
+  return most;
+}
+
 std::int64_t kept_bytes(const JointGraph& g, const Partition& p) {
   std::int64_t bytes = 0;
   for (const NodeId id : p.saved)
@@ -139,6 +157,10 @@ CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& en
   run.note("torch.compile", About::program, Evidence::assumed,
            "the graph compiles whole: a file shows neither graph breaks nor CUDA graphs, and the compiler's own trials "
            "in the first step are not counted");
+  if (const std::int64_t padding = most_padding(g); padding > 0)
+    run.note("torch.compile", About::op, Evidence::assumed,
+             "matrix products with odd sizes may be padded, which PyTorch decides by timing them on the device",
+             Effect{Bytes(), Bytes(padding)});
   if (!state->partition.cut)
     run.note("torch.compile", About::op, Evidence::assumed,
              "what is kept for the backward pass is not known: all that it reads is taken to be kept",
