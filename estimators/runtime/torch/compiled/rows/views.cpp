@@ -169,6 +169,18 @@ Vars repeat_op(Tracer& t, const Items& a) {
   })};
 }
 
+/// repeat_interleave with one number: a dimension of copies behind each element, made dense.
+Vars repeat_elements_op(Tracer& t, const Items& a) {
+  if (!a[1].constant.is_number() || a.none(2)) fail_input("only one number of copies along a dimension is taken apart");
+  const Var x = a.var(0);
+  const int dim = op::wrap_dim(a.integer(2), x.t->rank());
+  const Var column = grad::unsqueeze(t, x, dim + 1);
+  Dims copies = column.t->sizes, sizes = x.t->sizes;
+  copies[dim + 1] = a.integer(1);
+  sizes[dim] *= a.integer(1);
+  return {grad::view(t, grad::clone(t, grad::expand(t, column, copies)), sizes)};
+}
+
 Vars pad_op(Tracer& t, const Items& a) { return {grad::constant_pad(t, a.var(0), a.integers(1))}; }
 
 }  // namespace
@@ -199,6 +211,7 @@ void add_views(CompiledOps& ops) {
   ops["flip"] = flip_op;
   ops["roll"] = roll_op;
   ops["repeat"] = repeat_op;
+  ops["repeat_interleave"] = repeat_elements_op;
   ops["constant_pad_nd"] = pad_op;
   ops["pad"] = pad_op;
 }
