@@ -45,6 +45,9 @@ class Frames {
 
   std::int32_t parent(std::int32_t scope) const { return tape_.scopes[static_cast<std::size_t>(scope)].parent; }
   int depth(std::int32_t scope) const { return scope < 0 ? 0 : depth_[static_cast<std::size_t>(scope)]; }
+  std::int32_t begin(std::int32_t scope) const {
+    return frame(scope).lines.empty() ? -1 : frame(scope).lines.front().first;
+  }
   std::int32_t end(std::int32_t scope) const {
     return frame(scope).lines.empty() ? -1 : frame(scope).lines.back().last;
   }

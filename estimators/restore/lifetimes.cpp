@@ -11,6 +11,7 @@
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/frames.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -195,7 +196,8 @@ void mark_last_uses(Tape& tape) {
   const std::int64_t by_class = follow_returns(tape, frames, lives);
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
-  std::int64_t by_function = 0, by_line = 0;
+  const Until weights = held_as_weights(tape, frames);
+  std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
@@ -213,6 +215,7 @@ void mark_last_uses(Tape& tape) {
     until = std::max({until, returned_by_name(tape, frames, l), listed[v]});
     if (result) until = std::max(until, frames.rebound(l.top, at, results[{l.top, at}]++));
     by_line += until > without_names;
+    if (weights[v] > until) until = weights[v], ++by_tuple;
     if (tape.reading.names == NameReading::freed) until = settled[v];
     if (!hidden.empty()) until = std::max(until, hidden[v]);
     if (!l.kept && !l.released)
@@ -226,6 +229,7 @@ void mark_last_uses(Tape& tape) {
   };
   tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
   tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
+  tell(by_tuple, Evidence::told_by_name, "attention weights that modules of transformers hand on");
   tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
 }
 

@@ -10,13 +10,17 @@
 #include "estimators/base/unwrap.h"
 #include "estimators/graph/exporter_notes.h"
 #include "estimators/pipeline.h"
+#include "estimators/runtime/torch/autograd/call_failure.h"
 #include "estimators/transforms/value_shapes.h"
 
 namespace memplan {
 
 namespace {
 
-bool has_lines(const GraphNode& n) { return n.metadata.count(fx_node_key) > 0; }
+bool has_lines(const GraphNode& n) {
+  const auto it = n.metadata.find(fx_node_key);
+  return it != n.metadata.end() && !it->second.empty();
+}
 
 constexpr int tries = 32;  ///< calls whose lines alone are dropped before all are
 
@@ -30,15 +34,55 @@ Model without_lines(Model model) {
   return model;
 }
 
-/// Without the line of the call that a failure names by one of its nodes; none where it names no such node.
-std::optional<Model> without_line_of(const Model& model, std::string_view node) {
+/// The first failure of a tape's calls, by its node's name or by its call.
+struct Failed {
+  Error why;
+  std::ptrdiff_t call = -1;  ///< -1: no call of the tape failed
+};
+
+std::optional<Failed> run(const Result<Tape>& tape) {
+  if (!tape) return Failed{tape.error()};
+  std::ptrdiff_t call = -1;
+  const auto ran = catching([&] {
+    try {
+      return value_shapes(*tape, TrainingSetup{}, Device{}).size();
+    } catch (const CallFailure& failure) {
+      call = static_cast<std::ptrdiff_t>(failure.call);
+      throw;
+    }
+  });
+  if (ran) return std::nullopt;
+  return Failed{ran.error(), call};
+}
+
+/// Names that a failure tells nodes or their results by.
+std::unordered_set<std::string> names_of(const Failed& failed, const Result<Tape>& tape) {
+  std::unordered_set<std::string> names;
+  if (!failed.why.where.empty()) names.insert(failed.why.where);
+  // Steps of a call that takes several have no name; the last one has the call's.
+  for (auto i = failed.call; tape && i >= 0 && i < std::ssize(tape->calls) && names.size() < 2; ++i)
+    for (ValueId id : tape->calls[static_cast<std::size_t>(i)].outputs)
+      if (id.valid())
+        if (const std::string& name = tape->values[static_cast<std::size_t>(id.index)].name; !name.empty())
+          names.insert(name);
+  return names;
+}
+
+/// With an empty line at the call that failed, which sends its nodes the way of those without lines; none where no node
+/// is known to be its.
+std::optional<Model> without_line_of(const Model& model, const std::unordered_set<std::string>& names) {
   const auto& nodes = model.graphs.front().nodes;
-  const auto at = std::ranges::find_if(nodes, [&](const GraphNode& n) { return n.name == node && has_lines(n); });
-  if (node.empty() || at == nodes.end()) return std::nullopt;
+  const auto& values = model.graphs.front().values;
+  const auto at = std::ranges::find_if(nodes, [&](const GraphNode& n) {
+    return has_lines(n) && (names.contains(n.name) || std::ranges::any_of(n.outputs, [&](GraphValueId id) {
+                              return id >= 0 && names.contains(values[static_cast<std::size_t>(id)].name);
+                            }));
+  });
+  if (at == nodes.end()) return std::nullopt;
   const std::string line(line_of(*at));
   Model out = model;
   for (GraphNode& n : out.graphs.front().nodes)
-    if (line_of(n) == line) n.metadata.erase(fx_node_key);
+    if (line_of(n) == line) n.metadata[fx_node_key].clear();
   return out;
 }
 
@@ -71,29 +115,23 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
   const auto lower_and_resize = [&](const Model& m) {
     return catching([&] { return unwrap(resize(unwrap(lower(m, dims, setup)), m, dims)); });
   };
-  const auto runs = [](const Result<Tape>& tape) {
-    return catching([&] {
-      if (!tape) throw Failure(tape.error());
-      return value_shapes(*tape, TrainingSetup{}, Device{}).size();
-    });
-  };
   Result<Tape> tape = lower_and_resize(model);
   const bool told = !model.exported && !model.recorded && std::ranges::any_of(model.graphs.front().nodes, has_lines);
   if (!told || (tape && tape->graph)) return unwrap(std::move(tape));
   // What was asked for cannot be: the nodes alone would not know it better.
   if (!tape && tape.error().kind == ErrorKind::usage) return unwrap(std::move(tape));
-  auto ran = runs(tape);
-  if (ran) return unwrap(std::move(tape));
-  const auto why = ran.error();
-  std::optional<Model> fewer = without_line_of(model, why.where);
+  std::optional<Failed> failed = run(tape);
+  if (!failed) return unwrap(std::move(tape));
+  const Error why = failed->why;
+  std::optional<Model> fewer = without_line_of(model, names_of(*failed, tape));
   Result<Tape> plain = tape;
-  for (int i = 0; i < tries && fewer && !ran; ++i) {
+  for (int i = 0; i < tries && fewer && failed; ++i) {
     plain = lower_and_resize(*fewer);
-    ran = runs(plain);
-    if (!ran) fewer = without_line_of(*fewer, ran.error().where);
+    failed = run(plain);
+    if (failed) fewer = without_line_of(*fewer, names_of(*failed, plain));
   }
-  const std::string_view counted = ran ? "the nodes of these calls" : "the nodes alone";
-  if (!ran) plain = lower_and_resize(without_lines(model));
+  const std::string_view counted = failed ? "the nodes alone" : "the nodes of these calls";
+  if (failed) plain = lower_and_resize(without_lines(model));
   if (!plain) return unwrap(std::move(tape));
   const Bytes off = between_lines(*plain, model.graphs.front());
   note(plain->notes,

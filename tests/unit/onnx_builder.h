@@ -28,6 +28,10 @@ class Builder {
                  int type = ::onnx::TensorProto::FLOAT) {
     return value(*graph().add_input(), name, sizes, type);
   }
+  /// What the file says of a value between nodes.
+  Builder& known(const std::string& name, std::initializer_list<std::int64_t> sizes) {
+    return value(*graph().add_value_info(), name, sizes, ::onnx::TensorProto::FLOAT);
+  }
   Builder& output(const std::string& name) {
     graph().add_output()->set_name(name);
     return *this;

@@ -110,6 +110,31 @@ TEST_CASE("a copy of a view that an optimizer left out is made where the view is
   CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp", "aten::exp"});
 }
 
+TEST_CASE("calls that share steps have all of them again") {
+  // Differential attention: softmax(q @ k) is there once, for two values. The op stands for one that takes several
+  // nodes.
+  Builder b;
+  b.input("q", {-1, 4, 8}).input("k", {-1, 8, 4}).input("v", {-1, 4, 8}).input("w", {-1, 4, 8});
+  const std::string call = "scaled_dot_product_attention.default](args = (%exp, %transpose, ";
+  noted(b.node("Exp", {"q"}, {"exp"}), "exp", "exp.default](args = (%q,)", "attn");
+  auto& turn = b.node("Transpose", {"k"}, {"transpose"});
+  Builder::attribute(turn, "perm", {0, 2, 1});
+  noted(turn, "transpose", "transpose.int](args = (%k, 1, 2)", "attn");
+  auto& back = b.node("Transpose", {"transpose"}, {"back"});
+  Builder::attribute(back, "perm", {0, 2, 1});
+  noted(back, "sdpa", call + "%v)", "attn");
+  noted(b.node("MatMul", {"exp", "back"}, {"scores"}), "sdpa", call + "%v)", "attn");
+  noted(b.node("Softmax", {"scores"}, {"weights"}), "sdpa", call + "%v)", "attn");
+  noted(b.node("MatMul", {"weights", "v"}, {"sdpa"}), "sdpa", call + "%v)", "attn");
+  noted(b.node("MatMul", {"weights", "w"}, {"sdpa_1"}), "sdpa_1", call + "%w)", "attn");
+  b.known("exp", {-1, 4, 8}).known("transpose", {-1, 4, 8});
+  b.output("sdpa").output("sdpa_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(count(*tape, "aten::scaled_dot_product_attention") == 2);
+  CHECK(count(*tape, "aten::softmax.int") == 0);
+}
+
 TEST_CASE("sizes of parameters that no node reads") {
   const KnownSizes known{{"dec.layers.0.self_attn.k_proj.weight", {64, 32}},
                          {"dec.layers.0.self_attn.norm.weight", {32}},

@@ -357,6 +357,35 @@ return %out
   CHECK(gone("y, weights = self._forward(x)") == 1);
 }
 
+// transformers 5 (models/megatron_bert/modeling_megatron_bert.py): MegatronBertSelfAttention returns (context_layer,
+// attention_probs), and MegatronBertAttention (attention_output,) + self_outputs[1:].
+TEST_CASE("attention weights that modules hand on live under their callers' names") {
+  const auto gone = [](const char* inner, const char* outer, const char* use) {
+    const std::string text = std::string(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 attention transformers.models.megatron_bert.modeling_megatron_bert.MegatronBertAttention in 0 at "m.py:1 )tape") +
+                             outer + R"tape("
+scope 2 attention.self transformers.models.megatron_bert.modeling_megatron_bert.MegatronBertSelfAttention in 1 at "m.py:2 )tape" +
+                             inner + R"tape("
+%weights = aten::softmax.int(%x, -1) in 2 at "a.py:1 attention_probs = softmax(scores, dim=-1)"
+%product = aten::matmul(%weights, %x) in 2 at "a.py:2 context_layer = torch.matmul(attention_probs, value_layer)"
+%y = aten::exp(%product) in 1 at "a.py:3 )tape" +
+                             use +
+                             R"tape("
+%z = aten::exp(%y) in 0 at "m.py:3 y = exp(hidden)"
+%out = aten::tanh(%z) in 0 at "m.py:4 return tanh(y)"
+return %out
+)tape";
+    return gone_after(with_lifetimes(text), "weights");
+  };
+  const char* const element = "attention_output = self.output(self_outputs[0])";
+  CHECK(gone("self_outputs = self.self(x)", "outputs = self.attention(x)", element) == 4);
+  CHECK(gone("self_outputs = self.self(x)", "hidden, _ = self.attention(x)", element) == 4);
+  CHECK(gone("self_outputs = self.self(x)", "hidden = self.attention(x)", element) == 2);
+  CHECK(gone("hidden = self.self(x)", "hidden = self.attention(x)", "hidden = self.output(hidden)") == 1);
+}
+
 // The program is out = torch.zeros_like(x); out[:, 0:1] = relu(x[:, 0:1]); return out. Exporters write the assignment
 // as two scatters, the outer one into all of the first dimension.
 TEST_CASE("a part of a tensor that is assigned is written in place") {

@@ -180,8 +180,12 @@ class FxRoute {
     auto next_stored = stored.begin();
     for (std::int32_t name : unknown) {
       const std::string_view text = program_.names[static_cast<std::size_t>(name)];
-      if (values_.missing(text)) {
-        // Equal initializers are merged by the exporter's optimizer: the tensor read tells the sizes.
+      if (const SignatureLine* line = values_.missing(text)) {
+        // Equal initializers are merged by the exporter's optimizer: the tensor read tells the sizes. Whole numbers are
+        // sizes and axes of the nodes.
+        while (line->kind == "PARAMETER" && next_stored != stored.end() &&
+               !is_floating(graph_.initializers.at(*next_stored).dtype))
+          ++next_stored;
         if (next_stored != stored.end()) {
           const StoredTensor& t = graph_.initializers.at(*next_stored++);
           bind(name, values_.make_missing(text, t.dtype, t.sizes));

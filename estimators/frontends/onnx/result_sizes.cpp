@@ -28,6 +28,14 @@ bool attends(const std::vector<Sizes>& x, const Sizes& y) {
   return result == y && (x.size() == 3 || broadcasts_to(x[3], weights));
 }
 
+/// Indices broadcast to one block of dimensions; a mask stands for as many as it has.
+bool indexes(const std::vector<Sizes>& x, const Sizes& y) {
+  std::size_t rank = 0;
+  for (std::size_t i = 1; i < x.size(); ++i) rank = std::max(rank, x[i].size());
+  const std::size_t indices = x.size() - 1, data = x[0].size();
+  return y.size() + indices == data + rank || (indices == 1 && y.size() + rank == data + 1);
+}
+
 }  // namespace
 
 std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
@@ -40,7 +48,7 @@ std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, cons
     return count_of(first) == count_of(y);
   if (is({"aten::transpose", "aten::permute", "aten::t"})) return std::ranges::is_permutation(first, y);
   if (is({"aten::slice"})) return first.size() == y.size() && std::ranges::equal(y, first, std::less_equal{});
-  if (is({"aten::index"})) return true;
+  if (is({"aten::index"})) return indexes(x, y);
   if (is({"aten::cat"})) return std::ranges::all_of(x, [&](const Sizes& s) { return s.size() == y.size(); });
   if (is({"aten::linear"})) return x.size() > 1 && !first.empty() && !x[1].empty() && first.back() == x[1].back();
   if (is({"aten::matmul", "aten::bmm"}))

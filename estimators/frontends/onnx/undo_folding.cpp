@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "estimators/base/bytes.h"
 #include "estimators/frontends/onnx/fx_program.h"
@@ -134,6 +135,7 @@ class Restorer {
     if (std::ranges::any_of(group.nodes,
                             [&](std::int32_t n) { return is_recurrent(g_.nodes[static_cast<std::size_t>(n)]); }))
       return restore_recurrent(group, open);
+    if (restore_product(group, open, reads)) return;
     std::vector<bool> taken(open.size(), false);
     for (const Read& read : reads)
       for (std::size_t k = 0; k < open.size(); ++k)
@@ -155,6 +157,41 @@ class Restorer {
     return found == sizes || std::equal(found.begin(), found.end(), sizes.rbegin(), sizes.rend());
   }
 
+  /// A layer over a table of coordinates, `self.cpb_mlp(self.relative_coords_table)` of Swin V2: its product is worked
+  /// out, and neither factor is in the file. The table has a coordinate for each of the dimensions that it spans.
+  bool restore_product(const FxGroup& group, const std::vector<std::size_t>& open, const std::vector<Read>& reads) {
+    if (group.text.target.find("aten.linear") == std::string_view::npos || open.size() < 2 || reads.empty() ||
+        signature_.inputs[open[0]].kind != "BUFFER" || signature_.inputs[open[1]].kind != "PARAMETER" ||
+        std::ranges::any_of(group.nodes, [&](std::int32_t n) {
+          const std::string& op = g_.nodes[static_cast<std::size_t>(n)].op_type;
+          return op == "MatMul" || op == "Gemm";
+        }))
+      return false;
+    const Read read = reads[0];
+    const DType dtype = g_.initializers.at(read.id).dtype;
+    std::vector<std::int64_t> table = g_.initializers.at(read.id).sizes;
+    if (table.size() < 3 || table[0] != 1) return false;
+    const auto axes = static_cast<std::int64_t>(table.size()) - 2;
+    const std::int64_t features = std::exchange(table.back(), axes);
+    GraphNode& node = g_.nodes[read.node];
+    GraphNode turn, product;
+    for (GraphNode* n : {&turn, &product}) n->metadata = node.metadata;
+    turn.name = node.name + "_weight";
+    turn.op_type = "Transpose";
+    turn.attributes["perm"] = std::vector<std::int64_t>{1, 0};
+    turn.inputs = {stored(open[1], dtype, {features, axes})};
+    turn.outputs = {new_value(turn.name, dtype, nullptr)};
+    product.name = node.name + "_product";
+    product.op_type = "MatMul";
+    product.inputs = {stored(open[0], dtype, std::move(table)), turn.outputs[0]};
+    product.outputs = {new_value(product.name, dtype, nullptr)};
+    node.inputs[read.input] = product.outputs[0];
+    auto& there = before_[read.node];
+    there.push_back(std::move(turn));
+    there.push_back(std::move(product));
+    return true;
+  }
+
   /// A recurrent layer's parameters, which its nodes read joined to one tensor for both directions: W [directions,
   /// rows, inputs], R [directions, rows, hidden]. The text lists them in the order of torch.nn.RNNBase: for each layer
   /// and direction weight_ih, weight_hh and, if it has any, bias_ih, bias_hh.
@@ -170,7 +207,6 @@ class Restorer {
     for (GraphValueId id : layers.front()->inputs)
       if (const auto t = g_.initializers.find(id); t != g_.initializers.end()) dtype = t->second.dtype;
     const std::size_t of_layer = listed->size() / layers.size();
-    if (of_layer % 2 != 0) return;  // with projections, which ONNX has not
     for (std::size_t i = 0; i < listed->size(); ++i) {
       const auto* name = std::get_if<ValueId>(&(*listed)[i].value);
       const auto line = name ? lines_.find(program_.names[static_cast<std::size_t>(name->index)]) : lines_.end();
@@ -179,8 +215,10 @@ class Restorer {
       const auto both = node.attributes.find("direction");
       const auto* direction = both != node.attributes.end() ? std::get_if<std::string>(&both->second) : nullptr;
       const std::size_t directions = direction && *direction == "bidirectional" ? 2 : 1;
-      if (auto sizes = recurrent_sizes(node, i % of_layer % (of_layer / directions)); !sizes.empty())
-        stored(line->second, dtype, std::move(sizes));
+      const std::size_t each = of_layer / directions;
+      auto sizes = each % 2 == 0 ? recurrent_sizes(node, i % each)
+                                 : projected_sizes(node, rows_of((*listed)[i - i % each]), i % each, each);
+      if (!sizes.empty()) stored(line->second, dtype, std::move(sizes));
     }
   }
 
@@ -194,6 +232,25 @@ class Restorer {
     const auto w = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
     if (w == g_.initializers.end() || w->second.sizes.size() != 3) return {};
     return {rows, w->second.sizes[2]};
+  }
+
+  /// Rows of a parameter that the file has; 0 where it has not.
+  std::int64_t rows_of(const Arg& named) const {
+    const auto* name = std::get_if<ValueId>(&named.value);
+    const auto line = name ? lines_.find(program_.names[static_cast<std::size_t>(name->index)]) : lines_.end();
+    const auto have = line != lines_.end() ? present_.find(line->second) : present_.end();
+    if (have == present_.end() || g_.initializers.at(have->second).sizes.empty()) return 0;
+    return g_.initializers.at(have->second).sizes[0];
+  }
+
+  /// The same of an LSTM with projections (`proj_size`), which ONNX has not: the exporter takes the projected size for
+  /// the hidden one, and weight_hr, the last of `each` parameters, is gone.
+  std::vector<std::int64_t> projected_sizes(const GraphNode& node, std::int64_t rows, std::size_t which,
+                                            std::size_t each) const {
+    const std::int64_t projected = number_of(node, "hidden_size", 0);
+    if (rows <= 0 || projected <= 0 || which == 0) return {};
+    if (which + 1 == each) return {projected, rows / 4};
+    return which == 1 ? std::vector{rows, projected} : std::vector{rows};
   }
 
   /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.

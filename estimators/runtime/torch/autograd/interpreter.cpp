@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "estimators/runtime/torch/aten/arguments.h"
+#include "estimators/runtime/torch/autograd/call_failure.h"
 #include "estimators/runtime/torch/autograd/checkpoint.h"
 #include "estimators/runtime/torch/autograd/without_row.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -68,7 +69,7 @@ void run_calls(Run& r, const Tape& tape, Environment& env, Environment& names, s
       Error e = failure.error();
       const std::string at = tape.scopes.empty() || call.scope < 0 ? std::string() : tape.scopes[call.scope].path;
       e.where = fmt::format("call {} of the tape, {}{}{}", i, call.op, at.empty() ? "" : " in ", at);
-      throw Failure(std::move(e));
+      throw CallFailure(std::move(e), static_cast<std::size_t>(i));
     }
     if (keeps_all) keep_for_backward(r, kept, results);
     args.clear();

@@ -1,0 +1,130 @@
+#include "estimators/frontends/onnx/shared_steps.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "estimators/frontends/onnx/metadata.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+constexpr std::size_t most_steps = 100'000;  ///< copied, of all calls together
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+class StepParter {
+ public:
+  StepParter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
+    group_of_.assign(g.nodes.size(), -1);
+    maker_.assign(g.values.size(), -1);
+    for (std::size_t k = 0; k < program.groups.size(); ++k)
+      for (std::int32_t n : program.groups[k].nodes) {
+        group_of_[at(n)] = static_cast<std::int32_t>(k);
+        for (GraphValueId id : g.nodes[at(n)].outputs)
+          if (id >= 0) maker_[at(id)] = n;
+      }
+  }
+
+  std::optional<Graph> run() {
+    g_ = old_;
+    for (std::size_t k = 0; k < program_.groups.size(); ++k)
+      if (program_.groups[k].name >= 0) look(static_cast<std::int32_t>(k));
+    if (before_.empty()) return std::nullopt;
+    std::vector<GraphNode> nodes;
+    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
+      if (auto it = before_.find(i); it != before_.end())
+        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
+      nodes.push_back(std::move(g_.nodes[i]));
+    }
+    g_.nodes = std::move(nodes);
+    return std::move(g_);
+  }
+
+ private:
+  /// A step of another call of the same op, and not that call's result.
+  bool is_shared(GraphValueId id, std::int32_t group) const {
+    const std::int32_t by = id < 0 ? -1 : maker_[at(id)];
+    if (by < 0 || group_of_[at(by)] == group) return false;
+    const FxGroup& other = program_.groups[at(group_of_[at(by)])];
+    return other.name >= 0 && by != other.nodes.back() && other.text.target == program_.groups[at(group)].text.target;
+  }
+
+  /// Nodes that the value is made with, in order, within the call that has them.
+  void gather(GraphValueId id, std::vector<std::int32_t>& steps) const {
+    const std::int32_t by = maker_[at(id)];
+    if (std::ranges::find(steps, by) != steps.end()) return;
+    for (GraphValueId input : old_.nodes[at(by)].inputs)
+      if (input >= 0 && maker_[at(input)] >= 0 && group_of_[at(maker_[at(input)])] == group_of_[at(by)])
+        gather(input, steps);
+    steps.push_back(by);
+  }
+
+  /// Steps that work on sizes or masks alone do no harm where they stand.
+  bool reads_results(const std::vector<std::int32_t>& steps) const {
+    return std::ranges::any_of(steps, [&](std::int32_t n) {
+      return old_.nodes[at(n)].op_type != "Shape" &&
+             std::ranges::any_of(old_.nodes[at(n)].inputs, [&](GraphValueId id) {
+               if (id < 0 || maker_[at(id)] < 0 || group_of_[at(maker_[at(id)])] == group_of_[at(n)]) return false;
+               const auto& dtype = old_.values[at(id)].dtype;
+               return dtype && is_floating(*dtype);
+             });
+    });
+  }
+
+  void look(std::int32_t group) {
+    const FxGroup& call = program_.groups[at(group)];
+    std::unordered_map<GraphValueId, GraphValueId> own;
+    for (std::int32_t n : call.nodes)
+      for (GraphValueId& id : g_.nodes[at(n)].inputs) {
+        if (const auto it = own.find(id); it != own.end()) {
+          id = it->second;
+          continue;
+        }
+        if (!is_shared(id, group)) continue;
+        std::vector<std::int32_t> steps;
+        gather(id, steps);
+        copied_ += steps.size();
+        if (copied_ > most_steps || !reads_results(steps)) continue;
+        for (std::int32_t step : steps) copy(step, call, own);
+        id = own.at(id);
+      }
+  }
+
+  void copy(std::int32_t step, const FxGroup& call, std::unordered_map<GraphValueId, GraphValueId>& own) {
+    GraphNode node = old_.nodes[at(step)];
+    const GraphNode& last = old_.nodes[at(call.nodes.back())];
+    node.name += "_of_" + last.name;
+    node.metadata = last.metadata;
+    for (GraphValueId& id : node.inputs)
+      if (const auto it = own.find(id); it != own.end()) id = it->second;
+    for (GraphValueId& id : node.outputs)
+      if (id >= 0) {
+        GraphValue v = old_.values[at(id)];
+        v.name += "_of_" + last.name;
+        g_.values.push_back(std::move(v));
+        own[id] = static_cast<GraphValueId>(g_.values.size() - 1);
+        id = own[id];
+      }
+    before_[at(call.nodes.front())].push_back(std::move(node));
+  }
+
+  const Graph& old_;
+  Graph g_;
+  const FxProgram& program_;
+  std::vector<std::int32_t> group_of_;  ///< by node
+  std::vector<std::int32_t> maker_;     ///< by value: its node, else -1
+  std::map<std::size_t, std::vector<GraphNode>> before_;
+  std::size_t copied_ = 0;
+};
+
+}  // namespace
+
+std::optional<Graph> part_shared_steps(const Graph& graph, const FxProgram& program) {
+  return StepParter(graph, program).run();
+}
+
+}  // namespace memplan::onnx_format
