@@ -39,10 +39,10 @@ const OpRow& op_row(std::string_view name);
 
 struct JointNode {
   const OpRow* op = nullptr;
-  std::string constants;       ///< arguments that are no tensors, as text
-  std::vector<NodeId> inputs;  ///< in the order of the arguments
-  bool listed = false;         ///< the inputs are one list (cat, index): they do not count as arguments
-  Dims sizes, strides;
+  std::string constants = {};       ///< arguments that are no tensors, as text
+  std::vector<NodeId> inputs = {};  ///< in the order of the arguments
+  bool listed = false;              ///< the inputs are one list (cat, index): they do not count as arguments
+  Dims sizes = {}, strides = {};
   DType dtype = DType::float32;
   std::int64_t bytes = 0;               ///< of all results
   bool several = false;                 ///< has several results, each a `piece`

@@ -15,8 +15,8 @@ namespace memplan::compiled {
 /// An argument: a tensor that is traced, a constant, or a list of such.
 struct Item {
   Var var;
-  Value constant;
-  std::vector<Item> list;
+  Value constant = {};
+  std::vector<Item> list = {};
   bool is_list = false;
 
   bool none() const { return !var && !is_list && constant.is_none(); }

@@ -220,8 +220,7 @@ Vars extreme_op(Tracer& t, const Items& i) {
   const bool least = i.op().find("min") != std::string_view::npos;
   return {t.record({a, b}, prim::binary(t, least ? "minimum" : "maximum", a, b), [=](Tracer& t, const Vars& g) {
     const Var zero = prim::scalar(t, "0.0", g[0].t->dtype);
-    const Var half =
-        prim::where(t, prim::compare(t, "eq", a, b), prim::binary(t, "div", g[0], Number{2, false}), g[0]);
+    const Var half = prim::where(t, prim::compare(t, "eq", a, b), prim::binary(t, "div", g[0], Number{2, false}), g[0]);
     Vars grads(2);
     if (a.wants()) grads[0] = prim::where(t, prim::compare(t, least ? "gt" : "lt", a, b), zero, half);
     if (b.wants()) grads[1] = prim::where(t, prim::compare(t, least ? "lt" : "gt", a, b), zero, half);
@@ -240,10 +239,9 @@ void add_pointwise_ops(CompiledOps& ops) {
   ops["pow"] = pow_op;
   for (const Function& f : function_table) ops[std::string(f.name)] = function_op;
   for (const char* name :
-       {"eq",          "ne",          "lt",         "le",          "gt",          "ge",          "__and__",
-        "__or__",      "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "logical_and", "logical_or",
-        "logical_not", "isnan",       "isinf",      "floor",       "ceil",        "round",       "sign",
-        "remainder",   "floor_divide"})
+       {"eq",          "ne",         "lt",          "le",          "gt",          "ge",         "__and__",     "__or__",
+        "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "logical_and", "logical_or", "logical_not", "isnan",
+        "isinf",       "floor",      "ceil",        "round",       "sign",        "remainder",  "floor_divide"})
     ops[name] = plain_op;
   for (const char* name : {"minimum", "maximum", "min", "max"}) ops[name] = extreme_op;
   ops["where"] = where_op;
