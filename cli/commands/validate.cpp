@@ -196,6 +196,9 @@ Validation of_measurement(const Options& given) {
 }  // namespace
 
 int run_validate(const Options& options) {
+  if (options.setup.compile && options.validate.measured.empty())
+    fail(ErrorKind::usage, "validate runs the eager program, not a compiled one", "--compile",
+         "memplan observe -- python train.py counts what a compiled script takes; --measured compares with its peak");
   Validation v = options.validate.measured.empty() ? on_device(options) : of_measurement(options);
   v.tolerance = options.validate.tolerance;
   judge(v);

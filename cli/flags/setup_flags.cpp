@@ -234,8 +234,8 @@ constexpr std::array
         Flag{"empty-cache", "", "", "", "Training", "torch.cuda.empty_cache() after every step", in_setup,
              [](const Given&, Options& o) { o.setup.empty_cache = true; }},
         Flag{"compile", "", "", "", "Training",
-             "torch.compile(model): PyTorch compiles it on the emulated GPU, so give train.py:fn, ./checkpoint or "
-             "hf:org/name, or a recording of the compiled program",
+             "torch.compile(model): compiled by PyTorch on the emulated GPU for train.py:fn, ./checkpoint, hf:org/name "
+             "or a recording of it; modelled for a graph file",
              in_setup, [](const Given&, Options& o) { o.setup.compile = true; }},
         Flag{"loss", "", "NAME", choices<loss_names>, "Training",
              "loss (default auto: from the shape of the output; causal-lm: as transformers takes it)", in_setup,

@@ -41,10 +41,10 @@ std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
                               : "beside weights of bfloat16");
   if (is_pure(s.precision)) out += fmt::format("model.to({})\n", half_name(s.precision));
   if (s.channels_last) out += "model.to(memory_format=torch.channels_last)   # and the images too\n";
-  if (s.mode == Mode::inference) return out;
-  if (s.lora) out += adapters_text(*s.lora, parts.adapted);
-  if (!parts.checkpointed.empty()) out += checkpoint_text(s, parts, s.lora.has_value());
-  return out;
+  const bool training = s.mode != Mode::inference;
+  if (training && s.lora) out += adapters_text(*s.lora, parts.adapted);
+  if (training && !parts.checkpointed.empty()) out += checkpoint_text(s, parts, s.lora.has_value());
+  return out + (s.compile ? "model = torch.compile(model)\n" : "");
 }
 
 std::string not_said(const std::vector<std::string>& left, const std::string& framework) {

@@ -21,6 +21,7 @@ std::vector<std::string> unsaid_in_deepspeed(const TrainingSetup& s) {
                                p.pipeline));
   if (p.context > 1) left.push_back("this context parallelism");
   if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
+  if (s.compile) left.push_back("torch.compile of the whole module (engine.compile() does it)");
   return left;
 }
 
@@ -78,6 +79,7 @@ std::string deepspeed_settings(const TrainingSetup& s, const ModelParts& parts) 
   TrainingSetup in_model = s;
   in_model.precision = Precision::fp32;  // the engine casts
   in_model.lora.reset();
+  in_model.compile = false;
   const std::string lines = model_lines(in_model, parts);
   return out + not_said(unsaid_in_deepspeed(s), "ds_config.json") + j.dump(2) + "\n" +
          (lines.empty() ? "" : "# in train.py, before deepspeed.initialize:\n" + lines);

@@ -79,6 +79,7 @@ std::vector<std::string> unsaid_in_hf(const TrainingSetup& s) {
 std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
   TrainingSetup in_model = s;
   ModelParts own = parts;
+  in_model.compile = false;
   if (is_pure(s.precision)) in_model.precision = Precision::fp32;  // from_pretrained makes the weights so
   if (every_block_alone(s)) own.checkpointed.clear();
   std::string out = shell_lines(s) + launch_line(s.parallel);
@@ -99,6 +100,7 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
     out += fmt::format("    optim=\"{}\",\n", name);
   else
     out += "    # pass the optimizer itself: Trainer(optimizers=(optimizer, None))\n";
+  if (s.compile) out += "    torch_compile=True,\n";
   if (s.empty_cache) out += "    torch_empty_cache_steps=1,\n";
   out += s.clip_grad_norm ? "    max_grad_norm=1.0,\n" : "    max_grad_norm=0,   # no clipping, as estimated\n";
   return out + ")\n";

@@ -69,6 +69,7 @@ std::vector<std::string> unsaid_in_megatron(const TrainingSetup& s) {
     left.push_back("this optimizer in the estimate's form");
   if (p.pipeline > 1 && (p.schedule == PipelineSchedule::gpipe || p.schedule == PipelineSchedule::zero_bubble))
     left.push_back("this schedule of the pipeline");
+  if (s.compile) left.push_back("torch.compile of the whole module");
   return left;
 }
 

@@ -58,6 +58,7 @@ std::vector<std::string> unsaid_in_torchtitan(const TrainingSetup& s) {
   if (p.tensor > 1 && !p.sequence_parallel) left.push_back("tensor parallelism without sequence parallelism");
   if (checkpoints(s) && !every_block(s) && !every_nth(s))
     left.push_back("exactly these checkpoints (mode = \"selective\" comes near)");
+  if (s.compile) left.push_back("torch.compile of the whole module (compile.enable compiles block by block)");
   return left;
 }
 

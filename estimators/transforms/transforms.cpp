@@ -7,6 +7,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/open_places.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/runtimes.h"
 #include "estimators/tape/check.h"
 #include "estimators/transforms/check_strategies.h"
 #include "estimators/transforms/checkpointing.h"
@@ -81,18 +82,36 @@ Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetu
   return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
 }
 
+/// A graph tells what a compiler makes of the plain module on one GPU.
+void check_compiled_graph(const TrainingSetup& s) {
+  const auto refuse = [](Field field) {
+    fail(ErrorKind::usage, "a graph does not tell what a compiled step needs with it", setting(field),
+         "leave it out, or give what makes the module, as train.py:make_model: PyTorch then compiles it on the "
+         "emulated GPU");
+  };
+  if (runs_nodes(s.runtime)) refuse(Field::runtime);
+  if (!s.checkpoint.empty() || s.checkpoint_optimal) refuse(Field::checkpoint);
+  if (is_parallel(s.parallel)) refuse(Field::data_parallel);
+  if (s.offload.activations || s.offload.optimizer || s.offload.parameters) refuse(Field::offload);
+  if (s.kv_cache) refuse(Field::kv_cache);
+  if (s.channels_last) refuse(Field::channels_last);
+}
+
 /// The recording that travels in a file answers first. What it cannot answer the file's graph does, and says why.
 Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
   check_strategies(setup);
-  if (setup.compile && !model.recorded)
-    fail(ErrorKind::usage, "what a compiled step needs is known from a run of it, and the file is a graph",
-         setting(Field::compile),
-         "give what makes the module instead, as train.py:make_model: PyTorch then compiles it on the emulated GPU; in "
-         "Python, memplan.estimate(module, args, compile=True)");
+  if (setup.compile && !model.recorded) {
+    check_compiled_graph(setup);
+    // The compiler traces the branches that an export traces.
+    Reading traced = reading;
+    traced.masks = MaskReading::traced;
+    traced.in_place = InPlaceReading::never;
+    return tape_of_file(traced, model, setup);
+  }
   if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup);
   Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup); });
-  if (recorded || setup.compile) return unwrap(std::move(recorded));
-  Tape tape = tape_of_file(reading, *model.recorded->plain, setup);
+  if (recorded) return unwrap(std::move(recorded));
+  Tape tape = tape_read_as(reading, *model.recorded->plain, setup);
   note(tape.notes, {"MP065",
                     fmt::format("the file's recording does not tell this setup, and its graph was taken: {}",
                                 recorded.error().what),

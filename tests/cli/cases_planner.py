@@ -177,6 +177,14 @@ def test_settings_can_be_pasted():
     equal(tomllib.loads(without_shell(text))["training"]["local_batch_size"], first["micro_batch"], "torchtitan's micro-batch")
 
 
+def test_settings_of_compiled_setups_compile():
+    said = {"pytorch": "model = torch.compile(model)", "hf": "torch_compile=True", "accelerate": "model = torch.compile(model)", "lightning": "model = torch.compile(model)",
+            "deepspeed": "no setting for torch.compile", "torchtitan": "no setting for torch.compile", "megatron": "no setting for torch.compile"}
+    for framework, line in said.items():
+        check(line in settings(framework, "--compile")[0], f"{framework} compiles")
+        check("compile" not in settings(framework)[0], f"{framework} does not compile")
+
+
 def test_bounds_of_accumulated_shards_lie_below_their_estimates():
     """FSDP reduces after every micro-batch, so that only a rank's share of the gradients waits; weights are most of this model."""
     answer = memplan("suggest", model("gpt2-xl"), "--gpu", "6GiB", "--batch", "1", "--seq", "128", "--gpus", "8", "--fsdp", "--accumulate", "8", "--format", "json").json()

@@ -28,6 +28,12 @@ def refused(code, *words, env=None, must_say=()):
     equal(error["code"], code, "code in JSON")
 
 
+def test_a_compiled_setup_is_not_compared_with_an_eager_run():
+    answer = memplan("validate", model("mlp"), "--compile", "--gpu", "h100-80gb")
+    equal(answer.code, 2, "exit code")
+    check("validate runs the eager program" in answer.err and answer.err.count("\n") == 1, answer.err)
+
+
 def test_a_snapshot_is_compared_event_by_event():
     answer = memplan("validate", *MLP, "--measured", SNAPSHOT, "--format", "json")
     equal(answer.code, 0, answer.err)

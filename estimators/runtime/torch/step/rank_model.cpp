@@ -141,7 +141,12 @@ std::vector<Value> RankModel::forward(bool sync) {
   r_.scope = r_.call = -1;
   if (wrapper_) wrapper_->begin_forward(r_, env, sync);
   begin_autocast();
-  run_forward(r_, tape_, env);
+  if (setup_.compile) {
+    if (!compiled_) compiled_ = std::make_unique<compiled::CompiledModule>(r_, tape_, env);
+    compiled_->forward(r_, tape_, env);
+  } else {
+    run_forward(r_, tape_, env);
+  }
   r_.scope = r_.call = -1;
   if (wrapper_) wrapper_->end_forward(r_, env);
   std::vector<Value> fresh;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "estimators/runtime/torch/autograd/interpreter.h"
+#include "estimators/runtime/torch/compiled/module.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/setup.h"
 
@@ -60,6 +61,7 @@ class RankModel {
   const Ranks ranks_;
   const WrapperRow& framework_;
   std::unique_ptr<ModelWrapper> wrapper_;
+  std::unique_ptr<compiled::CompiledModule> compiled_;  ///< with torch.compile(model), from the first call on
 };
 
 }  // namespace memplan

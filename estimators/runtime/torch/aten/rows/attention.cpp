@@ -1,6 +1,6 @@
 // Softmax, dropout and scaled dot product attention. Backend choice: native/transformers/cuda/sdp_utils.cpp of
 // PyTorch 2.11; sizes of temporaries: measured event by event, rules in the comments.
-#include "estimators/runtime/torch/aten/rows/attention.h"
+#include "estimators/runtime/torch/aten/attention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The fast path of nn.MultiheadAttention. Rules: native/transformers/cuda/attention.cu of PyTorch 2.11.
-#include "estimators/runtime/torch/aten/rows/attention.h"
+#include "estimators/runtime/torch/aten/attention.h"
 
 namespace memplan {
 
