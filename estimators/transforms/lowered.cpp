@@ -55,6 +55,15 @@ std::optional<Failed> run(const Result<Tape>& tape) {
   return Failed{ran.error(), call};
 }
 
+std::optional<Failed> backward_of(const Result<Tape>& tape) {
+  const auto ran = catching([&] {
+    run_backward(*tape, TrainingSetup{}, Device{});
+    return 0;
+  });
+  if (ran) return std::nullopt;
+  return Failed{ran.error()};
+}
+
 /// Names that a failure tells nodes or their results by.
 std::unordered_set<std::string> names_of(const Failed& failed, const Result<Tape>& tape) {
   std::unordered_set<std::string> names;
@@ -121,6 +130,7 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
   // What was asked for cannot be: the nodes alone would not know it better.
   if (!tape && tape.error().kind == ErrorKind::usage) return unwrap(std::move(tape));
   std::optional<Failed> failed = run(tape);
+  if (!failed && setup.mode == Mode::training) failed = backward_of(tape);
   if (!failed) return unwrap(std::move(tape));
   const Error why = failed->why;
   std::optional<Model> fewer = without_line_of(model, names_of(*failed, tape));
@@ -130,6 +140,8 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
     failed = run(plain);
     if (failed) fewer = without_line_of(*fewer, names_of(*failed, plain));
   }
+  // Lines may fit no better, which gradients show.
+  if (!failed && setup.mode == Mode::training) failed = backward_of(plain);
   const std::string_view counted = failed ? "the nodes alone" : "the nodes of these calls";
   if (failed) plain = lower_and_resize(without_lines(model));
   if (!plain) return unwrap(std::move(tape));

@@ -14,4 +14,8 @@ namespace memplan {
 /// Sizes per value of the tape; nothing for values that are no tensors.
 std::vector<std::optional<Dims>> value_shapes(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
+/// Runs the forward pass and a backward pass from its results; throws the Failure of the first op that cannot run.
+/// Calls whose shapes go together may have gradients that do not: a value in a wrong place.
+void run_backward(const Tape& tape, const TrainingSetup& setup, const Device& device);
+
 }  // namespace memplan

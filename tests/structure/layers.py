@@ -39,7 +39,7 @@ TABLE = {
     "runtime/torch/aten": "base setup facts tape schedule runtime/torch/profile",
     "resize": "base facts graph tape runtime/torch/profile runtime/torch/aten",
     "cudnn": "base companion facts runtime/torch/aten",
-    "runtime/torch/autograd": "setup tape runtime/torch/profile runtime/torch/aten",
+    "runtime/torch/autograd": "base setup tape runtime/torch/profile runtime/torch/aten",
     "runtime/torch/compiled": "base tape schedule runtime/torch/profile runtime/torch/aten runtime/torch/autograd",
     "runtime/torch/compiled/rows": "setup runtime/torch/profile runtime/torch/aten runtime/torch/compiled",
     "runtime/ort/versions": "base setup",

@@ -357,17 +357,21 @@ return %out
   CHECK(gone("y, weights = self._forward(x)") == 1);
 }
 
-// transformers 5 (models/gptj/modeling_gptj.py): GPTJAttention returns attn_output, attn_weights, which its _attn gives,
-// and GPTJBlock hands them on. A module that names its softmax alone may return it or not.
+// transformers 5 (models/gptj/modeling_gptj.py): GPTJAttention returns attn_output, attn_weights, which its _attn
+// gives, and GPTJBlock hands them on. A module that names its softmax alone may return it or not.
 TEST_CASE("attention weights that modules hand on live under their callers' names") {
   const auto gone = [](const std::string& helper, const std::string& inner, const std::string& outer) {
     const std::string text = R"tape(
 input %x float32 [2]
 scope 0 "" M
-scope 1 h transformers.models.gptj.modeling_gptj.GPTJBlock in 0 at "m.py:1 )tape" + outer + R"tape("
-scope 2 h.attn transformers.models.gptj.modeling_gptj.GPTJAttention in 1 at "m.py:2 )tape" + inner + R"tape("
-%weights = aten::softmax.int(%x, -1) in 2 at "a.py:1 )tape" + helper + R"tape("
-%product = aten::matmul(%weights, %x) in 2 at "a.py:1 )tape" + helper + R"tape("
+scope 1 h transformers.models.gptj.modeling_gptj.GPTJBlock in 0 at "m.py:1 )tape" +
+                             outer + R"tape("
+scope 2 h.attn transformers.models.gptj.modeling_gptj.GPTJAttention in 1 at "m.py:2 )tape" +
+                             inner + R"tape("
+%weights = aten::softmax.int(%x, -1) in 2 at "a.py:1 )tape" +
+                             helper + R"tape("
+%product = aten::matmul(%weights, %x) in 2 at "a.py:1 )tape" +
+                             helper + R"tape("
 %y = aten::exp(%product) in 1 at "a.py:3 hidden_states = attn_outputs[0] + residual"
 %z = aten::exp(%y) in 0 at "m.py:3 y = exp(hidden)"
 %out = aten::tanh(%z) in 0 at "m.py:4 return tanh(y)"

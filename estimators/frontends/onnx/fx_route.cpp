@@ -158,10 +158,8 @@ class FxRoute {
   bool find_unknown(const FxGroup& group, const Call& call, const std::vector<std::int32_t>& unknown) {
     std::unordered_set<std::int32_t> taken;
     for_each_value(call, [&](ValueId id) {
-      if (bindings_[static_cast<std::size_t>(id.index)].value.valid())
-        taken.insert(bindings_[static_cast<std::size_t>(id.index)].value.index);
+      if (const ValueId v = bindings_[static_cast<std::size_t>(id.index)].value; v.valid()) taken.insert(v.index);
     });
-
     std::unordered_set<GraphValueId> inside;
     std::vector<GraphValueId> read, stored;
     for (std::int32_t n : group.nodes) {
@@ -181,8 +179,7 @@ class FxRoute {
     for (std::int32_t name : unknown) {
       const std::string_view text = program_.names[static_cast<std::size_t>(name)];
       if (const SignatureLine* line = values_.missing(text)) {
-        // Equal initializers are merged by the exporter's optimizer: the tensor read tells the sizes. Whole numbers are
-        // sizes and axes of the nodes.
+        // Equal initializers are merged: the tensor read tells the sizes. Whole numbers are the nodes' own.
         while (line->kind == "PARAMETER" && next_stored != stored.end() &&
                !is_floating(graph_.initializers.at(*next_stored).dtype))
           ++next_stored;
@@ -191,11 +188,10 @@ class FxRoute {
           bind(name, values_.make_missing(text, t.dtype, t.sizes));
           continue;
         }
-        if (auto sizes = implied_sizes(call, name)) {
-          bind(name, values_.make_missing(text, DType::float32, *sizes));
-          continue;
-        }
-        return false;
+        const auto sizes = implied_sizes(call, name);
+        if (!sizes) return false;
+        bind(name, values_.make_missing(text, DType::float32, *sizes));
+        continue;
       }
       if (next_read != read.end()) {
         bind(name, values_.of(*next_read++));
