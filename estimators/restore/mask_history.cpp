@@ -102,6 +102,23 @@ bool may_hide_comparison(const Call& call) {
 
 }  // namespace
 
+std::optional<std::pair<std::int64_t, std::int64_t>> sizes_of_folded_mask(const Call& call) {
+  if (call.op != "aten::empty.memory_format" || call.args.empty()) return std::nullopt;
+  const auto* sizes = std::get_if<Arg::List>(&call.args[0].value);
+  const auto of_bools = [](const auto& kwarg) {
+    const auto* dtype = std::get_if<DType>(&kwarg.second.value);
+    return kwarg.first == "dtype" && dtype && *dtype == DType::boolean;
+  };
+  constexpr std::size_t dims = 4;  // batch, heads (one), queries, keys
+  if (!sizes || sizes->size() != dims || std::ranges::none_of(call.kwargs, of_bools)) return std::nullopt;
+  const auto size = [&](std::size_t d) {
+    const auto* n = std::get_if<std::int64_t>(&(*sizes)[d].value);
+    return n ? *n : 0;
+  };
+  if (size(1) != 1 || size(2) <= 0 || size(3) <= 0) return std::nullopt;
+  return std::pair{size(2), size(3)};
+}
+
 bool in_library_of_masks(std::string_view source) {
   const auto& known = library_facts("masks_while_traced");
   return std::any_of(known.begin(), known.end(),
@@ -198,6 +215,9 @@ MaskHistory::History MaskHistory::of_call(const Call& call) const {
   if (out.closed) return out;
   const LibraryFact* builder = mask_builder(call.source);
   out.built = out.built || builds_mask(call);
+  // A mask of queries and other keys looks at all of them; one of as many could be causal.
+  if (const auto sizes = sizes_of_folded_mask(call); sizes && in_library_of_masks(call.source))
+    out.built = out.built || sizes->first != sizes->second;
   // An exporter's optimizer may have folded the comparison.
   out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
                call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";

@@ -17,6 +17,9 @@ namespace memplan {
 /// The line stands in a library that builds masks only because it is traced ("masks_while_traced").
 bool in_library_of_masks(std::string_view source);
 
+/// (queries, keys) of a mask of truths that an exporter's optimizer has worked out, [batch, 1, queries, keys].
+std::optional<std::pair<std::int64_t, std::int64_t>> sizes_of_folded_mask(const Call& call);
+
 class MaskHistory {
  public:
   explicit MaskHistory(const Tape& tape);

@@ -42,9 +42,9 @@ class Masks {
       heads += group_heads(call);
     }
     const std::int64_t added = drop_added();
-    if (masks == 0 && added == 0 && biased == 0 && !packed) return;
+    if (masks == 0 && added == 0 && biased == 0 && steps_.empty() && !packed) return;
     remove_unused_calls(tape_, [&](const Call&, std::size_t i) { return candidate_[i]; });
-    for (const Triangle& t : triangles_) insert(t);
+    for (const Step& step : steps_) insert(step);
     if (biased)
       tape_.recovered.push_back({"a position bias without a mask",
                                  "masks that transformers joins with a bias only while it is traced", biased,
@@ -133,42 +133,83 @@ class Masks {
 
   /// Where eager code makes its own mask, of queries times keys alone.
   struct Triangle {
-    ValueId masked;      ///< what `where` makes of the mask and the bias
     Call queries, keys;  ///< number them
   };
+  /// What an attention with a bias of positions gets as its mask.
+  struct Joined {
+    ValueId mask, bias;
+    Arg otherwise;                     ///< where the mask is false
+    std::optional<bool> causal;        ///< of eager code that has no such mask; nothing where it has it
+    std::optional<Triangle> triangle;  ///< where causal
+  };
+  /// Calls to put in front of another one.
+  struct Step {
+    ValueId before;                    ///< what that one makes
+    std::optional<Triangle> triangle;  ///< replaces the first argument
+    std::optional<Joined> joined;      ///< the attention's own mask, where layers share one
+    bool copies = false;               ///< the mask is made contiguous
+  };
 
-  /// Attention with a learned bias of positions passes it as its mask. Eager code leaves a full mask out of it, and
-  /// joins a causal one of its own, without a batch (integrations/sdpa_attention.py: create_position_bias_mask).
+  /// Attention with a learned bias of positions passes it as its mask. Eager code leaves a full mask out of it, joins a
+  /// causal one of its own, without a batch, and lays out the result anew (integrations/sdpa_attention.py:
+  /// create_position_bias_mask). An exporter's optimizer merges layers' joins, and drops the last step.
   std::int64_t part_from_biases() {
     std::int64_t count = 0;
-    std::map<std::int32_t, ValueId> instead;
-    for (Call& call : tape_.calls) {
-      if (!instead.empty())
-        replace_values(call, [&](ValueId id) {
-          const auto it = instead.find(id.index);
-          return Arg{it == instead.end() ? id : it->second};
-        });
-      const bool joins = call.op == "aten::where.ScalarOther" || call.op == "aten::where.self";
-      if (!joins || !in_library_of_masks(call.source) || calls_.builds_mask(call) || call.args.size() < 2) continue;
-      const auto *mask = std::get_if<ValueId>(&call.args[0].value), *bias = std::get_if<ValueId>(&call.args[1].value);
-      const auto attention = masked_attention(call);
-      if (!mask || !bias || calls_.maker(*mask) < 0 || !attention) continue;
-      const auto causal = eager_says(*mask);
-      if (!causal) continue;
-      if (!*causal) {
-        instead[call.outputs[0].index] = *bias;
-        candidate_[index_of(call)] = true;
-      } else if (const Call* compared = comparison_of(*mask)) {
-        triangles_.push_back({call.outputs[0], *numbering(*compared, 1), *numbering(*compared, 0)});
-        call.args[0] = call.args[1];  // so that nothing reads the mask; insert() puts the other one there
+    std::map<std::size_t, std::optional<Joined>> joins;
+    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
+      Call& attention = tape_.calls[i];
+      if (attention.op != "aten::scaled_dot_product_attention" || !in_library_of_masks(attention.source)) continue;
+      const Call* by = calls_.made(attention, 3);
+      const bool met = by && joins.contains(index_of(*by));  // part() may have made it something else
+      const bool copied = by && !met && by->op == "aten::contiguous";
+      if (copied) by = calls_.made(*by, 0);
+      if (!by || (!met && !joins_bias(*by, attention))) continue;
+      const std::size_t where = index_of(*by);
+      const auto [it, own] = joins.try_emplace(where);
+      if (own) it->second = joined_of(*by);
+      if (!it->second) continue;
+      const Joined& joined = *it->second;
+      if (!own) {
+        attention.args[3] = {joined.bias};
+        steps_.push_back({attention.outputs[0], std::nullopt, joined, true});
       } else {
-        continue;
+        part(tape_.calls[where], joined);
+        if (!copied && joined.causal.value_or(true))
+          steps_.push_back({attention.outputs[0], std::nullopt, std::nullopt, true});
       }
-      of_biases_.push_back(*attention);
+      if (!joined.causal) continue;
+      of_biases_.push_back(i);
       ++count;
     }
     calls_.forget();
     return count;
+  }
+
+  static bool joins_bias(const Call& call, const Call& attention) {
+    return (call.op == "aten::where.ScalarOther" || call.op == "aten::where.self") && call.args.size() == 3 &&
+           call.source == attention.source;
+  }
+
+  std::optional<Joined> joined_of(const Call& where) {
+    if (calls_.builds_mask(where)) return std::nullopt;
+    const auto *mask = std::get_if<ValueId>(&where.args[0].value), *bias = std::get_if<ValueId>(&where.args[1].value);
+    if (!mask || !bias || calls_.maker(*mask) < 0) return std::nullopt;
+    Joined out{*mask, *bias, where.args[2], eager_says(*mask), std::nullopt};
+    if (out.causal.value_or(false) && !(out.triangle = triangle_of(*mask))) return std::nullopt;
+    return out;
+  }
+
+  /// Makes of the join what eager code does.
+  void part(Call& where, const Joined& joined) {
+    if (!joined.causal) return;
+    if (!*joined.causal) {
+      where.op = "aten::contiguous";
+      where.args = {{joined.bias}};
+      where.kwargs.clear();
+      return;
+    }
+    where.args[0] = {joined.bias};  // so that nothing reads the mask; insert() puts the other one there
+    steps_.push_back({where.outputs[0], joined.triangle, std::nullopt, false});
   }
 
   /// Without a mask key and value heads are left unrepeated (integrations/sdpa_attention.py: use_gqa_in_sdpa).
@@ -183,23 +224,8 @@ class Masks {
 
   std::size_t index_of(const Call& call) const { return static_cast<std::size_t>(&call - tape_.calls.data()); }
 
-  /// The attention that gets what the call makes as its mask, on the same line.
-  std::optional<std::size_t> masked_attention(const Call& where) const {
-    ValueId passed = where.outputs.at(0);
-    for (std::size_t i = index_of(where) + 1; i < tape_.calls.size(); ++i) {
-      const Call& call = tape_.calls[i];
-      if (call.scope != where.scope || call.source != where.source) break;
-      const auto* from = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
-      if (call.op == "aten::contiguous" && from && *from == passed) passed = call.outputs.at(0);
-      if (call.op != "aten::scaled_dot_product_attention" || call.args.size() < 4) continue;
-      const auto* mask = std::get_if<ValueId>(&call.args[3].value);
-      if (mask && *mask == passed) return i;
-    }
-    return std::nullopt;
-  }
-
-  /// `keys <= queries`, where both are numbered by a call.
-  const Call* comparison_of(ValueId mask) const {
+  /// Of `keys <= queries`, where both are numbered by a call, or of what an exporter's optimizer worked out of it.
+  std::optional<Triangle> triangle_of(ValueId mask) const {
     std::vector<ValueId> open{mask};
     std::set<std::int32_t> seen;
     while (!open.empty()) {
@@ -207,10 +233,20 @@ class Masks {
       open.pop_back();
       if (i < 0 || !seen.insert(i).second) continue;
       const Call& call = tape_.calls[static_cast<std::size_t>(i)];
-      if (call.op == "aten::le.Tensor" && numbering(call, 0) && numbering(call, 1)) return &call;
+      if (call.op == "aten::le.Tensor" && numbering(call, 0) && numbering(call, 1))
+        return Triangle{*numbering(call, 1), *numbering(call, 0)};
+      if (const auto sizes = sizes_of_folded_mask(call)) {
+        const auto numbers = [](std::int64_t n) {
+          Call arange;
+          arange.op = "aten::arange";
+          arange.args = {{n}};
+          return arange;
+        };
+        return Triangle{numbers(sizes->first), numbers(sizes->second)};
+      }
       if (calls_.builds_mask(call)) for_each_value(call, [&](ValueId id) { open.push_back(id); });
     }
-    return nullptr;
+    return std::nullopt;
   }
 
   /// The arange that an argument is a view of, or a sum with.
@@ -220,10 +256,9 @@ class Masks {
     return by;
   }
 
-  /// arange(queries)[:, None] >= arange(keys)[None, :] before the `where`, which reads it instead.
-  void insert(const Triangle& t) {
+  void insert(const Step& step) {
     const auto at = std::find_if(tape_.calls.begin(), tape_.calls.end(),
-                                 [&](const Call& c) { return !c.outputs.empty() && c.outputs[0] == t.masked; });
+                                 [&](const Call& c) { return !c.outputs.empty() && c.outputs[0] == step.before; });
     if (at == tape_.calls.end()) return;
     std::vector<Call> calls;
     const auto add = [&](Call call) {
@@ -238,10 +273,22 @@ class Masks {
       call.args = std::move(args);
       return add(std::move(call));
     };
-    const auto view = [&](ValueId of, std::int64_t dim) { return call_of("aten::unsqueeze", {{of}, {dim}}); };
-    const ValueId queries = view(add(t.queries), 1), keys = view(add(t.keys), 0);
-    const ValueId lower = call_of("aten::ge.Tensor", {{queries}, {keys}});
-    at->args[0] = {lower};
+    // arange(queries)[:, None] >= arange(keys)[None, :]
+    const auto lower = [&](const Triangle& t) {
+      const ValueId queries = call_of("aten::unsqueeze", {{add(t.queries)}, {std::int64_t{1}}});
+      const ValueId keys = call_of("aten::unsqueeze", {{add(t.keys)}, {std::int64_t{0}}});
+      return call_of("aten::ge.Tensor", {{queries}, {keys}});
+    };
+    if (step.triangle) at->args[0] = {lower(*step.triangle)};
+    if (step.joined) {
+      const Joined& j = *step.joined;
+      const bool full = j.causal && !*j.causal;
+      if (!full) {
+        const ValueId mask = j.triangle ? lower(*j.triangle) : j.mask;
+        at->args[3] = {call_of("aten::where.ScalarOther", {{mask}, {j.bias}, j.otherwise})};
+      }
+    }
+    if (step.copies) at->args[3] = {call_of("aten::contiguous", {at->args[3]})};
     tape_.calls.insert(at, std::make_move_iterator(calls.begin()), std::make_move_iterator(calls.end()));
   }
 
@@ -304,7 +351,7 @@ class Masks {
   MaskHistory calls_;
   std::vector<bool> candidate_;
   std::vector<bool> marked_;  ///< candidates with all that they rest on
-  std::vector<Triangle> triangles_;
+  std::vector<Step> steps_;
   std::vector<std::size_t> of_biases_;  ///< calls of attention whose mask was parted from a bias
   bool built_by_name_ = false;          ///< a line says so
   bool told_by_input_ = false;          ///< the mask in question rests on what an input holds

@@ -63,8 +63,9 @@ return %out
   Tape both = from_text(mask_of("%mask = aten::ge.Scalar(%rows, 0)") + attention);
   recover_causal_masks(both);
   CHECK(count(both, "aten::where.ScalarOther") == 0);
-  const Call& dense = both.calls[both.calls.size() - 2];
-  CHECK(both.values[static_cast<std::size_t>(std::get<ValueId>(dense.args[0].value).index)].name == "bias");
+  const Call& joined = both.calls[both.calls.size() - 3];
+  CHECK(joined.op == "aten::contiguous");
+  CHECK(both.values[static_cast<std::size_t>(std::get<ValueId>(joined.args[0].value).index)].name == "bias");
   CHECK_FALSE(last(both).args[3].is_none());
 
   // A causal one it makes anew in each layer: arange(4)[:, None] >= arange(4)[None, :], of no batch.
@@ -74,6 +75,39 @@ return %out
   CHECK(count(causal, "aten::ge.Tensor") == 1);
   CHECK(count(causal, "aten::unsqueeze") == 2);
   CHECK(count(causal, "aten::where.ScalarOther") == 1);
+}
+
+// The same function makes a mask in each layer. An exporter's optimizer leaves one, without `.contiguous()`, and works
+// out what rests on no input.
+TEST_CASE("layers whose masks an optimizer has merged make their own") {
+  const std::string layers = R"tape(
+%joined = aten::where.ScalarOther(%mask, %bias, -1.0) in 0 at "transformers/x.py:2 out = attend("
+%first = aten::scaled_dot_product_attention(%q, %q, %q, %joined) in 0 at "transformers/x.py:2 out = attend("
+%out = aten::scaled_dot_product_attention(%first, %q, %q, %joined) in 0 at "transformers/x.py:2 out = attend("
+return %out
+)tape";
+  Tape both = from_text(mask_of("%mask = aten::ge.Scalar(%rows, 0)") + layers);
+  recover_causal_masks(both);
+  CHECK(count(both, "aten::where.ScalarOther") == 0);
+  CHECK(count(both, "aten::contiguous") == 2);
+
+  Tape causal = from_text(mask_of("%mask = aten::le.Tensor(%columns, %rows)") + layers);
+  recover_causal_masks(causal);
+  CHECK(count(causal, "aten::where.ScalarOther") == 2);
+  CHECK(count(causal, "aten::contiguous") == 2);
+  CHECK(count(causal, "aten::le.Tensor") == 0);
+
+  const auto folded = [&](const char* sizes, const char* source) {
+    Tape tape = from_text(std::string("input %q float32 [2, 2, 4, 8]\nparameter %bias float32 [1, 2, 4, 4]\n") +
+                          "scope 0 model M\n%mask = aten::empty.memory_format(" + sizes + ", dtype=bool) in 0 at \"" +
+                          source + "\"" + layers);
+    recover_causal_masks(tape);
+    return std::pair{count(tape, "aten::where.ScalarOther"), count(tape, "aten::ge.Tensor")};
+  };
+  CHECK(folded("[1, 1, 4, 4]", "transformers/x.py:1 mask = create_causal_mask(") == std::pair{2, 2});
+  // Of queries and other keys: no mask. One of as many as that says nothing of how it was made stays.
+  CHECK(folded("[2, 1, 4, 6]", "transformers/x.py:2 out = attend(") == std::pair{0, 0});
+  CHECK(folded("[2, 1, 4, 4]", "transformers/x.py:2 out = attend(") == std::pair{2, 0});
 }
 
 // masking_utils.py: find_packed_sequence_indices returns None where no sequence is packed, unless it is traced.

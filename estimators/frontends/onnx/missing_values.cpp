@@ -34,13 +34,23 @@ Effect Values::bound_of(const std::vector<std::string>& lost) const {
 
 /// transformers' rotary embeddings register inv_freq and original_inv_freq (modeling_rope_utils.py), one number for
 /// each two features; an optimizer folds them into the angles of all positions, [1, positions, features] or, before
-/// pairs are joined, […, positions, features / 2, 2]. timm's register bands, one for each angle (pos_embed_sincos.py).
+/// pairs are joined, […, positions, features / 2, 2]. timm's register bands, one for each angle, and may keep the sines
+/// and cosines of all positions beside them, two of each for an angle of each of two axes (pos_embed_sincos.py).
 std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::string_view target) const {
   const bool bands = target.ends_with(".bands");
   if (!bands && !target.ends_with("inv_freq")) return std::nullopt;
+  if (bands) {
+    const auto table = sizes_of_stored(std::string(target.substr(0, target.rfind('.') + 1)) + "pos_embed");
+    constexpr std::int64_t numbers_of_angle = 8;
+    if (table && table->size() == 2 && table->back() % numbers_of_angle == 0)
+      return std::vector{table->back() / numbers_of_angle};
+  }
   std::string folded(target);
   constexpr std::string_view original = "original_";
-  if (const auto at = folded.rfind(original); at != std::string::npos) folded.erase(at, original.size());
+  if (const auto at = folded.rfind(original); at != std::string::npos) {
+    folded.erase(at, original.size());
+    if (auto stored = sizes_of_stored(folded)) return stored;
+  }
   for (const auto& [id, t] : graph_.initializers) {
     if (t.sizes.size() < 3 || !is_floating(t.dtype)) continue;
     const auto from = folded_from(graph_, id);
@@ -54,15 +64,23 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::strin
 }
 
 /// transformers' embeddings register position_ids and token_type_ids, a number for each position that their table
-/// position_embeddings has (models/bert/modeling_bert.py:65).
+/// position_embeddings has (models/bert/modeling_bert.py:65; models/clip/modeling_clip.py: position_embedding).
 std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_view target) const {
   const std::size_t dot = target.rfind('.') + 1;  // 0 where there is none
   const std::string_view leaf = target.substr(dot);
   if (leaf != "position_ids" && leaf != "token_type_ids") return std::nullopt;
-  const std::string table = std::string(target.substr(0, dot)) + "position_embeddings.weight";
-  for (const ValueId id : tape_.parameters)
-    if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == table && v.sizes.size() == 2)
-      return std::vector<std::int64_t>{1, v.sizes[0]};
+  const std::string_view module = target.substr(0, dot);
+  for (const char* table : {"position_embeddings.weight", "position_embedding.weight"})
+    if (const auto sizes = sizes_of_stored(std::string(module) + table); sizes && sizes->size() == 2)
+      return std::vector<std::int64_t>{1, sizes->front()};
+  return std::nullopt;
+}
+
+/// Of a parameter or buffer that the file has.
+std::optional<std::vector<std::int64_t>> Values::sizes_of_stored(std::string_view name) const {
+  for (const auto& list : {tape_.parameters, tape_.buffers})
+    for (const ValueId id : list)
+      if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == name) return v.sizes;
   return std::nullopt;
 }
 
