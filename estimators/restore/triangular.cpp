@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "estimators/facts/libraries.h"
@@ -22,12 +23,6 @@ bool computes_otherwise(const Call& call) {
   });
 }
 
-bool reads(const Call& call, ValueId wanted) {
-  bool found = false;
-  for_each_value(call, [&](ValueId id) { found = found || id == wanted; });
-  return found;
-}
-
 /// torch.eye() as an ONNX exporter folds it.
 bool is_square_constant(const Call& call) {
   if (call.op != "aten::empty.memory_format" || call.args.empty()) return false;
@@ -38,28 +33,39 @@ bool is_square_constant(const Call& call) {
   return rows && columns && *rows == *columns;
 }
 
+/// Layers may share what an exporter's optimizer worked out.
+bool is_constant(const Call& call) {
+  bool reads = false;
+  for_each_value(call, [&](ValueId) { reads = true; });
+  return !reads && call.outputs.size() == 1;
+}
+
+bool is_identity(const Call& call) { return call.op == "aten::eye" || is_square_constant(call); }
+
 /// The strictly lower triangle is turned into the inverse row by row, and the identity is added at the end.
-std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first) {
+/// `identities` are the values before that may be one.
+std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first, std::set<std::int32_t> identities) {
   const Call& tril = tape.calls[first];
   const auto* diagonal = tril.args.size() > 1 ? std::get_if<std::int64_t>(&tril.args[1].value) : nullptr;
   if (tril.op != "aten::tril" || !diagonal || *diagonal != -1 || !computes_otherwise(tril)) return std::nullopt;
   Substitution s{first, first, value_at(tril, 0), {}};
-  ValueId identity;
   for (std::size_t i = first + 1; i < tape.calls.size() && !s.inverse.valid(); ++i) {
     const Call& call = tape.calls[i];
     if (call.scope != tril.scope || call.source != tril.source) return std::nullopt;
-    if (call.op == "aten::eye" || is_square_constant(call)) identity = call.outputs.at(0);
-    if (call.op == "aten::add.Tensor" && identity.valid() && reads(call, identity)) {
-      s.last = i;
-      s.inverse = call.outputs.at(0);
-    }
+    if (is_identity(call)) identities.insert(call.outputs.at(0).index);
+    if (call.op != "aten::add.Tensor") continue;
+    for (std::size_t arg = 0; arg < 2; ++arg)
+      if (const ValueId id = value_at(call, arg); id.valid() && identities.contains(id.index)) {
+        s.last = i;
+        s.inverse = call.outputs.at(0);
+      }
   }
   if (!s.inverse.valid() || !s.system.valid()) return std::nullopt;
   // Of what the stretch makes only the inverse is read behind it, and only as the left operand of products.
   std::vector<bool> inside(tape.values.size(), false);
   for (std::size_t i = s.first; i <= s.last; ++i)
     for (ValueId id : tape.calls[i].outputs)
-      if (id.valid()) inside[static_cast<std::size_t>(id.index)] = true;
+      if (id.valid() && !is_constant(tape.calls[i])) inside[static_cast<std::size_t>(id.index)] = true;
   for (std::size_t i = s.last + 1; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
     bool other = false;
@@ -73,11 +79,18 @@ std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first)
 
 void recover_triangular_solves(Tape& tape) {
   std::int64_t count = 0;
+  std::set<std::int32_t> identities;
+  std::set<std::int32_t> constants;  // of the stretches
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const auto s = substitution_at(tape, i);
+    if (is_identity(tape.calls[i])) identities.insert(tape.calls[i].outputs.at(0).index);
+    if (tape.calls[i].op != "aten::tril") continue;
+    const auto s = substitution_at(tape, i, identities);
     if (!s) continue;
-    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first),
-                     tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1);
+    const auto begin = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first);
+    const auto end = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1;
+    for (auto call = begin; call != end; ++call)
+      if (is_constant(*call)) constants.insert(call->outputs[0].index);
+    tape.calls.erase(std::stable_partition(begin, end, is_constant), end);
     for (Call& call : tape.calls)
       if (call.op == "aten::matmul" && value_at(call, 0) == s->inverse) {
         call.op = "aten::linalg_solve_triangular";
@@ -85,6 +98,9 @@ void recover_triangular_solves(Tape& tape) {
         ++count;
       }
   }
+  for (const Call& call : tape.calls) for_each_value(call, [&](ValueId id) { constants.erase(id.index); });
+  std::erase_if(tape.calls,
+                [&](const Call& call) { return is_constant(call) && constants.contains(call.outputs[0].index); });
   if (count > 0)
     tape.recovered.push_back({"aten::linalg_solve_triangular",
                               "the inverse that a library builds row by row while it is exported", count,
