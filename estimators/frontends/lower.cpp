@@ -69,6 +69,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
     onnx_format::lower_fx(graph, program, setup, values, tape);
   else
     onnx_format::lower_ops(graph, setup, values, tape);
+  tape.exported.tells_frozen = false;
   values.finish();
   if (has_text) onnx_format::note_folded_away(graph, by_text, tape);
   absent_inputs_are_none(tape);
@@ -198,7 +199,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     tape.exported.inplace_modules = listed_in(model, "memplan.inplace");
     tape.exported.checkpoints_seen = model.metadata.count("memplan.exported") > 0;
     if (model.metadata.count("memplan.frozen"))
-      freeze_listed(tape, listed_in(model, "memplan.frozen"));
+      tape.exported.tells_frozen = true, freeze_listed(tape, listed_in(model, "memplan.frozen"));
     else
       note(tape.notes, {{}, "every parameter is trained that no flag freezes", Evidence::chosen, About::weights});
     verify(tape, "lower");

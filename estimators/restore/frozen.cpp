@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "estimators/facts/libraries.h"
@@ -23,6 +24,29 @@ void freeze_beside_adapters(Tape& tape) {
   }
   tape.recovered.push_back({"frozen parameters", "adapters, beside which all else is frozen", frozen,
                             Evidence::told_by_name, About::weights});
+}
+
+/// Constructors of some classes freeze what they make: positions that are computed, biases that an optimizer does not
+/// move.
+void freeze_by_class(Tape& tape) {
+  std::map<std::string_view, std::string_view> classes;  // by path
+  for (const Scope& s : tape.scopes) classes.emplace(s.path, s.module_class);
+  std::int64_t frozen = 0;
+  for (ValueId id : tape.parameters) {
+    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    const std::string_view name = v.name;
+    bool of_class = false;
+    for (std::size_t dot = name.rfind('.'); !of_class && dot != name.npos && dot > 0; dot = name.rfind('.', dot - 1)) {
+      const auto owner = classes.find(name.substr(0, dot));
+      of_class = owner != classes.end() && fact_of_child("frozen", owner->second, name.substr(dot + 1));
+    }
+    if (!of_class || !v.requires_grad) continue;
+    v.requires_grad = false;
+    ++frozen;
+  }
+  if (frozen > 0)
+    tape.recovered.push_back({"frozen parameters", "classes whose constructors freeze them", frozen,
+                              Evidence::told_by_name, About::weights});
 }
 
 }  // namespace memplan

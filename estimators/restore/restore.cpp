@@ -41,7 +41,11 @@ constexpr RestorePass restore_table[] = {
        recover_slice_writes(t);
        recover_inplace(t);
      }},
-    {"frozen parts", exported, [](Tape& t, const TrainingSetup&) { freeze_beside_adapters(t); }},
+    {"frozen parts", exported,
+     [](Tape& t, const TrainingSetup&) {
+       freeze_beside_adapters(t);
+       if (!t.exported.tells_frozen) freeze_by_class(t);
+     }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) {

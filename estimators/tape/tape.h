@@ -136,6 +136,7 @@ struct Exported {
   bool in_eval = false;                      ///< seen in evaluation mode
   bool in_dtype = false;                     ///< seen with the weights in the setup's dtype
   Bytes folded_away;                         ///< small tensors that an optimizer worked out or merged: off by as much
+  bool tells_frozen = true;                  ///< the file says which parameters want no gradients
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   bool checkpoints_seen =

@@ -153,6 +153,23 @@ TEST_CASE("what an optimizer worked out of parameters alone is made of them agai
   CHECK(std::ranges::none_of(tape->notes, [](const Note& n) { return n.text.find("no node reads") != n.text.npos; }));
 }
 
+// With sizes that are all fixed the exporter works out `self.token.expand(x.shape[0], -1)` as well.
+TEST_CASE("a parameter that was expanded to the batch ahead of the run is the module's") {
+  Builder b;
+  b.input("x", {4, 8}).weight("expand", {4, 1});
+  signature(b, {"token"});
+  auto* from = b.graph().mutable_initializer(0)->add_metadata_props();
+  from->set_key("pkg.onnxscript.optimizer.folded_from");
+  from->set_value("['token', 'val_0']");
+  line(b.node("Concat", {"expand", "x"}, {"cat"}), "cat", "cat.default](args = ([%expand, %x], 1)");
+  b.output("cat");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::expand", "aten::cat"});
+  REQUIRE(tape->parameters.size() == 1);
+  CHECK(value_of(*tape, "token").sizes == std::vector<std::int64_t>{1, 1});
+}
+
 TEST_CASE("layers in a region without gradients work on values that want none") {
   Builder b;
   b.input("x", {-1, 8}).weight("part.weight", {8, 8});

@@ -461,3 +461,28 @@ return %y
   tape.values[static_cast<std::size_t>(tape.parameters[1].index)].requires_grad = false;
   CHECK(trained(tape) == std::vector{true, false, true});
 }
+
+// transformers 5.23.0, models/marian/modeling_marian.py:77: super().__init__(…, _freeze=True); models/whisper: the
+// encoder freezes its table of positions and nothing else.
+TEST_CASE("what a class's constructor freezes gets no gradients") {
+  const auto wants = [](const std::string& owner, const std::string& child) {
+    Tape tape = from_text(R"tape(
+parameter %m.embed_positions.weight float32 [4, 8]
+parameter %m.layer.weight float32 [8, 8]
+scope 0 "" M
+scope 1 m )tape" + owner +
+                          " in 0\nscope 2 m.embed_positions " + child + R"tape( in 1
+%y = aten::linear(%m.embed_positions.weight, %m.layer.weight) in 1
+return %y
+)tape");
+    freeze_by_class(tape);
+    std::vector<bool> out;
+    for (ValueId id : tape.parameters) out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+    return out;
+  };
+  const char* table = "torch.nn.modules.sparse.Embedding";
+  CHECK(wants("transformers.models.whisper.modeling_whisper.WhisperEncoder", table) == std::vector{false, true});
+  CHECK(wants("transformers.models.whisper.modeling_whisper.WhisperDecoder", table) == std::vector{true, true});
+  CHECK(wants("mine.Decoder", "transformers.models.marian.modeling_marian.MarianSinusoidalPositionalEmbedding") ==
+        std::vector{false, true});
+}

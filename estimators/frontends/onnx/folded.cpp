@@ -24,12 +24,17 @@ std::string_view op_of_name(std::string_view name) {
 std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes) {
   std::vector<Arg> args{std::move(parameter)};
   if (op.ends_with(".Tensor")) args.push_back({1.0});
-  if (op == "aten::view") {
+  if (op == "aten::view" || op == "aten::expand") {
     Arg::List list;
     for (std::int64_t n : sizes) list.push_back({n});
     args.push_back({std::move(list)});
   }
   return args;
+}
+
+std::vector<std::int64_t> sizes_before(std::string_view op, std::vector<std::int64_t> sizes) {
+  if (op == "aten::expand" && !sizes.empty()) sizes[0] = 1;
+  return sizes;
 }
 
 const char* folded_op(std::string_view name) {
@@ -38,7 +43,8 @@ const char* folded_op(std::string_view name) {
       {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
       {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"view", "aten::view"},
       {"reshape", "aten::view"},   {"unsqueeze", "aten::view"},  {"squeeze", "aten::view"},
-      {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"}};
+      {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"},
+      {"expand", "aten::expand"}};
   name = op_of_name(name);
   for (const auto& [stem, op] : ops)
     if (name == stem) return op;

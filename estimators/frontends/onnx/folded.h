@@ -23,6 +23,10 @@ const char* folded_op(std::string_view name);
 /// Arguments of such an op, whose result has `sizes`.
 std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes);
 
+/// Of the parameter that such an op takes to one of `sizes`. What is expanded while it is worked out of a parameter
+/// alone is expanded to the batch: `self.cls_token.expand(x.shape[0], -1, -1)` of a file whose sizes are fixed.
+std::vector<std::int64_t> sizes_before(std::string_view op, std::vector<std::int64_t> sizes);
+
 /// Sizes of `count` parameters that were joined to one of `sizes`: of equal parts, or else of one and a rest. Their sum
 /// is right in any case.
 std::vector<std::vector<std::int64_t>> joined_sizes(const std::vector<std::int64_t>& sizes, std::size_t count);

@@ -196,7 +196,7 @@ class OpRoute {
                                   emit_.name_of(id)));
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
         const std::string op = folded_op(emit_.name_of(id));
-        const ValueId made = values_.make_missing(name, *f.dtype, *f.sizes);
+        const ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
         op_of_name(emit_.name_of(id)) == "cat" ? make_joined(id, lines) : make_looked_up(id, lines);
