@@ -124,6 +124,7 @@ auto named(TapeLine& line, const Table& table) {
 class TapeReader {
  public:
   Tape run(std::string_view text) {
+    letters_ = text.size();
     for (std::size_t number = 1; !text.empty(); ++number) {
       const std::size_t end = text.find('\n');
       TapeLine line(text.substr(0, end), number);
@@ -235,7 +236,9 @@ class TapeReader {
       id.index = static_cast<std::int32_t>(std::strtol(index.c_str(), nullptr, 10));
     }
     if (named) name = line.word();
-    if (id.index < 0 || id.index > 100'000'000) line.wrong(fmt::format("{} is no index", id.index));
+    // Each value has a place in the text: no text has as many as it has letters.
+    if (id.index < 0 || static_cast<std::size_t>(id.index) > letters_)
+      line.wrong(fmt::format("{} is no index", id.index));
     if (tokens_.count(token)) line.wrong(fmt::format("'%{}' is made twice", token));
     if (static_cast<std::size_t>(id.index) >= tape_.values.size()) {
       tape_.values.resize(static_cast<std::size_t>(id.index) + 1);
@@ -383,6 +386,7 @@ class TapeReader {
   Tape tape_;
   std::unordered_map<std::string, ValueId> tokens_;
   std::vector<bool> defined_;
+  std::size_t letters_ = 0;
   std::vector<std::pair<std::int32_t, std::string>> tied_;
   std::int32_t next_ = 0;
 };
