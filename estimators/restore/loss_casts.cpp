@@ -16,6 +16,15 @@ bool widens_logits(std::string_view source) {
   });
 }
 
+/// The class of the module tells what its `self.loss_function` is (PreTrainedModel.loss_type).
+bool widens_logits(const Tape& tape, const Call& call) {
+  if (widens_logits(call.source)) return true;
+  if (call.scope < 0) return false;
+  const Scope& scope = tape.scopes[static_cast<std::size_t>(call.scope)];
+  const LibraryFact* fact = fact_of_class("widens_logits", scope.module_class);
+  return fact && call.source.find(fact->detail) != call.source.npos;
+}
+
 /// What the first call of a line reads, where it was made before the line.
 ValueId first_operand(const Call& call) {
   const auto* id = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
@@ -34,7 +43,7 @@ void restore_loss_casts(Tape& tape) {
     std::size_t end = i + 1;
     while (end < calls.size() && calls[end].scope == calls[i].scope && calls[end].source == calls[i].source) ++end;
     ValueId logits, wide;
-    if (widens_logits(calls[i].source))
+    if (widens_logits(tape, calls[i]))
       for (std::size_t k = i; k < end && !logits.valid(); ++k)
         if (const ValueId x = first_operand(calls[k]); x.valid() && floating[static_cast<std::size_t>(x.index)])
           logits = x;

@@ -140,7 +140,8 @@ class GroupMatcher {
     std::vector<GraphValueId> open;
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
-        if (id < 0 || (v_.inferred[id].contents && !is_made(id)) || is_inner(id, index)) continue;
+        const bool number = id >= 0 && v_.inferred[id].contents && !is_made(id) && !is_folded_parameter(id);
+        if (id < 0 || number || is_inner(id, index)) continue;
         const auto has = [&](const std::vector<GraphValueId>& list) {
           return std::find(list.begin(), list.end(), id) != list.end();
         };
@@ -184,6 +185,12 @@ class GroupMatcher {
   bool is_made(GraphValueId id) const {
     const std::int32_t by = v_.producer(id);
     return by >= 0 && group_of_[at(by)] >= 0 && v_.inferred[id].rank() > 0;
+  }
+
+  /// What an optimizer made of a parameter may be small enough for its contents to be known.
+  bool is_folded_parameter(GraphValueId id) const {
+    const auto it = g_.initializers.find(id);
+    return it != g_.initializers.end() && is_merged(id) && folded_op(it->second.name) && !folded_from(g_, id).empty();
   }
 
   /// Made within a group of nodes, and not its result.

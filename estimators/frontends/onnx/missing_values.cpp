@@ -109,6 +109,7 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
       continue;
     }
     position_[add(ValueKind::parameter, std::string(line.target), dtype, *sizes).index] = i;
+    known.emplace(line.target, *sizes);
     made += bytes_of(dtype, *sizes);
     if (count++ == 0) first = line.target;
   }
