@@ -169,11 +169,12 @@ MaskHistory::History MaskHistory::of_source(ValueId id) const {
 
 /// Functions of the library go by other names as well: `make = create_causal_mask if decoder else …`. What they do
 /// shows which they are (masking_utils.py: sdpa_mask): they number samples, heads (one), queries and keys, and
-/// compare the numbers. So does a line that numbers tokens and makes nothing but a mask of them.
+/// compare the numbers. So does a line that numbers tokens and makes nothing but a mask of them, and one that counts
+/// sequences (find_packed_sequence_indices) and compares their numbers and those of tokens.
 void MaskHistory::note_builders() {
   struct Done {
     int numbered = 0;
-    bool one = false, compared = false, only_masks = true;
+    bool one = false, compared = false, only_masks = true, counted = false, alike = false;
   };
   std::map<std::pair<std::int32_t, std::string_view>, Done> lines;
   for (const Call& call : tape_.calls) {
@@ -185,10 +186,13 @@ void MaskHistory::note_builders() {
     }
     line.only_masks = line.only_masks && makes_masks(call.op) && !may_hide_comparison(call);
     line.compared = line.compared || call.op == "aten::ge.Scalar" || call.op == "aten::le.Tensor";
+    line.counted = line.counted || call.op == "aten::cumsum";
+    line.alike = line.alike || call.op == "aten::eq.Tensor";
   }
   constexpr int dimensions = 4;
   for (const auto& [line, done] : lines)
-    if ((done.numbered >= dimensions && done.one && done.compared) || (done.numbered > 0 && done.only_masks))
+    if ((done.numbered >= dimensions && done.one && done.compared) || (done.numbered > 0 && done.only_masks) ||
+        (done.counted && done.alike && done.compared))
       builders_.insert({line.first, std::string(line.second)});
 }
 

@@ -109,7 +109,8 @@ class Masks {
           const auto it = instead.find(id.index);
           return Arg{it == instead.end() ? id : it->second};
         });
-      if (call.op != "aten::__and__.Tensor" || call.args.size() != 2 || !calls_.builds_mask(call)) continue;
+      const bool joins = call.op == "aten::__and__.Tensor" || call.op == "aten::bitwise_and.Tensor";
+      if (!joins || call.args.size() != 2 || !calls_.builds_mask(call)) continue;
       const auto* of = std::get_if<ValueId>(&call.args[0].value);
       if (!of || !compares_sequences(calls_.made(call, 1))) continue;
       mark(std::get<ValueId>(call.args[1].value));

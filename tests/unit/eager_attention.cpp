@@ -127,6 +127,27 @@ TEST_CASE("the comparison of packed sequences is traced code alone") {
   CHECK(count(tape, "aten::le.Tensor") == 1);
 }
 
+// The same in an ONNX file whose optimizer worked out the numbers of queries and keys: the line does nothing else that
+// tells what it is, and calls the function by another name.
+TEST_CASE("a line that counts sequences and compares them builds a mask") {
+  const std::string numbers = "%row = aten::empty.memory_format([1, 1, 4, 1], dtype=int64)" + line +
+                              "%column = aten::empty.memory_format([1, 1, 1, 4], dtype=int64)" + line +
+                              "%steps = aten::diff(%tokens)" + line + "%numbers = aten::cumsum(%steps, -1)" + line;
+  const auto two = [&](const std::string& of, const std::string& what) {
+    return "%" + what + "row = aten::index.Tensor(%" + of + ", [%row])" + line + "%" + what +
+           "column = aten::index.Tensor(%" + of + ", [%column])" + line;
+  };
+  Tape tape = from_text("input %q float32 [2, 2, 4, 8]\ninput %tokens bool [2, 4]\nscope 0 model M\n" + numbers +
+                        two("numbers", "sequence_") + "%same = aten::eq.Tensor(%sequence_row, %sequence_column)" + line +
+                        two("tokens", "token_") + "%causal = aten::le.Tensor(%token_column, %token_row)" + line +
+                        "%mask = aten::bitwise_and.Tensor(%causal, %same)" + line +
+                        "%out = aten::scaled_dot_product_attention(%q, %q, %q, %mask) in 0 at \"transformers/x.py:2 "
+                        "out = attend(\"\nreturn %out\n");
+  recover_causal_masks(tape);
+  REQUIRE(count(tape, "aten::scaled_dot_product_attention") == 1);
+  CHECK(count(tape, "aten::eq.Tensor") == 0);
+}
+
 TEST_CASE("a new tensor takes the dtype of the tensor that its line names") {
   const auto asked = [](const char* source) {
     Tape tape = from_text(std::string(R"tape(
