@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "estimators/facts/libraries.h"
@@ -75,12 +79,74 @@ std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first,
   return s;
 }
 
+/// The function works in fp32: `x.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format)` of what it
+/// is given, and the same back to the first argument's dtype at its end. An export in fp32 has neither.
+class Widened {
+ public:
+  explicit Widened(Tape& tape) : tape_(tape) {}
+
+  /// The calls of one line of one module, which the call at `inside` is one of.
+  void run(std::size_t inside) {
+    const auto& calls = tape_.calls;
+    const auto same = [&](std::size_t i) {
+      return calls[i].scope == calls[inside].scope && calls[i].source == calls[inside].source;
+    };
+    std::size_t first = inside, last = inside;
+    while (first > 0 && same(first - 1)) --first;
+    while (last + 1 < calls.size() && same(last + 1)) ++last;
+    const ValueId query = value_at(calls[first], 0), result = calls[last].outputs.at(0);
+    if (!query.valid() || calls[last].op != "aten::transpose.int") return;
+    std::vector<Call> out;
+    std::map<std::int32_t, ValueId> instead;
+    bool turns = false, works = false;
+    for (std::size_t i = first; i <= last; ++i) {
+      Call call = calls[i];
+      replace(call, instead);
+      const bool turn = call.op == "aten::transpose.int";
+      turns = turns || turn;
+      works = works || (turns && !turn);
+      out.push_back(call);
+      if (turn && !works) instead[call.outputs[0].index] = cast(out, call, "aten::to.dtype", {DType::float32});
+    }
+    instead = {{result.index, cast(out, calls[last], "aten::to.other", {query})}};
+    for (std::size_t i = last + 1; i < calls.size(); ++i) replace(tape_.calls[i], instead);
+    for (ValueId& id : tape_.outputs)
+      if (id == result) id = instead.at(result.index);
+    const auto begin = tape_.calls.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto at = tape_.calls.erase(begin, begin + static_cast<std::ptrdiff_t>(last - first + 1));
+    tape_.calls.insert(at, std::make_move_iterator(out.begin()), std::make_move_iterator(out.end()));
+  }
+
+ private:
+  static void replace(Call& call, const std::map<std::int32_t, ValueId>& instead) {
+    replace_values(call, [&](ValueId id) {
+      const auto it = instead.find(id.index);
+      return Arg{it == instead.end() ? id : it->second};
+    });
+  }
+
+  ValueId cast(std::vector<Call>& out, const Call& of, const char* op, Arg to) {
+    Call call;
+    call.op = op;
+    call.args = {{of.outputs[0]}, std::move(to), {false}, {false}, {std::string("contiguous_format")}};
+    call.scope = of.scope, call.source = of.source, call.binding = of.binding;
+    TapeValue v;
+    v.name = tape_.values[static_cast<std::size_t>(of.outputs[0].index)].name + ".to";
+    call.outputs = {tape_.add_value(std::move(v))};
+    out.push_back(call);
+    return call.outputs[0];
+  }
+
+  Tape& tape_;
+};
+
 }  // namespace
 
 void recover_triangular_solves(Tape& tape) {
   std::int64_t count = 0;
   std::set<std::int32_t> identities;
   std::set<std::int32_t> constants;  // of the stretches
+  std::vector<ValueId> systems;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     if (is_identity(tape.calls[i])) identities.insert(tape.calls[i].outputs.at(0).index);
     if (tape.calls[i].op != "aten::tril") continue;
@@ -88,6 +154,7 @@ void recover_triangular_solves(Tape& tape) {
     if (!s) continue;
     const auto begin = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first);
     const auto end = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1;
+    systems.push_back(s->system);
     for (auto call = begin; call != end; ++call)
       if (is_constant(*call)) constants.insert(call->outputs[0].index);
     tape.calls.erase(std::stable_partition(begin, end, is_constant), end);
@@ -101,6 +168,13 @@ void recover_triangular_solves(Tape& tape) {
   for (const Call& call : tape.calls) for_each_value(call, [&](ValueId id) { constants.erase(id.index); });
   std::erase_if(tape.calls,
                 [&](const Call& call) { return is_constant(call) && constants.contains(call.outputs[0].index); });
+  if (!tape.exported.keeps_casts)
+    for (const ValueId system : systems) {
+      const auto solve = std::ranges::find_if(tape.calls, [&](const Call& call) {
+        return call.op == "aten::linalg_solve_triangular" && value_at(call, 0) == system;
+      });
+      if (solve != tape.calls.end()) Widened(tape).run(static_cast<std::size_t>(solve - tape.calls.begin()));
+    }
   if (count > 0)
     tape.recovered.push_back({"aten::linalg_solve_triangular",
                               "the inverse that a library builds row by row while it is exported", count,

@@ -66,7 +66,8 @@ bool is_plain(const FxGroup& group, const Graph& g) {
 bool gives_sizes(std::string_view op) {
   for (std::string_view o :
        {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros", "aten::new_ones",
-        "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"})
+        "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::rand", "aten::randn",
+        "aten::empty.memory_format"})
     if (op == o) return true;
   return false;
 }
@@ -349,10 +350,7 @@ class GroupMatcher {
     const auto& sizes = v_.sizes(result);
     for (Arg& a : call.args)
       if (auto* list = std::get_if<Arg::List>(&a.value)) {
-        const bool open = std::any_of(list->begin(), list->end(), [&](const Arg& item) {
-          const auto* name = std::get_if<ValueId>(&item.value);
-          return name && !names_.count(program_.names[at(name->index)]);
-        });
+        const bool open = std::ranges::any_of(*list, [](const Arg& n) { return std::holds_alternative<ValueId>(n.value); });
         if (open && sizes && sizes->size() == list->size()) a = list_of(*sizes);
         return;
       }

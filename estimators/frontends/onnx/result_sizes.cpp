@@ -54,11 +54,22 @@ std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, cons
   if (is({"aten::matmul", "aten::bmm"}))
     return x.size() == 2 && first.size() > 1 && x[1].size() > 1 && first.back() == x[1][x[1].size() - 2];
   if (is({"aten::scaled_dot_product_attention"})) return attends(x, y);
-  if (is({"aten::slice_scatter", "aten::index_put", "aten::masked_fill", "aten::softmax", "aten::clone", "aten::gelu",
-          "aten::relu", "aten::silu", "aten::dropout", "aten::layer_norm", "aten::_to_copy", "aten::neg"}))
+  if (is({"aten::embedding"}))
+    return x.size() == 2 && first.size() == 2 && y.size() == x[1].size() + 1 && y.back() == first.back();
+  if (is({"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter", "aten::index_put", "aten::index_add",
+          "aten::index_copy", "aten::index_fill", "aten::scatter", "aten::scatter_add", "aten::masked_fill",
+          "aten::softmax", "aten::log_softmax", "aten::layer_norm", "aten::rms_norm", "aten::group_norm",
+          "aten::dropout", "aten::clone", "aten::contiguous", "aten::detach", "aten::_to_copy", "aten::type_as",
+          "aten::gelu", "aten::relu", "aten::silu", "aten::sigmoid", "aten::tanh", "aten::hardswish",
+          "aten::hardsigmoid", "aten::leaky_relu", "aten::elu", "aten::softplus", "aten::erf", "aten::exp", "aten::log",
+          "aten::sqrt", "aten::rsqrt", "aten::reciprocal", "aten::sin", "aten::cos", "aten::neg", "aten::abs",
+          "aten::cumsum", "aten::flip", "aten::roll", "aten::tril", "aten::triu", "aten::zeros_like", "aten::ones_like",
+          "aten::full_like", "aten::logical_not", "aten::bitwise_not"}))
     return first == y;
-  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::where", "aten::eq", "aten::ne", "aten::lt",
-          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::logical_and"}))
+  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::pow", "aten::remainder", "aten::floor_divide",
+          "aten::maximum", "aten::minimum", "aten::clamp", "aten::where", "aten::eq", "aten::ne", "aten::lt",
+          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::bitwise_or",
+          "aten::logical_and", "aten::logical_or"}))
     return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
   return std::nullopt;
 }

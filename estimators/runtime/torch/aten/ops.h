@@ -24,7 +24,7 @@ Tensor read_as(Run&, const Tensor&, Format = Format::contiguous);
 Format format_of(const TensorBody&);
 Tensor empty_as(Run&, Format, const Dims& sizes, DType);
 /// at::to(dtype): the tensor itself where nothing changes, else a copy (ToCopyBackward casts the gradient back).
-Tensor to(Run&, const Tensor&, DType);
+Tensor to(Run&, const Tensor&, DType, Format = Format::preserve);
 
 // --- views (rows/views.cpp): share the storage ----------------------------------------------------------------------
 Tensor view(Run&, const Tensor&, Dims sizes);         ///< one size may be -1; Failure where the strides do not allow it

@@ -51,9 +51,9 @@ Tensor empty_as(Run& r, Format format, const Dims& sizes, DType dtype) {
                                          : r.empty(sizes, dtype);
 }
 
-Tensor to(Run& r, const Tensor& t, DType dtype) {
+Tensor to(Run& r, const Tensor& t, DType dtype, Format format) {
   if (t->dtype == dtype) return t;
-  Tensor y = r.empty_like(t, dtype);
+  Tensor y = format == Format::preserve ? r.empty_like(t, dtype) : empty_as(r, format, t->sizes, dtype);
   r.record({t}, {y}, [from = t->dtype](Run& r, Node&, TensorList& g) { return TensorList{to(r, g[0], from)}; });
   return y;
 }
@@ -152,10 +152,10 @@ void register_creation(OpTable& t) {
   });
   auto to = [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
-    return {op::to(r, x, a.dtype_or(1, x->dtype))};
+    return {op::to(r, x, a.dtype_or(1, x->dtype), format_of(a, 4, op::Format::preserve))};
   };
   for (const char* name : {"aten::to.dtype", "aten::to.dtype_layout", "aten::to", "aten::type_as.dtype"})
-    t.add(name, "self, dtype=None", to);
+    t.add(name, "self, dtype=None, non_blocking=False, copy=False, memory_format=None", to);
   t.add("aten::_to_copy", "self, dtype=None", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     const DType d = a.dtype_or(1, x->dtype);
@@ -166,6 +166,10 @@ void register_creation(OpTable& t) {
         [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), r.options.default_dtype)}; });
   t.add("aten::type_as", "self, other",
         [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
+  t.add("aten::to.other", "self, other, non_blocking=False, copy=False, memory_format=None",
+        [](Run& r, Args& a) -> ValueList {
+          return {op::to(r, a.tensor(0), a.tensor(1)->dtype, format_of(a, 4, op::Format::preserve))};
+        });
   for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},
                              {"aten::half", DType::float16},
                              {"aten::bfloat16", DType::bfloat16}}) {
