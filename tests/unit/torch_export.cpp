@@ -189,7 +189,7 @@ TEST_CASE("weights of several shapes in one member are not tied") {
   json& module = p["graph_module"];
   module["signature"]["input_specs"].push_back(
       {{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
-  module["graph"]["tensor_values"]["p_v"] = meta({number(7)}, true);
+  module["graph"]["tensor_values"]["p_v"] = meta(json::array({number(7)}), true);
   Members members = archive(p);
   const json one = {{"path_name", "weight_0"}};
   members["net/data/weights/model_weights_config.json"] =
@@ -265,11 +265,11 @@ TEST_CASE("a parameter that a helper converts takes the type of what it is added
   const json fp32 = {{"as_scalar_type", 7}};
   p["graph_module"]["signature"]["input_specs"].push_back(
       {{"parameter", {{"arg", {{"name", "p_b"}}}, {"parameter_name", "a.bias"}}}});
-  g["tensor_values"]["p_b"] = meta({number(3)}, true);
+  g["tensor_values"]["p_b"] = meta(json::array({number(3)}), true);
   // linear(x) + self.bias.to(x.dtype)
   g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("p_b"), fp32}, {tensor("to")}), "to");
   g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("linear"), tensor("to")}, {tensor("add")}));
-  g["tensor_values"]["to"] = meta({number(3)});
+  g["tensor_values"]["to"] = meta(json::array({number(3)}));
   g["tensor_values"]["add"] = meta(sizes);
   g["outputs"] = json::array({tensor("add")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("add");
