@@ -28,17 +28,4 @@ TrainingSetup with_batch(const Model& model, TrainingSetup setup, std::int64_t b
   return setup;
 }
 
-TrainingSetup few_repetitions(TrainingSetup setup) {
-  constexpr std::int64_t many = 4, few_micro_batches = 2, few_steps = 3;
-  if (setup.keep_loss_history) return setup;  // every repetition holds more than the one before
-  if (setup.accumulate > many) setup.accumulate = few_micro_batches;
-  if (setup.steps > many) setup.steps = few_steps;
-  return setup;
-}
-
-bool has_few_repetitions(const TrainingSetup& setup) {
-  const TrainingSetup few = few_repetitions(setup);
-  return few.accumulate == setup.accumulate && few.steps == setup.steps;
-}
-
 }  // namespace memplan

@@ -14,11 +14,4 @@ std::int64_t batch_of(const Model& model, const TrainingSetup& setup);
 /// The setup with its batch in `batch` alone.
 TrainingSetup with_batch(const Model& model, TrainingSetup setup, std::int64_t batch);
 
-/// The setup with a few micro-batches and steps for all of them, which repeat these. A search looks at many setups with
-/// few, and asks again with all for what it answers.
-TrainingSetup few_repetitions(TrainingSetup setup);
-
-/// Whether the setup has no more than these.
-bool has_few_repetitions(const TrainingSetup& setup);
-
 }  // namespace memplan

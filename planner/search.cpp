@@ -6,6 +6,7 @@
 #include "estimators/estimate/range.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
+#include "estimators/setup/repetitions.h"
 #include "estimators/setup/runtimes.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"

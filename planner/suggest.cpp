@@ -8,6 +8,7 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
+#include "estimators/setup/repetitions.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"

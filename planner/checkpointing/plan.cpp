@@ -12,12 +12,12 @@
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/repetitions.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
 #include "estimators/transforms/parallel.h"
 #include "estimators/transforms/transforms.h"
-#include "planner/batch.h"
 #include "planner/checkpointing/chain.h"
 #include "planner/checkpointing/step_profile.h"
 
