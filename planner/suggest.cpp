@@ -8,7 +8,6 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
-#include "estimators/setup/repetitions.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"
@@ -17,6 +16,8 @@
 namespace memplan {
 
 namespace {
+
+constexpr std::int64_t few_micro_batches = 4;
 
 /// Knobs that change the tape: setups that agree in them share a rehearsal.
 bool shapes_tape(Knob k) {
@@ -90,9 +91,11 @@ class DeviceSearch : public SetupSearch {
     c.setup = setup_at(space_, point);
     c.flags = flags_at(space_, point);
     c.cautions = cautions_at(space_, point);
-    // Repetitions after the first few are like them; what is printed is estimated with all of them in the end.
-    const Estimate e = unwrap(point == home_ ? answer_for(model_, unwrap(tape_of(model_, c.setup)), c.setup, device_)
-                                             : estimate_to_judge(model_, few_repetitions(c.setup), device_, margin_));
+    // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
+    TrainingSetup few = c.setup;
+    few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
+    const Estimate e = unwrap(point == home_ ? answer_for(model_, unwrap(tape_of(model_, few)), few, device_)
+                                             : estimate_to_judge(model_, few, device_, margin_));
     judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
@@ -323,9 +326,9 @@ class DeviceSearch : public SetupSearch {
     return all;
   }
 
-  /// All micro-batches and steps of the setup; false when that changes the verdict to one that does not fit.
+  /// All micro-batches of the setup; false when that changes the verdict to one that does not fit.
   bool confirm(Candidate& c) {
-    if (has_few_repetitions(c.setup) || c.flags == out_.present.flags) return true;  // the present setup had all
+    if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
       const Result<Estimate> e = estimate_to_judge(model_, c.setup, device_, margin_);
@@ -343,6 +346,7 @@ class DeviceSearch : public SetupSearch {
     std::erase_if(out_.fitting, [&](Candidate& c) { return !confirm(c); });
     std::erase_if(out_.front, [&](Candidate& c) { return !confirm(c); });
     if (out_.smallest && !confirm(*out_.smallest)) out_.smallest.reset();
+    if (out_.present.setup.accumulate > few_micro_batches) confirm(out_.present);
     out_.count.replayed = static_cast<std::int64_t>(replayed_);
     reject(space_.unavailable);
     for (const auto& [point, c] : known_)
