@@ -31,6 +31,18 @@ std::vector<std::int64_t> sizes_around(std::int64_t here, std::size_t count) {
   return sizes;
 }
 
+/// Plans of checkpoints and some settings of the allocator depend on how large the card is.
+bool looks_at_size(const TrainingSetup& s) {
+  return s.checkpoint_optimal || s.allocator.memory_fraction < 1.0 || s.allocator.garbage_collection_threshold > 0 ||
+         s.ort.memory_limit.has_value();
+}
+
+/// An estimate without a context on a card that has this one.
+Estimate with_context(Estimate e, const Device& card) {
+  for (Counters* c : {&e.low, &e.peak, &e.high}) c->process += card.context;
+  return e;
+}
+
 }  // namespace
 
 std::vector<ScaleCurve> scale(const Model& model, const std::vector<BoundDim>& bound, const TrainingSetup& setup,
@@ -78,7 +90,9 @@ std::vector<Card> every_card(const Tape& tape, const TrainingSetup& setup, const
       continue;
     }
     // Where it has room to spare, the limit changes nothing; where it has not, the allocator may still find a way.
-    const Result<Estimate> e = estimate_planned_tape(tape, setup, d);
+    const Result<Estimate> e = peak <= d.total && !looks_at_size(setup)
+                                   ? Result<Estimate>(with_context(known->second, d))
+                                   : estimate_planned_tape(tape, setup, d);
     if (e) cards.push_back({d, e->peak.process, judge(*e, d, margin(d)).verdict});
   }
   return cards;

@@ -6,6 +6,7 @@
 #include "estimators/estimate/range.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
+#include "estimators/setup/repetitions.h"
 #include "estimators/setup/runtimes.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
@@ -49,13 +50,14 @@ class BatchSearch {
       return step ? Probe{step->fits, step->peak} : Probe{};
     }
     const Result<Estimate> e = asked_ == Asked::peak ? estimate_planned(model_, setup_, device_)
-                                                     : estimate_to_judge(model_, setup_, device_, margin_);
+                                                     : estimate_to_search(model_, setup_, device_, margin_, enough_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
     return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
   }
 
  private:
+  RangeLimit enough_;
   const Model& model_;
   TrainingSetup setup_;
   const Device& device_;
@@ -102,7 +104,7 @@ LargestBatch search_batches(BatchSearch& search, std::int64_t at, const std::opt
 /// for its answer. None where that answer has not the verdict `fits` after all.
 std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
                                                   Bytes margin) {
-  BatchSearch search(model, setup, device, margin, Asked::smallest_step);
+  BatchSearch search(model, few_repetitions(setup), device, margin, Asked::smallest_step);
   LargestBatch found = search_batches(search, 0, {});
   if (found.batch == 0) return LargestBatch{};
   setup.batch = found.batch;
@@ -149,6 +151,17 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     BatchSearch by_peak(model, start, device, margin(device), Asked::peak);
     const LargestBatch found = search_batches(by_peak, at, here);
     if (found.batch == 0 || search.probe(found.batch).fits) return found;
+  }
+  if (!model.recorded && !has_few_repetitions(start)) {
+    // More of them need no less, but for what the allocator caches: the answer is asked again with all, and the next
+    // batch, too.
+    BatchSearch by_few(model, few_repetitions(start), device, margin(device), Asked::verdict);
+    LargestBatch found = search_batches(by_few, 0, {});
+    const Probe all = found.batch > 0 ? search.probe(found.batch) : Probe{};
+    if (all.fits && (found.at_least || !search.probe(found.batch + 1).fits)) {
+      found.peak = all.peak;
+      return found;
+    }
   }
   return search_batches(search, at, here);
 }

@@ -1,4 +1,4 @@
-"""What a build folder knows of PyTorch."""
+"""What a build folder knows of PyTorch and of sanitizers."""
 import os
 import re
 
@@ -11,6 +11,11 @@ def cached(build, name):
     except OSError:
         return None
     return found and found[1]
+
+
+def sanitized(build):
+    """Whether its programs have sanitizers, which reserve terabytes of addresses and are slower."""
+    return "-fsanitize=" in (cached(build, "CMAKE_CXX_FLAGS") or "")
 
 
 def emulated(build):

@@ -31,10 +31,10 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
 
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
                       const Device& device, const MarginOf& margin, bool change) {
-  constexpr std::size_t long_tape = 20000;  // calls; a hundred thousand take two seconds
-  constexpr std::size_t long_run = 30000;   // events, of steps that are all replayed: each is an estimate as long
-  const bool longish =
-      tape.calls.size() > long_tape || (setup.keep_loss_history && run.schedule.events.size() > long_run);
+  constexpr std::size_t long_run = 50000;  // events: each size and each card is an estimate as long
+  constexpr std::size_t plan = 4;          // what planning checkpoints costs at least, in estimates
+  const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training,
+             longish = run.schedule.events.size() * (planned ? plan : 1) > long_run;
   run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : 9);
   if (longish) return;
   run.cards = every_card(tape, setup, margin);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -295,54 +296,103 @@ std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device&
   return sources;
 }
 
+namespace {
+
+/// The trial's source; none where nothing can be run under its reading, which says nothing.
+std::optional<RangeSource> priced(const Trial& trial, const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                  const Device& device, const Estimate& e) {
+  try {
+    const auto other = read_again(model, tape, setup, trial.reading);
+    std::optional<Estimate> again;
+    if (other) again = unwrap(estimate_tape(*other, setup, device));
+    return price(trial, e, again);
+  } catch (const Failure&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Model& model, const Tape& tape,
+                                     const TrainingSetup& setup, const Device& device, const Estimate& e) {
+  std::vector<std::optional<RangeSource>> each(trials.size());
+  in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], model, tape, setup, device, e); });
+  std::vector<RangeSource> sources;
+  for (const auto& s : each)
+    if (s) merge(sources, *s);
+  return sources;
+}
+
+/// One after the other, the likely one first, until they add up to more than the limit: more sources add no less.
+std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Trial>& trials, const Model& model,
+                                       const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                       const Estimate& e) {
+  std::vector<RangeSource> sources;
+  const auto beyond = [&] {
+    Bytes high = e.peak.process;
+    for (const RangeSource& s : sources)
+      if (s.about != About::cast || s.moves_requested()) high += s.above.process;  // such casts may be left out
+    return high > limit.process;
+  };
+  std::vector<std::size_t> order(trials.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (limit.likely < order.size())
+    std::rotate(order.begin(), order.begin() + limit.likely, order.begin() + limit.likely + 1);
+  Bytes most;
+  for (const std::size_t i : order) {
+    const auto s = priced(trials[i], model, tape, setup, device, e);
+    if (!s) continue;
+    merge(sources, *s);
+    if (s->above.process > most) most = s->above.process, limit.likely = i;
+    if (beyond()) break;
+  }
+  return sources;
+}
+
+Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, Estimate e,
+                RangeLimit* limit) {
+  if (tape.recorded) {
+    if (auto others = other_runs(*tape.recorded); !others.empty())
+      conclude_range(e, on_card(std::move(others), device));
+    return e;
+  }
+  std::vector<Trial> trials = trials_of(tape, setup, e.facts);
+  // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
+  if (tape.exported.recorded)
+    std::erase_if(trials, [](const Trial& t) {
+      return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
+    });
+  std::vector<RangeSource> sources = limit ? sources_up_to(*limit, trials, model, tape, setup, device, e)
+                                           : all_sources(trials, model, tape, setup, device, e);
+  if (tape.exported.recorded && setup.mode == Mode::training)
+    if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
+  if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));
+  if (model.recorded && tape.exported.recorded)
+    if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
+  if (const Bytes off = tape.exported.folded_away; off > Bytes()) {
+    RangeSource s{
+        About::mask, "masks, positions and other small tensors that the exporter's optimizer worked out", {}, {}};
+    for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
+    sources.push_back(s);
+  }
+  // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
+  if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
+    std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });
+  // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
+  if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
+  if (!tape.graph && restored(e.facts)) sources.push_back(placement(e));
+  conclude_range(e, on_card(std::move(sources), device));
+  return e;
+}
+
+}  // namespace
+
 Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
                             Estimate e) {
-  return catching([&] {
-    if (tape.recorded) {
-      if (auto others = other_runs(*tape.recorded); !others.empty())
-        conclude_range(e, on_card(std::move(others), device));
-      return std::move(e);
-    }
-    std::vector<Trial> trials = trials_of(tape, setup, e.facts);
-    // Of a recorded program only what libraries take is open, and dtypes that it asked its tensors for.
-    if (tape.exported.recorded)
-      std::erase_if(trials, [](const Trial& t) {
-        return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
-      });
-    std::vector<std::optional<RangeSource>> priced(trials.size());
-    in_parallel(trials.size(), [&](std::size_t i) {
-      // A reading under which nothing can be run says nothing.
-      try {
-        const auto other = read_again(model, tape, setup, trials[i].reading);
-        std::optional<Estimate> again;
-        if (other) again = unwrap(estimate_tape(*other, setup, device));
-        priced[i] = price(trials[i], e, again);
-      } catch (const Failure&) {
-      }
-    });
-    std::vector<RangeSource> sources;
-    for (const auto& s : priced)
-      if (s) merge(sources, *s);
-    if (tape.exported.recorded && setup.mode == Mode::training)
-      if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
-    if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));
-    if (model.recorded && tape.exported.recorded)
-      if (const auto off = recorded_difference(model, setup, e)) merge(sources, *off);
-    if (const Bytes off = tape.exported.folded_away; off > Bytes()) {
-      RangeSource s{
-          About::mask, "masks, positions and other small tensors that the exporter's optimizer worked out", {}, {}};
-      for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
-      sources.push_back(s);
-    }
-    // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
-    if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
-      std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });
-    // `x.to(torch.float32)` does nothing in fp32, whatever was put back.
-    if (setup.precision == Precision::fp32) merge(sources, {About::cast, "casts that an export in fp32 drops", {}, {}});
-    if (!tape.graph && restored(e.facts)) sources.push_back(placement(e));
-    conclude_range(e, on_card(std::move(sources), device));
-    return std::move(e);
-  });
+  return catching([&] { return ranged(model, tape, setup, device, std::move(e), nullptr); });
+}
+
+Result<Estimate> with_range_up_to(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                  const Device& device, Estimate e, RangeLimit& limit) {
+  return catching([&] { return ranged(model, tape, setup, device, std::move(e), &limit); });
 }
 
 }  // namespace memplan

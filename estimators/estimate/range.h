@@ -6,11 +6,23 @@
 #pragma once
 
 #include "estimators/estimate/estimate.h"
+#include "estimators/graph/graph.h"
+#include "estimators/tape/tape.h"
 
 namespace memplan {
 
 /// Adds up the sources and the bounds of facts, and sets the range and the basis that follow.
 void conclude_range(Estimate& estimate, std::vector<RangeSource> sources);
+
+/// A range of which only is asked whether it goes beyond so many bytes of the process.
+struct RangeLimit {
+  Bytes process;
+  std::size_t likely = 0;  ///< the trial that added most when last asked: it comes first
+};
+
+/// with_range() of pipeline.h, whose trials end where they add up to more than the limit (without the context's).
+Result<Estimate> with_range_up_to(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                  const Device& device, Estimate estimate, RangeLimit& limit);
 
 /// The sources with what the card's own context may take in place of another card's.
 std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device& device);

@@ -12,6 +12,7 @@
 #include "estimators/runtime/runtime.h"
 #include "estimators/runtime/torch/step/inspect_forward.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/repetitions.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
@@ -70,6 +71,12 @@ class CheckpointPlanner {
     return step;
   }
 
+  /// Of the steps with these checkpoints; the tape itself has none.
+  Bytes peak_under(const std::vector<CheckpointRegion>& regions) {
+    const ScopedValue<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
+    return peak_of(unwrap(run_steps(tape_, setup_, device_)));
+  }
+
  private:
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
@@ -84,12 +91,6 @@ class CheckpointPlanner {
     std::int64_t peak = 0;
     for (const Sample& s : t.samples) peak = std::max(peak, setup_.checkpoint_budget ? s.allocated : s.reserved);
     return setup_.checkpoint_budget ? Bytes(peak) : Bytes(peak) + runtime_of(setup_).outside(setup_, device_);
-  }
-
-  /// Of the steps with these checkpoints; the tape itself has none.
-  Bytes peak_under(const std::vector<CheckpointRegion>& regions) {
-    const ScopedValue<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
-    return peak_of(unwrap(run_steps(tape_, setup_, device_)));
   }
 
   Bytes peak_with(const std::vector<std::int32_t>& options) {
@@ -378,7 +379,18 @@ class CheckpointPlanner {
 }  // namespace
 
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return CheckpointPlanner(tape, setup, device).run(); });
+  return catching([&] {
+    // From the second micro-batch on the requests are the same: planned with few, and replayed with all in the end.
+    if (!has_few_repetitions(setup)) {
+      Result<CheckpointPlan> plan =
+          catching([&] { return CheckpointPlanner(tape, few_repetitions(setup), device).run(); });
+      if (plan) {
+        plan->peak = CheckpointPlanner(tape, setup, device).peak_under(plan->regions);
+        if (plan->peak <= plan->budget) return std::move(*plan);
+      }
+    }
+    return CheckpointPlanner(tape, setup, device).run();
+  });
 }
 
 Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup, const Device& device) {

@@ -43,13 +43,15 @@ Estimate once_planned(const Tape& tape, const TrainingSetup& given, const Device
   return run(planned, setup);
 }
 
-/// The estimate, with its range where `wants_range` says so.
+/// The estimate, with its range where `wants_range` says so; up to `limit`, where there is one.
 template <class Wanted>
 Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
-                   const Wanted& wants_range) {
+                   const Wanted& wants_range, RangeLimit* limit = nullptr) {
   return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
     Estimate e = unwrap(estimate_tape(t, setup, device));
-    return wants_range(e) ? unwrap(with_range(model, t, setup, device, std::move(e))) : e;
+    if (!wants_range(e)) return e;
+    return unwrap(limit ? with_range_up_to(model, t, setup, device, std::move(e), *limit)
+                        : with_range(model, t, setup, device, std::move(e)));
   });
 }
 
@@ -71,6 +73,16 @@ Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setu
   return catching([&] {
     return estimated(model, unwrap(tape_of(model, setup)), setup, device,
                      [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
+  });
+}
+
+Result<Estimate> estimate_to_search(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
+                                    RangeLimit& limit) {
+  return catching([&] {
+    limit.process = device.total - margin;
+    return estimated(
+        model, unwrap(tape_of(model, setup)), setup, device,
+        [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; }, &limit);
   });
 }
 

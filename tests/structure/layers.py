@@ -52,7 +52,7 @@ TABLE = {
     "runtime/torch/wrappers": "base setup tape runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",
     "runtime/torch/step": "base setup facts tape schedule frontends/recording runtime/torch/profile runtime/torch/aten runtime/torch/autograd runtime/torch/compiled transforms runtime/torch/wrappers",
     "dryrun": "base companion setup facts tape schedule onnxruntime transforms measured runtime/torch/step",
-    "planner/checkpointing": "base setup tape runtime runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
+    "planner/checkpointing": "base setup tape runtime estimate runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner/cost": "base setup facts runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",
     "planner": "base setup graph estimate frontends/recording runtime/torch/profile transforms runtime/torch/step planner/checkpointing planner/cost",
     "cli/flags": "base setup graph runtime/torch/profile runtime/ort/versions estimate",

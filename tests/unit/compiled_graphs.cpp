@@ -148,12 +148,14 @@ TEST_CASE("simplify: equal nodes are one, random numbers are not, and what nobod
 }
 
 TEST_CASE("saved values: bytes that PyTorch 2.11's partitioner keeps, as tests/recording/saved_values.py wrote them") {
-  for (const auto& [name, bytes] : {std::pair<const char*, std::int64_t>{"alexnet", 9874432},
-                                    {"squeezenet1_1", 52153248},
-                                    {"resnet18", 80428544},
-                                    {"efficientnet_b0", 215095332},
-                                    {"convnext_tiny", 434148980},
-                                    {"vit_b_16", 496861408}}) {
+  for (const auto& row : {std::pair<const char*, std::int64_t>{"alexnet", 9874432},
+                          {"squeezenet1_1", 52153248},
+                          {"resnet18", 80428544},
+                          {"efficientnet_b0", 215095332},
+                          {"convnext_tiny", 434148980},
+                          {"vit_b_16", 496861408}}) {
+    const char* name = row.first;  // clang 14 captures no structured binding
+    const std::int64_t bytes = row.second;
     CAPTURE(name);
     const Model model = unwrap(load_model(std::string(MEMPLAN_SOURCE_DIR) + "/data/models/pt2/" + name + ".pt2"));
     TrainingSetup setup;

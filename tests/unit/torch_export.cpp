@@ -189,7 +189,7 @@ TEST_CASE("weights of several shapes in one member are not tied") {
   json& module = p["graph_module"];
   module["signature"]["input_specs"].push_back(
       {{"parameter", {{"arg", {{"name", "p_v"}}}, {"parameter_name", "b.weight"}}}});
-  module["graph"]["tensor_values"]["p_v"] = meta({number(7)}, true);
+  module["graph"]["tensor_values"]["p_v"] = meta(json::array({number(7)}), true);
   Members members = archive(p);
   const json one = {{"path_name", "weight_0"}};
   members["net/data/weights/model_weights_config.json"] =
@@ -221,7 +221,7 @@ TEST_CASE("a conversion in a helper is kept, since the file names its method") {
   g["nodes"].push_back(called(node("torch.ops.aten.sin.default", {tensor("to")}, {tensor("sin")}), "sin"));
   g["nodes"].push_back(called(node("torch.ops.aten.to.dtype", {tensor("sin"), fp32}, {tensor("to_1")}), "to"));
   for (const char* name : {"to", "sin", "to_1"}) g["tensor_values"][name] = meta(sizes);
-  g["outputs"] = {tensor("to")};
+  g["outputs"] = json::array({tensor("to")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("to");
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE(t.calls.size() == 4);
@@ -248,7 +248,7 @@ TEST_CASE("a helper casts back what it has cast, whatever other lines did") {
   other["metadata"]["stack_trace"] = "File \"/x/u/net.py\", line 6, in forward\n    y = widened(y)";
   g["nodes"].push_back(other);
   for (const char* name : {"to", "sin", "to_1", "to_2"}) g["tensor_values"][name] = meta({symbol("s0"), number(3)});
-  g["outputs"] = {tensor("to_2")};
+  g["outputs"] = json::array({tensor("to_2")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("to_2");
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE(t.calls.size() == 5);
@@ -265,13 +265,13 @@ TEST_CASE("a parameter that a helper converts takes the type of what it is added
   const json fp32 = {{"as_scalar_type", 7}};
   p["graph_module"]["signature"]["input_specs"].push_back(
       {{"parameter", {{"arg", {{"name", "p_b"}}}, {"parameter_name", "a.bias"}}}});
-  g["tensor_values"]["p_b"] = meta({number(3)}, true);
+  g["tensor_values"]["p_b"] = meta(json::array({number(3)}), true);
   // linear(x) + self.bias.to(x.dtype)
   g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("p_b"), fp32}, {tensor("to")}), "to");
   g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("linear"), tensor("to")}, {tensor("add")}));
-  g["tensor_values"]["to"] = meta({number(3)});
+  g["tensor_values"]["to"] = meta(json::array({number(3)}));
   g["tensor_values"]["add"] = meta(sizes);
-  g["outputs"] = {tensor("add")};
+  g["outputs"] = json::array({tensor("add")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("add");
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE(t.calls.size() == 3);
@@ -315,7 +315,7 @@ TEST_CASE("regions without gradients are inlined on detached values") {
            {tensor("hop")});
   g["nodes"][1] = wrap;
   g["tensor_values"]["hop"] = meta(sizes);
-  g["outputs"] = {tensor("hop")};
+  g["outputs"] = json::array({tensor("hop")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("hop");
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE(t.calls.size() == 3);
