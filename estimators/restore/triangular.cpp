@@ -155,8 +155,10 @@ void recover_triangular_solves(Tape& tape) {
     const auto begin = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first);
     const auto end = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->last) + 1;
     systems.push_back(s->system);
-    for (auto call = begin; call != end; ++call)
+    for (auto call = begin; call != end; ++call) {
       if (is_constant(*call)) constants.insert(call->outputs[0].index);
+      if (is_identity(*call)) identities.insert(call->outputs[0].index);
+    }
     tape.calls.erase(std::stable_partition(begin, end, is_constant), end);
     for (Call& call : tape.calls)
       if (call.op == "aten::matmul" && value_at(call, 0) == s->inverse) {

@@ -128,10 +128,48 @@ TEST_CASE("an inverse that is built row by row for an exporter becomes the syste
   recover_triangular_solves(constant);
   CHECK(solves(constant));
 
+  // Layers share it where sizes are fixed.
+  const std::string line = " in 0 at \"transformers/models/m.py:1 y, s = torch_chunk_gated_delta_rule(\"\n";
+  std::string shared = folded.substr(0, folded.find("return"));
+  for (const char* call : {"%tril2 = aten::tril(%y, -1)", "%neg2 = aten::neg(%tril2)",
+                           "%inverse2 = aten::add.Tensor(%neg2, %eye)", "%z = aten::matmul(%inverse2, %b)"})
+    shared += call + line;
+  Tape both = from_text(shared + "return %z\n");
+  recover_triangular_solves(both);
+  CHECK(both.calls.size() == 2);
+
   Tape own = from_text(substitution("mine/m.py:1 y = solve(a, b)"));
   recover_triangular_solves(own);
   CHECK_FALSE(solves(own));
   CHECK(own.calls.size() == 9);
+}
+
+// transformers 5.23.0, models/qwen3_5/modeling_qwen3_5.py: x.transpose(1, 2).to(torch.float32,
+// memory_format=torch.contiguous_format) of its arguments, and the result back to the query's dtype.
+TEST_CASE("the gated delta rule works in fp32, of which an export in fp32 shows nothing") {
+  const std::string line = " in 0 at \"transformers/models/m.py:1 y, s = torch_chunk_gated_delta_rule(\"\n";
+  std::string text = "input %q float32 [3, 4, 2, 4]\nscope 0 \"\" M\n";
+  for (const char* call :
+       {"%turned = aten::transpose.int(%q, 1, 2)", "%scaled = aten::mul.Tensor(%turned, 0.5)",
+        "%tril = aten::tril(%scaled, -1)", "%neg = aten::neg(%tril)", "%eye = aten::eye(4, dtype=float32)",
+        "%inverse = aten::add.Tensor(%neg, %eye)", "%solved = aten::matmul(%inverse, %scaled)",
+        "%y = aten::transpose.int(%solved, 1, 2)"})
+    text += call + line;
+  Tape tape = from_text(text + "%out = aten::relu(%y) in 0\nreturn %out\n");
+  Tape told = tape;
+  recover_triangular_solves(tape);
+  check(tape);
+  std::vector<std::string> ops;
+  for (const Call& c : tape.calls) ops.push_back(c.op);
+  CHECK(ops == Texts{"aten::transpose.int", "aten::to.dtype", "aten::mul.Tensor", "aten::linalg_solve_triangular",
+                     "aten::transpose.int", "aten::to.other", "aten::relu"});
+  CHECK(std::get<ValueId>(tape.calls[2].args[0].value) == tape.calls[1].outputs[0]);
+  CHECK(std::get<ValueId>(tape.calls[5].args[1].value) == tape.inputs[0]);
+  CHECK(std::get<ValueId>(tape.calls[6].args[0].value) == tape.calls[5].outputs[0]);
+
+  told.exported.keeps_casts = true;  // a .pt2 archive shows them
+  recover_triangular_solves(told);
+  CHECK(std::ranges::none_of(told.calls, [](const Call& c) { return c.op.starts_with("aten::to."); }));
 }
 
 namespace {
