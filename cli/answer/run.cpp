@@ -31,7 +31,7 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
 
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
                       const Device& device, const MarginOf& margin, bool change) {
-  constexpr std::size_t long_run = 50000;  // events: each size and each card is an estimate as long
+  constexpr std::size_t long_run = 80000;  // events: each size and each card is an estimate as long
   constexpr std::size_t plan = 4;          // what planning checkpoints costs at least, in estimates
   const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training,
              longish = run.schedule.events.size() * (planned ? plan : 1) > long_run;
