@@ -138,8 +138,8 @@ TEST_CASE("a line that counts sequences and compares them builds a mask") {
            "column = aten::index.Tensor(%" + of + ", [%column])" + line;
   };
   Tape tape = from_text("input %q float32 [2, 2, 4, 8]\ninput %tokens bool [2, 4]\nscope 0 model M\n" + numbers +
-                        two("numbers", "sequence_") + "%same = aten::eq.Tensor(%sequence_row, %sequence_column)" + line +
-                        two("tokens", "token_") + "%causal = aten::le.Tensor(%token_column, %token_row)" + line +
+                        two("numbers", "sequence_") + "%same = aten::eq.Tensor(%sequence_row, %sequence_column)" +
+                        line + two("tokens", "token_") + "%causal = aten::le.Tensor(%token_column, %token_row)" + line +
                         "%mask = aten::bitwise_and.Tensor(%causal, %same)" + line +
                         "%out = aten::scaled_dot_product_attention(%q, %q, %q, %mask) in 0 at \"transformers/x.py:2 "
                         "out = attend(\"\nreturn %out\n");

@@ -149,11 +149,10 @@ TEST_CASE("an inverse that is built row by row for an exporter becomes the syste
 TEST_CASE("the gated delta rule works in fp32, of which an export in fp32 shows nothing") {
   const std::string line = " in 0 at \"transformers/models/m.py:1 y, s = torch_chunk_gated_delta_rule(\"\n";
   std::string text = "input %q float32 [3, 4, 2, 4]\nscope 0 \"\" M\n";
-  for (const char* call :
-       {"%turned = aten::transpose.int(%q, 1, 2)", "%scaled = aten::mul.Tensor(%turned, 0.5)",
-        "%tril = aten::tril(%scaled, -1)", "%neg = aten::neg(%tril)", "%eye = aten::eye(4, dtype=float32)",
-        "%inverse = aten::add.Tensor(%neg, %eye)", "%solved = aten::matmul(%inverse, %scaled)",
-        "%y = aten::transpose.int(%solved, 1, 2)"})
+  for (const char* call : {"%turned = aten::transpose.int(%q, 1, 2)", "%scaled = aten::mul.Tensor(%turned, 0.5)",
+                           "%tril = aten::tril(%scaled, -1)", "%neg = aten::neg(%tril)",
+                           "%eye = aten::eye(4, dtype=float32)", "%inverse = aten::add.Tensor(%neg, %eye)",
+                           "%solved = aten::matmul(%inverse, %scaled)", "%y = aten::transpose.int(%solved, 1, 2)"})
     text += call + line;
   Tape tape = from_text(text + "%out = aten::relu(%y) in 0\nreturn %out\n");
   Tape told = tape;

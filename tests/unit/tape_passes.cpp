@@ -470,8 +470,8 @@ TEST_CASE("what a class's constructor freezes gets no gradients") {
 parameter %m.embed_positions.weight float32 [4, 8]
 parameter %m.layer.weight float32 [8, 8]
 scope 0 "" M
-scope 1 m )tape" + owner +
-                          " in 0\nscope 2 m.embed_positions " + child + R"tape( in 1
+scope 1 m )tape" + owner + " in 0\nscope 2 m.embed_positions " +
+                          child + R"tape( in 1
 %y = aten::linear(%m.embed_positions.weight, %m.layer.weight) in 1
 return %y
 )tape");

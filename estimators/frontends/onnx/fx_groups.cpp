@@ -64,10 +64,9 @@ bool is_plain(const FxGroup& group, const Graph& g) {
 
 /// Calls whose first list of numbers says the sizes of the result.
 bool gives_sizes(std::string_view op) {
-  for (std::string_view o :
-       {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros", "aten::new_ones",
-        "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones", "aten::full", "aten::rand", "aten::randn",
-        "aten::empty.memory_format"})
+  for (std::string_view o : {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros",
+                             "aten::new_ones", "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones",
+                             "aten::full", "aten::rand", "aten::randn", "aten::empty.memory_format"})
     if (op == o) return true;
   return false;
 }
@@ -350,7 +349,8 @@ class GroupMatcher {
     const auto& sizes = v_.sizes(result);
     for (Arg& a : call.args)
       if (auto* list = std::get_if<Arg::List>(&a.value)) {
-        const bool open = std::ranges::any_of(*list, [](const Arg& n) { return std::holds_alternative<ValueId>(n.value); });
+        const bool open =
+            std::ranges::any_of(*list, [](const Arg& n) { return std::holds_alternative<ValueId>(n.value); });
         if (open && sizes && sizes->size() == list->size()) a = list_of(*sizes);
         return;
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <set>
 
 namespace memplan::onnx_format {
 
@@ -36,6 +37,73 @@ bool indexes(const std::vector<Sizes>& x, const Sizes& y) {
   return y.size() + indices == data + rank || (indices == 1 && y.size() + rank == data + 1);
 }
 
+/// The result has the sizes of the first tensor.
+bool keeps_sizes(std::string_view op) {
+  static const std::set<std::string_view> ops{"aten::slice_scatter",
+                                              "aten::select_scatter",
+                                              "aten::diagonal_scatter",
+                                              "aten::index_put",
+                                              "aten::index_add",
+                                              "aten::index_copy",
+                                              "aten::index_fill",
+                                              "aten::scatter",
+                                              "aten::scatter_add",
+                                              "aten::masked_fill",
+                                              "aten::softmax",
+                                              "aten::log_softmax",
+                                              "aten::layer_norm",
+                                              "aten::rms_norm",
+                                              "aten::group_norm",
+                                              "aten::dropout",
+                                              "aten::clone",
+                                              "aten::contiguous",
+                                              "aten::detach",
+                                              "aten::_to_copy",
+                                              "aten::type_as",
+                                              "aten::gelu",
+                                              "aten::relu",
+                                              "aten::silu",
+                                              "aten::sigmoid",
+                                              "aten::tanh",
+                                              "aten::hardswish",
+                                              "aten::hardsigmoid",
+                                              "aten::leaky_relu",
+                                              "aten::elu",
+                                              "aten::softplus",
+                                              "aten::erf",
+                                              "aten::exp",
+                                              "aten::log",
+                                              "aten::sqrt",
+                                              "aten::rsqrt",
+                                              "aten::reciprocal",
+                                              "aten::sin",
+                                              "aten::cos",
+                                              "aten::neg",
+                                              "aten::abs",
+                                              "aten::cumsum",
+                                              "aten::flip",
+                                              "aten::roll",
+                                              "aten::tril",
+                                              "aten::triu",
+                                              "aten::zeros_like",
+                                              "aten::ones_like",
+                                              "aten::full_like",
+                                              "aten::logical_not",
+                                              "aten::bitwise_not"};
+  return ops.contains(op);
+}
+
+/// The result has the sizes that all tensors broadcast to.
+bool broadcasts(std::string_view op) {
+  static const std::set<std::string_view> ops{
+      "aten::add",         "aten::sub",          "aten::mul",     "aten::div",         "aten::pow",
+      "aten::remainder",   "aten::floor_divide", "aten::maximum", "aten::minimum",     "aten::clamp",
+      "aten::where",       "aten::eq",           "aten::ne",      "aten::lt",          "aten::le",
+      "aten::gt",          "aten::ge",           "aten::expand",  "aten::bitwise_and", "aten::bitwise_or",
+      "aten::logical_and", "aten::logical_or"};
+  return ops.contains(op);
+}
+
 }  // namespace
 
 std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y) {
@@ -56,21 +124,8 @@ std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, cons
   if (is({"aten::scaled_dot_product_attention"})) return attends(x, y);
   if (is({"aten::embedding"}))
     return x.size() == 2 && first.size() == 2 && y.size() == x[1].size() + 1 && y.back() == first.back();
-  if (is({"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter", "aten::index_put", "aten::index_add",
-          "aten::index_copy", "aten::index_fill", "aten::scatter", "aten::scatter_add", "aten::masked_fill",
-          "aten::softmax", "aten::log_softmax", "aten::layer_norm", "aten::rms_norm", "aten::group_norm",
-          "aten::dropout", "aten::clone", "aten::contiguous", "aten::detach", "aten::_to_copy", "aten::type_as",
-          "aten::gelu", "aten::relu", "aten::silu", "aten::sigmoid", "aten::tanh", "aten::hardswish",
-          "aten::hardsigmoid", "aten::leaky_relu", "aten::elu", "aten::softplus", "aten::erf", "aten::exp", "aten::log",
-          "aten::sqrt", "aten::rsqrt", "aten::reciprocal", "aten::sin", "aten::cos", "aten::neg", "aten::abs",
-          "aten::cumsum", "aten::flip", "aten::roll", "aten::tril", "aten::triu", "aten::zeros_like", "aten::ones_like",
-          "aten::full_like", "aten::logical_not", "aten::bitwise_not"}))
-    return first == y;
-  if (is({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::pow", "aten::remainder", "aten::floor_divide",
-          "aten::maximum", "aten::minimum", "aten::clamp", "aten::where", "aten::eq", "aten::ne", "aten::lt",
-          "aten::le", "aten::gt", "aten::ge", "aten::expand", "aten::bitwise_and", "aten::bitwise_or",
-          "aten::logical_and", "aten::logical_or"}))
-    return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
+  if (keeps_sizes(op)) return first == y;
+  if (broadcasts(op)) return std::ranges::all_of(x, [&](const Sizes& s) { return broadcasts_to(s, y); });
   return std::nullopt;
 }
 

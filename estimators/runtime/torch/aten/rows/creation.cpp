@@ -93,6 +93,36 @@ op::Format format_of(const Args& a, std::size_t i, op::Format fallback) {
   return fallback;
 }
 
+void register_casts(OpTable& t) {
+  auto to = [](Run& r, Args& a) -> ValueList {
+    Tensor x = a.tensor(0);
+    return {op::to(r, x, a.dtype_or(1, x->dtype), format_of(a, 4, op::Format::preserve))};
+  };
+  for (const char* name : {"aten::to.dtype", "aten::to.dtype_layout", "aten::to", "aten::type_as.dtype"})
+    t.add(name, "self, dtype=None, non_blocking=False, copy=False, memory_format=None", to);
+  t.add("aten::_to_copy", "self, dtype=None", [](Run& r, Args& a) -> ValueList {
+    Tensor x = a.tensor(0);
+    const DType d = a.dtype_or(1, x->dtype);
+    return {d == x->dtype ? op::clone(r, x) : op::to(r, x, d)};
+  });
+  // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
+  t.add("memplan::to_default_dtype", "self",
+        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), r.options.default_dtype)}; });
+  t.add("aten::type_as", "self, other",
+        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
+  t.add("aten::to.other", "self, other, non_blocking=False, copy=False, memory_format=None",
+        [](Run& r, Args& a) -> ValueList {
+          return {op::to(r, a.tensor(0), a.tensor(1)->dtype, format_of(a, 4, op::Format::preserve))};
+        });
+  for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},
+                             {"aten::half", DType::float16},
+                             {"aten::bfloat16", DType::bfloat16}}) {
+    // The dtype is in the name, so a row needs it as default of a hidden argument.
+    Row& row = t.add(name, "self, dtype=None", to);
+    row.defaults[1] = Value(dtype);
+  }
+}
+
 }  // namespace
 
 void register_creation(OpTable& t) {
@@ -150,33 +180,7 @@ void register_creation(OpTable& t) {
   t.add("aten::contiguous", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::contiguous(r, a.tensor(0), format_of(a, 1, op::Format::contiguous))};
   });
-  auto to = [](Run& r, Args& a) -> ValueList {
-    Tensor x = a.tensor(0);
-    return {op::to(r, x, a.dtype_or(1, x->dtype), format_of(a, 4, op::Format::preserve))};
-  };
-  for (const char* name : {"aten::to.dtype", "aten::to.dtype_layout", "aten::to", "aten::type_as.dtype"})
-    t.add(name, "self, dtype=None, non_blocking=False, copy=False, memory_format=None", to);
-  t.add("aten::_to_copy", "self, dtype=None", [](Run& r, Args& a) -> ValueList {
-    Tensor x = a.tensor(0);
-    const DType d = a.dtype_or(1, x->dtype);
-    return {d == x->dtype ? op::clone(r, x) : op::to(r, x, d)};
-  });
-  // The dtype that the model was converted to: model.bfloat16() changes what x.dtype is.
-  t.add("memplan::to_default_dtype", "self",
-        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), r.options.default_dtype)}; });
-  t.add("aten::type_as", "self, other",
-        [](Run& r, Args& a) -> ValueList { return {op::to(r, a.tensor(0), a.tensor(1)->dtype)}; });
-  t.add("aten::to.other", "self, other, non_blocking=False, copy=False, memory_format=None",
-        [](Run& r, Args& a) -> ValueList {
-          return {op::to(r, a.tensor(0), a.tensor(1)->dtype, format_of(a, 4, op::Format::preserve))};
-        });
-  for (auto [name, dtype] : {std::pair{"aten::float", DType::float32},
-                             {"aten::half", DType::float16},
-                             {"aten::bfloat16", DType::bfloat16}}) {
-    // The dtype is in the name, so a row needs it as default of a hidden argument.
-    Row& row = t.add(name, "self, dtype=None", to);
-    row.defaults[1] = Value(dtype);
-  }
+  register_casts(t);
 }
 
 }  // namespace memplan
