@@ -65,6 +65,14 @@ class Masks {
   }
 
  private:
+  static void put_instead(Call& call, const std::map<std::int32_t, ValueId>& instead) {
+    if (instead.empty()) return;
+    replace_values(call, [&](ValueId id) {
+      const auto it = instead.find(id.index);
+      return Arg{it == instead.end() ? id : it->second};
+    });
+  }
+
   /// Attention that is spelled out adds its mask where there is one: `if attention_mask is not None: scores + mask`. Of
   /// masks that look both ways eager code makes none for a full batch.
   std::int64_t drop_added() {
@@ -74,11 +82,7 @@ class Masks {
     marked_.assign(marked_.size(), false);
     for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
       Call& call = tape_.calls[i];
-      if (!instead.empty())
-        replace_values(call, [&](ValueId id) {
-          const auto it = instead.find(id.index);
-          return Arg{it == instead.end() ? id : it->second};
-        });
+      put_instead(call, instead);
       if ((call.op != "aten::add.Tensor" && call.op != "aten::add_.Tensor") || call.args.size() != 2 ||
           call.outputs.size() != 1 || calls_.builds_mask(call))
         continue;
@@ -104,11 +108,7 @@ class Masks {
   bool unpack() {
     std::map<std::int32_t, ValueId> instead;
     for (Call& call : tape_.calls) {
-      if (!instead.empty())
-        replace_values(call, [&](ValueId id) {
-          const auto it = instead.find(id.index);
-          return Arg{it == instead.end() ? id : it->second};
-        });
+      put_instead(call, instead);
       const bool joins = call.op == "aten::__and__.Tensor" || call.op == "aten::bitwise_and.Tensor";
       if (!joins || call.args.size() != 2 || !calls_.builds_mask(call)) continue;
       const auto* of = std::get_if<ValueId>(&call.args[0].value);
@@ -193,10 +193,10 @@ class Masks {
 
   std::optional<Joined> joined_of(const Call& where) {
     if (calls_.builds_mask(where)) return std::nullopt;
-    const auto *mask = std::get_if<ValueId>(&where.args[0].value), *bias = std::get_if<ValueId>(&where.args[1].value);
-    if (!mask || !bias || calls_.maker(*mask) < 0) return std::nullopt;
-    Joined out{*mask, *bias, where.args[2], eager_says(*mask), std::nullopt};
-    if (out.causal.value_or(false) && !(out.triangle = triangle_of(*mask))) return std::nullopt;
+    const ValueId mask = value_at(where, 0), bias = value_at(where, 1);
+    if (!bias.valid() || calls_.maker(mask) < 0) return std::nullopt;
+    Joined out{mask, bias, where.args[2], eager_says(mask), std::nullopt};
+    if (out.causal.value_or(false) && !(out.triangle = triangle_of(mask))) return std::nullopt;
     return out;
   }
 

@@ -1,11 +1,11 @@
 #include "estimators/frontends/onnx/shared_steps.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 
 namespace memplan::onnx_format {
@@ -34,13 +34,7 @@ class StepParter {
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
       if (program_.groups[k].name >= 0) look(static_cast<std::int32_t>(k));
     if (before_.empty()) return std::nullopt;
-    std::vector<GraphNode> nodes;
-    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (auto it = before_.find(i); it != before_.end())
-        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
-      nodes.push_back(std::move(g_.nodes[i]));
-    }
-    g_.nodes = std::move(nodes);
+    insert_nodes(g_.nodes, before_);
     return std::move(g_);
   }
 
@@ -117,7 +111,7 @@ class StepParter {
   const FxProgram& program_;
   std::vector<std::int32_t> group_of_;  ///< by node
   std::vector<std::int32_t> maker_;     ///< by value: its node, else -1
-  std::map<std::size_t, std::vector<GraphNode>> before_;
+  NodesBefore before_;
   std::size_t copied_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/frontends/onnx/values.h"
@@ -60,15 +61,11 @@ class Restorer {
     g_ = old_;
     for (const FxGroup& group : program_.groups)
       if (group.name >= 0) restore(group);
-    std::vector<GraphNode> nodes;
-    nodes.reserve(g_.nodes.size() + before_.size() + after_.size());
-    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (auto it = before_.find(i); it != before_.end())
-        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
-      nodes.push_back(std::move(g_.nodes[i]));
-      if (auto it = after_.find(i); it != after_.end()) nodes.push_back(std::move(it->second));
+    for (auto& [i, node] : after_) {
+      auto& next = before_[i + 1];
+      next.insert(next.begin(), std::move(node));
     }
-    g_.nodes = std::move(nodes);
+    insert_nodes(g_.nodes, before_);
     for (GraphValueId id : unread(g_)) g_.initializers.erase(id);
     return std::move(g_);
   }
@@ -421,9 +418,9 @@ class Restorer {
   Graph g_;
   Signature signature_;
   const FxProgram& program_;
-  std::unordered_map<std::string_view, std::size_t> lines_;         ///< FX name -> line of the signature
-  std::unordered_map<std::size_t, GraphValueId> present_;           ///< line -> its tensor
-  std::unordered_map<std::size_t, std::vector<GraphNode>> before_;  ///< nodes to put before node i
+  std::unordered_map<std::string_view, std::size_t> lines_;  ///< FX name -> line of the signature
+  std::unordered_map<std::size_t, GraphValueId> present_;    ///< line -> its tensor
+  NodesBefore before_;                                       ///< nodes to put before node i
   std::unordered_map<std::size_t, GraphNode> after_;
 };
 

@@ -10,6 +10,7 @@
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/tape/uses.h"
@@ -142,13 +143,7 @@ class Parter {
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
       if (program_.groups[k].name >= 0) look(program_.groups[k]);
     if (before_.empty()) return std::nullopt;
-    std::vector<GraphNode> nodes;
-    for (std::size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (auto it = before_.find(i); it != before_.end())
-        for (GraphNode& n : it->second) nodes.push_back(std::move(n));
-      nodes.push_back(std::move(g_.nodes[i]));
-    }
-    g_.nodes = std::move(nodes);
+    insert_nodes(g_.nodes, before_);
     return std::move(g_);
   }
 
@@ -421,7 +416,7 @@ class Parter {
   std::unordered_map<std::string_view, GraphValueId> again_;                     ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
-  std::map<std::size_t, std::vector<GraphNode>> before_;  ///< nodes to put before node i
+  NodesBefore before_;  ///< nodes to put before node i
   std::size_t copied_ = 0, fresh_ = 0;
 };
 
