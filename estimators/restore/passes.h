@@ -51,6 +51,7 @@ void recover_weight_norms(Tape& tape);
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 void freeze_by_class(Tape& tape);
+void keep_in_inference(Tape& tape);
 
 /// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes
 /// too.

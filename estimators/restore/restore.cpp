@@ -32,6 +32,9 @@ constexpr RestorePass restore_table[] = {
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
+    {"kept results",
+     [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.recorded; },
+     [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {

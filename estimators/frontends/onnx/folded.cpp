@@ -41,7 +41,8 @@ const char* folded_op(std::string_view name) {
   static constexpr std::pair<std::string_view, const char*> ops[] = {
       {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
       {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
-      {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"view", "aten::view"},
+      {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"softplus", "aten::softplus"},
+      {"log", "aten::log"},        {"view", "aten::view"},
       {"reshape", "aten::view"},   {"unsqueeze", "aten::view"},  {"squeeze", "aten::view"},
       {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"},
       {"expand", "aten::expand"}};
@@ -49,6 +50,17 @@ const char* folded_op(std::string_view name) {
   for (const auto& [stem, op] : ops)
     if (name == stem) return op;
   return nullptr;
+}
+
+std::optional<Step> step_before(const std::vector<std::string_view>& from) {
+  std::optional<Step> found;
+  for (const std::string_view name : from) {
+    const char* op = folded_op(name);
+    if (!op || op == std::string_view("aten::view") || op == std::string_view("aten::expand")) continue;
+    if (found) return std::nullopt;
+    found = Step{name, op};
+  }
+  return found;
 }
 
 std::vector<std::vector<std::int64_t>> joined_sizes(const std::vector<std::int64_t>& sizes, std::size_t count) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,15 @@ std::string_view op_of_name(std::string_view name);
 /// The ATen op of a call with such a name, "aten::add.Tensor" of "add_5", where its result has the elements of its
 /// input and its other input, if any, is a number: what changes each of them, and views. Null for all others.
 const char* folded_op(std::string_view name);
+
+/// A call between a parameter and what came of it.
+struct Step {
+  std::string_view name;
+  const char* op = nullptr;
+};
+
+/// The one of `from` that changes each element; none where there are several, whose order is not told.
+std::optional<Step> step_before(const std::vector<std::string_view>& from);
 
 /// Arguments of such an op, whose result has `sizes`.
 std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes);

@@ -124,7 +124,11 @@ int outputs_of(std::string_view op) {
 
 void rewrite(Call& call, const TrainingSetup& setup) {
   const bool training = setup.mode == Mode::training;
-  if (call.op.starts_with("aten::_native_batch_norm_legit") && call.op != "aten::_native_batch_norm_legit.no_stats") {
+  if (call.op == "aten::_native_batch_norm_legit.no_stats" && call.args.size() >= 3) {
+    // (input, weight, bias, training, momentum, eps): its statistics are those of the batch in every mode.
+    call.args.insert(call.args.begin() + 3, 2, Arg{});
+    to_batch_norm(call, true);
+  } else if (call.op.starts_with("aten::_native_batch_norm_legit")) {
     to_batch_norm(call, training);
   } else if (call.op == "aten::batch_norm" && !training && call.args.size() > 5) {
     call.args[5] = {false};

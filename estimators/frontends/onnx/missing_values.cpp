@@ -89,6 +89,10 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
   if (lines.empty()) return;
   KnownSizes known;
   DType dtype = DType::float32;
+  for (const ValueId id : tape_.buffers) {
+    const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+    if (is_floating(v.dtype)) known.emplace(v.name, v.sizes);
+  }
   for (const ValueId id : tape_.parameters) {
     const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
     known.emplace(v.name, v.sizes);
@@ -108,7 +112,8 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
       lost.emplace_back(line.target);
       continue;
     }
-    position_[add(ValueKind::parameter, std::string(line.target), dtype, *sizes).index] = i;
+    const ValueKind kind = line.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
+    position_[add(kind, std::string(line.target), dtype, *sizes).index] = i;
     known.emplace(line.target, *sizes);
     made += bytes_of(dtype, *sizes);
     if (count++ == 0) first = line.target;
@@ -146,7 +151,8 @@ void Values::finish() {
       position_[add(ValueKind::buffer, std::string(line.target), DType::float32, *sizes).index] = i;
     } else if (const auto positions = sizes_of_positions(line.target)) {
       position_[add(ValueKind::buffer, std::string(line.target), DType::int64, *positions).index] = i;
-    } else if (line.kind == "PARAMETER") {
+    } else if (line.kind == "PARAMETER" || line.target.ends_with("running_mean") ||
+               line.target.ends_with("running_var")) {
       unread.push_back(i);
     } else if (line.kind != "CONSTANT_TENSOR") {
       lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module

@@ -196,10 +196,15 @@ class OpRoute {
                                   emit_.name_of(id)));
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
         const std::string op = folded_op(emit_.name_of(id));
-        const ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
+        ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
+        if (const auto first = step_before(folded_from(graph_, id)))
+          made = emit_.call(first->op, folded_arguments(first->op, {made}, sizes_before(op, *f.sizes)), {}, std::string(first->name));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
-        op_of_name(emit_.name_of(id)) == "cat" ? make_joined(id, lines) : make_looked_up(id, lines);
+        const std::string_view op = op_of_name(emit_.name_of(id));
+        op == "cat"      ? make_joined(id, lines)
+        : op == "view" || op == "reshape" ? make_standardized(id, lines)
+                         : make_looked_up(id, lines);
       }
     }
   }
@@ -225,18 +230,54 @@ class OpRoute {
                        About::weights});
   }
 
+  /// A layer's weight, standardized for each of its outputs ahead of the run.
+  void make_standardized(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const DType dtype = *inferred_[id].dtype;
+    const Arg rows = list_of({1, sizes[0], count_of(sizes) / std::max<std::int64_t>(sizes[0], 1)});
+    Arg gain;
+    const Arg weight{emit_.call("aten::view", {make_lost(*lines[0], dtype, sizes), rows})};
+    if (lines.size() > 1) {
+      Sizes each(sizes.size(), 1);
+      each[0] = sizes[0];
+      gain = {emit_.call("aten::mul.Tensor", {make_lost(*lines[1], dtype, each), {1.0}})};
+      gain = {emit_.call("aten::view", {gain, list_of({-1})})};
+    }
+    const Arg made{emit_.call("aten::batch_norm", {weight, gain, {}, {}, {}, {true}, {0.0}, {1e-5}, {true}})};
+    emit_.bind(id, emit_.call("aten::view", {made, list_of(sizes)}, {}, emit_.name_of(id)));
+  }
+
+  /// A table of distances whose columns were looked up, `biases[:, index]`: LeViT's has one for each position of the
+  /// keys (timm 1.0.22, models/levit.py: attention_biases).
+  void make_columns(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
+    const Sizes& sizes = *inferred_[id].sizes;
+    const DType dtype = *inferred_[id].dtype;
+    const bool first = lines[0]->kind == "PARAMETER";
+    const Arg table = make_lost(*lines[first ? 0 : 1], dtype, {sizes[0], sizes[2]}),
+              pairs = make_lost(*lines[first ? 1 : 0], DType::int64, {sizes[1], sizes[2]});
+    emit_.bind(id, emit_.call("aten::index.Tensor", {table, {Arg::List{{}, pairs}}}, {}, emit_.name_of(id)));
+    tables_ += bytes_of(dtype, Sizes{sizes[0], sizes[2]}) * 4;
+    ++looked_up_;
+  }
+
   /// A table of relative positions that was looked up ahead of the run: a row for each pair of positions, or what
   /// became of them where heads come first.
   void make_looked_up(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
     const Sizes& sizes = *inferred_[id].sizes;
     const DType dtype = *inferred_[id].dtype;
+    if (lines.size() == 2 && sizes.size() == 3 && op_of_name(emit_.name_of(id)) == "index")
+      return make_columns(id, lines);
     const bool by_pair = op_of_name(emit_.name_of(id)) == "index";
     const std::int64_t positions = sizes.back(), heads = by_pair ? 0 : sizes[sizes.size() - 3];
     Sizes looked_up = by_pair ? sizes : Sizes{positions * positions, heads}, table = looked_up;
     table[0] = rows_of_pairs(looked_up[0]);
-    const bool first = lines[0]->kind == "PARAMETER";
+    const bool first = lines[0]->kind == "PARAMETER", worked_out = lines.size() == 1;
+    // MViT's rows and columns: as many as there are distances between the positions of the finer side.
+    if (worked_out) table = {2 * std::max(sizes[0], sizes[1]) - 1, sizes[2]};
     const Arg rows = make_lost(*lines[first ? 0 : 1], dtype, table),
-              pairs = make_lost(*lines[first ? 1 : 0], DType::int64, {looked_up[0]});
+              pairs = worked_out ? Arg{emit_.call("aten::empty.memory_format", {list_of({sizes[0], sizes[1]})},
+                                                  {{"dtype", {DType::int64}}})}
+                                 : make_lost(*lines[first ? 1 : 0], DType::int64, {looked_up[0]});
     ValueId made = emit_.call("aten::index.Tensor", {rows, {Arg::List{pairs}}}, {}, emit_.name_of(id));
     if (!by_pair) {
       made = emit_.call("aten::view", {{made}, list_of({positions, positions, heads})});

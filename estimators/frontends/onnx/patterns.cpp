@@ -72,6 +72,7 @@ std::optional<Found> match(const View& view, std::int32_t node) {
       {"Squeeze", {match_in_projection}},
       {"NegativeLogLikelihoodLoss", {match_cross_entropy}},
       {"Conv", {match_folded_batch_norm}},
+      {"BatchNormalization", {match_own_statistics}},
       {"ConstantOfShape", {match_like}},
       {"LSTM", {match_recurrent}},
       {"GRU", {match_recurrent}},

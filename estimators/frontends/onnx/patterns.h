@@ -81,5 +81,6 @@ std::optional<Found> match_cross_entropy(const View&, std::int32_t node);
 std::optional<Found> match_recurrent(const View&, std::int32_t node);
 std::optional<Found> match_like(const View&, std::int32_t node);
 std::optional<Found> match_folded_batch_norm(const View&, std::int32_t node);
+std::optional<Found> match_own_statistics(const View&, std::int32_t node);
 
 }  // namespace memplan::onnx_format

@@ -85,8 +85,11 @@ class Restorer {
 
   NotRead not_read(const FxGroup& group, const Graph& g) const {
     NotRead out;
+    std::unordered_set<std::string_view> told;  // "%view_2" of an optimizer's making is no parameter of the call
     auto use = [&](ValueId name) {
-      const auto it = lines_.find(program_.names[static_cast<std::size_t>(name.index)]);
+      const std::string_view called = program_.names[static_cast<std::size_t>(name.index)];
+      told.insert(called);
+      const auto it = lines_.find(called);
       if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) out.named.push_back(it->second);
     };
     for (const Arg& a : group.text.args) for_each_value(a, use);
@@ -101,7 +104,8 @@ class Restorer {
       const auto& inputs = node.inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (auto t = g.initializers.find(inputs[i]);
-            t != g.initializers.end() && !t->second.sizes.empty() && is_floating(t->second.dtype))
+            t != g.initializers.end() && is_floating(t->second.dtype) && (!t->second.sizes.empty() || is_own(t->first)) &&
+            (!told.contains(t->second.name) || is_own(t->first)))
           reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
     if (out.reads.empty()) out.reads = std::move(of_groups);
@@ -116,6 +120,11 @@ class Restorer {
         out.reads.erase(it);
     }
     return out;
+  }
+
+  /// Whether a tensor is that of a line; other numbers are the program's.
+  bool is_own(GraphValueId id) const {
+    return std::ranges::any_of(present_, [&](const auto& line) { return line.second == id; });
   }
 
   /// Pairs the parameters that the text of a call names with the stored tensors that its nodes read.
@@ -327,11 +336,9 @@ class Restorer {
 
   void put_back(const FxGroup& group, std::size_t line, const Read& read) {
     const StoredTensor& t = g_.initializers.at(read.id);
-    const bool own = std::any_of(present_.begin(), present_.end(), [&](const auto& p) { return p.second == read.id; });
-    if (own && !may_be_merged(t.sizes)) return;
+    if (is_own(read.id) && !may_be_merged(t.sizes)) return;
     GraphNode& node = g_.nodes[read.node];
-    const bool transposed = group.text.target.find("aten.linear") != std::string_view::npos &&
-                            node.op_type == "MatMul" && read.input == 1 && t.sizes.size() == 2;
+    const bool transposed = t.sizes.size() == 2 && is_turned(group, node, read.input);
     // A group norm's weight lies there as it is multiplied: [channels, 1, 1].
     const bool spread = group.text.target.find("group_norm") != std::string_view::npos && t.sizes.size() > 1;
     if (!transposed && !spread) {
@@ -359,6 +366,15 @@ class Restorer {
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
     before_[read.node].push_back(std::move(turn));
+  }
+
+  /// Matrices lie there as their node reads them: a linear layer's weight as the second factor of a product, a table
+  /// whose columns are looked up, `biases[:, index]`, with the columns first.
+  static bool is_turned(const FxGroup& group, const GraphNode& node, std::size_t input) {
+    if (group.text.target.find("aten.linear") != std::string_view::npos) return node.op_type == "MatMul" && input == 1;
+    if (group.text.target.find("aten.index.Tensor") == std::string_view::npos || node.op_type != "GatherND") return false;
+    const auto* at = group.text.args.size() > 1 ? std::get_if<Arg::List>(&group.text.args[1].value) : nullptr;
+    return input == 0 && at && !at->empty() && at->front().is_none();
   }
 
   /// How many channels a layer makes: Conv [out, in / groups, …], ConvTranspose [in, out / groups, …], Gemm [out, in]

@@ -58,6 +58,25 @@ bool is_norm(std::string_view path) {
   return last.find("norm") != last.npos || last.starts_with("ln");
 }
 
+/// transformers' mask_token stands for a patch: as wide as the tokens beside it are, or as what a patch becomes
+/// (models/dinov2/modeling_dinov2.py:40). masked_spec_embed stands for a frame of a speech encoder, which is as wide as
+/// its norms are (models/wav2vec2/modeling_wav2vec2.py:1275).
+std::optional<std::int64_t> width_of_token(std::string_view path, const KnownSizes& known) {
+  const std::string_view leaf = path.substr(path.rfind('.') + 1);
+  const std::string module(path.substr(0, path.size() - leaf.size()));
+  if (leaf == "masked_spec_embed") {
+    const std::string encoder = module + "encoder.";
+    const auto width = common(known, [&](std::string_view p) { return p.starts_with(encoder) && is_norm(p); });
+    return width && width->size() == 1 ? std::optional(width->front()) : std::nullopt;
+  }
+  if (leaf != "mask_token") return std::nullopt;
+  if (const auto token = known.find(module + "cls_token"); token != known.end() && !token->second.empty())
+    return token->second.back();
+  for (const auto& [p, sizes] : known)
+    if (p.starts_with(module) && p.ends_with("projection.weight") && !sizes.empty()) return sizes.front();
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes& known) {
@@ -67,9 +86,11 @@ std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes
   if (!end.empty() && !beside.empty())
     if (auto s = common(known, [&](std::string_view p) { return p.starts_with(beside) && tail(p, 2) == end; }))
       return s;
-  if (path.ends_with(".bias"))
-    if (const auto w = known.find(std::string(head(path, 1)) + "weight"); w != known.end() && w->second.size() > 1)
+  const std::string_view leaf = tail(path, 1);
+  if (leaf == "bias" || leaf == "running_mean" || leaf == "running_var")
+    if (const auto w = known.find(std::string(head(path, 1)) + "weight"); w != known.end() && !w->second.empty())
       return Sizes{w->second[0]};
+  if (const auto width = width_of_token(path, known)) return Sizes{*width};
   if (is_norm(path)) {
     const auto norms = [&](std::string_view root) {
       return common(known, [&](std::string_view p) { return p.starts_with(root) && is_norm(p); });

@@ -19,12 +19,30 @@ std::optional<ValueKind> kind_of(std::string_view kind) {
   return std::nullopt;
 }
 
-/// A table's rows of all pairs of positions, or those with the heads first: […, heads, positions, positions].
-bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes) {
+/// A table's rows of all pairs of positions, or those with the heads first: […, heads, positions, positions]. Pairs
+/// that no buffer of the module numbers are worked out in the forward pass: [rows, columns, features]; with a buffer
+/// [heads, rows, columns] is a table whose columns were looked up.
+bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes, bool by_buffer) {
   const std::size_t n = sizes.size();
-  if (op == "index") return n == 2;
+  if (op == "index") return n == 3 || (by_buffer && n == 2);
+  if (!by_buffer) return false;
   return (op == "unsqueeze" || op == "clone" || op == "contiguous" || op == "permute") && n >= 3 &&
          sizes[n - 1] == sizes[n - 2];
+}
+
+/// A layer's weight after a batch norm over it, one set of statistics for each of its outputs: StdConv2d and, with a
+/// gain beside the weight, ScaledStdConv2d (timm 1.0.22, layers/std_conv.py).
+bool is_standardized(std::string_view op, const std::vector<std::string_view>& from,
+                     const std::vector<std::size_t>& lines, const Signature& signature) {
+  const auto has = [&](std::string_view step) {
+    return std::ranges::any_of(from, [&](std::string_view name) { return op_of_name(name) == step; });
+  };
+  if ((op != "view" && op != "reshape") || !has("getitem") || lines.empty() || lines.size() > 2) return false;
+  const auto leaf = [&](std::size_t i) {
+    const std::string_view path = signature.inputs[lines[i]].target;
+    return path.substr(path.rfind('.') + 1);
+  };
+  return leaf(0) == "weight" && (lines.size() == 1 || (leaf(1) == "gain" && has("mul")));
 }
 
 }  // namespace
@@ -132,9 +150,10 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
     if (parameters.empty())
       folded_results_.insert(id);
     else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name) &&
-             (alone || folded_op(tensor.name) != std::string_view("aten::view")))
+             (alone || step_before(from) || folded_op(tensor.name) != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
-    else if (gone && (op == "cat" || (parameters.size() == 1 && all.size() == 2 && is_looked_up(op, tensor.sizes))))
+    else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
+                      (parameters.size() == 1 && all.size() <= 2 && is_looked_up(op, tensor.sizes, all.size() == 2))))
       folded_lines_.emplace(id, std::move(all));
   }
 }

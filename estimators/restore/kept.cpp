@@ -1,0 +1,42 @@
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "estimators/facts/libraries.h"
+#include "estimators/restore/passes.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+/// Modules of some classes keep what they look up in a parameter of theirs: the first forward pass makes it, all others
+/// read it. From then on it is there as a buffer is.
+void keep_in_inference(Tape& tape) {
+  const auto value = [&](ValueId id) -> TapeValue& { return tape.values[static_cast<std::size_t>(id.index)]; };
+  const auto is_kept = [&](const Call& c) {
+    if (c.scope < 0 || c.outputs.size() != 1 || c.known_shapes.size() != 1) return false;
+    const Scope& s = tape.scopes[static_cast<std::size_t>(c.scope)];
+    bool found = false;
+    for_each_value(c, [&](ValueId id) {
+      if (!id.valid() || value(id).kind != ValueKind::parameter || !value(id).name.starts_with(s.path)) return;
+      const std::string_view inside = std::string_view(value(id).name).substr(s.path.size());
+      found = found || (inside.starts_with('.') && fact_of_child("keeps_in_inference", s.module_class, inside.substr(1)));
+    });
+    return found;
+  };
+  std::int64_t kept = 0;
+  std::erase_if(tape.calls, [&](const Call& c) {
+    if (!is_kept(c)) return false;
+    const ValueId id = c.outputs[0];
+    value(id).kind = ValueKind::buffer;
+    value(id).dtype = c.known_shapes[0].first;
+    value(id).sizes = c.known_shapes[0].second;
+    tape.buffers.push_back(id);
+    ++kept;
+    return true;
+  });
+  if (kept > 0)
+    tape.recovered.push_back({"results that modules keep", "classes that make them in the first pass alone", kept,
+                              Evidence::told_by_name, About::lifetime});
+}
+
+}  // namespace memplan
