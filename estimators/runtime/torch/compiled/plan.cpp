@@ -73,6 +73,29 @@ class PassPlanner {
       if (n.inputs.empty() && !returned_[slot(id)]) in_memory_[slot(id)] = false;
       if (n.op->kind == Kind::effect || n.several || lies_in_input(id)) in_memory_[slot(id)] = false;
     }
+    store_what_reads_much(readers);
+  }
+
+  /// What would read more than four tensors each time that it is computed, and is read more than once, is written to
+  /// memory, as is all that reads more than eight (torch/_inductor/config.py of 2.11: realize_reads_threshold and
+  /// realize_acc_reads_threshold; ir.py: StorageBox.should_realize_on_reuse).
+  void store_what_reads_much(const std::vector<std::int32_t>& readers) {
+    constexpr std::size_t often = 4, ever = 8;
+    std::vector<std::vector<NodeId>> tensors(g_.nodes.size());
+    for (const NodeId id : order_) {
+      std::vector<NodeId>& mine = tensors[slot(id)];
+      for (const NodeId in : g_.at(id).inputs) {
+        const NodeId from = base(in);
+        if (in_memory_[slot(from)] || !inside_[slot(from)])
+          mine.push_back(from);
+        else
+          mine.insert(mine.end(), tensors[slot(from)].begin(), tensors[slot(from)].end());
+      }
+      std::sort(mine.begin(), mine.end());
+      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+      if (g_.at(id).op->kind != Kind::pointwise || in_memory_[slot(id)]) continue;
+      if (mine.size() > (readers[slot(id)] > 1 ? often : ever)) in_memory_[slot(id)] = true;
+    }
   }
 
   /// Buffers that computing a node reads, through everything that is computed where it is read.
