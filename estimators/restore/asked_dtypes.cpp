@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimators/restore/casts.h"
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -36,6 +37,43 @@ std::string asked_of(const Call& call) {
   return {};
 }
 
+/// "v" of `q = rotate(q, rope).type_as(v)` and of `q = rotate(q).to(v.dtype)`: the whole result is converted. Empty for
+/// all other lines.
+std::string converted_to(std::string_view source) {
+  const Statement statement = parse_statement(source);
+  std::string_view value = statement.value;
+  if (statement.targets.empty() || statement.augmented != 0 || !value.ends_with(')')) return {};
+  int depth = 0;
+  std::size_t last = value.npos;  // where the last bracket of the outermost level opens
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const char c = value[i];
+    if (c == '(' || c == '[' || c == '{') {
+      if (depth++ == 0) last = i;
+    } else if (c == ')' || c == ']' || c == '}') {
+      --depth;
+    } else if (depth == 0 && (c == ' ' || c == ',')) {
+      return {};  // an operator takes the conversion for itself
+    }
+  }
+  if (depth != 0 || last == value.npos) return {};
+  const std::string_view method = value.substr(0, last);
+  std::string_view name = value.substr(last + 1, value.size() - last - 2);
+  constexpr std::string_view type = ".dtype", keyword = "dtype=";
+  if (method.ends_with(".to") && name.ends_with(type)) {
+    if (name.starts_with(keyword)) name.remove_prefix(keyword.size());
+    name.remove_suffix(type.size());
+  } else if (!method.ends_with(".type_as")) {
+    return {};
+  }
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  return std::ranges::all_of(name, is_letter) ? std::string(name) : std::string();
+}
+
+bool converts(const Call& call) {
+  return call.op == "aten::type_as" || call.op == "aten::to.dtype" || call.op == "aten::to.other" ||
+         call.op == "memplan::to_default_dtype";
+}
+
 /// What the names of frames hold while calls are gone through in their order.
 class Names {
  public:
@@ -43,6 +81,9 @@ class Names {
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const std::string name = asked_of(tape.calls[i]);
       if (!name.empty()) wanted_.emplace(tape.calls[i].scope, name);
+      if (!tape.exported.keeps_casts)
+        if (std::string like = converted_to(tape.calls[i].source); !like.empty())
+          wanted_.emplace(tape.calls[i].scope, std::move(like));
       in_scope_[tape.calls[i].scope].push_back(i);
       for (ValueId id : tape.calls[i].outputs)
         if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int64_t>(i);
@@ -55,8 +96,18 @@ class Names {
   void ran(const Call& call) {
     if (call.outputs.empty() || !call.outputs[0].valid()) return;
     bind(call.scope, call.binding, call.outputs[0]);
+    settle(call);
     for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent)
       bind(scope(s).parent, scope(s).binding, call.outputs[0]);
+  }
+
+  void begins(const Call& call) {
+    if (call.source.empty()) return;
+    auto& [line, bound] = open_[call.scope];
+    if (line == call.source) return;
+    for (auto& [name, value] : bound) settled_[{call.scope, name}] = value;
+    bound.clear();
+    line = call.source;
   }
 
   /// What a name that no line of its frame binds stands for there: the one tensor from outside that lines with this
@@ -64,6 +115,7 @@ class Names {
   ValueId held(std::size_t at, const std::string& name) {
     const std::pair key{tape_.calls[at].scope, name};
     if (const auto it = bound_.find(key); it != bound_.end()) return it->second;
+    if (const auto it = guessed_.find(key); it != guessed_.end()) return it->second;
     std::set<std::int32_t> found;
     for (const std::size_t i : in_scope_[key.first]) {
       const Call& call = tape_.calls[i];
@@ -76,7 +128,13 @@ class Names {
           found.insert(id.index);
       });
     }
-    return bound_[key] = found.size() == 1 ? ValueId{*found.begin()} : ValueId{};
+    return guessed_[key] = found.size() == 1 ? ValueId{*found.begin()} : ValueId{};
+  }
+
+  /// What a line of the frame before that of call `at` has bound to the name.
+  ValueId held_surely(std::size_t at, const std::string& name) const {
+    const auto it = settled_.find({tape_.calls[at].scope, name});
+    return it == settled_.end() ? ValueId{} : it->second;
   }
 
  private:
@@ -89,13 +147,81 @@ class Names {
     bound_[{frame, targets[0][0]}] = value;
   }
 
+  /// A statement binds its names when it has ended. Of `q, k, v = qkv.unbind(0)` all have one type.
+  void settle(const Call& call) {
+    if (call.source.empty() || call.binding < 0) return;
+    auto& [line, bound] = open_[call.scope];
+    const auto& targets = tape_.bindings[static_cast<std::size_t>(call.binding)].targets;
+    if (targets.size() != 1 || (targets[0].size() > 1 && line.find(".unbind(") == line.npos)) return;
+    for (const std::string& name : targets[0])
+      if (wanted_.contains({call.scope, name})) bound[name] = call.outputs[0];
+  }
+
   using Name = std::pair<std::int32_t, std::string>;  ///< of a scope's frame
   const Tape& tape_;
   std::vector<std::int64_t> maker_;
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;
   std::set<Name> wanted_;
-  std::map<Name, ValueId> bound_;
+  std::map<Name, ValueId> bound_, guessed_, settled_;
+  /// By scope: its frame's last line, and what that will have bound.
+  std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;
 };
+
+/// Where call `at` is the last of a line that converts its result, which an export in fp32 leaves out.
+ValueId dtype_at_end(const Tape& tape, std::size_t at, Names& names) {
+  const Call& call = tape.calls[at];
+  if (tape.exported.keeps_casts || call.source.empty() || converts(call) || call.outputs.size() != 1) return {};
+  for (std::size_t i = at + 1; i < tape.calls.size(); ++i) {
+    const Call& next = tape.calls[i];
+    if (next.scope != call.scope || next.source.empty()) continue;  // what the line calls
+    if (next.source == call.source) return {};
+    break;
+  }
+  const std::string name = converted_to(call.source);
+  return name.empty() ? ValueId{} : names.held_surely(at, name);
+}
+
+/// Another call of the last one's line, which takes its place for all that follows.
+ValueId append(Tape& tape, std::vector<Call>& calls, const char* op, std::vector<Arg> args) {
+  Call c = calls.back();
+  c.op = op;
+  c.args = std::move(args);
+  c.kwargs.clear();
+  c.known_shapes.clear();
+  TapeValue v;
+  v.name = tape.values[static_cast<std::size_t>(c.outputs[0].index)].name + ".to";
+  const ValueId made = tape.add_value(std::move(v));
+  c.outputs = {made};
+  calls.push_back(std::move(c));
+  return made;
+}
+
+void convert_results(Tape& tape, const std::vector<std::pair<std::size_t, ValueId>>& ends) {
+  if (ends.empty()) return;
+  std::vector<Call> calls;
+  std::map<std::int32_t, ValueId> instead;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    replace_values(tape.calls[i], [&](ValueId id) {
+      const auto it = instead.find(id.index);
+      return Arg{it == instead.end() ? id : it->second};
+    });
+    calls.push_back(std::move(tape.calls[i]));
+    if (next >= ends.size() || ends[next].first != i) continue;
+    const auto like = instead.find(ends[next].second.index);
+    const ValueId result = calls.back().outputs[0];
+    instead[result.index] = append(tape, calls, "aten::type_as",
+                                   {{result}, {like == instead.end() ? ends[next].second : like->second}});
+    // What is joined to nothing, `torch.cat([q[:, :, :0], rotated], dim=2)`, is copied; an optimizer leaves that out.
+    if (parse_statement(calls.back().source).value.starts_with("torch.cat(["))
+      instead[result.index] =
+          append(tape, calls, "aten::cat", {{Arg::List{{instead[result.index]}}}, {std::int64_t{0}}});
+    ++next;
+  }
+  tape.calls = std::move(calls);
+  for (ValueId& id : tape.outputs)
+    if (const auto it = instead.find(id.index); it != instead.end()) id = it->second;
+}
 
 }  // namespace
 
@@ -103,8 +229,11 @@ void follow_asked_dtypes(Tape& tape) {
   std::int64_t count = 0;
   Names names(tape);
   if (names.wants_none()) return;
+  std::vector<std::pair<std::size_t, ValueId>> ends;  // the last call of a line, and what it takes its dtype from
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
+    names.begins(call);
+    if (const ValueId like = dtype_at_end(tape, i, names); like.valid()) ends.emplace_back(i, like);
     const std::string name = asked_of(call);
     if (const ValueId like = name.empty() ? ValueId{} : names.held(i, name); like.valid()) {
       for (auto& [kind, arg] : call.kwargs)
@@ -118,6 +247,8 @@ void follow_asked_dtypes(Tape& tape) {
     }
     names.ran(call);
   }
+  convert_results(tape, ends);
+  count += static_cast<std::int64_t>(ends.size());
   if (count > 0)
     tape.recovered.push_back({"x.dtype",
                               "types of tensors that lines name, which the export wrote as its own precision", count,

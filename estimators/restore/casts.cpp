@@ -22,13 +22,14 @@ void replace(Call& c, ValueId from, ValueId to) {
   replace_values(c, [&](ValueId id) { return Arg{id == from ? to : id}; });
 }
 
-enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, softmax, to_weight, noise };
+enum class Rule : std::uint8_t { none, rms_norm, t5_norm, rotary, softmax, to_weight, noise, wide, like_sum };
 
 /// What `detail` of the fact "casts" means (data/libraries/modules.json).
 Rule rule_named(std::string_view detail) {
   static constexpr std::pair<std::string_view, Rule> names[] = {
       {"rms_norm", Rule::rms_norm}, {"t5_norm", Rule::t5_norm},     {"rotary", Rule::rotary},
-      {"softmax", Rule::softmax},   {"to_weight", Rule::to_weight}, {"noise", Rule::noise}};
+      {"softmax", Rule::softmax},   {"to_weight", Rule::to_weight}, {"noise", Rule::noise},
+      {"wide", Rule::wide},         {"like_sum", Rule::like_sum}};
   for (const auto& [name, rule] : names)
     if (name == detail) return rule;
   return Rule::none;
@@ -41,7 +42,7 @@ Rule rule_of(const Tape& tape, const Scope& s) {
   if (!fact) fact = fact_of_class("casts", s.module_class);
   const Rule rule = fact ? rule_named(fact->detail) : Rule::none;
   // Norms of that name differ in where they cast; a file that says so is right.
-  return rule == Rule::rms_norm && tape.exported.keeps_casts ? Rule::none : rule;
+  return (rule == Rule::rms_norm || rule == Rule::wide || rule == Rule::like_sum) && tape.exported.keeps_casts ? Rule::none : rule;
 }
 
 class Pass {
@@ -82,6 +83,12 @@ class Pass {
           break;
         case Rule::noise:
           noise(std::move(body));
+          break;
+        case Rule::like_sum:
+          like_sum(std::move(body));
+          break;
+        case Rule::wide:
+          wide(std::move(body));
           break;
       }
       i = end;
@@ -281,6 +288,34 @@ class Pass {
       }
     }
     put(std::move(body));
+  }
+
+  /// x + self.pos_embed.to(x.dtype)
+  void like_sum(std::vector<Call> body) {
+    for (Call& c : body) {
+      const ValueId x = value_at(c, 0), w = value_at(c, 1);
+      if (c.op == "aten::add.Tensor" && x.valid() && w.valid() && tape_.values[w.index].kind == ValueKind::parameter)
+        replace(c, w, cast(c, w, {x}, "aten::type_as"));
+      tape_.calls.push_back(std::move(c));
+    }
+  }
+
+  /// norm(x.float(), …, weight.float(), …).to(x.dtype)
+  void wide(std::vector<Call> body) {
+    ValueId x, widened;
+    for (Call& c : body) {
+      for (const ValueId id : {value_at(c, 0)})
+        if (!x.valid() && id.valid() && tape_.values[id.index].kind != ValueKind::parameter) {
+          x = id;
+          widened = cast(c, x, {DType::float32}, "aten::to.dtype");
+        }
+      replace(c, x, widened);
+      if (const ValueId w = parameter_of(c); w.valid()) replace(c, w, cast(c, w, {DType::float32}, "aten::to.dtype"));
+      tape_.calls.push_back(std::move(c));
+    }
+    const Call last = tape_.calls.back();
+    if (x.valid() && !last.outputs.empty())
+      renamed_[last.outputs[0].index] = cast(last, last.outputs[0], {x}, "aten::type_as");
   }
 
   static bool used_in(const std::vector<Call>& body, const Call& producer) {
