@@ -11,11 +11,11 @@ namespace memplan {
 namespace {
 
 /// A loss as the tape and as Python call it.
-struct Loss {
+struct OwnLoss {
   std::string_view op, function;
 };
 
-constexpr Loss losses[] = {{"aten::cross_entropy_loss", "cross_entropy"},
+constexpr OwnLoss losses[] = {{"aten::cross_entropy_loss", "cross_entropy"},
                            {"aten::log_softmax.int", "log_softmax"},
                            {"aten::binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits"},
                            {"aten::mse_loss", "mse_loss"},
@@ -23,8 +23,8 @@ constexpr Loss losses[] = {{"aten::cross_entropy_loss", "cross_entropy"},
                            {"aten::smooth_l1_loss", "smooth_l1_loss"},
                            {"aten::kl_div", "kl_div"}};
 
-const Loss* loss_of(const Call& call) {
-  const auto* it = std::ranges::find(losses, std::string_view(call.op), &Loss::op);
+const OwnLoss* loss_of(const Call& call) {
+  const auto* it = std::ranges::find(losses, std::string_view(call.op), &OwnLoss::op);
   return it == std::end(losses) ? nullptr : it;
 }
 
@@ -68,7 +68,7 @@ void widen_own_losses(Tape& tape) {
   const std::vector<Call> calls = std::move(tape.calls);
   tape.calls.clear();
   for (Call call : calls) {
-    const Loss* loss = loss_of(call);
+    const OwnLoss* loss = loss_of(call);
     const ValueId x = value_at(call, 0);
     if (loss && x.valid() && !wide.contains(x.index)) {
       const auto given = first_argument(call.source, loss->function);

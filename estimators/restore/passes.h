@@ -48,9 +48,14 @@ void recover_rms_norms(Tape& tape);
 /// torch._weight_norm, which ONNX files have as the ops that it stands for: one kernel on CUDA, which keeps the norms.
 void recover_weight_norms(Tape& tape);
 
+/// Lines of some classes hand on a tensor without its gradient, `x.detach()`, which no node of an ONNX file says.
+void recover_detached_arguments(Tape& tape);
+
 /// peft freezes what stands beside its adapters, which an ONNX file does not say.
 void freeze_beside_adapters(Tape& tape);
 void freeze_by_class(Tape& tape);
+
+/// What modules look up in a parameter of theirs once and for all in inference is a buffer of theirs.
 void keep_in_inference(Tape& tape);
 
 /// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes

@@ -47,7 +47,9 @@ constexpr RestorePass restore_table[] = {
     {"frozen parts", exported,
      [](Tape& t, const TrainingSetup&) {
        freeze_beside_adapters(t);
-       if (!t.exported.tells_frozen) freeze_by_class(t);
+       if (t.exported.tells_frozen) return;
+       freeze_by_class(t);
+       recover_detached_arguments(t);
      }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts && !t.exported.recorded; },
