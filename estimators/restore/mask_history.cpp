@@ -225,7 +225,12 @@ MaskHistory::History MaskHistory::of_call(const Call& call) const {
   // An exporter's optimizer may have folded the comparison.
   out.causal = out.causal || (builder && builder->subject.find("causal") != std::string::npos) ||
                call.op == "aten::le.Tensor" || call.op == "aten::tril" || call.op == "aten::triu";
-  if (const auto r = reach(call)) out.window = std::min(*r, out.window.value_or(*r));
+  if (const auto r = reach(call)) {
+    out.window = std::min(*r, out.window.value_or(*r));
+    // The numbers of the tokens may be folded.
+    if (!call.known_shapes.empty() && !call.known_shapes[0].second.empty())
+      out.length = std::max(out.length, call.known_shapes[0].second.back());
+  }
   out.length = std::max(out.length, tokens(call));
   return out;
 }

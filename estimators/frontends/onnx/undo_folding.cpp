@@ -195,6 +195,7 @@ class Restorer {
     auto& there = before_[read.node];
     there.push_back(std::move(turn));
     there.push_back(std::move(product));
+    if (open.size() > 2 && reads.size() > 1) put_back(group, open[2], reads[1]);  // its bias is another layer's as well
     return true;
   }
 

@@ -115,6 +115,11 @@ class Parter {
       }
       if (group.name < 0) continue;
       known_[at(group.name)] = true;
+      // A convolution that became one node with the norm behind it: the norm's text alone names it.
+      if (group.text.target.find("batch_norm") != std::string_view::npos && !group.text.args.empty())
+        if (const auto* layer = std::get_if<ValueId>(&group.text.args[0].value);
+            layer && std::ranges::any_of(group.nodes, [&](std::int32_t n) { return g.nodes[at(n)].op_type == "Conv"; }))
+          known_[at(layer->index)] = true;
       by_op_[std::string(op_of_name(group.text.name))].emplace(group.nodes.back(), number_of_name(group.text.name));
       if (const auto& made = g.nodes[at(group.nodes.back())].outputs; !made.empty() && made[0] >= 0)
         result_of_[at(made[0])] = static_cast<std::int32_t>(k);
