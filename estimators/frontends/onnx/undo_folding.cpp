@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "estimators/base/bytes.h"
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -418,6 +419,31 @@ class Restorer {
     for (std::size_t line : named) norm.inputs.push_back(stored(line, dtype, channels));
     g_.nodes[conv].outputs[0] = y;
     after_.emplace(conv, std::move(norm));
+    move_home(conv, std::string_view(module).substr(0, module.rfind('.')));
+  }
+
+  static std::string_view parent_of(std::string_view module) {
+    const auto dot = module.rfind('.');
+    return dot == module.npos ? std::string_view() : module.substr(0, dot);
+  }
+
+  /// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
+  /// beside it, "rep.0.conv1", does: frames in between hold names while it runs.
+  void move_home(std::size_t conv, std::string_view layer) {
+    GraphNode& node = g_.nodes[conv];
+    if (parent_of(layer).empty() || parent_of(layer) == parent_of(module_of_node(node))) return;
+    for (std::size_t i = conv; i-- > 0 && i + 8 > conv;) {
+      const std::string beside(module_of_node(g_.nodes[i]));
+      if (parent_of(beside) != parent_of(layer)) continue;
+      for (const char* key : {scopes_key, "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"})
+        if (const auto from = g_.nodes[i].metadata.find(key); from != g_.nodes[i].metadata.end())
+          node.metadata[key] = from->second;
+      std::string& scopes = node.metadata[scopes_key];
+      const std::string quoted = "'" + beside + "'";
+      if (const auto at = scopes.rfind(quoted); at != scopes.npos)
+        scopes.replace(at, quoted.size(), "'" + std::string(layer) + "'");
+      return;
+    }
   }
 
   /// Tensors of the optimizer's making that nothing reads any more.
