@@ -52,11 +52,12 @@ const char* folded_op(std::string_view name) {
   return nullptr;
 }
 
-std::optional<Step> step_before(const std::vector<std::string_view>& from) {
+std::optional<Step> step_before(std::string_view result, const std::vector<std::string_view>& from) {
   std::optional<Step> found;
   for (const std::string_view name : from) {
     const char* op = folded_op(name);
     if (!op || op == std::string_view("aten::view") || op == std::string_view("aten::expand")) continue;
+    if (op_of_name(name) == op_of_name(result)) continue;  // a step of the result's own function
     if (found) return std::nullopt;
     found = Step{name, op};
   }

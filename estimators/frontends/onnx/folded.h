@@ -27,8 +27,9 @@ struct Step {
   const char* op = nullptr;
 };
 
-/// The one of `from` that changes each element; none where there are several, whose order is not told.
-std::optional<Step> step_before(const std::vector<std::string_view>& from);
+/// The one of `from` that changes each element before the call that `result` is named after; none where there are
+/// several, whose order is not told.
+std::optional<Step> step_before(std::string_view result, const std::vector<std::string_view>& from);
 
 /// Arguments of such an op, whose result has `sizes`.
 std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes);

@@ -197,7 +197,7 @@ class OpRoute {
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
         const std::string op = folded_op(emit_.name_of(id));
         ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
-        if (const auto first = step_before(folded_from(graph_, id)))
+        if (const auto first = step_before(emit_.name_of(id), folded_from(graph_, id)))
           made = emit_.call(first->op, folded_arguments(first->op, {made}, sizes_before(op, *f.sizes)), {}, std::string(first->name));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {

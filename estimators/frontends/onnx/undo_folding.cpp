@@ -8,6 +8,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -106,7 +107,7 @@ class Restorer {
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (auto t = g.initializers.find(inputs[i]);
             t != g.initializers.end() && is_floating(t->second.dtype) && (!t->second.sizes.empty() || is_own(t->first)) &&
-            (!told.contains(t->second.name) || is_own(t->first)))
+            (is_own(t->first) || !is_told(told, t->second.name)))
           reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
     if (out.reads.empty()) out.reads = std::move(of_groups);
@@ -121,6 +122,13 @@ class Restorer {
         out.reads.erase(it);
     }
     return out;
+  }
+
+  /// "add_40" where the text has it, or "add_57": equal results of several modules are one tensor.
+  bool is_told(const std::unordered_set<std::string_view>& told, std::string_view name) const {
+    return std::ranges::any_of(told, [&](std::string_view other) {
+      return !lines_.contains(other) && op_of_name(other) == op_of_name(name);
+    });
   }
 
   /// Whether a tensor is that of a line; other numbers are the program's.

@@ -247,13 +247,23 @@ class Parter {
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
     if (std::ranges::all_of(
-            chain, [&](std::int32_t k) { return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)); }))
+            chain, [&](std::int32_t k) {
+              return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)) && !converts(program_.groups[at(k)]);
+            }))
       return -1;
     if (other && reads_equal_parameter(chain, here)) return -1;
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart);
+  }
+
+  /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
+  bool converts(const FxGroup& group) const {
+    const GraphNode& node = old_.nodes[at(group.nodes.back())];
+    if (node.op_type != "Cast" || node.inputs.empty() || node.outputs.empty() || node.inputs[0] < 0) return false;
+    const auto from = old_.values[at(node.inputs[0])].dtype, to = old_.values[at(node.outputs[0])].dtype;
+    return from && to && *from != *to;
   }
 
   /// Whether calls read a parameter that the reader's module has as well, and the file has no tensor for: equal ones

@@ -150,7 +150,7 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
     if (parameters.empty())
       folded_results_.insert(id);
     else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name) &&
-             (alone || step_before(from) || folded_op(tensor.name) != std::string_view("aten::view")))
+             (alone || step_before(tensor.name, from) || folded_op(tensor.name) != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
                       (parameters.size() == 1 && all.size() <= 2 && is_looked_up(op, tensor.sizes, all.size() == 2))))
@@ -276,11 +276,13 @@ std::vector<const SignatureLine*> Values::folded_lines(GraphValueId id) const {
 
 ValueId Values::viewed_buffer(GraphValueId id) {
   const std::string_view result = graph_.values[static_cast<std::size_t>(id)].name;
-  const std::string_view op = result.substr(0, result.find('_'));
-  if (op != "slice" && op != "expand" && op != "view" && op != "unsqueeze") return {};
+  const auto is_view = [](std::string_view op) {
+    return op == "slice" || op == "expand" || op == "view" || op == "unsqueeze";
+  };
+  if (!is_view(result.substr(0, result.find('_')))) return {};
   const SignatureLine* buffer = nullptr;
   for (const std::string_view name : folded_from(graph_, id)) {
-    if (name.starts_with("val_")) continue;  // the numbers of the slice
+    if (name.starts_with("val_") || is_view(op_of_name(name))) continue;  // the numbers of the slice, and those before
     const auto line = line_of_target_.find(name);
     if (line == line_of_target_.end() || buffer || signature_.inputs[line->second].kind != "BUFFER") return {};
     buffer = &signature_.inputs[line->second];
