@@ -190,6 +190,22 @@ TEST_CASE("a graph file is compiled on paper: modelled, with a range both ways, 
   CHECK_FALSE(tape_of(model, setup).ok());
 }
 
+// torch/_inductor/config.py of 2.11: realize_reads_threshold = 4. Each sum of a residual stream is read by a product and
+// by the next sum: the fourth would read five tensors, so it is written, and what it read goes.
+TEST_CASE("plan: a sum that reads five tensors and is read twice is written to memory") {
+  JointGraph g;
+  const NodeId x = primal(g, 1000, false), w = primal(g, 10, true);
+  NodeId sum = x;
+  for (int i = 0; i < 5; ++i) sum = node(g, "add", {sum, node(g, "mm", {sum, w}, 1000)}, 1000);
+  g.outputs = {node(g, "mm", {sum, w}, 10)};
+  Partition p;
+  p.forward.assign(g.nodes.size(), true);
+  p.backward.assign(g.nodes.size(), false);
+  const Pass forward = plan(g, p, Fusion::whole).forward;
+  CHECK(std::ranges::none_of(forward.buffers, [&](const Buffer& b) { return g.at(b.node).bytes == 0; }));
+  CHECK(forward.peak == 4 * 1000 * 2);
+}
+
 TEST_CASE("plan: a fused kernel writes over what it reads last") {
   JointGraph g;
   const NodeId x = primal(g, 1000, false), w = primal(g, 10, true);

@@ -64,6 +64,12 @@ TEST_CASE("what an optimizer joined or looked up tells the sizes of the paramete
   CHECK(joined_sizes({1, 5, 256}, 2) == std::vector<std::vector<std::int64_t>>{{1, 1, 256}, {1, 4, 256}});
   CHECK(onnx_format::folded_op("unsqueeze_3") == std::string("aten::view"));
   CHECK(onnx_format::folded_op("index_3") == nullptr);
+  // -self.A_log.exp() of Mamba's layers: one step before the last, whatever else is listed.
+  const auto step = onnx_format::step_before("neg", {"exp", "layers.0.A_log", "val_7"});
+  REQUIRE(step);
+  CHECK(step->op == std::string("aten::exp"));
+  CHECK_FALSE(onnx_format::step_before("neg", {"exp", "mul_3", "layers.0.A_log"}));  // in which order is not told
+  CHECK_FALSE(onnx_format::step_before("softplus", {"beta", "softplus_2", "scale"}));
 }
 
 // torch.nn.utils.parametrizations.weight_norm in PyTorch 2.11: one call in eager code.

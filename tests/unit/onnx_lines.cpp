@@ -289,3 +289,46 @@ TEST_CASE("x.max(dim) makes its indices, even where nobody reads them") {
   REQUIRE(tape.ok());
   CHECK(ops_of(*tape) == Ops{"aten::max.dim"});
 }
+
+// timm 1.0.31, layers/std_conv.py: F.batch_norm(weight.reshape(1, out, -1), None, None, weight=(gain * scale).view(-1),
+// training=True). The exporter works the statistics out by nodes, or folds all of it where the weight is small.
+TEST_CASE("a weight that is standardized in each forward pass is made by the call of the program") {
+  Builder b;
+  b.input("x", {-1, 3, 8, 8}).weight("conv.weight", {4, 3, 3, 3}).weight("view_1", {4}).weight("view_5", {2, 4, 1, 1});
+  b.integers("rows", {1, 4, -1}).integers("sizes", {4, 3, 3, 3}).integers("axes", {0, 2});
+  b.weight("zeros", {4});
+  signature(b, {"conv.weight", "conv.gain", "next.weight", "next.gain"});
+  const auto folded = [&](int initializer, const std::string& from) {
+    auto* e = b.graph().mutable_initializer(initializer)->add_metadata_props();
+    e->set_key("pkg.onnxscript.optimizer.folded_from");
+    e->set_value(from);
+  };
+  folded(1, "['conv.gain', 'mul', 'val_0']");
+  folded(2, "['getitem_3', 'mul_2', 'next.gain', 'next.weight', 'val_9']");
+  const std::string norm = "_native_batch_norm_legit.no_stats](args = (%view, %view_1, None, True, 0.0, 1e-05)";
+  line(b.node("Reshape", {"conv.weight", "rows"}, {"view"}), "view",
+       "view.default](args = (%p_conv_weight, [1, 4, -1])");
+  line(b.node("ReduceMean", {"view", "axes"}, {"mean"}), "norm", norm);
+  line(b.node("Sub", {"view", "mean"}, {"sub"}), "norm", norm);
+  line(b.node("Mul", {"sub", "sub"}, {"square"}), "norm", norm);
+  line(b.node("ReduceMean", {"square", "axes"}, {"variance"}), "norm", norm);
+  line(b.node("BatchNormalization", {"view", "view_1", "zeros", "mean", "variance"}, {"getitem"}), "norm", norm);
+  line(b.node("Reshape", {"getitem", "sizes"}, {"view_2"}), "view_2",
+       "view.default](args = (%getitem, [4, 3, 3, 3])");
+  line(b.node("Conv", {"x", "view_2"}, {"conv2d"}), "conv2d", "conv2d.default](args = (%gone, %view_2)");
+  line(b.node("Conv", {"conv2d", "view_5"}, {"conv2d_1"}), "conv2d_1", "conv2d.default](args = (%conv2d, %view_5)");
+  b.output("conv2d_1");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  const auto count = [&](std::string_view op) {
+    return std::ranges::count_if(tape->calls, [&](const Call& c) { return c.op == op; });
+  };
+  CHECK(count("aten::batch_norm") == 2);
+  CHECK(count("aten::mul.Tensor") == 2);  // the gains
+  CHECK(count("aten::sub.Tensor") == 0);
+  CHECK(value_of(*tape, "conv.gain").sizes == std::vector<std::int64_t>{4});
+  CHECK(value_of(*tape, "next.weight").sizes == std::vector<std::int64_t>{2, 4, 1, 1});
+  CHECK(value_of(*tape, "next.gain").sizes == std::vector<std::int64_t>{2, 1, 1, 1});
+  for (const Call& c : tape->calls)
+    if (c.op == "aten::batch_norm") CHECK(std::get<bool>(c.args[5].value));
+}

@@ -146,6 +146,16 @@ TEST_CASE("sizes of parameters that no node reads") {
   CHECK(sizes_of_like_names("dec.layers.0.cross_attn_layer_norm.weight", known) == Sizes{32});
   CHECK(sizes_of_like_names("dec.pooler.dense.weight", known) == Sizes{32, 32});
   CHECK(sizes_of_like_names("dec.pooler.dense.bias", known) == Sizes{32});
+  // models/dinov2/modeling_dinov2.py:40 and models/wav2vec2/modeling_wav2vec2.py:1275 of transformers 5.23.
+  const KnownSizes tokens{{"vit.embeddings.cls_token", {1, 1, 48}},
+                          {"focal.embeddings.patch.projection.weight", {96, 3, 4, 4}},
+                          {"speech.encoder.layers.0.layer_norm.weight", {64}},
+                          {"net.bn.weight", {24}}};
+  CHECK(sizes_of_like_names("vit.embeddings.mask_token", tokens) == Sizes{48});
+  CHECK(sizes_of_like_names("focal.embeddings.mask_token", tokens) == Sizes{96});
+  CHECK(sizes_of_like_names("speech.masked_spec_embed", tokens) == Sizes{64});
+  CHECK(sizes_of_like_names("net.bn.running_var", tokens) == Sizes{24});
+  CHECK_FALSE(sizes_of_like_names("other.mask_token", tokens));
   CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
   CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));
 }

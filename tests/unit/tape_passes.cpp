@@ -267,6 +267,19 @@ scope 0 model M
   recover_causal_masks(beyond);
   CHECK(beyond.calls.size() == 6);
 
+  // An optimizer may have numbered the tokens ahead of the run.
+  std::string numbered = text("3", fused);
+  const auto from = numbered.find("%positions ="), until = numbered.find("%apart");
+  numbered.replace(from, until - from, "");
+  numbered.insert(numbered.find("scope 0"), "buffer %far int64 [1, 1, 4, 4]\n");
+  for (const auto& [op, type] : {std::pair{"abs(%far) in 0", "int64"}, std::pair{"3) in 0", "bool"}}) {
+    const auto at = numbered.find(op) + std::string_view(op).size();
+    numbered.insert(at, std::string(" shapes(") + type + " [1, 1, 4, 4])");
+  }
+  Tape folded = from_text(numbered);
+  recover_causal_masks(folded);
+  CHECK(folded.calls.size() == 4);
+
   Tape spelled = from_text(text("5",
                                 "%scores = aten::relu(%q) in 0\n%sum = aten::add.Tensor(%scores, %mask) in 0\n"
                                 "%out = aten::softmax.int(%sum, -1) in 0\n"));
