@@ -210,8 +210,8 @@ void convert_results(Tape& tape, const std::vector<std::pair<std::size_t, ValueI
     if (next >= ends.size() || ends[next].first != i) continue;
     const auto like = instead.find(ends[next].second.index);
     const ValueId result = calls.back().outputs[0];
-    instead[result.index] = append(tape, calls, "aten::type_as",
-                                   {{result}, {like == instead.end() ? ends[next].second : like->second}});
+    instead[result.index] =
+        append(tape, calls, "aten::type_as", {{result}, {like == instead.end() ? ends[next].second : like->second}});
     // What is joined to nothing, `torch.cat([q[:, :, :0], rotated], dim=2)`, is copied; an optimizer leaves that out.
     if (parse_statement(calls.back().source).value.starts_with("torch.cat(["))
       instead[result.index] =

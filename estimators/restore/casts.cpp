@@ -42,7 +42,9 @@ Rule rule_of(const Tape& tape, const Scope& s) {
   if (!fact) fact = fact_of_class("casts", s.module_class);
   const Rule rule = fact ? rule_named(fact->detail) : Rule::none;
   // Norms of that name differ in where they cast; a file that says so is right.
-  return (rule == Rule::rms_norm || rule == Rule::wide || rule == Rule::like_sum) && tape.exported.keeps_casts ? Rule::none : rule;
+  return (rule == Rule::rms_norm || rule == Rule::wide || rule == Rule::like_sum) && tape.exported.keeps_casts
+             ? Rule::none
+             : rule;
 }
 
 class Pass {

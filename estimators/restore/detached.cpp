@@ -12,14 +12,14 @@ namespace {
 /// A line of a class that hands on a tensor without its gradient: self.get_weight_norm(weight, update.detach(), …).
 bool detaches_argument(const Tape& tape, const Call& c) {
   if (c.scope < 0) return false;
-  const LibraryFact* fact =
-      fact_of_class("detaches", tape.scopes[static_cast<std::size_t>(c.scope)].module_class);
+  const LibraryFact* fact = fact_of_class("detaches", tape.scopes[static_cast<std::size_t>(c.scope)].module_class);
   return fact && c.source.find(fact->detail) != c.source.npos;
 }
 
 }  // namespace
 
-/// `x.detach()` makes no node of an ONNX graph. Where one tensor that the program made enters such a line, it is the one.
+/// `x.detach()` makes no node of an ONNX graph. Where one tensor that the program made enters such a line, it is the
+/// one.
 void recover_detached_arguments(Tape& tape) {
   const auto detaches = [&](const Call& c) { return detaches_argument(tape, c); };
   if (std::ranges::none_of(tape.calls, detaches)) return;
@@ -55,8 +55,7 @@ void recover_detached_arguments(Tape& tape) {
     }
     for (; i < end; ++i) {
       if (detached.valid())
-        replace_values(tape.calls[i],
-                       [&](ValueId id) { return Arg{id.index == *entering.begin() ? detached : id}; });
+        replace_values(tape.calls[i], [&](ValueId id) { return Arg{id.index == *entering.begin() ? detached : id}; });
       calls.push_back(std::move(tape.calls[i]));
     }
   }

@@ -19,7 +19,8 @@ void keep_in_inference(Tape& tape) {
     for_each_value(c, [&](ValueId id) {
       if (!id.valid() || value(id).kind != ValueKind::parameter || !value(id).name.starts_with(s.path)) return;
       const std::string_view inside = std::string_view(value(id).name).substr(s.path.size());
-      found = found || (inside.starts_with('.') && fact_of_child("keeps_in_inference", s.module_class, inside.substr(1)));
+      found =
+          found || (inside.starts_with('.') && fact_of_child("keeps_in_inference", s.module_class, inside.substr(1)));
     });
     return found;
   };

@@ -16,12 +16,12 @@ struct OwnLoss {
 };
 
 constexpr OwnLoss losses[] = {{"aten::cross_entropy_loss", "cross_entropy"},
-                           {"aten::log_softmax.int", "log_softmax"},
-                           {"aten::binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits"},
-                           {"aten::mse_loss", "mse_loss"},
-                           {"aten::l1_loss", "l1_loss"},
-                           {"aten::smooth_l1_loss", "smooth_l1_loss"},
-                           {"aten::kl_div", "kl_div"}};
+                              {"aten::log_softmax.int", "log_softmax"},
+                              {"aten::binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits"},
+                              {"aten::mse_loss", "mse_loss"},
+                              {"aten::l1_loss", "l1_loss"},
+                              {"aten::smooth_l1_loss", "smooth_l1_loss"},
+                              {"aten::kl_div", "kl_div"}};
 
 const OwnLoss* loss_of(const Call& call) {
   const auto* it = std::ranges::find(losses, std::string_view(call.op), &OwnLoss::op);

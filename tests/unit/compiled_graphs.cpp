@@ -190,8 +190,8 @@ TEST_CASE("a graph file is compiled on paper: modelled, with a range both ways, 
   CHECK_FALSE(tape_of(model, setup).ok());
 }
 
-// torch/_inductor/config.py of 2.11: realize_reads_threshold = 4. Each sum of a residual stream is read by a product and
-// by the next sum: the fourth would read five tensors, so it is written, and what it read goes.
+// torch/_inductor/config.py of 2.11: realize_reads_threshold = 4. Each sum of a residual stream is read by a product
+// and by the next sum: the fourth would read five tensors, so it is written, and what it read goes.
 TEST_CASE("plan: a sum that reads five tensors and is read twice is written to memory") {
   JointGraph g;
   const NodeId x = primal(g, 1000, false), w = primal(g, 10, true);

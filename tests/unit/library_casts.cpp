@@ -111,7 +111,8 @@ return %out
   CHECK(kept("mine.Attention").calls.size() == 2);
 }
 
-// peft 0.21.2, tuners/lora/dora.py:143: weight_norm = self.get_weight_norm(weight=…, lora_weight=lora_weight.detach(), …)
+// peft 0.21.2, tuners/lora/dora.py:143: weight_norm = self.get_weight_norm(weight=…, lora_weight=lora_weight.detach(),
+// …)
 TEST_CASE("DoRA takes the norm of its weights without their gradients") {
   const auto detached = [](const char* module) {
     Tape tape = from_text(std::string(R"tape(

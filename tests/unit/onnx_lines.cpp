@@ -313,8 +313,7 @@ TEST_CASE("a weight that is standardized in each forward pass is made by the cal
   line(b.node("Mul", {"sub", "sub"}, {"square"}), "norm", norm);
   line(b.node("ReduceMean", {"square", "axes"}, {"variance"}), "norm", norm);
   line(b.node("BatchNormalization", {"view", "view_1", "zeros", "mean", "variance"}, {"getitem"}), "norm", norm);
-  line(b.node("Reshape", {"getitem", "sizes"}, {"view_2"}), "view_2",
-       "view.default](args = (%getitem, [4, 3, 3, 3])");
+  line(b.node("Reshape", {"getitem", "sizes"}, {"view_2"}), "view_2", "view.default](args = (%getitem, [4, 3, 3, 3])");
   line(b.node("Conv", {"x", "view_2"}, {"conv2d"}), "conv2d", "conv2d.default](args = (%gone, %view_2)");
   line(b.node("Conv", {"conv2d", "view_5"}, {"conv2d_1"}), "conv2d_1", "conv2d.default](args = (%conv2d, %view_5)");
   b.output("conv2d_1");

@@ -64,4 +64,63 @@ std::string renamed(std::string_view text, const std::unordered_map<std::string,
   return out;
 }
 
+bool may_do_nothing(std::string_view op) {
+  for (std::string_view o : {"clone",
+                             "alias",
+                             "detach",
+                             "detach_",
+                             "dropout",
+                             "native_dropout",
+                             "contiguous",
+                             "to",
+                             "_to_copy",
+                             "type_as",
+                             "lift_fresh_copy",
+                             "lift_fresh",
+                             "view",
+                             "_unsafe_view",
+                             "reshape",
+                             "expand",
+                             "slice",
+                             "select",
+                             "unsqueeze",
+                             "squeeze",
+                             "permute",
+                             "transpose",
+                             "t",
+                             "flatten",
+                             "getitem",
+                             "sym_size_int",
+                             "scalar_tensor_default"})
+    if (op == o) return true;
+  return false;
+}
+
+namespace {
+
+std::string_view parent_of(std::string_view module) {
+  const auto dot = module.rfind('.');
+  return dot == module.npos ? std::string_view() : module.substr(0, dot);
+}
+
+}  // namespace
+
+void move_home(Graph& g, std::size_t conv, std::string_view layer) {
+  GraphNode& node = g.nodes[conv];
+  if (parent_of(layer).empty() || parent_of(layer) == parent_of(module_of_node(node))) return;
+  constexpr std::size_t near = 8;  // the nodes of the layer beside it
+  for (std::size_t i = conv; i-- > 0 && i + near > conv;) {
+    const std::string beside(module_of_node(g.nodes[i]));
+    if (parent_of(beside) != parent_of(layer)) continue;
+    for (const char* key : {scopes_key, "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"})
+      if (const auto from = g.nodes[i].metadata.find(key); from != g.nodes[i].metadata.end())
+        node.metadata[key] = from->second;
+    std::string& scopes = node.metadata[scopes_key];
+    const std::string quoted = "'" + beside + "'";
+    if (const auto at = scopes.rfind(quoted); at != scopes.npos)
+      scopes.replace(at, quoted.size(), "'" + std::string(layer) + "'");
+    return;
+  }
+}
+
 }  // namespace memplan::onnx_format

@@ -32,4 +32,12 @@ std::string with_module(const std::string& text, const Parting& p);
 /// The text with other names: "%mul_3" -> "%mul_7".
 std::string renamed(std::string_view text, const std::unordered_map<std::string, std::string>& names);
 
+/// Ops that share their input's memory, or that an optimizer leaves out where they change nothing: a name that is gone
+/// may be one of these.
+bool may_do_nothing(std::string_view op);
+
+/// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
+/// beside it, "rep.0.conv1", does: frames in between hold names while it runs. `conv`: its node; `layer`: its path.
+void move_home(Graph& graph, std::size_t conv, std::string_view layer);
+
 }  // namespace memplan::onnx_format

@@ -42,10 +42,9 @@ const char* folded_op(std::string_view name) {
       {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
       {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
       {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"softplus", "aten::softplus"},
-      {"log", "aten::log"},        {"view", "aten::view"},
-      {"reshape", "aten::view"},   {"unsqueeze", "aten::view"},  {"squeeze", "aten::view"},
-      {"permute", "aten::view"},   {"transpose", "aten::view"},  {"t", "aten::view"},
-      {"expand", "aten::expand"}};
+      {"log", "aten::log"},        {"view", "aten::view"},       {"reshape", "aten::view"},
+      {"unsqueeze", "aten::view"}, {"squeeze", "aten::view"},    {"permute", "aten::view"},
+      {"transpose", "aten::view"}, {"t", "aten::view"},          {"expand", "aten::expand"}};
   name = op_of_name(name);
   for (const auto& [stem, op] : ops)
     if (name == stem) return op;

@@ -64,6 +64,12 @@ void part_states(Call& call, Emit& e) {
     }
 }
 
+std::int64_t hidden_size(const GraphNode& node) {
+  const auto it = node.attributes.find("hidden_size");
+  const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
+  return n ? *n : 0;
+}
+
 }  // namespace
 
 bool is_recurrent(const GraphNode& node) {
@@ -113,6 +119,25 @@ std::optional<Found> match_recurrent(const View& v, const FxGroup& group, const 
     e.tape.calls.push_back(std::move(c));
   };
   return f;
+}
+
+std::vector<std::int64_t> recurrent_sizes(const Graph& graph, const GraphNode& node, std::size_t which) {
+  const std::int64_t hidden = hidden_size(node);
+  if (hidden <= 0 || hidden > (std::int64_t{1} << 40)) return {};
+  const std::int64_t rows = hidden * (node.op_type == "LSTM" ? 4 : node.op_type == "GRU" ? 3 : 1);
+  if (which >= 2) return {rows};
+  if (which == 1) return {rows, hidden};
+  const auto w = node.inputs.size() > 1 ? graph.initializers.find(node.inputs[1]) : graph.initializers.end();
+  if (w == graph.initializers.end() || w->second.sizes.size() != 3) return {};
+  return {rows, w->second.sizes[2]};
+}
+
+std::vector<std::int64_t> projected_sizes(const GraphNode& node, std::int64_t rows, std::size_t which,
+                                          std::size_t each) {
+  const std::int64_t projected = hidden_size(node);
+  if (rows <= 0 || projected <= 0 || which == 0) return {};
+  if (which + 1 == each) return {projected, rows / 4};
+  return which == 1 ? std::vector{rows, projected} : std::vector{rows};
 }
 
 }  // namespace memplan::onnx_format

@@ -21,4 +21,12 @@ bool is_recurrent(const FxGroup& group);
 std::optional<Found> match_recurrent(const View& view, const FxGroup& group, const FxProgram& program,
                                      const std::unordered_map<std::string_view, GraphValueId>& names);
 
+/// Sizes of weight_ih (0), weight_hh (1), bias_ih (2) and bias_hh (3); none where the node does not tell them.
+std::vector<std::int64_t> recurrent_sizes(const Graph& graph, const GraphNode& node, std::size_t which);
+
+/// The same of an LSTM with projections (`proj_size`), which ONNX has not: the exporter takes the projected size for
+/// the hidden one, and weight_hr, the last of `each` parameters, is gone. `rows`: of weight_ih.
+std::vector<std::int64_t> projected_sizes(const GraphNode& node, std::int64_t rows, std::size_t which,
+                                          std::size_t each);
+
 }  // namespace memplan::onnx_format

@@ -9,6 +9,7 @@
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_groups.h"
 #include "estimators/frontends/onnx/fx_route.h"
+#include "estimators/frontends/onnx/made_of_lines.h"
 #include "estimators/frontends/onnx/name_scopes.h"
 #include "estimators/frontends/onnx/patterns.h"
 #include "estimators/frontends/onnx/regions.h"
@@ -198,97 +199,16 @@ class OpRoute {
         const std::string op = folded_op(emit_.name_of(id));
         ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
         if (const auto first = step_before(emit_.name_of(id), folded_from(graph_, id)))
-          made = emit_.call(first->op, folded_arguments(first->op, {made}, sizes_before(op, *f.sizes)), {}, std::string(first->name));
+          made = emit_.call(first->op, folded_arguments(first->op, {made}, sizes_before(op, *f.sizes)), {},
+                            std::string(first->name));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
-        const std::string_view op = op_of_name(emit_.name_of(id));
-        op == "cat"      ? make_joined(id, lines)
-        : op == "view" || op == "reshape" ? make_standardized(id, lines)
-                         : make_looked_up(id, lines);
+        const MadeOfLines made = make_of_lines(emit_, id, lines);
+        emit_.bind(id, made.value);
+        tables_ += made.looked_up * 4;  // each table may have a gradient and two states
+        looked_up_ += made.looked_up > Bytes() ? 1 : 0;
       }
     }
-  }
-
-  /// The parameter or buffer of a line that has no tensor in the file.
-  Arg make_lost(const SignatureLine& line, DType dtype, const Sizes& sizes) {
-    return {values_.missing(line.name) ? values_.make_missing(line.name, dtype, sizes) : values_.of_name(line.name)};
-  }
-
-  /// Parameters that were joined ahead of the run.
-  void make_joined(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
-    const Sizes& sizes = *inferred_[id].sizes;
-    const auto parts = joined_sizes(sizes, lines.size());
-    Arg::List joined;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      joined.push_back(make_lost(*lines[i], *inferred_[id].dtype, parts[i]));
-    std::int64_t d = 0;
-    while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
-    emit_.bind(id, emit_.call("aten::cat", {{std::move(joined)}, {d}}, {}, emit_.name_of(id)));
-    note(tape_.notes, {{},
-                       "parameters that the export joined; how large each is was worked out of all of them",
-                       Evidence::told_by_pattern,
-                       About::weights});
-  }
-
-  /// A layer's weight, standardized for each of its outputs ahead of the run.
-  void make_standardized(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
-    const Sizes& sizes = *inferred_[id].sizes;
-    const DType dtype = *inferred_[id].dtype;
-    const Arg rows = list_of({1, sizes[0], count_of(sizes) / std::max<std::int64_t>(sizes[0], 1)});
-    Arg gain;
-    const Arg weight{emit_.call("aten::view", {make_lost(*lines[0], dtype, sizes), rows})};
-    if (lines.size() > 1) {
-      Sizes each(sizes.size(), 1);
-      each[0] = sizes[0];
-      gain = {emit_.call("aten::mul.Tensor", {make_lost(*lines[1], dtype, each), {1.0}})};
-      gain = {emit_.call("aten::view", {gain, list_of({-1})})};
-    }
-    const Arg made{emit_.call("aten::batch_norm", {weight, gain, {}, {}, {}, {true}, {0.0}, {1e-5}, {true}})};
-    emit_.bind(id, emit_.call("aten::view", {made, list_of(sizes)}, {}, emit_.name_of(id)));
-  }
-
-  /// A table of distances whose columns were looked up, `biases[:, index]`: LeViT's has one for each position of the
-  /// keys (timm 1.0.22, models/levit.py: attention_biases).
-  void make_columns(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
-    const Sizes& sizes = *inferred_[id].sizes;
-    const DType dtype = *inferred_[id].dtype;
-    const bool first = lines[0]->kind == "PARAMETER";
-    const Arg table = make_lost(*lines[first ? 0 : 1], dtype, {sizes[0], sizes[2]}),
-              pairs = make_lost(*lines[first ? 1 : 0], DType::int64, {sizes[1], sizes[2]});
-    emit_.bind(id, emit_.call("aten::index.Tensor", {table, {Arg::List{{}, pairs}}}, {}, emit_.name_of(id)));
-    tables_ += bytes_of(dtype, Sizes{sizes[0], sizes[2]}) * 4;
-    ++looked_up_;
-  }
-
-  /// A table of relative positions that was looked up ahead of the run: a row for each pair of positions, or what
-  /// became of them where heads come first.
-  void make_looked_up(GraphValueId id, const std::vector<const SignatureLine*>& lines) {
-    const Sizes& sizes = *inferred_[id].sizes;
-    const DType dtype = *inferred_[id].dtype;
-    if (lines.size() == 2 && sizes.size() == 3 && op_of_name(emit_.name_of(id)) == "index")
-      return make_columns(id, lines);
-    const bool by_pair = op_of_name(emit_.name_of(id)) == "index";
-    const std::int64_t positions = sizes.back(), heads = by_pair ? 0 : sizes[sizes.size() - 3];
-    Sizes looked_up = by_pair ? sizes : Sizes{positions * positions, heads}, table = looked_up;
-    table[0] = rows_of_pairs(looked_up[0]);
-    const bool first = lines[0]->kind == "PARAMETER", worked_out = lines.size() == 1;
-    // MViT's rows and columns: as many as there are distances between the positions of the finer side.
-    if (worked_out) table = {2 * std::max(sizes[0], sizes[1]) - 1, sizes[2]};
-    const Arg rows = make_lost(*lines[first ? 0 : 1], dtype, table),
-              pairs = worked_out ? Arg{emit_.call("aten::empty.memory_format", {list_of({sizes[0], sizes[1]})},
-                                                  {{"dtype", {DType::int64}}})}
-                                 : make_lost(*lines[first ? 1 : 0], DType::int64, {looked_up[0]});
-    ValueId made = emit_.call("aten::index.Tensor", {rows, {Arg::List{pairs}}}, {}, emit_.name_of(id));
-    if (!by_pair) {
-      made = emit_.call("aten::view", {{made}, list_of({positions, positions, heads})});
-      made = emit_.call("aten::permute", {{made}, list_of({2, 0, 1})});
-      made = emit_.call("aten::contiguous", {{made}});
-      made = emit_.call("aten::view", {{made}, list_of(sizes)});
-    }
-    emit_.bind(id, made);
-    // Each table may have a gradient and two states.
-    tables_ += bytes_of(dtype, count_of(table)) * 4;
-    ++looked_up_;
   }
 
   /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.

@@ -105,9 +105,9 @@ class Restorer {
       std::vector<Read>& reads = grouped && node.op_type == "InstanceNormalization" ? of_groups : out.reads;
       const auto& inputs = node.inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i)
-        if (auto t = g.initializers.find(inputs[i]);
-            t != g.initializers.end() && is_floating(t->second.dtype) && (!t->second.sizes.empty() || is_own(t->first)) &&
-            (is_own(t->first) || !is_told(told, t->second.name)))
+        if (auto t = g.initializers.find(inputs[i]); t != g.initializers.end() && is_floating(t->second.dtype) &&
+                                                     (!t->second.sizes.empty() || is_own(t->first)) &&
+                                                     (is_own(t->first) || !is_told(told, t->second.name)))
           reads.push_back({static_cast<std::size_t>(n), i, inputs[i]});
     }
     if (out.reads.empty()) out.reads = std::move(of_groups);
@@ -126,9 +126,8 @@ class Restorer {
 
   /// "add_40" where the text has it, or "add_57": equal results of several modules are one tensor.
   bool is_told(const std::unordered_set<std::string_view>& told, std::string_view name) const {
-    return std::ranges::any_of(told, [&](std::string_view other) {
-      return !lines_.contains(other) && op_of_name(other) == op_of_name(name);
-    });
+    return std::ranges::any_of(
+        told, [&](std::string_view other) { return !lines_.contains(other) && op_of_name(other) == op_of_name(name); });
   }
 
   /// Whether a tensor is that of a line; other numbers are the program's.
@@ -232,22 +231,10 @@ class Restorer {
       const auto* direction = both != node.attributes.end() ? std::get_if<std::string>(&both->second) : nullptr;
       const std::size_t directions = direction && *direction == "bidirectional" ? 2 : 1;
       const std::size_t each = of_layer / directions;
-      auto sizes = each % 2 == 0 ? recurrent_sizes(node, i % each)
+      auto sizes = each % 2 == 0 ? recurrent_sizes(g_, node, i % each)
                                  : projected_sizes(node, rows_of((*listed)[i - i % each]), i % each, each);
       if (!sizes.empty()) stored(line->second, dtype, std::move(sizes));
     }
-  }
-
-  /// Sizes of weight_ih (0), weight_hh (1), bias_ih (2) and bias_hh (3); none where the node does not tell them.
-  std::vector<std::int64_t> recurrent_sizes(const GraphNode& node, std::size_t which) const {
-    const std::int64_t hidden = number_of(node, "hidden_size", 0);
-    if (hidden <= 0 || hidden > (std::int64_t{1} << 40)) return {};
-    const std::int64_t rows = hidden * (node.op_type == "LSTM" ? 4 : node.op_type == "GRU" ? 3 : 1);
-    if (which >= 2) return {rows};
-    if (which == 1) return {rows, hidden};
-    const auto w = node.inputs.size() > 1 ? g_.initializers.find(node.inputs[1]) : g_.initializers.end();
-    if (w == g_.initializers.end() || w->second.sizes.size() != 3) return {};
-    return {rows, w->second.sizes[2]};
   }
 
   /// Rows of a parameter that the file has; 0 where it has not.
@@ -257,16 +244,6 @@ class Restorer {
     const auto have = line != lines_.end() ? present_.find(line->second) : present_.end();
     if (have == present_.end() || g_.initializers.at(have->second).sizes.empty()) return 0;
     return g_.initializers.at(have->second).sizes[0];
-  }
-
-  /// The same of an LSTM with projections (`proj_size`), which ONNX has not: the exporter takes the projected size for
-  /// the hidden one, and weight_hr, the last of `each` parameters, is gone.
-  std::vector<std::int64_t> projected_sizes(const GraphNode& node, std::int64_t rows, std::size_t which,
-                                            std::size_t each) const {
-    const std::int64_t projected = number_of(node, "hidden_size", 0);
-    if (rows <= 0 || projected <= 0 || which == 0) return {};
-    if (which + 1 == each) return {projected, rows / 4};
-    return which == 1 ? std::vector{rows, projected} : std::vector{rows};
   }
 
   /// The line of the bias that a layer's text names, which an optimizer drops when it is all zeros.
@@ -382,7 +359,8 @@ class Restorer {
   /// whose columns are looked up, `biases[:, index]`, with the columns first.
   static bool is_turned(const FxGroup& group, const GraphNode& node, std::size_t input) {
     if (group.text.target.find("aten.linear") != std::string_view::npos) return node.op_type == "MatMul" && input == 1;
-    if (group.text.target.find("aten.index.Tensor") == std::string_view::npos || node.op_type != "GatherND") return false;
+    if (group.text.target.find("aten.index.Tensor") == std::string_view::npos || node.op_type != "GatherND")
+      return false;
     const auto* at = group.text.args.size() > 1 ? std::get_if<Arg::List>(&group.text.args[1].value) : nullptr;
     return input == 0 && at && !at->empty() && at->front().is_none();
   }
@@ -427,31 +405,7 @@ class Restorer {
     for (std::size_t line : named) norm.inputs.push_back(stored(line, dtype, channels));
     g_.nodes[conv].outputs[0] = y;
     after_.emplace(conv, std::move(norm));
-    move_home(conv, std::string_view(module).substr(0, module.rfind('.')));
-  }
-
-  static std::string_view parent_of(std::string_view module) {
-    const auto dot = module.rfind('.');
-    return dot == module.npos ? std::string_view() : module.substr(0, dot);
-  }
-
-  /// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
-  /// beside it, "rep.0.conv1", does: frames in between hold names while it runs.
-  void move_home(std::size_t conv, std::string_view layer) {
-    GraphNode& node = g_.nodes[conv];
-    if (parent_of(layer).empty() || parent_of(layer) == parent_of(module_of_node(node))) return;
-    for (std::size_t i = conv; i-- > 0 && i + 8 > conv;) {
-      const std::string beside(module_of_node(g_.nodes[i]));
-      if (parent_of(beside) != parent_of(layer)) continue;
-      for (const char* key : {scopes_key, "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"})
-        if (const auto from = g_.nodes[i].metadata.find(key); from != g_.nodes[i].metadata.end())
-          node.metadata[key] = from->second;
-      std::string& scopes = node.metadata[scopes_key];
-      const std::string quoted = "'" + beside + "'";
-      if (const auto at = scopes.rfind(quoted); at != scopes.npos)
-        scopes.replace(at, quoted.size(), "'" + std::string(layer) + "'");
-      return;
-    }
+    move_home(g_, conv, std::string_view(module).substr(0, module.rfind('.')));
   }
 
   /// Tensors of the optimizer's making that nothing reads any more.

@@ -24,40 +24,6 @@ constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Ops that share their input's memory, or that an optimizer leaves out where they change nothing: a name that is gone
-/// may be one of these.
-bool may_do_nothing(std::string_view op) {
-  for (std::string_view o : {"clone",
-                             "alias",
-                             "detach",
-                             "detach_",
-                             "dropout",
-                             "native_dropout",
-                             "contiguous",
-                             "to",
-                             "_to_copy",
-                             "type_as",
-                             "lift_fresh_copy",
-                             "lift_fresh",
-                             "view",
-                             "_unsafe_view",
-                             "reshape",
-                             "expand",
-                             "slice",
-                             "select",
-                             "unsqueeze",
-                             "squeeze",
-                             "permute",
-                             "transpose",
-                             "t",
-                             "flatten",
-                             "getitem",
-                             "sym_size_int",
-                             "scalar_tensor_default"})
-    if (op == o) return true;
-  return false;
-}
-
 /// What such a call does not change its other argument with; none for other ops.
 std::optional<double> neutral_number(std::string_view op) {
   if (op == "mul" || op == "div") return 1.0;
@@ -246,10 +212,9 @@ class Parter {
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
-    if (std::ranges::all_of(
-            chain, [&](std::int32_t k) {
-              return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)) && !converts(program_.groups[at(k)]);
-            }))
+    if (std::ranges::all_of(chain, [&](std::int32_t k) {
+          return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)) && !converts(program_.groups[at(k)]);
+        }))
       return -1;
     if (other && reads_equal_parameter(chain, here)) return -1;
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {

@@ -31,7 +31,7 @@ bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes, b
 }
 
 /// A layer's weight after a batch norm over it, one set of statistics for each of its outputs: StdConv2d and, with a
-/// gain beside the weight, ScaledStdConv2d (timm 1.0.22, layers/std_conv.py).
+/// gain beside the weight, ScaledStdConv2d (timm 1.0.31, layers/std_conv.py).
 bool is_standardized(std::string_view op, const std::vector<std::string_view>& from,
                      const std::vector<std::size_t>& lines, const Signature& signature) {
   const auto has = [&](std::string_view step) {

@@ -53,8 +53,7 @@ std::optional<Found> match_own_statistics(const View& v, std::int32_t last) {
     const Arg scale = weighted ? scale_of(weight, own, e) : Arg{};
     const Arg shift = shifted ? Arg{e.tensor(bias)} : Arg{};
     const Arg eps{v.at(last).real("epsilon", 1e-5)};
-    e.call_for(v.at(last), "aten::batch_norm",
-               {{e.tensor(x)}, scale, shift, {}, {}, {true}, {0.0}, eps, {true}});
+    e.call_for(v.at(last), "aten::batch_norm", {{e.tensor(x)}, scale, shift, {}, {}, {true}, {0.0}, eps, {true}});
   };
   return f;
 }
