@@ -163,7 +163,7 @@ def past_limits():
 def ran(binary, words, cpu):
     """(exit code, seconds of the processor, MiB, what it said)"""
     def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (20 * cpu, 20 * cpu + 1))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(20 * cpu), int(20 * cpu) + 1))
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen([binary, *words], stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL, preexec_fn=limit)
         _, status, usage = os.wait4(process.pid, 0)
