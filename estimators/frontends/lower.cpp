@@ -71,7 +71,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
     onnx_format::lower_ops(graph, setup, values, tape);
   tape.exported.tells_frozen = false;
   values.finish();
-  if (has_text) onnx_format::note_folded_away(graph, by_text, tape);
+  if (has_text) onnx_format::note_folded_away(file, graph, by_text, tape);
   absent_inputs_are_none(tape);
 }
 
