@@ -55,6 +55,20 @@ void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Tr
                       }});
 }
 
+void add_compiler_tricks(const TrainingSetup& s, std::vector<Trick>& tricks) {
+  if (!s.compile)
+    tricks.push_back({"compile", "torch.compile", setting(Field::compile), "model = torch.compile(model)",
+                      "fused kernels keep less for the backward pass, and most models run faster; the first step "
+                      "compiles for a minute",
+                      [](TrainingSetup& t) { t.compile = true; }});
+  else if (s.activation_memory_budget > 0.5)
+    tricks.push_back({"activation-memory-budget", "less kept by the compiler",
+                      setting(Field::activation_memory_budget, "0.5"),
+                      "torch._functorch.config.activation_memory_budget = 0.5",
+                      "the compiled backward pass computes again what is cheapest to compute",
+                      [](TrainingSetup& t) { t.activation_memory_budget = 0.5; }});
+}
+
 void add_training_tricks(const TrainingSetup& s, const Device& device, std::vector<Trick>& tricks) {
   if (s.precision == Precision::fp32) {
     const bool bf16 = device.sm_major >= 8;
@@ -163,6 +177,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
   std::vector<Trick> tricks;
   add_batch_tricks(model, setup, tricks);
   add_training_tricks(setup, device, tricks);
+  if (setup.mode == Mode::training) add_compiler_tricks(setup, tricks);
   add_parallel_tricks(model, setup, device, margin, known, tricks);
   if (!setup.allocator.expandable_segments)
     tricks.push_back({"fragmentation", "expandable segments", setting(Field::allocator, "expandable_segments:True"),

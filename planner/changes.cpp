@@ -1,5 +1,7 @@
 // Small changes to a setup that does not fit.
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 
 #include "estimators/estimate/range.h"
 #include "estimators/setup/field.h"
@@ -12,6 +14,28 @@ Alternative alternative_of(std::string flags, const Estimate& e, const Device& d
   const Judgement j = judge(e, device, margin);
   return {std::move(flags), e.peak.process, j.verdict, j.headroom};
 }
+
+namespace {
+
+/// A compiled module, and of one that is compiled the largest budget that is enough, or the least. A recording has what
+/// it ran.
+void try_compiling(const Model& model, const TrainingSetup& setup,
+                   const std::function<bool(std::string flags, const TrainingSetup&)>& fits) {
+  if (setup.mode != Mode::training || model.recorded) return;
+  TrainingSetup compiled = setup;
+  compiled.compile = true;
+  if (!setup.compile) {
+    fits(setting(Field::compile), compiled);
+    return;
+  }
+  for (const char* budget : {"0.7", "0.5", "0.3", "0.1", "0"}) {
+    compiled.activation_memory_budget = std::strtod(budget, nullptr);
+    if (compiled.activation_memory_budget >= setup.activation_memory_budget) continue;
+    if (fits(setting(Field::activation_memory_budget, budget), compiled)) return;
+  }
+}
+
+}  // namespace
 
 std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                          const Device& device, Bytes margin, const Estimate& known,
@@ -41,6 +65,12 @@ std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, c
       attempt(amp_flags + " " + blocks_flags, amp, true);
     }
   }
+  const std::size_t before = changes.size();
+  try_compiling(model, setup, [&](std::string flags, const TrainingSetup& changed) {
+    changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(before), changes.end());
+    attempt(std::move(flags), changed, true);
+    return changes.size() > before && changes.back().verdict == Verdict::fits;
+  });
   // The same samples per optimizer step, in smaller portions.
   if (training && setup.batch)
     for (std::int64_t parts = 2; parts <= 16 && *setup.batch % parts == 0; parts *= 2) {

@@ -8,6 +8,7 @@
 #include "cli/commands/commands.h"
 #include "cli/program/pieces.h"
 #include "cli/program/placement.h"
+#include "cli/program/settings.h"
 #include "cli/report/report.h"
 #include "estimators/runtime/torch/profile/environment.h"
 #include "estimators/runtime/torch/profile/profile.h"
@@ -257,7 +258,7 @@ std::string reference_program(const Options& given) {
   const Shapes shapes = shapes_of(job);
   std::string p = preamble(options, shapes) + model_text(s, shapes) + inputs_text(s, shapes);
   if (s.kv_cache) p += kv_cache_text(*s.kv_cache, shapes.kv);
-  if (s.compile) p += "model = torch.compile(model)\n";
+  if (s.compile) p += compile_lines(s);
   if (s.keep_loss_history) p += "losses = []\n";
   p += is_training(s) ? training_text(s, shapes) : evaluation_text(s, shapes);
   return p +

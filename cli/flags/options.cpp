@@ -108,8 +108,8 @@ void take_arguments(const Parsed& parsed, Options& o) {
 /// runs that train; diff and sweep change one setup into another.
 void finish_mode(const Parsed& parsed, const Options& o) {
   if (o.setup.mode == Mode::training || o.command->id & (in_diff | in_sweep)) return;
-  for (const std::string_view name :
-       {"optimizer", "optimizer-impl", "accumulate", "clip", "zero-grad", "loss", "freeze"}) {
+  for (const std::string_view name : {"optimizer", "optimizer-impl", "accumulate", "clip", "zero-grad", "loss",
+                                      "freeze", "activation-memory-budget"}) {
     const auto origin = parsed.origin.find(name);
     if (origin == parsed.origin.end() || origin->second != fmt::format("--{}", name)) continue;
     fail(ErrorKind::usage, fmt::format("--{} changes a training step, and {} is inference", name, setting(Field::mode)),

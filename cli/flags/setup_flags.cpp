@@ -95,6 +95,15 @@ void check_choice(const Given& g, Options&) {
          fmt::format("use {}", fmt::join(known, ", ")));
 }
 
+void parse_activation_budget(const Given& g, Options& o) {
+  const double budget = parse_number(g.text(), g.name());
+  if (!(budget >= 0 && budget <= 1))
+    fail(ErrorKind::usage, fmt::format("'{}' is not a budget", g.text()), g.name(),
+         "give a number from 0 to 1, as in " + setting(Field::activation_memory_budget, "0.5"));
+  o.setup.activation_memory_budget = budget;
+  o.setup.compile = true;
+}
+
 void parse_environment(const Given& g, Options& o) {
   for (const std::string& word : g.values) {
     const std::size_t equals = word.find('=');
@@ -237,6 +246,10 @@ constexpr std::array
              "torch.compile(model): compiled by PyTorch on the emulated GPU for train.py:fn, ./checkpoint, hf:org/name "
              "or a recording of it; modelled for a graph file",
              in_setup, [](const Given&, Options& o) { o.setup.compile = true; }},
+        Flag{"activation-memory-budget", "", "SHARE", "", "Training",
+             "torch._functorch.config.activation_memory_budget, 0 to 1 (default 1): the share of what the fastest "
+             "compiled step keeps for its backward pass; implies --compile",
+             in_setup, parse_activation_budget},
         Flag{"loss", "", "NAME", choices<loss_names>, "Training",
              "loss (default auto: from the shape of the output; causal-lm: as transformers takes it)", in_setup,
              [](const Given& g, Options& o) { o.setup.loss = parse_loss(g.text()); }},

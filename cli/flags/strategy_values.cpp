@@ -165,6 +165,8 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
   if (s.keep_loss_history) words.push_back("loss-history");
   if (s.empty_cache) words.push_back("empty-cache");
   if (s.compile) words.push_back("compile");
+  if (s.activation_memory_budget < 1)
+    words.push_back(fmt::format("activation-memory-budget {:g}", s.activation_memory_budget));
   return words;
 }
 

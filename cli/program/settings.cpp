@@ -30,6 +30,13 @@ std::vector<std::pair<std::string, std::string>> process_variables(const Trainin
   return out;
 }
 
+std::string budget_line(const TrainingSetup& s) {
+  if (s.activation_memory_budget >= 1) return {};
+  return fmt::format("torch._functorch.config.activation_memory_budget = {:g}\n", s.activation_memory_budget);
+}
+
+std::string compile_lines(const TrainingSetup& s) { return budget_line(s) + "model = torch.compile(model)\n"; }
+
 std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
   std::string out = attention_text(s.attention) + frozen_text(s.frozen);
   if (s.fp8 != Fp8::none)
@@ -44,7 +51,7 @@ std::string model_lines(const TrainingSetup& s, const ModelParts& parts) {
   const bool training = s.mode != Mode::inference;
   if (training && s.lora) out += adapters_text(*s.lora, parts.adapted);
   if (training && !parts.checkpointed.empty()) out += checkpoint_text(s, parts, s.lora.has_value());
-  return out + (s.compile ? "model = torch.compile(model)\n" : "");
+  return out + (s.compile ? compile_lines(s) : "");
 }
 
 std::string not_said(const std::vector<std::string>& left, const std::string& framework) {

@@ -42,6 +42,10 @@ std::vector<std::pair<std::string, std::string>> process_variables(const Trainin
 std::string shell_lines(const TrainingSetup& setup);
 /// The changes of the model itself: 16-bit weights, frozen parameters, adapters, attention, checkpointing.
 std::string model_lines(const TrainingSetup& setup, const ModelParts& parts);
+/// torch.compile around the model, and its activation budget before that; the budget alone for programs that compile
+/// by a setting of their own.
+std::string compile_lines(const TrainingSetup& setup);
+std::string budget_line(const TrainingSetup& setup);
 /// "# …" for each part of the setup that `framework` has no setting for, out of `left`.
 std::string not_said(const std::vector<std::string>& left, const std::string& framework);
 /// How the process group's ranks are started: "torchrun --nproc-per-node=8 train.py".

@@ -86,7 +86,7 @@ std::string hf_settings(const TrainingSetup& s, const ModelParts& parts) {
   out += not_said(unsaid_in_hf(s), "TrainingArguments");
   if (is_pure(s.precision))
     out += fmt::format("model = AutoModelForCausalLM.from_pretrained(name, dtype={})\n", half_name(s.precision));
-  out += model_lines(in_model, own);
+  out += model_lines(in_model, own) + budget_line(s);
   out += "TrainingArguments(\n";
   out += fmt::format("    per_device_train_batch_size={},\n    gradient_accumulation_steps={},\n", s.batch.value_or(1),
                      s.accumulate);

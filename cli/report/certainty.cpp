@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -25,9 +26,10 @@ std::vector<std::string> largest_sources(const Estimate& e) {
     if (s.moves() && s.about != About::context)
       all.emplace_back(s.below.process.count + s.above.process.count,
                        with_bytes(s.text, s.below.process, s.above.process));
-  for (const Unmodelled& u : e.unmodelled)
-    if (u.widened_by.count > 0)
-      all.emplace_back(u.widened_by.count, fmt::format("{} is only bounded ({})", u.op, to_human(u.widened_by)));
+  std::map<std::string, Bytes> bounded;  // one name may stand for several guesses
+  for (const Unmodelled& u : e.unmodelled) bounded[u.op] += u.widened_by;
+  for (const auto& [op, bytes] : bounded)
+    if (bytes.count > 0) all.emplace_back(bytes.count, fmt::format("{} is only bounded ({})", op, to_human(bytes)));
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> out;
   for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 2); ++i) out.push_back(all[i].second);

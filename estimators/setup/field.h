@@ -44,6 +44,7 @@ enum class Field : std::uint8_t {
   keep_loss_history,
   empty_cache,
   compile,
+  activation_memory_budget,
   frozen,
   steps,
   torch,  ///< the version of PyTorch
@@ -118,6 +119,7 @@ inline constexpr std::array field_names{
     FieldName{Field::keep_loss_history, "keep_loss_history"},
     FieldName{Field::empty_cache, "empty_cache"},
     FieldName{Field::compile, "compile"},
+    FieldName{Field::activation_memory_budget, "activation_memory_budget"},
     FieldName{Field::frozen, "frozen"},
     FieldName{Field::steps, "steps"},
     FieldName{Field::torch, "torch"},

@@ -128,6 +128,9 @@ struct TrainingSetup {
   bool keep_loss_history = false;  ///< a list holds every step's loss with its graph (losses.append(loss))
   bool empty_cache = false;        ///< torch.cuda.empty_cache() after every step
   bool compile = false;            ///< torch.compile(model): told by a recording of the compiled program alone
+  /// torch._functorch.config.activation_memory_budget of a compiled module, 0 … 1: how much of what the fastest step
+  /// keeps for the backward pass may be kept.
+  double activation_memory_budget = 1;
   ParallelSetup parallel;
   std::vector<std::string> frozen;  ///< globs over parameter names
   std::int64_t steps = 3;           ///< simulated steps

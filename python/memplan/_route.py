@@ -45,7 +45,7 @@ def run_of(flags: Mapping[str, Any]) -> Run:
         setup["precision"] = asked.get("precision", f"amp-{asked.get('amp')}")
     if "optimizer" in asked:
         setup.update(OPTIMIZERS.get(str(asked["optimizer"]), dict(optimizer=asked["optimizer"])))
-    names = {"optimizer_impl": "impl", **{k: k for k in ("momentum", "accumulate", "clip", "zero_grad", "loss", "compile", "steps")}}
+    names = {"optimizer_impl": "impl", **{k: k for k in ("momentum", "accumulate", "clip", "zero_grad", "loss", "compile", "activation_memory_budget", "steps")}}
     setup.update({names[k]: v for k, v in asked.items() if k in names})
     complete = not set(asked) - set(names) - PLAIN
     try:

@@ -1,5 +1,5 @@
 // What memplan says a compiled module keeps for its backward pass, for comparison with PyTorch's partitioner
-// (tests/recording/saved_values.py): saved_values FILE.pt2 BATCH PRECISION [--graph] prints one JSON object.
+// (tests/recording/saved_values.py): saved_values FILE.pt2 BATCH PRECISION [BUDGET [--graph]] prints one JSON object.
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ json described(const compiled::JointNode& n) {
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::cerr << "usage: saved_values FILE BATCH PRECISION [--graph]\n";
+    std::cerr << "usage: saved_values FILE BATCH PRECISION [BUDGET [--graph]]\n";
     return 2;
   }
   const Model model = unwrap(load_model(argv[1]));
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
       const auto began = std::chrono::steady_clock::now();
       const compiled::Joint joint = compiled::joint_graph(run, tape, env);
       const auto traced = std::chrono::steady_clock::now();
-      const compiled::Partition p = compiled::partition(joint.graph);
+      const compiled::Partition p = compiled::partition(joint.graph, argc > 4 ? std::stod(argv[4]) : 1.0);
       const auto cut = std::chrono::steady_clock::now();
       std::int64_t bytes = 0;
       json saved = json::array();
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
              {"nodes", joint.graph.nodes.size()},
              {"trace_ms", std::chrono::duration<double>(traced - began).count() * 1000},
              {"cut_ms", std::chrono::duration<double>(cut - traced).count() * 1000}};
-      if (argc < 5) return;
+      if (argc < 6) return;
       const auto all = json::array();
       json nodes = json::array();
       for (compiled::NodeId id = 0; static_cast<std::size_t>(id) < joint.graph.nodes.size(); ++id) {

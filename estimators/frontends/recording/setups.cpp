@@ -62,6 +62,8 @@ std::vector<Difference> differences(const TrainingSetup& have, const TrainingSet
   compare<std::string>(out, Field::mode, "mode", name_of(have.mode), name_of(want.mode));
   compare<std::string>(out, Field::precision, "precision", name_of(have.precision), name_of(want.precision));
   compare(out, Field::compile, "compile", have.compile, want.compile);
+  compare(out, Field::activation_memory_budget, "activation_memory_budget", have.activation_memory_budget,
+          want.activation_memory_budget);
   if (want.steps > have.steps) compare(out, Field::steps, "steps", have.steps, want.steps);
   if (want.mode == Mode::inference) return out;
   compare_optimizers(out, have.optimizer, want.optimizer);
@@ -100,6 +102,7 @@ std::string words_of(const TrainingSetup& s) {
   const auto truth = [](bool b) { return b ? "true" : "false"; };
   std::string out = fmt::format("mode={},precision={},steps={}", name_of(s.mode), precision_of(s), s.steps);
   if (s.compile) out += ",compile=true";
+  if (s.activation_memory_budget < 1) out += fmt::format(",activation_memory_budget={}", s.activation_memory_budget);
   if (s.mode == Mode::inference) return out;
   return out + fmt::format(
                    ",optimizer={},impl={},momentum={},weight_decay={},nesterov={},amsgrad={},accumulate={},clip={},"
@@ -135,6 +138,7 @@ TrainingSetup read_setup(const json& j, const std::string& where) {
   s.clip_grad_norm = j.at("clip").get<bool>();
   s.steps = whole_number_of(j.at("steps"), "the recording");
   s.compile = j.value("compile", false);
+  s.activation_memory_budget = j.value("activation_memory_budget", 1.0);
   return s;
 }
 
@@ -163,6 +167,7 @@ TrainingSetup as_recorded(const Recording& recording, TrainingSetup s, const IsG
   take(Field::loss, s.loss, ran.loss);
   take(Field::steps, s.steps, ran.steps);
   take(Field::compile, s.compile, ran.compile);
+  take(Field::activation_memory_budget, s.activation_memory_budget, ran.activation_memory_budget);
   return s;
 }
 
@@ -171,6 +176,7 @@ std::string name_of_run(const Run& run) {
   std::string out = fmt::format("{} {}", name_of(s.mode), name_of(s.precision));
   if (s.mode == Mode::training) out += fmt::format(" {}", name_of(s.optimizer.kind));
   if (s.compile) out += " compiled";
+  if (s.activation_memory_budget < 1) out += fmt::format(" with a budget of {:g}", s.activation_memory_budget);
   return out;
 }
 

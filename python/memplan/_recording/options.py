@@ -29,6 +29,29 @@ def checked(value: Any) -> Compile:
     return given or True
 
 
+def checked_budget(value: Any, compiled: bool) -> float:
+    """Of torch._functorch.config.activation_memory_budget."""
+    try:
+        budget = float(value)
+    except (TypeError, ValueError):
+        budget = -1.0
+    if not 0 <= budget <= 1:
+        raise ValueError(f"activation_memory_budget cannot be {value!r}: it is a number from 0 to 1")
+    if budget < 1 and not compiled:
+        raise ValueError("activation_memory_budget is a setting of torch.compile, and the setup has no compile=true")
+    return budget
+
+
+def set_budget(budget: float) -> None:
+    import torch._functorch.config as config
+
+    if budget == 1:
+        return
+    if not hasattr(config, "activation_memory_budget"):
+        raise ValueError("this PyTorch has no torch._functorch.config.activation_memory_budget, which came with 2.4")
+    config.activation_memory_budget = budget
+
+
 def text_of(value: Compile) -> str:
     """As in a call of torch.compile; empty for its defaults."""
     return ", ".join(f"{k}={v!r}" for k, v in value.items()) if isinstance(value, dict) else ""

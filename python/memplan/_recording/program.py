@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from . import options
 
 DEFAULTS: Dict[str, Any] = dict(mode="training", precision="fp32", optimizer="adamw", impl="auto", momentum=0.0, nesterov=False, amsgrad=False,
-                                weight_decay=None, accumulate=1, clip=False, zero_grad="begin", loss="auto", compile=False, steps=3)
+                                weight_decay=None, accumulate=1, clip=False, zero_grad="begin", loss="auto", compile=False, activation_memory_budget=1.0, steps=3)
 HALF = {"amp-bf16": "bfloat16", "bf16": "bfloat16", "amp-fp16": "float16", "fp16": "float16"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor"}
 CHOICES: Dict[str, Tuple[Any, ...]] = dict(mode=("training", "inference"), precision=("fp32", *HALF), optimizer=("none", *OPTIMIZERS),
@@ -24,6 +24,7 @@ def complete(setup: Dict[str, Any]) -> Dict[str, Any]:
             raise ValueError(f"{key} cannot be '{value}'; it is one of {', '.join(CHOICES[key])}")
     full = {**DEFAULTS, **setup}
     full["compile"] = options.checked(full["compile"])
+    full["activation_memory_budget"] = options.checked_budget(full["activation_memory_budget"], bool(full["compile"]))
     if full["weight_decay"] is None:
         full["weight_decay"] = 0.01 if full["optimizer"] == "adamw" else 0.0
     return full
@@ -109,6 +110,7 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
     model.to("cuda")
     log.weights(model)
     if c["compile"]:  # the first call compiles it
+        options.set_budget(c["activation_memory_budget"])
         eager_call, compiled = call, torch.compile(model, **(c["compile"] if isinstance(c["compile"], dict) else {}))
         call = lambda _, x: eager_call(compiled, x)  # noqa: E731
     if not training:

@@ -28,11 +28,13 @@ enum class Kind : std::uint8_t {
 };
 
 /// One op of the joint graph. `recomputable`: on the partitioner's list of what may be computed a second time
-/// (torch/_functorch/partitioners.py, get_default_op_list), which also says what it takes for fusible.
+/// (torch/_functorch/partitioners.py, get_default_op_list), which also says what it takes for fusible. `intensive`: on
+/// its list of what takes long.
 struct OpRow {
   std::string_view name;
   Kind kind = Kind::pointwise;
   bool recomputable = true;
+  bool intensive = false;
 };
 /// The row of that name. Failure(internal) where there is none.
 const OpRow& op_row(std::string_view name);

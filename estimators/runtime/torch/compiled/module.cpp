@@ -75,29 +75,34 @@ class PassRun {
       r_.use_cublas();
   }
 
+  /// By node: something of `ids` lies in its buffer.
+  std::vector<bool> where(const std::vector<NodeId>& ids) const {
+    std::vector<bool> marks(g_.nodes.size(), false);
+    for (const NodeId id : ids)
+      if (id >= 0) marks[position(lies_in(id))] = true;
+    return marks;
+  }
+
   /// The tensor of a node; a view of where it lies.
   Tensor value(NodeId id) const {
-    NodeId from = id;
-    while (pass_.of_node[position(from)] < 0 && !g_.at(from).inputs.empty()) from = g_.at(from).inputs[0];
+    const NodeId from = lies_in(id);
     const std::int32_t b = pass_.of_node[position(from)];
     if (b < 0 || !memory_[position(b)]) return {};
     return from == id ? memory_[position(b)] : over(r_, memory_[position(b)], g_.at(id));
   }
 
  private:
+  NodeId lies_in(NodeId id) const {
+    while (pass_.of_node[position(id)] < 0 && !g_.at(id).inputs.empty()) id = g_.at(id).inputs[0];
+    return id;
+  }
+
   Run& r_;
   const JointGraph& g_;
   const Pass& pass_;
   const std::vector<std::int32_t>& scopes_;
   Memory memory_;
 };
-
-std::vector<bool> marked(const JointGraph& g, const std::vector<NodeId>& ids) {
-  std::vector<bool> marks(g.nodes.size(), false);
-  for (const NodeId id : ids)
-    if (id >= 0) marks[position(id)] = true;
-  return marks;
-}
 
 /// Of the largest buffer that a pass makes.
 std::int64_t largest_buffer(const JointGraph& g, const PassPlans& plans) {
@@ -134,10 +139,10 @@ std::int64_t kept_bytes(const JointGraph& g, const Partition& p) {
 
 }  // namespace
 
-CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& env) {
+CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& env, double budget) {
   auto state = std::make_shared<State>();
   state->joint = joint_graph(run, tape, env);
-  state->partition = partition(state->joint.graph);
+  state->partition = partition(state->joint.graph, budget);
   const bool laid = in_layout(state->joint.graph, state->partition);
   for (Fact& f : laid ? state->joint.notes_in_layout : state->joint.notes) note(run.schedule.notes, std::move(f));
   const JointGraph& g = state->joint.graph;
@@ -149,7 +154,7 @@ CompiledModule::CompiledModule(Run& run, const Tape& tape, const Environment& en
   const std::int64_t one = largest_buffer(g, state->plans);
   for (const JointNode& n : g.nodes) state->scopes.push_back(n.call >= 0 ? tape.calls[position(n.call)].scope : -1);
   run.note("torch.compile", About::op, Evidence::assumed,
-           "what the compiler fuses, and what libraries take beside it, is modelled",
+           "what the compiler fuses, and what libraries take beside it, may differ",
            Effect{Bytes(one), Bytes(apart + one)});
   if (run.profile.version != "2.11")
     run.note("torch.compile", About::version, Evidence::assumed,
@@ -184,7 +189,7 @@ void CompiledModule::forward(Run& r, const Tape& tape, Environment& env) {
   auto saved = std::make_shared<TensorList>();
   {
     PassRun pass(r, g, state->plans.forward, state->scopes);
-    pass.run(marked(g, state->partition.saved), Category::activation);
+    pass.run(pass.where(state->partition.saved), Category::activation);
     for (const NodeId id : g.outputs) {
       Tensor t = pass.value(id);
       if (t && t->refs > 1) t = r.detach(t);
@@ -200,7 +205,7 @@ void CompiledModule::forward(Run& r, const Tape& tape, Environment& env) {
     PassRun pass(r, g, state->plans.backward, state->scopes);
     for (std::size_t i = 0; i < saved->size(); ++i) pass.hand_in(i, std::move((*saved)[i]));
     saved->clear();
-    pass.run(marked(g, g.gradients), Category::gradient);
+    pass.run(pass.where(g.gradients), Category::gradient);
     TensorList gradients;
     for (const NodeId id : g.gradients) gradients.push_back(id < 0 ? Tensor() : pass.value(id));
     return gradients;

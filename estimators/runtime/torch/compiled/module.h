@@ -10,8 +10,9 @@ namespace memplan::compiled {
 
 class CompiledModule {
  public:
-  /// Traces and cuts. `env` has parameters, buffers and inputs. Notes what is a guess, and how far off it may be.
-  CompiledModule(Run& run, const Tape& tape, const Environment& env);
+  /// Traces and cuts under an activation_memory_budget. `env` has parameters, buffers and inputs. Notes what is a
+  /// guess, and how far off it may be.
+  CompiledModule(Run& run, const Tape& tape, const Environment& env, double budget);
   ~CompiledModule();
   /// One call: outputs of the tape are put into `env`.
   void forward(Run& run, const Tape& tape, Environment& env);

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "estimators/runtime/torch/aten/cost.h"
+#include "estimators/runtime/torch/compiled/knapsack.h"
 #include "estimators/runtime/torch/compiled/min_cut.h"
 
 namespace memplan::compiled {
@@ -16,15 +18,26 @@ constexpr std::int32_t never = 1'000'000'000;  ///< distance of a node that lead
 
 std::size_t at(NodeId id) { return static_cast<std::size_t>(id); }
 
+/// MinCutOptions, as far as they are switched
+struct Bans {
+  bool fusion = true;          ///< what could not be fused: used far apart, in long chains, in memory anyway
+  bool all_but_listed = true;  ///< what is not on the list; else only what takes long
+};
+
+/// What solve_min_cut returns.
+struct Kept {
+  std::vector<bool> nodes;
+  bool bounded = true;
+};
+
 class Partitioner {
  public:
   explicit Partitioner(const JointGraph& graph) : g_(graph), readers_(readers_of(graph)), count_(graph.nodes.size()) {}
 
-  Partition run() {
+  Partition run(double budget) {
     classify();
     measure_distances();
-    ban();
-    return extract();
+    return extract(choose(budget));
   }
 
  private:
@@ -76,23 +89,29 @@ class Partitioner {
   }
 
   void ban(NodeId id) {
-    if (!view(id)) banned_[at(id)] = true;
+    if (!view(id) && !freed_[at(id)]) banned_[at(id)] = true;
   }
 
-  void ban() {
+  /// solve_min_cut
+  Kept solve(const Bans& bans) {
     banned_.assign(count_, false);
     for (const NodeId id : g_.primals) ban(id);
     for (NodeId id = 0; at(id) < count_; ++id)
-      if (forward_[at(id)] && costs_too_much(id)) ban(id);
-    ban_used_far_apart();
-    ban_long_chains();
+      if (forward_[at(id)] && costs_too_much(id, bans)) ban(id);
+    if (bans.fusion) {
+      ban_used_far_apart();
+      ban_long_chains();
+    }
+    const MinCut cut = cut_graph();
+    return {kept_nodes(cut), cut.bounded};
   }
 
   /// should_ban_recomputation
-  bool costs_too_much(NodeId id) const {
+  bool costs_too_much(NodeId id, const Bans& bans) const {
     const JointNode& n = g_.at(id);
     if (n.op->kind == Kind::input || n.op->kind == Kind::piece) return false;
-    if (!n.op->recomputable || materialized_in_backward(id)) return true;
+    if (bans.all_but_listed ? !n.op->recomputable : n.op->intensive) return true;
+    if (bans.fusion && materialized_in_backward(id)) return true;
     std::int64_t read = 0;
     if (!n.listed)
       for (const NodeId in : n.inputs) read += g_.at(in).bytes;
@@ -211,12 +230,68 @@ class Partitioner {
     return kept;
   }
 
+  double bytes_of(const std::vector<bool>& kept) const {
+    double bytes = 0;
+    for (std::size_t i = 0; i < count_; ++i)
+      if (kept[i]) bytes += static_cast<double>(g_.nodes[i].bytes);
+    return bytes;
+  }
+
+  /// As convolution_op writes it (rows/layers.cpp).
+  static bool transposed(const JointNode& n) { return n.constants.rfind("transposed ", 0) == 0; }
+
+  /// What estimate_runtime counts: operations of products and attention, and 1 for all else.
+  double cost_of(const JointNode& n) const {
+    const bool attention = n.op->name.rfind("_scaled_dot_product", 0) == 0;
+    const std::string op = attention ? "aten::scaled_dot_product_attention" : "aten::" + std::string(n.op->name);
+    OpCall call{op, {}, {{n.sizes.vector(), n.dtype}}, {}, transposed(n), false};
+    for (const NodeId in : n.inputs) call.inputs.push_back({g_.at(in).sizes.vector(), g_.at(in).dtype});
+    return std::max(1.0, flops_of(call).forward);
+  }
+
+  /// Banned values that may be computed again all the same, largest first.
+  std::vector<NodeId> open_to_knapsack() const {
+    std::set<std::int32_t> inputs;
+    for (const NodeId id : g_.primals) inputs.insert(g_.at(id).storage);
+    std::vector<NodeId> open;
+    for (NodeId id = 0; at(id) < count_; ++id)
+      if (banned_[at(id)] && distance_[at(id)] < never && (g_.at(id).several || !inputs.count(g_.at(id).storage)))
+        open.push_back(id);
+    std::stable_sort(open.begin(), open.end(), [&](NodeId a, NodeId b) { return g_.at(a).bytes > g_.at(b).bytes; });
+    return open;
+  }
+
+  /// choose_saved_values_set
+  Kept choose(double budget) {
+    freed_.assign(count_, false);
+    Kept inputs{std::vector<bool>(count_, false), true};
+    for (const NodeId id : g_.primals) inputs.nodes[at(id)] = true;
+    if (budget <= 0) return inputs;
+    Kept fastest = solve({});
+    if (budget >= 1 || !fastest.bounded) return fastest;
+    const double least = bytes_of(inputs.nodes), span = bytes_of(fastest.nodes) - least;
+    if (span <= 0) return fastest;
+    const auto within = [&](const Kept& k) { return (bytes_of(k.nodes) - least) / span < budget; };
+    const Bans no_fusion{false, true}, none{false, false};
+    if (Kept k = solve(no_fusion); within(k)) return k;
+    if (Kept k = solve(none); within(k)) return k;
+    const std::vector<NodeId> open = open_to_knapsack();
+    if (open.empty()) return inputs;
+    std::vector<double> memory, costs;
+    for (const NodeId id : open) {
+      memory.push_back(static_cast<double>(g_.at(id).bytes) / 1e9 / (span / 1e9));
+      costs.push_back(cost_of(g_.at(id)));
+    }
+    const std::vector<bool> kept = worth_keeping(memory, costs, budget);
+    for (std::size_t i = 0; i < open.size(); ++i) freed_[at(open[i])] = !kept[i];
+    return solve(none);
+  }
+
   /// _extract_fwd_bwd_modules
-  Partition extract() const {
-    const MinCut min = cut_graph();
-    const std::vector<bool> cut = kept_nodes(min);
+  Partition extract(const Kept& kept) const {
+    const std::vector<bool>& cut = kept.nodes;
     Partition p;
-    p.cut = min.bounded;
+    p.cut = kept.bounded;
     p.backward.assign(count_, false);
     std::vector<bool> reached(count_, false);
     for (const NodeId id : g_.gradients)
@@ -241,12 +316,13 @@ class Partitioner {
   const std::vector<std::vector<NodeId>> readers_;
   const std::size_t count_;
   std::vector<bool> tangents_, needed_backward_, forward_, banned_;
+  std::vector<bool> freed_;                ///< never banned: the knapsack has no room for it
   std::vector<bool> constant_, returned_;  ///< parameters and buffers; results of the graph
   std::vector<std::int32_t> order_, distance_;
 };
 
 }  // namespace
 
-Partition partition(const JointGraph& graph) { return Partitioner(graph).run(); }
+Partition partition(const JointGraph& graph, double budget) { return Partitioner(graph).run(budget); }
 
 }  // namespace memplan::compiled

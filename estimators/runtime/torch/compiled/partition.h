@@ -14,7 +14,8 @@ struct Partition {
   bool cut = true;             ///< false: no cut has a limit, and all that the backward pass reads is kept
 };
 
-/// Of a graph that went through simplify() (passes.h).
-Partition partition(const JointGraph& graph);
+/// Of a graph that went through simplify() (passes.h). `budget` is torch._functorch.config.activation_memory_budget:
+/// 1 keeps what makes the step fastest, 0 only the inputs; between them that part of the difference.
+Partition partition(const JointGraph& graph, double budget = 1);
 
 }  // namespace memplan::compiled

@@ -213,25 +213,23 @@ class PassPlanner {
   Pass pass_;
 };
 
-/// The backward pass in its order, with what is computed a second time just before it is read.
+/// The backward pass in its order. What is computed a second time comes just before it is read, in the order of the
+/// forward pass (torch/_functorch/partitioners.py, reordering_to_mimic_autograd_engine).
 std::vector<NodeId> backward_order(const JointGraph& g, const Partition& p) {
   std::vector<NodeId> order;
   std::vector<bool> done(g.nodes.size(), false);
   const auto add = [&](NodeId root) {
-    std::vector<std::pair<NodeId, bool>> open{{root, false}};
+    std::vector<NodeId> open{root}, found;
     while (!open.empty()) {
-      const auto [id, ready] = open.back();
+      const NodeId id = open.back();
       open.pop_back();
       if (done[slot(id)] || !p.backward[slot(id)]) continue;
-      if (ready) {
-        done[slot(id)] = true;
-        order.push_back(id);
-        continue;
-      }
-      open.push_back({id, true});
-      const auto& in = g.at(id).inputs;
-      for (std::size_t k = in.size(); k-- > 0;) open.push_back({in[k], false});
+      done[slot(id)] = true;
+      found.push_back(id);
+      open.insert(open.end(), g.at(id).inputs.begin(), g.at(id).inputs.end());
     }
+    std::sort(found.begin(), found.end());
+    order.insert(order.end(), found.begin(), found.end());
   };
   for (NodeId id = 0; slot(id) < g.nodes.size(); ++id)
     if (g.at(id).backward) add(id);

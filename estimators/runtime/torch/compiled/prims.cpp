@@ -154,11 +154,18 @@ Vars var_mean(Tracer& t, const Var& a, const Dims& dims) {
   return t.emit_several("var_mean", {a}, text(dims), {one, t.run.empty_like(one)});
 }
 
+/// torch/_inductor/decomposition.py drops parts without elements, and one part alone is copied.
 Var cat(Tracer& t, const Vars& parts, int dim) {
   TensorList tensors;
-  for (const Var& p : parts) tensors.push_back(p.t);
-  return t.emit("cat", parts, std::to_string(dim), op::cat(t.run, tensors, op::wrap_dim(dim, tensors[0]->rank())),
-                true);
+  Vars filled;
+  for (const Var& p : parts) {
+    tensors.push_back(p.t);
+    if (p.t->sizes[op::wrap_dim(dim, p.t->rank())] != 0) filled.push_back(p);
+  }
+  const Tensor made = op::cat(t.run, tensors, op::wrap_dim(dim, tensors[0]->rank()));
+  if (filled.size() == 1)
+    return filled[0].t->dtype == made->dtype ? clone(t, filled[0]) : convert(t, filled[0], made->dtype);
+  return t.emit("cat", filled.empty() ? parts : filled, std::to_string(dim), made, true);
 }
 
 namespace {

@@ -142,7 +142,8 @@ std::vector<Value> RankModel::forward(bool sync) {
   if (wrapper_) wrapper_->begin_forward(r_, env, sync);
   begin_autocast();
   if (setup_.compile) {
-    if (!compiled_) compiled_ = std::make_unique<compiled::CompiledModule>(r_, tape_, env);
+    if (!compiled_)
+      compiled_ = std::make_unique<compiled::CompiledModule>(r_, tape_, env, setup_.activation_memory_budget);
     compiled_->forward(r_, tape_, env);
   } else {
     run_forward(r_, tape_, env);

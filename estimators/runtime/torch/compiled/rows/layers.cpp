@@ -37,7 +37,8 @@ Vars convolution_op(Tracer& t, const Items& a) {
   const Var w = a.var(1), bias = a.optional(2);
   const auto [scratch, in_layout] = scratch_of_layouts(t, a);
   const Tensor made = scratch.result;
-  const std::string how = settings(a, 3);
+  const bool transposed = a.op().rfind("conv_transpose", 0) == 0 || (a.op() == "convolution" && a.boolean(6));
+  const std::string how = (transposed ? "transposed " : "") + settings(a, 3);
   Vars inputs{x, w};
   if (bias) inputs.push_back(bias);
   const Var y = t.emit("convolution", inputs, how, made);
