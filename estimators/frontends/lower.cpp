@@ -12,6 +12,7 @@
 #include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
+#include "estimators/frontends/onnx/shared_pads.h"
 #include "estimators/frontends/onnx/shared_steps.h"
 #include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/undo_merging.h"
@@ -55,7 +56,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
       has_text ? onnx_format::undo_folding(file, program) : onnx_format::flatten(model, symbols, tape.notes);
   if (has_text && prepared) program = onnx_format::read_fx_program(*prepared);
   if (has_text)
-    for (auto* part : {onnx_format::part_shared_steps, onnx_format::undo_merging})
+    for (auto* part : {onnx_format::share_pads, onnx_format::part_shared_steps, onnx_format::undo_merging})
       if (std::optional<Graph> parted = part(prepared ? *prepared : file, program)) {
         prepared = std::move(parted);
         program = onnx_format::read_fx_program(*prepared);

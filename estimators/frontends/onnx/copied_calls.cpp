@@ -103,16 +103,63 @@ std::string_view parent_of(std::string_view module) {
   return dot == module.npos ? std::string_view() : module.substr(0, dot);
 }
 
+constexpr const char *classes_key = "pkg.torch.onnx.class_hierarchy", *trace_key = "pkg.torch.onnx.stack_trace";
+
+std::string_view leaf_of(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
+/// Replaces the last occurrence.
+bool replace_last(std::string& text, const std::string& what, const std::string& by) {
+  const auto at = what.empty() ? text.npos : text.rfind(what);
+  if (at == text.npos) return false;
+  text.replace(at, what.size(), by);
+  return true;
+}
+
+/// "x = self.bn3(x)" -> "x = self.conv3(x)". What the norm's line names is what the line before it bound. One line for
+/// both, "self.bn3(self.conv3(x))", or one that calls modules by another name, is the layer's line as well.
+void write_own_line(std::string& trace, std::string_view norm, std::string_view layer) {
+  const std::string call = "self." + std::string(norm) + "(", own = "self." + std::string(layer) + "(";
+  const auto at = trace.rfind(call);
+  if (at == trace.npos) return;
+  const auto line = trace.rfind('\n', at), end = std::min(trace.find('\n', at), trace.size());
+  if (line == trace.npos || trace.substr(line, end - line).find(own) != trace.npos) return;
+  const auto first = at + call.size(), last = trace.find_first_of(",)", first);
+  const std::string name = trace.substr(first, last == trace.npos ? 0 : last - first);
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  });
+  const auto text = trace.find_first_not_of(' ', line + 1);
+  if (plain) trace.replace(text, end - text, name + " = " + own + name + ")");
+}
+
+/// The layer and its norm are parts of one module: the node has the norm's place.
+void name_after_layer(GraphNode& node, std::string_view layer) {
+  const std::string norm(module_of_node(node));
+  if (norm.empty() || norm == layer ||
+      !replace_last(node.metadata[scopes_key], "'" + norm + "'", "'" + std::string(layer) + "'"))
+    return;
+  const std::vector<std::string_view> classes = parse_python_strings(note_at(node.metadata, classes_key));
+  if (classes.size() > 1) {
+    const std::string before = "'" + std::string(classes[classes.size() - 2]) + "'";
+    const std::string kind = node.op_type == "Gemm"   ? "linear.Linear"
+                             : node.op_type == "Conv" ? "conv.Conv2d"
+                                                      : "conv.ConvTranspose2d";
+    replace_last(node.metadata[classes_key], before, "'torch.nn.modules." + kind + "'");
+  }
+  write_own_line(node.metadata[trace_key], leaf_of(norm), leaf_of(layer));
+}
+
 }  // namespace
 
 void move_home(Graph& g, std::size_t conv, std::string_view layer) {
   GraphNode& node = g.nodes[conv];
-  if (parent_of(layer).empty() || parent_of(layer) == parent_of(module_of_node(node))) return;
+  if (parent_of(layer).empty()) return;
+  if (parent_of(layer) == parent_of(module_of_node(node))) return name_after_layer(node, layer);
   constexpr std::size_t near = 8;  // the nodes of the layer beside it
   for (std::size_t i = conv; i-- > 0 && i + near > conv;) {
     const std::string beside(module_of_node(g.nodes[i]));
     if (parent_of(beside) != parent_of(layer)) continue;
-    for (const char* key : {scopes_key, "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.stack_trace"})
+    for (const char* key : {scopes_key, classes_key, trace_key})
       if (const auto from = g.nodes[i].metadata.find(key); from != g.nodes[i].metadata.end())
         node.metadata[key] = from->second;
     std::string& scopes = node.metadata[scopes_key];

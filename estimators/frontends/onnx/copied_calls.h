@@ -37,7 +37,8 @@ std::string renamed(std::string_view text, const std::unordered_map<std::string,
 bool may_do_nothing(std::string_view op);
 
 /// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
-/// beside it, "rep.0.conv1", does: frames in between hold names while it runs. `conv`: its node; `layer`: its path.
+/// beside it, "rep.0.conv1", does: frames in between hold names while it runs. One with a norm of the same module gets
+/// its own place and line again: names are bound anew between the two. `conv`: its node; `layer`: its path.
 void move_home(Graph& graph, std::size_t conv, std::string_view layer);
 
 }  // namespace memplan::onnx_format

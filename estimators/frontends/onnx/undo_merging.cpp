@@ -146,7 +146,21 @@ class Parter {
     return out;
   }
 
+  /// A convolution that became one node with its norm has no text that names what it reads. Where that is pooled and
+  /// the next number of the op is left out, two modules pooled it (DLA's trees), and the convolution's did so second.
+  void look_at_pooled(const FxGroup& group) {
+    if (group.text.target.find("batch_norm") == std::string_view::npos) return;
+    for (const Read& r : reads_of(group)) {
+      const std::int32_t by = old_.nodes[r.node].op_type == "Conv" && r.input == 0 ? result_of_[at(r.id)] : -1;
+      const std::string_view op = by < 0 ? std::string_view() : op_of_name(program_.groups[at(by)].text.name);
+      if (!op.ends_with("_pool2d") || !may_be_left_out(op, program_.groups[at(by)].nodes.back(), false)) continue;
+      const std::string name = fmt::format("{}_{}", op, number_of_name(program_.groups[at(by)].text.name) + 1);
+      if (!again_.contains(name)) part(group, name, {r});
+    }
+  }
+
   void look(const FxGroup& group) {
+    look_at_pooled(group);
     const std::vector<ValueId> names = names_of(group);
     if (std::ranges::all_of(names, [&](ValueId id) { return known_[at(id.index)]; })) return;
     std::vector<Read> reads = reads_of(group);
@@ -198,7 +212,7 @@ class Parter {
       again = add_neutral(reader, name, reads[0], *number);
     }
     if (again < 0) return;
-    again_.emplace(name, again);
+    again_.emplace(std::string(name), again);
     for (const Read& r : reads) g_.nodes[r.node].inputs[r.input] = again;
   }
 
@@ -393,7 +407,7 @@ class Parter {
   std::unordered_set<GraphValueId> inputs_;
   std::unordered_set<std::string> missing_;  ///< parameters that the file has no tensor for
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
-  std::unordered_map<std::string_view, GraphValueId> again_;                     ///< names that are gone -> their value
+  std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
   NodesBefore before_;  ///< nodes to put before node i
