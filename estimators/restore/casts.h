@@ -25,6 +25,10 @@ void restore_casts(Tape& tape);
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);
 
+/// `name.float()` in a line that reads the name nowhere else: put back where the file keeps no conversions and the line
+/// before says what the name holds.
+void widen_named(Tape& tape);
+
 /// Losses in the model whose line converts what they are given, `F.cross_entropy(logits.float(), …)`: put back where
 /// the file keeps no conversions. `logits = logits.float()` is a line without a call, which the file does not show:
 /// with Reading::widened_losses every cross entropy is read so.

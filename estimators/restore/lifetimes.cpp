@@ -11,6 +11,7 @@
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/frames.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/loop_names.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
@@ -196,7 +197,7 @@ void mark_last_uses(Tape& tape) {
   const std::int64_t by_class = follow_returns(tape, frames, lives);
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
-  const Until weights = held_as_weights(tape, frames);
+  const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -213,7 +214,10 @@ void mark_last_uses(Tape& tape) {
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), listed[v]});
-    if (result) until = std::max(until, frames.rebound(l.top, at, results[{l.top, at}]++));
+    if (result) {
+      const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
+      until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
+    }
     by_line += until > without_names;
     if (weights[v] > until) until = weights[v], ++by_tuple;
     if (tape.reading.names == NameReading::freed) until = settled[v];

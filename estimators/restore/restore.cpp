@@ -56,6 +56,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) {
        restore_casts(t);
        restore_loss_casts(t);
+       widen_named(t);
        widen_own_losses(t);
        follow_asked_dtypes(t);
      }},

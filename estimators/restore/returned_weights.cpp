@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -49,9 +50,11 @@ class WeightHolders {
   }
 
   /// A helper gives them beside the result, "out, weights = attention_interface(self, q, k, v)". Modules that compute
-  /// them in lines of their own may return them only if they are asked to, which no line tells.
+  /// them in lines of their own may return them only if they are asked to, which no line tells: of classes that always
+  /// do there are rows.
   bool may_return(std::size_t i) const {
     const Call& call = tape_.calls[i];
+    if (fact_of_class("returns_weights", scope(call.scope).module_class)) return true;
     const Line& line = frames_.line(call.scope, frames_.line_of(call.scope, static_cast<std::int32_t>(i)));
     const auto& targets = frames_.binding(line).targets;
     return targets.size() == 1 && targets[0].size() > 1;
@@ -60,7 +63,8 @@ class WeightHolders {
   /// A dropout is a module of its own: the weights are those of the module that called it.
   void note_dropped(std::size_t i) {
     const Call& call = tape_.calls[i];
-    const bool same = call.op == "aten::dropout" || call.op == "aten::type_as" || call.op == "aten::to.dtype";
+    const bool same = call.op == "aten::dropout" || call.op == "aten::type_as" || call.op == "aten::to.dtype" ||
+                      call.op == "aten::view" || call.op == "aten::reshape";
     const auto* from = !same || call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
     const auto it = from ? weights_.find(from->index) : weights_.end();
     if (it == weights_.end()) return;

@@ -1,0 +1,91 @@
+#include "estimators/restore/loop_names.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+using Numbers = std::vector<std::int32_t>;
+
+/// By module: results of calls outside of it that it reads, in the order in which it reads them first.
+std::vector<Numbers> given_to(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
+  constexpr std::size_t most_arguments = 16;
+  std::vector<Numbers> given(tape.scopes.size());
+  for (const Call& call : tape.calls)
+    for_each_value(call, [&](ValueId id) {
+      const std::int32_t made = lives[static_cast<std::size_t>(id.index)].born;
+      for (std::int32_t s = call.scope; made >= 0 && s >= 0 && made < frames.begin(s); s = frames.parent(s)) {
+        Numbers& mine = given[static_cast<std::size_t>(s)];
+        if (mine.size() < most_arguments && std::ranges::find(mine, id.index) == mine.end()) mine.push_back(id.index);
+      }
+    });
+  return given;
+}
+
+/// "self.ln(self.layers(x))": the line has the module's own name, so it calls it once.
+bool names_itself(const Scope& module) {
+  const std::string_view path = module.path;
+  return module.source.find("." + std::string(path.substr(path.rfind('.') + 1)) + "(") != std::string::npos;
+}
+
+/// Lines of a module, or of modules in it, have the name, as of an argument.
+bool speaks_of(const Tape& tape, const Frames& frames, std::int32_t module, std::string_view name) {
+  const auto has = [&](std::string_view line) {
+    const auto in_word = [&](std::size_t at) {
+      return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
+    };
+    for (auto at = line.find(name); at != line.npos; at = line.find(name, at + 1))
+      if (!in_word(at + name.size()) && (at == 0 || !in_word(at - 1))) return true;
+    return false;
+  };
+  for (std::int32_t i = frames.begin(module); i >= 0 && i <= frames.end(module); ++i) {
+    const Call& call = tape.calls[static_cast<std::size_t>(i)];
+    if (has(call.source)) return true;
+    for (std::int32_t s = call.scope; s >= 0 && s != module; s = frames.parent(s))
+      if (has(tape.scopes[static_cast<std::size_t>(s)].source)) return true;
+  }
+  return false;
+}
+
+/// The line that made the value calls it as module `turn` does.
+bool named_alike(const Tape& tape, const Frames& frames, const ValueLife& value, std::int32_t turn) {
+  const Line& line = frames.line(value.top, frames.line_of(value.top, value.born));
+  return std::ranges::any_of(frames.binding(line).targets, [&](const auto& names) {
+    return std::ranges::any_of(names, [&](const auto& name) { return speaks_of(tape, frames, turn, name); });
+  });
+}
+
+}  // namespace
+
+std::vector<std::int32_t> let_go_in_loops(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
+  const std::vector<Numbers> given = given_to(tape, frames, lives);
+  Numbers until(tape.values.size(), -1);
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> turn_before;  // by frame and line
+  for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
+    const Scope& scope = tape.scopes[s];
+    if (scope.binding < 0 || given[s].empty() || names_itself(scope)) continue;
+    const auto [it, first] = turn_before.try_emplace({scope.parent, scope.binding}, s);
+    if (first) continue;
+    const auto before = static_cast<std::int32_t>(std::exchange(it->second, s));
+    const Numbers &mine = given[s], &theirs = given[static_cast<std::size_t>(before)];
+    for (std::size_t k = 0; k < std::min(mine.size(), theirs.size()); ++k) {
+      const ValueLife& value = lives[static_cast<std::size_t>(theirs[k])];
+      const std::int32_t made = lives[static_cast<std::size_t>(mine[k])].born;
+      const bool result = made >= frames.begin(before) && made <= frames.end(before);
+      if (result && value.top == scope.parent && std::ranges::find(mine, theirs[k]) == mine.end() &&
+          named_alike(tape, frames, value, before))
+        until[static_cast<std::size_t>(theirs[k])] = frames.end(before);
+    }
+  }
+  return until;
+}
+
+}  // namespace memplan

@@ -1,0 +1,140 @@
+// What frames of a program hold, where the lines that say so run no op.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/restore/casts.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
+#include "estimators/tape/check.h"
+#include "estimators/tape/tape_text.h"
+
+using namespace memplan;
+
+namespace {
+
+/// The index of the call after which the value of that name is gone, -1 when it stays.
+int gone_after(Tape tape, std::string_view name) {
+  bind_names(tape);
+  mark_last_uses(tape);
+  check(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].last_uses)
+      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace
+
+// transformers 5.23.0, models/rembert/modeling_rembert.py, RemBertEncoder:
+//   hidden_states = self.embedding_hidden_mapping_in(hidden_states)
+//   for layer_module in self.layer:
+//       layer_outputs = layer_module(hidden_states, …)
+//       hidden_states = layer_outputs[0]
+TEST_CASE("a loop's turn lets go of what its argument's name held before") {
+  const auto gone = [](const char* first, const char* inside) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 layer.0 Layer in 0 at "m.py:3 layer_outputs = layer_module("
+scope 2 layer.1 Layer in 0 at "m.py:3 layer_outputs = layer_module("
+%first = aten::relu(%in) in 0 at "m.py:1 )tape") +
+                             first + R"tape("
+%a = aten::exp(%first) in 1 at "l.py:1 )tape" +
+                             inside + R"tape("
+%b = aten::exp(%a) in 2 at "l.py:1 )tape" +
+                             inside + R"tape("
+%out = aten::tanh(%b) in 0 at "m.py:5 return tanh(y)"
+return %out
+)tape";
+    return gone_after(from_text(text), "first");
+  };
+  CHECK(gone("hidden_states = relu(x)", "y = exp(hidden_states)") == 1);
+  // "hidden_states = inputs_embeds" runs no op either: the first name still holds it.
+  CHECK(gone("inputs_embeds = relu(x)", "y = exp(hidden_states)") == 3);
+  CHECK(gone("states = relu(x)", "y = exp(hidden_states)") == 3);
+  // One line that calls two modules is no loop.
+  const std::string nested = R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 fc1 Layer in 0 at "m.py:2 y = self.fc2(self.fc1(x))"
+scope 2 fc2 Layer in 0 at "m.py:2 y = self.fc2(self.fc1(x))"
+%first = aten::relu(%in) in 0 at "m.py:1 x = relu(x)"
+%a = aten::exp(%first) in 1 at "l.py:1 return exp(x)"
+%b = aten::exp(%a) in 2 at "l.py:1 return exp(x)"
+%out = aten::tanh(%b) in 0 at "m.py:5 return tanh(y)"
+return %out
+)tape";
+  CHECK(gone_after(from_text(nested), "first") == 3);
+}
+
+// transformers 5.23.0, models/bloom/modeling_bloom.py: attention in lines of its own, and always returned.
+TEST_CASE("attention weights that a class returns every time live under its callers' names") {
+  const auto gone = [](const char* module) {
+    const std::string text = std::string(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 attn )tape") + module +
+                             R"tape( in 0 at "m.py:1 attn_outputs = self.attn(x)"
+%weights = aten::softmax.int(%x, -1) in 1 at "a.py:1 attention_probs = F.softmax(scores, dim=-1)"
+%flat = aten::view(%weights, [2]) in 1 at "a.py:2 attention_probs_reshaped = attention_probs.view(2)"
+%product = aten::matmul(%flat, %x) in 1 at "a.py:3 context = attention_probs_reshaped @ value"
+%out = aten::tanh(%product) in 0 at "m.py:2 return tanh(attn_outputs[0])"
+return %out
+)tape";
+    return gone_after(from_text(text), "flat");
+  };
+  CHECK(gone("transformers.models.bloom.modeling_bloom.BloomAttention") == 3);
+  CHECK(gone("transformers.models.xlm.modeling_xlm.MultiHeadAttention") == 2);  // only if it is asked to
+}
+
+// transformers 5.23.0, models/beam/modeling_beam.py:637: logits = logits.float() / self.config.final_logit_softcapping
+TEST_CASE("a line converts to fp32 what a name holds") {
+  const auto ops = [](const char* line) {
+    Tape tape = from_text(std::string(R"tape(
+input %in float32 [2, 8]
+scope 0 "" M
+%first = aten::relu(%in) in 0 at "m.py:1 logits = relu(x)"
+%second = aten::div.Tensor(%first, 30.0) in 0 at "m.py:2 )tape") +
+                          line + "\"\nreturn %second\n");
+    bind_names(tape);
+    widen_named(tape);
+    check(tape);
+    std::vector<std::string> out;
+    for (const Call& c : tape.calls) out.push_back(c.op);
+    return out;
+  };
+  using Ops = std::vector<std::string>;
+  CHECK(ops("logits = logits.float() / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = logits.to(torch.float32) / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = logits / 30.0") == Ops{"aten::relu", "aten::div.Tensor"});
+  CHECK(ops("logits = f(logits, logits.float())") == Ops{"aten::relu", "aten::div.Tensor"});  // which of them?
+  CHECK(ops("logits = scores.float() / 30.0") == Ops{"aten::relu", "aten::div.Tensor"});
+}
+
+TEST_CASE("a layer with which a norm was folded has its own place and line again") {
+  const auto moved = [](const std::string& line) {
+    Graph g;
+    GraphNode node;
+    node.op_type = "Conv";
+    node.metadata["pkg.torch.onnx.name_scopes"] = "['', 'layer1', 'layer1.bn3', 'batch_norm']";
+    node.metadata["pkg.torch.onnx.class_hierarchy"] =
+        "['M', 'Block', 'torch.nn.modules.batchnorm.BatchNorm2d', 'aten.batch_norm.default']";
+    node.metadata["pkg.torch.onnx.stack_trace"] =
+        "File \"m.py\", line 7, in forward\n    " + line +
+        "\n  File \"batchnorm.py\", line 9, in forward\n    return F.batch_norm(";
+    g.nodes.push_back(node);
+    onnx_format::move_home(g, 0, "layer1.conv3");
+    const std::string& trace = g.nodes[0].metadata["pkg.torch.onnx.stack_trace"];
+    const auto from = trace.find("    ") + 4;
+    CHECK(g.nodes[0].metadata["pkg.torch.onnx.name_scopes"] == "['', 'layer1', 'layer1.conv3', 'batch_norm']");
+    CHECK(g.nodes[0].metadata["pkg.torch.onnx.class_hierarchy"] ==
+          "['M', 'Block', 'torch.nn.modules.conv.Conv2d', 'aten.batch_norm.default']");
+    return trace.substr(from, trace.find('\n', from) - from);
+  };
+  CHECK(moved("x = self.bn3(x)") == "x = self.conv3(x)");
+  CHECK(moved("out = self.bn3(y)") == "y = self.conv3(y)");
+  CHECK(moved("out = self.bn3(self.conv3(y))") == "out = self.bn3(self.conv3(y))");
+  CHECK(moved("input = module(input)") == "input = module(input)");
+}
