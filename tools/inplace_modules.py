@@ -5,8 +5,8 @@
 
 An ONNX graph cannot say so: export makes every op functional. A rule is [root class, owner class, name in the owner,
 module class]; the owner is the nearest enclosing module that is not a plain container. "rules" are those of in-place
-modules, "either" those that some models construct so and others not. Of each file of timm as many models are made as
---of-each says, the smallest names first.
+modules, "either" those that some models construct so and others not. Every model of timm is made, or of each file as many as --of-each says,
+the smallest names first.
 """
 import argparse
 import json
@@ -52,7 +52,7 @@ def timm_models(of_each):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "data", "aten", "inplace_modules.json"))
-    p.add_argument("--of-each", type=int, default=6)
+    p.add_argument("--of-each", type=int)
     args = p.parse_args()
     out = args.out
     found = {}

@@ -34,6 +34,7 @@ class Traced:
     sizes: Dict[str, int] = field(default_factory=dict)  # of open dimensions, as the arguments have them
     roles: Dict[str, str] = field(default_factory=dict)  # "batch" or "sequence"
     checkpointed: List[str] = field(default_factory=list)  # modules that the model itself checkpoints
+    tied: List[List[str]] = field(default_factory=list)  # names of one parameter; without weights the archive does not tell
 
 
 def is_module(model: object) -> bool:
@@ -223,12 +224,20 @@ def trace(module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], dynamic_sh
                          "memplan observe -- python train.py the whole script", 3) from error
     traced = Traced(program)
     _described(traced, args, kwargs)
+    traced.tied = _tied(module)
     if cached:
         traced.notes.update([NO_CACHE])
     if regions:
         traced.checkpointed = _checkpoints.patterns(_checkpoints.modules(regions), module)
         traced.notes["MP021"] = _checkpoints.note(regions, module)
     return traced
+
+
+def _tied(module: Any) -> List[List[str]]:
+    names: Dict[int, List[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
 
 
 def _still_open(program: Any, larger: Any, given: Any) -> bool:
@@ -244,7 +253,7 @@ def _still_open(program: Any, larger: Any, given: Any) -> bool:
 def save(traced: Traced, path: str) -> None:
     import torch
 
-    extra = json.dumps(dict(notes=traced.notes, roles=traced.roles, sizes=traced.sizes, checkpointed=traced.checkpointed))
+    extra = json.dumps(dict(notes=traced.notes, roles=traced.roles, sizes=traced.sizes, checkpointed=traced.checkpointed, tied=traced.tied))
     with _quiet():
         torch.export.save(traced.program, path, extra_files={EXTRA: extra})
 

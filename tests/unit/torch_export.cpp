@@ -182,6 +182,16 @@ TEST_CASE("parameters stored as one tensor are tied") {
   // torch.export.save writes the weights of a program without memory (FakeTensorMode) as one empty member.
   members["net/data/weights/weight_0"] = "";
   CHECK(tape_of(members, batch(2)).parameters.size() == 2);
+  // memplan.export says which names are one parameter.
+  members["net/extra/memplan.json"] = R"({"tied": [["a.weight", "b.weight"]]})";
+  CHECK(tape_of(members, batch(2)).parameters.size() == 1);
+  members["net/extra/memplan.json"] = R"({"tied": []})";
+  CHECK(tape_of(members, batch(2)).parameters.size() == 2);
+  for (const char* damaged :
+       {R"({"tied": 3})", R"({"tied": [3, [], [4, "b.weight"]]})", "[", R"({"tied": [["b.weight"]]})"}) {
+    members["net/extra/memplan.json"] = damaged;
+    CHECK(tape_of(members, batch(2)).parameters.size() == 2);
+  }
 }
 
 TEST_CASE("weights of several shapes in one member are not tied") {

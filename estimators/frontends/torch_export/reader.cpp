@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "estimators/base/error.h"
@@ -159,15 +160,35 @@ void forget_empty_members(const Archive& archive, const std::string& folder, Pro
       if (const auto* m = archive.find(folder + spec.stored); m && m->bytes == 0) spec.stored.clear();
 }
 
-/// What memplan.export wrote beside the program (docs/export.md): notes, which open dimensions are the batch and which
-/// the sequence, the sizes of its arguments, and the modules that the model checkpoints. Other exporters write none,
-/// and what is not as expected is left out.
-void read_extra(const Archive& archive, const std::string& root, Model& model) {
+/// What memplan.export wrote beside the program (docs/export.md). Other exporters write none, and what is not as
+/// expected is left out.
+json extra_of(const Archive& archive, const std::string& root, const std::string& path) {
   const auto* member = archive.find(root + "extra/memplan.json");
-  if (!member || member->bytes > max_extra_bytes) return;
+  if (!member || member->bytes > max_extra_bytes) return {};
   std::string text = archive.read(*member, max_extra_bytes);
-  tame_json(text, 8, model.path);
-  const json extra = json::parse(text, nullptr, false);
+  tame_json(text, 8, path);
+  return json::parse(text, nullptr, false);
+}
+
+/// Names of one parameter, in place of the members that an archive without weights has not. All others are apart.
+void read_ties(const json& extra, Program& p) {
+  if (!extra.is_object() || !extra.contains("tied") || !extra["tied"].is_array()) return;
+  std::map<std::string, std::string> first;
+  for (const json& group : extra["tied"]) {
+    if (!group.is_array()) continue;
+    for (const json& name : group)
+      if (name.is_string() && group[0].is_string()) first.emplace(name.get<std::string>(), group[0].get<std::string>());
+  }
+  for (InputSpec& spec : p.inputs) {
+    if (spec.kind != InputKind::parameter || !spec.stored.empty()) continue;
+    const auto found = first.find(spec.target);
+    spec.stored = found == first.end() ? spec.target : found->second;
+  }
+}
+
+/// Notes, which open dimensions are the batch and which the sequence, the sizes of the arguments, and the modules that
+/// the model checkpoints.
+void read_extra(const json& extra, Model& model) {
   if (!extra.is_object()) return;
   model.metadata["memplan.exported"] = "checkpoints seen";
   const auto each = [&](const char* key, const auto& row) {
@@ -239,6 +260,8 @@ Model read_archive(const Archive& archive, const std::string& path) {
   auto program =
       std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
   forget_empty_members(archive, weights, *program);
+  const json extra = extra_of(archive, folder, path);
+  read_ties(extra, *program);
   model.graphs.push_back(dims_graph(*program));
   model.format = fmt::format("PyTorch export {}.{}, torch {}{}", program->schema_major, program->schema_minor,
                              program->torch_version, program->decomposed ? ", core ATen" : "");
@@ -246,7 +269,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
   model.torch = program->torch_version.starts_with("<=") ? program->torch_version.substr(2) : program->torch_version;
   model.path = path;
   model.exported = std::move(program);
-  read_extra(archive, folder, model);
+  read_extra(extra, model);
   return model;
 }
 

@@ -208,6 +208,20 @@ Tensor as_complex(Run& r, const Tensor& x) {
   return y;
 }
 
+/// _fft_c2c itself. ONNX has no complex tensors: pairs of numbers, along one more dimension, stand for them.
+ValueList run_c2c(Run& r, Args& a) {
+  const Tensor x = a.tensor(0);
+  const bool pairs = !is_complex(x->dtype);
+  const Tensor y = pairs ? as_complex(r, x) : x;
+  if (pairs) r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_pairs(r, g[0])}; });
+  const Tensor made = complex_to_complex(r, y, transformed(y, a[1], 0));
+  if (!pairs) return {made};
+  const Tensor out = as_pairs(r, made);
+  r.record({made}, {out},
+           [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
+  return {out};
+}
+
 }  // namespace
 
 void register_spectral(OpTable& t) {
@@ -228,6 +242,7 @@ void register_spectral(OpTable& t) {
   for (const char* n :
        {"aten::fft_fft", "aten::fft_ifft", "aten::fft_fft2", "aten::fft_ifft2", "aten::fft_fftn", "aten::fft_ifftn"})
     t.add(n, schema, run_complex, modelled);
+  t.add("aten::_fft_c2c", "self, dim, normalization=0, forward=True", run_c2c, modelled);
   // select of view_as_real: its gradient is written into zeros of the whole.
   for (const char* n : {"aten::real", "aten::imag"})
     t.add(n, "self", [](Run& r, Args& a) -> ValueList {
