@@ -211,6 +211,7 @@ DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int6
   setup.parallel = ParallelSetup{};
   setup.parallel.tensor = given.parallel.tensor;
   setup.parallel.sequence_parallel = given.parallel.sequence_parallel;
+  setup.parallel.loss_parallel = given.parallel.loss_parallel;
   const std::int64_t depths[2] = {runs.low, runs.high}, batches[2] = {runs.small, runs.large};
   const int deep = runs.high > runs.low ? 2 : 1, large = runs.large > runs.small ? 2 : 1;
   std::vector<Tape> tapes;

@@ -19,6 +19,8 @@ std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model,
   alone.parallel = {};
   const Tape whole = unwrap(tape_of(model, alone));
   std::vector<std::pair<std::string, std::string>> plan;
+  const char* logits = setup.parallel.loss_parallel ? "ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)"
+                                                    : "ColwiseParallel(output_layouts=Replicate())";
   for (ValueId id : whole.parameters) {
     const TapeValue& a = whole.values[static_cast<std::size_t>(id.index)];
     const TapeValue& b = part.values[static_cast<std::size_t>(id.index)];
@@ -35,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model,
       if (s.path == module) head = s.parent >= 0 && whole.scopes[static_cast<std::size_t>(s.parent)].parent < 0;
     plan.emplace_back(module, embedding                  ? "RowwiseParallel(input_layouts=Replicate())"
                               : a.sizes[0] == b.sizes[0] ? "RowwiseParallel()"
-                              : head                     ? "ColwiseParallel(output_layouts=Replicate())"
+                              : head                     ? logits
                                                          : "ColwiseParallel()");
   }
   return plan;

@@ -31,6 +31,8 @@ def title(run):
     parts = [{"ddp": "DDP", "fsdp": "FSDP2", "tp": f"TP {run.get('tp')}", "zero": f"ZeRO-{run.get('zero')}"}[run["strategy"]]]
     if run.get("sp"):
         parts.append("sequence parallel")
+    if run.get("loss_parallel"):
+        parts.append("loss parallel")
     if run.get("bucket_view"):
         parts.append("bucket view")
     if run.get("no_reshard"):

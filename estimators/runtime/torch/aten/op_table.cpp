@@ -73,7 +73,8 @@ OpTable base_ops() {
         register_softmax,     register_attention,     register_rearrange,  register_multihead_attention,
         register_indexing,    register_scatter,       register_sorting,    register_losses,
         register_spectral,    register_triangular,    register_recurrent,  register_symbolic,
-        register_quantized,   register_fp8,           register_collectives})
+        register_quantized,   register_fp8,           register_collectives,
+        register_loss_parallel})
     add_family(table);
   return table;
 }
