@@ -361,7 +361,6 @@ def test_loss_parallel():
         text = memplan("suggest", *way, "--sp", "--keep", "parallel", "--for", "torchtitan", "--format", "json").json()["settings"]["text"]
         equal(tomllib.loads(without_shell(text))["parallelism"]["disable_loss_parallel"], disabled, text)
     report = memplan(*divided, "--no-search", "--format", "json").json()
-    jsonschema.validate(report, schema())
     equal(report["setup"]["parallel"]["loss_parallel"], True, "the report says it")
     for more, said in ((["--loss", "mse"], "no loss but cross entropy"), (["--megatron"], "Megatron-LM always divides"), (["--amp", "fp16"], "GradScaler")):
         answer = memplan(*divided, *more)
