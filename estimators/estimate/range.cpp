@@ -16,6 +16,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
@@ -90,6 +91,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
+  if (!tape.exported.recorded && has_numbers_without_device(tape))
+    add(About::placement, "tensors made from numbers, which may be on the CPU",
+        [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {
     constexpr auto workspace = "workspaces of convolutions that are not in the table";
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });

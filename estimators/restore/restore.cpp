@@ -4,6 +4,7 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
@@ -35,6 +36,9 @@ constexpr RestorePass restore_table[] = {
     {"kept results",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
+    {"numbers on the CPU",
+     [](const Tape& t, const TrainingSetup&) { return t.reading.numbers_on_host && !t.exported.recorded; },
+     [](Tape& t, const TrainingSetup&) { leave_on_host(t); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {
