@@ -19,8 +19,9 @@ std::string_view base_of(std::string_view op) { return op.substr(0, op.find('.')
 std::string spelling_of(const Call& call) { return std::string(base_of(call.op).substr(6)) + "("; }
 
 bool makes_from_numbers(const Call& call) {
-  constexpr std::array<std::string_view, 8> makers{"aten::arange", "aten::linspace", "aten::zeros",        "aten::ones",
-                                                   "aten::full",   "aten::eye",      "aten::tril_indices", "aten::empty"};
+  constexpr std::array<std::string_view, 8> makers{"aten::arange",       "aten::linspace", "aten::zeros",
+                                                   "aten::ones",         "aten::full",     "aten::eye",
+                                                   "aten::tril_indices", "aten::empty"};
   return std::ranges::find(makers, base_of(call.op)) != makers.end() && call.known_shapes.size() == 1;
 }
 
@@ -92,10 +93,12 @@ bool reads_from_host(const Call& call) { return base_of(call.op) == "aten::index
 }  // namespace
 
 bool has_numbers_without_device(const Tape& tape) {
-  return std::ranges::any_of(tape.calls, [&](const Call& c) { return starts_on_host(tape, c); });
+  return !tape.exported.recorded &&
+         std::ranges::any_of(tape.calls, [&](const Call& c) { return starts_on_host(tape, c); });
 }
 
 void leave_on_host(Tape& tape) {
+  if (!tape.reading.numbers_on_host) return;
   const HostCalls host(tape);
   enum class Met : std::uint8_t { nobody, as_index, on_gpu };
   std::vector<Met> met(tape.values.size(), Met::nobody);

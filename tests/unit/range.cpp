@@ -303,6 +303,7 @@ TEST_CASE("tensors made from numbers may be on the CPU, where neither line nor c
 return %y
 )tape");
     CHECK(has_numbers_without_device(tape) == (line[0] == 'i'));
+    tape.reading.numbers_on_host = true;
     leave_on_host(tape);
     std::string found;
     for (const Call& c : tape.calls) found += c.op + " ";

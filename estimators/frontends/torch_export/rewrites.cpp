@@ -56,19 +56,21 @@ Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup
   return Fate::keep;
 }
 
-ValueId make_lifted(Call& call, const Tape& tape) {
-  if (call.op != "aten::lift_fresh_copy" && call.op != "aten::lift_fresh") return {};
+void make_lifted(Call& call, Tape& tape) {
+  if (call.op != "aten::lift_fresh_copy" && call.op != "aten::lift_fresh") return;
   const auto* id = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
-  if (!id) return {};
+  if (!id) return;
   const ValueId lifted = *id;
-  const TapeValue& v = tape.values[static_cast<std::size_t>(lifted.index)];
-  if (v.kind != ValueKind::constant || v.sizes.empty()) return {};
+  TapeValue& v = tape.values[static_cast<std::size_t>(lifted.index)];
+  const bool made = v.kind == ValueKind::constant || v.name.find("lifted_tensor") != v.name.npos;
+  if (!made || v.sizes.empty()) return;
   Arg::List sizes;
   for (const std::int64_t n : v.sizes) sizes.push_back({n});
   call.op = "aten::empty.memory_format";
   call.args = {{std::move(sizes)}};
   call.kwargs = {{"dtype", {v.dtype}}};
-  return lifted;
+  std::erase(tape.buffers, lifted);
+  v.kind = ValueKind::computed;  // nothing reads it any more
 }
 
 bool is_frozen(const Call& call) {

@@ -33,9 +33,8 @@ Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup
                       std::string_view function, ArchiveCasts& casts);
 
 /// torch.tensor([1, 2]) in a forward pass is a constant of the file, and made anew in each pass: a call that lifts one
-/// becomes one that makes it. Returns the constant, which is no part of the module; invalid: it is another call, or of
-/// one number, which stays on the CPU.
-ValueId make_lifted(Call& call, const Tape& tape);
+/// becomes one that makes it, and the constant is no part of the module. One number stays on the CPU.
+void make_lifted(Call& call, Tape& tape);
 
 /// A batch norm or dropout that runs as in inference.
 bool is_frozen(const Call& call);
