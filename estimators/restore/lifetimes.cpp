@@ -233,7 +233,7 @@ void mark_last_uses(Tape& tape) {
   };
   tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
   tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
-  tell(by_tuple, Evidence::told_by_name, "attention weights that modules of transformers hand on");
+  tell(by_tuple, Evidence::told_by_name, "attention weights that modules hand on");
   tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
 }
 

@@ -133,7 +133,7 @@ bool should_fold(const Tensor& a, const Tensor& b, bool wants_gradient) {
   const Tensor& large = a_larger ? a : b;
   const Tensor& small = a_larger ? b : a;
   if (!(large->rank() >= 3 && small->rank() <= 2)) return false;
-  if (wants_gradient || small->requires_grad()) return true;
+  if (wants_gradient || small->requires_grad() || small->shows_trained) return true;
   if (a->rank() == 2) return false;
   if (large->numel() == 0) return true;
   for (int i = 0; i + 2 < large->rank(); ++i)
@@ -223,7 +223,7 @@ Tensor plain_linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias
     return view(r, y, shape);
   }
   // A weight that wants a gradient is asked even under no_grad (measured: its transpose says so too).
-  Tensor y = matmul(r, x, t(r, w), w->requires_grad());
+  Tensor y = matmul(r, x, t(r, w), w->requires_grad() || w->shows_trained);
   if (bias) add_(r, y, bias);
   return y;
 }
