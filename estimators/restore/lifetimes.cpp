@@ -31,9 +31,9 @@ std::string_view joined_list(const Call& call) {
       const auto end = first == source.npos ? first : source.find_first_of("[,) ", first);
       if (end == source.npos || end == first) return {};
       const std::string_view name = source.substr(first, end - first);
-      const bool plain = std::ranges::all_of(
-          name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
-      return plain && std::isdigit(static_cast<unsigned char>(name.front())) == 0 ? name : std::string_view{};
+      return std::ranges::all_of(name, in_name) && std::isdigit(static_cast<unsigned char>(name.front())) == 0
+                 ? name
+                 : std::string_view{};
     }
   return {};
 }
