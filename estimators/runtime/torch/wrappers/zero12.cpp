@@ -104,14 +104,18 @@ class Zero12 : public Zero {
 
  private:
   /// Parameters that the rank's partition cuts through count whole in grads_in_partition: ranks differ, the heaviest
-  /// one is run.
+  /// one is run. Ranks may be a million, so only those are looked at where a parameter begins or has ended.
   void choose_rank() {
-    std::int64_t most = -1;
-    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-      std::int64_t whole = 0;
-      for (const Place& p : places_)
-        if (overlap_of(p, rank) > 0) whole += p.parameter->numel();
-      if (whole > most) most = whole, rank_ = rank, owned_ = whole;
+    std::map<std::int64_t, std::int64_t> more;  // elements that count from this rank on
+    for (const Place& p : places_) {
+      if (p.end() == p.begin) continue;
+      more[p.begin / partition_] += p.parameter->numel();
+      more[(p.end() - 1) / partition_ + 1] -= p.parameter->numel();
+    }
+    std::int64_t whole = 0;
+    for (const auto& [rank, elements] : more) {
+      whole += elements;
+      if (whole > owned_) owned_ = whole, rank_ = rank;
     }
   }
   std::int64_t overlap_of(const Place& p, std::int64_t rank) const {
