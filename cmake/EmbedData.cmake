@@ -14,7 +14,7 @@ function(memplan_embed sources folder)
 endfunction()
 
 set(MEMPLAN_EMBEDDED_SOURCES "")
-memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt cudnn/onnxruntime.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
+memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt cudnn/onnxruntime.txt cudnn/rules.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
 # The programs that ask cuDNN and ONNX Runtime.
 memplan_embed(MEMPLAN_EMBEDDED_SOURCES estimators cudnn/ask.py onnxruntime/optimize.py onnxruntime/session.py)
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "estimators/runtime/torch/aten/cudnn_rules.h"
 #include "estimators/runtime/torch/aten/cudnn_tables.h"
 
 namespace memplan {
@@ -191,6 +192,22 @@ std::optional<ConvWorkspace> asked(const ConvProblem& p, ConvPass pass, const Cu
   return ConvWorkspace{*bytes, Evidence::recorded, "cuDNN's workspace as the installed library says", true};
 }
 
+/// What the rules say, which were learnt from the base version's answers. Of another version or architecture engines
+/// may be others: then anything from nothing to copies of the three tensors is possible, too.
+std::optional<ConvWorkspace> ruled(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn) {
+  if (cudnn.version == for_onnxruntime) return std::nullopt;  // asks for other heuristics
+  const auto rule = ruled_workspace(p, pass, cudnn.device.sm());
+  if (!rule) return std::nullopt;
+  const bool asked_so = rule->own_card && cudnn.version == base_cudnn;
+  ConvWorkspace out{rule->usual, Evidence::nearest_table_entry,
+                    "cuDNN's workspace for this convolution is not in the table: by a rule learnt from what its "
+                    "heuristics say of others"};
+  if (cudnn.reading == WorkspaceReading::least) out.bytes = asked_so ? rule->least : Bytes();
+  if (cudnn.reading == WorkspaceReading::most)
+    out.bytes = asked_so ? rule->most : std::max(rule->most, unknown_kind(p, cudnn.reading));
+  return out;
+}
+
 }  // namespace
 
 ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn) {
@@ -202,6 +219,8 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfR
   const int type = curves_of_dtype(p.dtype);
   if (p.input.size() != 4 || type < 0) {
     if (const auto said = asked(p, pass, cudnn)) return *said;
+    if (type >= 0)
+      if (const auto rule = ruled(p, pass, cudnn)) return *rule;
     return {unknown_kind(p, cudnn.reading), Evidence::assumed,
             type < 0 ? "cuDNN's workspace for this data type is not known"
                      : "cuDNN's workspace of three-dimensional convolutions is not known"};
@@ -216,6 +235,7 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfR
     if (never && cudnn.reading != WorkspaceReading::nearest) own.bytes = never_asked(p, cudnn.reading, there);
     return own;
   }
+  if (const auto rule = ruled(p, pass, cudnn)) return *rule;
   const std::size_t looked_at = cudnn.reading == WorkspaceReading::nearest ? 1 : entries_around;
   Around around = of_the_nearest(tables, there.table, there.lines, there.shape, there.index, p.input[0], looked_at);
   around.alike = around.alike && tables.known;

@@ -1,0 +1,35 @@
+// How many bytes each kind of cuDNN's workspaces has, as a function of the convolution's sizes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "estimators/runtime/torch/aten/cudnn_workspace.h"
+
+namespace memplan::cudnn_rules {
+
+/// A convolution as its engines see it.
+struct Sizes {
+  std::int64_t batch, channels, outputs, groups;
+  std::int64_t group_channels, group_outputs;  ///< of one group
+  std::int64_t in, kernel, out;                ///< positions: products of the spatial sizes
+  std::int64_t element;                        ///< bytes
+  ConvPass pass;
+  bool channels_last;
+};
+Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
+
+/// A kind of workspace as the rules write it: 'Z' nothing, 'N' no engine, 'C' copies and a constant, 'S' copies and
+/// `amount` partial sums of the weight's gradient, 'T' copies and a counter for each tile of it; and those of which
+/// only the rough size is known, where `amount` is in eighths of a power of two: 'R' copies and so many times the
+/// weight in fp32, 'K' bytes, 'O' so many times the three tensors.
+struct Kind {
+  char letter = 'Z';
+  int copy = 0;    ///< row of the table of copies
+  int detail = 0;  ///< row of the table of constants or tiles
+};
+Kind kind_of(std::string_view text);
+
+std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& sizes);
+
+}  // namespace memplan::cudnn_rules
