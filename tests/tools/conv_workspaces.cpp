@@ -13,24 +13,24 @@ using namespace memplan;
 namespace {
 
 ConvProblem problem_of(const std::vector<std::int64_t>& n) {
-  const auto rank = static_cast<std::size_t>(n.at(4));
+  const int rank = static_cast<int>(n.at(4));
   const std::int64_t* at = &n.at(7);
   const auto part = [&](Dims head) {
-    for (std::size_t i = 0; i < rank; ++i) head.push_back(*at++);
+    for (int i = 0; i < rank; ++i) head.push_back(*at++);
     return head;
   };
   ConvProblem p;
   p.dtype = n.at(1) == 0 ? DType::float32 : n.at(1) == 2 ? DType::float16 : DType::bfloat16;
   p.channels_last = n.at(2) != 0;
-  p.groups = n.at(7 + 1 + 5 * rank);
+  p.groups = n.back();
   p.input = part({n.at(5), n.at(6)});
   const std::int64_t outputs = *at++;
   p.weight = part({outputs, n.at(6) / p.groups});
   p.padding = part({}), p.stride = part({}), p.dilation = part({});
   p.output = {n.at(5), outputs};
-  for (std::size_t i = 0; i < rank; ++i)
-    p.output.push_back(
-        (p.input[i + 2] + 2 * p.padding[i] - p.dilation[i] * (p.weight[i + 2] - 1) - 1) / p.stride[i] + 1);
+  for (int i = 0; i < rank; ++i)
+    p.output.push_back((p.input[i + 2] + 2 * p.padding[i] - p.dilation[i] * (p.weight[i + 2] - 1) - 1) / p.stride[i] +
+                       1);
   return p;
 }
 

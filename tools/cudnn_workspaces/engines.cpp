@@ -47,7 +47,8 @@ std::string first_choice(Pool& pool, Descriptor graph, cudnnBackendHeurMode_t mo
   std::int64_t count = 0, got = 0;
   cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr);
   if (count == 0) return {};
-  Descriptor config = pool.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR), engine = pool.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  Descriptor config = pool.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR),
+             engine = pool.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &config);
   const auto bytes = number_of(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
   cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &engine);

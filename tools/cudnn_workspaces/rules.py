@@ -18,10 +18,12 @@ from sklearn.tree import DecisionTreeClassifier
 COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0)]
 CONSTANTS = [0, 131, 128, 159, 131 + 2359416]
 TILES = [(128, 128), (256, 128), (128, 256), (128, 64), (64, 128), (64, 64), (256, 64), (64, 256)]
+BLOCKS = [(a, b) for a in (32, 64, 128, 256) for b in (32, 64, 128, 256)]
 INPUTS = np.array([3, 6, 5])  # of a pass: 1 input, 2 weight, 4 output
-OPEN = "SRKO"  # kinds with an amount
+OPEN = "SURKO"  # kinds with an amount
 KINDS = (["Z"] + [f"C{c}.{k}" for c in range(len(COPIES)) for k in range(len(CONSTANTS))] + [f"S{c}" for c in range(len(COPIES))]
-         + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))] + ["R0", "R1", "K", "O", "N"])
+         + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
+         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(BLOCKS))] + ["R0", "R1", "K", "O", "N"])
 
 LEAVES = {2: (3000, 3000, 6000), 3: (500, 500, 800)}  # by pass
 AROUND = 200    # a range comes from at least so many convolutions
@@ -74,7 +76,7 @@ def features(s):
     return np.stack(f, 1).astype(np.float32)
 
 
-def explained(s, ws, split):
+def explained(s, ws, split, buffers):
     """The kind of each answer, and its amount: the first kind that gives these bytes exactly, or one with a rough size."""
     kind, amount = np.full(len(ws), -1), np.zeros(len(ws))
     weights = s.op == 2
@@ -97,6 +99,13 @@ def explained(s, ws, split):
         for i, (rows, columns) in enumerate(TILES):
             tiles = up(kp, rows) // rows * (up(cp * s.r, columns) // columns)
             put(weights & (b + aligned + 128 * tables + 4 * tables * tiles == ws), f"T{c}.{i}")
+    for c in (0, 1, 3, 4):
+        b, aligned, cp, kp, at_once, tables = made[c]
+        left = ws - b - aligned - 159 * tables
+        m, n = np.choose(s.op, [s.n * s.o, s.n * s.i, kp]), np.choose(s.op, [kp, cp, cp * s.r])
+        for i, (rows, columns) in enumerate(BLOCKS):
+            blocks = up(m, rows) // rows * (up(n, columns) // columns) * at_once
+            put((buffers > 0) & (left == blocks * (4 * (buffers + 1) + buffers * 4 * rows * columns)), f"U{c}.{i}", buffers)
     for c in (0, 1):
         b, aligned, cp, kp, at_once, tables = made[c]
         rest = (ws - b) / (kp * cp * s.r * 4.0 * at_once)
@@ -108,13 +117,14 @@ def explained(s, ws, split):
 
 
 def read_answers(path):
-    """Bytes, and into how many parts the matrix product is split (knobs 0 and 17)."""
-    ws, split = [], []
+    """Bytes, into how many parts the matrix product is split (knobs 0 and 17), and buffers for partial sums (knob 12; -1 means one)."""
+    ws, split, buffers = [], [], []
     for line in open(path):
         words = line.split()
         ws.append(int(words[0]))
         split.append(next((int(w.split(":")[1]) for w in words[2:] if w.startswith(("17:", "0:"))), 1))
-    return np.array(ws), np.array(split)
+        buffers.append(next((abs(int(w[3:])) for w in words[2:] if w.startswith("12:")), 0))
+    return np.array(ws), np.array(split), np.array(buffers)
 
 
 def groups_by(values):
@@ -127,7 +137,7 @@ def leaf_text(kind, amount, rows):
     if KINDS[of][0] not in OPEN:
         return f".{of}"
     there = amount[rows][kind[rows] == of]
-    if KINDS[of][0] == "S":
+    if KINDS[of][0] in "SU":
         values, count = np.unique(there, return_counts=True)
         middle = values[count.argmax()] if count.max() > 1 else np.median(there)
     else:
@@ -154,7 +164,7 @@ def list_text(kind, amount, rows):
 def tree_text(x, kind, amount, leaves):
     # Amounts that are far apart are told apart, too.
     target = kind * 1000 + np.where(np.isin(kind, [i for i, k in enumerate(KINDS) if k[0] in "RKO"]), np.clip(np.round(amount / 16), -60, 200) + 100, 0).astype(int)
-    split = np.array([KINDS[k][0] == "S" for k in kind])
+    split = np.array([KINDS[k][0] in "SU" for k in kind])
     target[split] += np.minimum(np.round(np.log2(np.maximum(amount[split], 1))), 40).astype(int)
     tree = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0).fit(x, target)
     t, at = tree.tree_, tree.apply(x)
@@ -202,12 +212,12 @@ def main():
         f.write(HEADER.format(version=version) + "kinds " + " ".join(KINDS) + "\n")
         for (sm, rank), pairs in sorted(together.items()):
             read = [(np.loadtxt(q, dtype=np.int64, ndmin=2), *read_answers(a)) for q, a in pairs]
-            q, ws, split = (np.concatenate([r[i] for r in read]) for i in range(3))
+            q, ws, split, buffers = (np.concatenate([r[i] for r in read]) for i in range(4))
             for op in (0, 1, 2):
                 for half in (0, 1):
                     rows = (q[:, 0] == op) & ((q[:, 1] > 0) == half) & ((q[:, 1] != 9) | (sm >= 80))  # no bfloat16 before
                     s = Sizes(q[rows], rank)
-                    kind, amount = explained(s, ws[rows], split[rows])
+                    kind, amount = explained(s, ws[rows], split[rows], buffers[rows])
                     f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op]))
             print(sm, rank, len(q), file=sys.stderr, flush=True)
 

@@ -28,10 +28,10 @@ struct CopyKind {
   bool inputs;  ///< the pass's inputs are copied even where the layout is right: they are rounded to TF32
 };
 constexpr std::array copy_kinds{
-    CopyKind{true, 8, Grouping::few_at_a_time, false}, CopyKind{true, 4, Grouping::few_at_a_time, true},
-    CopyKind{false, 1, Grouping::few_at_a_time, true}, CopyKind{true, 8, Grouping::widened, false},
-    CopyKind{true, 4, Grouping::widened, true},        CopyKind{false, 4, Grouping::few_at_a_time, false},
-    CopyKind{true, 1, Grouping::few_at_a_time, true},  CopyKind{true, 4, Grouping::few_at_a_time, false},
+    CopyKind{true, 8, Grouping::few_at_a_time, false},  CopyKind{true, 4, Grouping::few_at_a_time, true},
+    CopyKind{false, 1, Grouping::few_at_a_time, true},  CopyKind{true, 8, Grouping::widened, false},
+    CopyKind{true, 4, Grouping::widened, true},         CopyKind{false, 4, Grouping::few_at_a_time, false},
+    CopyKind{true, 1, Grouping::few_at_a_time, true},   CopyKind{true, 4, Grouping::few_at_a_time, false},
     CopyKind{false, 1, Grouping::few_at_a_time, false}, CopyKind{true, 4, Grouping::widened, false},
     CopyKind{true, 1, Grouping::few_at_a_time, false},
 };
@@ -42,9 +42,13 @@ constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416}
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
     {{128, 128}, {256, 128}, {128, 256}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
 
+/// The same of engines that split the matrix product and add the parts up: both are one of these.
+constexpr std::array<std::int64_t, 4> block_sides{32, 64, 128, 256};
+constexpr int block_sizes = static_cast<int>(block_sides.size() * block_sides.size());
+
 constexpr std::int64_t alignment = 16;        ///< copies begin at multiples of it, so so much is added
 constexpr std::int64_t groups_at_a_time = 8;  ///< Grouping::few_at_a_time
-constexpr std::int64_t accumulator = 4;       ///< bytes of fp32
+constexpr std::int64_t accumulator = 4;       ///< bytes of fp32, and of a counter
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
   return checked_mul(value / multiple + (value % multiple ? 1 : 0), multiple);
@@ -85,8 +89,7 @@ Copies copies_of(const CopyKind& kind, const Sizes& s) {
                    (kind.inputs && s.pass != ConvPass::forward);
   const std::int64_t images = checked_mul(s.batch, c.groups);
   if (in) c.bytes = product({images, s.in, c.channels, s.element});
-  if (weight)
-    c.bytes = checked_add(c.bytes, product({c.outputs, c.channels, s.kernel, c.groups, s.element}));
+  if (weight) c.bytes = checked_add(c.bytes, product({c.outputs, c.channels, s.kernel, c.groups, s.element}));
   if (out) c.bytes = checked_add(c.bytes, product({images, s.out, c.outputs, s.element}));
   if (in || weight || out) c.aligned = alignment * c.tables;
   return c;
@@ -96,6 +99,23 @@ std::int64_t tiles_of(int row, const Copies& c, const Sizes& s) {
   const auto [rows, columns] = tile_sizes[static_cast<std::size_t>(row)];
   return checked_mul(rounded_up(c.outputs, rows) / rows,
                      rounded_up(checked_mul(c.channels, s.kernel), columns) / columns);
+}
+
+/// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
+std::int64_t buffered(int row, std::int64_t buffers, const Copies& c, const Sizes& s) {
+  const auto side = [](int i) { return block_sides[static_cast<std::size_t>(i)]; };
+  const int count = static_cast<int>(block_sides.size());
+  const std::int64_t height = side(row / count), width = side(row % count);
+  std::int64_t rows = c.outputs, columns = 0;
+  if (s.pass == ConvPass::forward)
+    rows = checked_mul(s.batch, s.out), columns = c.outputs;
+  else if (s.pass == ConvPass::data_gradient)
+    rows = checked_mul(s.batch, s.in), columns = c.channels;
+  else
+    columns = checked_mul(c.channels, s.kernel);
+  const std::int64_t blocks =
+      product({rounded_up(rows, height) / height, rounded_up(columns, width) / width, c.groups});
+  return product({blocks, accumulator, checked_add(checked_mul(buffers, height * width), buffers + 1)});
 }
 
 /// `eighths` of a power of two, times `of`.
@@ -127,7 +147,7 @@ Sizes sizes_of(const ConvProblem& p, ConvPass pass) {
   s.batch = p.input[0], s.channels = p.input[1], s.outputs = p.weight[0], s.groups = p.groups;
   s.group_channels = s.channels / s.groups, s.group_outputs = s.outputs / s.groups;
   s.in = s.kernel = s.out = 1;
-  for (std::size_t d = 2; d < p.input.size(); ++d) {
+  for (int d = 2; d < static_cast<int>(p.input.size()); ++d) {
     s.in = checked_mul(s.in, p.input[d]);
     s.kernel = checked_mul(s.kernel, p.weight[d]);
     s.out = checked_mul(s.out, p.output[d]);
@@ -146,7 +166,8 @@ Kind kind_of(std::string_view text) {
   const auto dot = text.find('.');
   if (!text.empty()) out.copy = small_number(text.substr(0, dot));
   if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
-  const int details = static_cast<int>(out.letter == 'T' ? tile_sizes.size() : constants.size());
+  const int details =
+      out.letter == 'U' ? block_sizes : static_cast<int>(out.letter == 'T' ? tile_sizes.size() : constants.size());
   if (out.copy < 0 || out.copy >= static_cast<int>(copy_kinds.size()) || out.detail < 0 || out.detail >= details)
     fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
   return out;
@@ -162,6 +183,8 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   const std::int64_t copied = checked_add(c.bytes, c.aligned);
   const auto detail = static_cast<std::size_t>(kind.detail);
   if (kind.letter == 'C') return checked_add(copied, constants[detail] * c.tables);
+  if (kind.letter == 'U')
+    return checked_add(checked_add(copied, constants[3] * c.tables), buffered(kind.detail, amount, c, s));
   const std::int64_t barrier = checked_add(copied, constants[2] * c.tables);
   if (kind.letter == 'S') return checked_add(barrier, checked_mul(amount, sums));
   return checked_add(barrier, product({tiles_of(kind.detail, c, s), c.tables, 4}));

@@ -20,13 +20,14 @@ struct Sizes {
 Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 
 /// A kind of workspace as the rules write it: 'Z' nothing, 'N' no engine, 'C' copies and a constant, 'S' copies and
-/// `amount` partial sums of the weight's gradient, 'T' copies and a counter for each tile of it; and those of which
-/// only the rough size is known, where `amount` is in eighths of a power of two: 'R' copies and so many times the
-/// weight in fp32, 'K' bytes, 'O' so many times the three tensors.
+/// `amount` partial sums of the weight's gradient, 'T' copies and a counter for each tile of it, 'U' copies and
+/// `amount` buffers for each block of the matrix product; and those of which only the rough size is known, where
+/// `amount` is in eighths of a power of two: 'R' copies and so many times the weight in fp32, 'K' bytes, 'O' so many
+/// times the three tensors.
 struct Kind {
   char letter = 'Z';
   int copy = 0;    ///< row of the table of copies
-  int detail = 0;  ///< row of the table of constants or tiles
+  int detail = 0;  ///< row of the table of constants, tiles or blocks
 };
 Kind kind_of(std::string_view text);
 

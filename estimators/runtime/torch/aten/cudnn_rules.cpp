@@ -49,23 +49,23 @@ struct Choice {
 };
 using Choices = std::vector<Choice>;
 
-struct Node {
-  int feature = -1;            ///< -1: a leaf, and `limit` is its kind
-  std::int64_t limit = 0;      ///< a feature of at most this goes left, to the node that follows
-  std::int64_t amount = 0;     ///< of a leaf
+struct RuleNode {
+  int feature = -1;         ///< -1: a leaf, and `limit` is its kind
+  std::int64_t limit = 0;   ///< a feature of at most this goes left, to the node that follows
+  std::int64_t amount = 0;  ///< of a leaf
   std::size_t right = 0;
-  std::size_t list = 0;        ///< of the choices around it
+  std::size_t list = 0;  ///< of the choices around it
 };
 
 /// The tree of one architecture, number of dimensions, pass and group of types.
-struct Tree {
+struct RuleTree {
   std::vector<Choices> lists;
-  std::vector<Node> nodes;
+  std::vector<RuleNode> nodes;
 };
 
 constexpr char first_feature = 'A';  ///< features are letters from here on, then what follows in ASCII
 
-std::size_t read_nodes(Tree& tree, std::string_view& text, std::size_t list) {
+std::size_t read_nodes(RuleTree& tree, std::string_view& text, std::size_t list) {
   std::string_view word = next_piece(text, ' ');
   if (word.starts_with('@')) {
     list = static_cast<std::size_t>(whole(word.substr(1)));
@@ -88,8 +88,8 @@ std::size_t read_nodes(Tree& tree, std::string_view& text, std::size_t list) {
   return at;
 }
 
-Tree read_tree(std::string_view lists, std::string_view nodes) {
-  Tree tree;
+RuleTree read_tree(std::string_view lists, std::string_view nodes) {
+  RuleTree tree;
   while (!lists.empty()) {
     std::string_view words = next_piece(lists, ' ');
     Choices& choices = tree.lists.emplace_back();
@@ -135,19 +135,19 @@ const Rules& all_rules() {
 }
 
 /// The tree for a key, of the architecture itself or of the one before it; none where there is neither.
-std::shared_ptr<const Tree> tree_for(const Rules& rules, Key& key) {
+std::shared_ptr<const RuleTree> tree_for(const Rules& rules, Key& key) {
   Key best{};
   for (const auto& [k, text] : rules.texts)
     if (std::equal(k.begin() + 1, k.end(), key.begin() + 1) && k[0] <= key[0] && k[0] > best[0]) best = k;
   if (best[0] == 0) return nullptr;
   key = best;
   static std::mutex mutex;
-  static std::map<Key, std::shared_ptr<const Tree>> known;
+  static std::map<Key, std::shared_ptr<const RuleTree>> known;
   const std::lock_guard lock(mutex);
   auto& tree = known[key];
   if (!tree) {
     const auto& [lists, nodes] = rules.texts.at(key);
-    tree = std::make_shared<const Tree>(read_tree(lists, nodes));
+    tree = std::make_shared<const RuleTree>(read_tree(lists, nodes));
   }
   return tree;
 }
@@ -162,9 +162,10 @@ std::vector<double> features_of(const ConvProblem& p, const Sizes& s) {
   const auto real = [](std::int64_t v) { return static_cast<double>(v); };
   const double n = real(s.batch), c = real(s.channels), k = real(s.outputs);
   const double cg = real(s.group_channels), kg = real(s.group_outputs);
-  std::vector<double> f{s.channels_last ? 1. : 0., p.dtype == DType::bfloat16 ? 1. : 0., n, c, k, cg, kg,
-                        real(s.groups)};
-  for (std::size_t d = 0; d + 2 < p.input.size(); ++d)
+  std::vector<double> f{
+      s.channels_last ? 1. : 0., p.dtype == DType::bfloat16 ? 1. : 0., n, c, k, cg, kg, real(s.groups)};
+  const int dimensions = static_cast<int>(p.input.size()) - 2;
+  for (int d = 0; d < dimensions; ++d)
     for (const std::int64_t v :
          {p.input[d + 2], p.output[d + 2], p.weight[d + 2], p.stride[d], p.dilation[d], p.padding[d]})
       f.push_back(real(v));
@@ -176,8 +177,8 @@ std::vector<double> features_of(const ConvProblem& p, const Sizes& s) {
   return f;
 }
 
-const Node& leaf_of(const Tree& tree, const std::vector<double>& features) {
-  const Node* node = &tree.nodes[0];
+const RuleNode& leaf_of(const RuleTree& tree, const std::vector<double>& features) {
+  const RuleNode* node = &tree.nodes[0];
   while (node->feature >= 0) {
     const auto feature = static_cast<std::size_t>(node->feature);
     if (feature >= features.size()) broken_rules("a feature");
@@ -198,7 +199,8 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
   const auto tree = tree_for(rules, key);
   if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
   const Sizes sizes = sizes_of(p, pass);
-  const Node& leaf = leaf_of(*tree, features_of(p, sizes));
+  if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
+  const RuleNode& leaf = leaf_of(*tree, features_of(p, sizes));
   const auto kind = [&](std::int64_t i) -> const Kind& { return rules.kinds.at(static_cast<std::size_t>(i)); };
   if (kind(leaf.limit).letter == 'N') return std::nullopt;
   RuledWorkspace out;

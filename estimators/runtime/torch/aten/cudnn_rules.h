@@ -10,8 +10,8 @@ namespace memplan {
 /// What the rules say of a convolution.
 struct RuledWorkspace {
   Bytes usual;
-  Bytes least, most;       ///< over everything that cuDNN chose for convolutions like it
-  bool own_card = true;    ///< false: the rules are those of an earlier architecture
+  Bytes least, most;     ///< over everything that cuDNN chose for convolutions like it
+  bool own_card = true;  ///< false: the rules are those of an earlier architecture
 };
 
 /// data/cudnn/rules.txt has a decision tree for each compute capability, pass and group of types: which kind of
