@@ -64,6 +64,7 @@ enum class About : std::uint8_t {
   communication,  ///< NCCL's own buffers
   device,         ///< the card's total
   version,        ///< the version of PyTorch that runs
+  placement,      ///< whether a tensor is on the GPU or on the CPU
 };
 inline constexpr std::array about_names{
     Named<About>{"program", About::program},
@@ -88,6 +89,7 @@ inline constexpr std::array about_names{
     Named<About>{"communication", About::communication},
     Named<About>{"device", About::device},
     Named<About>{"version of PyTorch", About::version},
+    Named<About>{"placement", About::placement},
 };
 constexpr const char* name_of(About a) { return name_in(about_names, a); }
 

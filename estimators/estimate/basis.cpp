@@ -68,6 +68,7 @@ constexpr std::array reaches{
     Reach{About::communication, set_of(Part::nccl), true, true},
     Reach{About::device, nothing, false, true},
     Reach{About::version, made_by_calls, false, true},
+    Reach{About::placement, made_by_calls},
 };
 
 /// Enums and their tables are in the same order.

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
-#include <string_view>
 #include <tuple>
 
 #include "estimators/base/threads.h"
@@ -16,6 +15,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
@@ -90,14 +90,16 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
+  constexpr auto numbers = "tensors made from numbers, which may be on the CPU";
+  if (has_numbers_without_device(tape)) add(About::placement, numbers, [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {
     constexpr auto workspace = "workspaces of convolutions that are not in the table";
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::least; });
     add(About::workspace, workspace, [](Reading& r) { r.workspaces = WorkspaceReading::most; });
   }
+  constexpr auto falling = "segments at falling addresses, as CUDA hands them out";
   if (!tape.graph && !setup.allocator.expandable_segments)
-    add(About::allocator, "segments at falling addresses, as CUDA hands them out",
-        [](Reading& r) { r.falling_addresses = true; });
+    add(About::allocator, falling, [](Reading& r) { r.falling_addresses = true; });
   // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
   if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
     for (std::uint32_t order = 1; order <= 16; ++order)

@@ -1,6 +1,8 @@
 #include "estimators/restore/names.h"
 
 #include <cctype>
+#include <charconv>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 
@@ -45,6 +47,64 @@ Binding binding_of(std::string_view source) {
   return b;
 }
 
+/// "file.py:12 text", taken apart.
+struct PlacedLine {
+  std::string_view file, text;
+  int number = 0;
+};
+
+PlacedLine placed_line(std::string_view source) {
+  PlacedLine out;
+  const auto blank = source.find(' '), colon = source.rfind(':', blank);
+  if (blank == source.npos || colon == source.npos) return out;
+  std::from_chars(source.data() + colon + 1, source.data() + blank, out.number);
+  out.file = source.substr(0, colon);
+  out.text = source.substr(blank + 1);
+  return out;
+}
+
+/// A statement over several lines, "mask = make_mask(" and ").to(bool)": what its last line gives gets the names of
+/// the first, whose own result is on its way there.
+class JoinedStatements {
+ public:
+  explicit JoinedStatements(const Tape& tape) : tape_(tape) {}
+
+  /// Calls and modules of a frame, in their order.
+  void visit(std::int32_t frame, const std::string& source, std::int32_t& binding) {
+    const PlacedLine line = placed_line(source);
+    if (line.number == 0) return;
+    PlacedLine& first = begun_[frame].first;
+    std::int32_t& names = begun_[frame].second;
+    const bool last = line.text.starts_with(')') && names >= 0 && line.file == first.file && line.number > first.number;
+    if (last && binding >= 0 && tape_.bindings[static_cast<std::size_t>(binding)].targets.empty())
+      binding = names;
+    else if (line.text != first.text || line.number != first.number)
+      first = line, names = line.text.ends_with('(') ? binding : -1;
+  }
+
+ private:
+  const Tape& tape_;
+  std::map<std::int32_t, std::pair<PlacedLine, std::int32_t>> begun_;  ///< by frame: a line that ends open, its binding
+};
+
+void join_statements(Tape& tape) {
+  JoinedStatements joined(tape);
+  std::vector<bool> entered(tape.scopes.size(), false);
+  for (Call& call : tape.calls) {
+    std::vector<std::int32_t> modules;  // that this call is the first of
+    for (std::int32_t s = call.scope; s >= 0 && !entered[static_cast<std::size_t>(s)];
+         s = tape.scopes[static_cast<std::size_t>(s)].parent) {
+      entered[static_cast<std::size_t>(s)] = true;
+      modules.push_back(s);
+    }
+    for (auto s = modules.rbegin(); s != modules.rend(); ++s) {
+      Scope& module = tape.scopes[static_cast<std::size_t>(*s)];
+      joined.visit(module.parent, module.source, module.binding);
+    }
+    joined.visit(call.scope, call.source, call.binding);
+  }
+}
+
 }  // namespace
 
 void bind_names(Tape& tape) {
@@ -57,6 +117,7 @@ void bind_names(Tape& tape) {
   };
   for (Call& call : tape.calls) bind(call);
   for (Scope& scope : tape.scopes) bind(scope);
+  join_statements(tape);
 }
 
 }  // namespace memplan

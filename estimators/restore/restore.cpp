@@ -4,6 +4,7 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
@@ -20,6 +21,10 @@ bool restored_always(const Tape&, const TrainingSetup&) { return true; }
 /// A recorded program has lost nothing.
 bool exported(const Tape& t, const TrainingSetup&) { return !t.exported.recorded; }
 
+bool exported_for_inference(const Tape& t, const TrainingSetup& s) {
+  return s.mode == Mode::inference && exported(t, s);
+}
+
 constexpr RestorePass restore_table[] = {
     {"causal masks",
      [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced && !t.exported.recorded; },
@@ -32,9 +37,8 @@ constexpr RestorePass restore_table[] = {
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
-    {"kept results",
-     [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.recorded; },
-     [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
+    {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
+    {"numbers on the CPU", exported, [](Tape& t, const TrainingSetup&) { leave_on_host(t); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {

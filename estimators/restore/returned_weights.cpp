@@ -42,7 +42,9 @@ class WeightHolders {
   /// Softmax over scores, and what only drops or converts its results.
   void note_weights(std::size_t i) {
     const Call& call = tape_.calls[i];
-    if (call.scope < 0 || !scope(call.scope).module_class.starts_with("transformers.")) return note_dropped(i);
+    if (call.scope < 0) return note_dropped(i);
+    const std::string& owner = scope(call.scope).module_class;
+    if (!owner.empty() && !owner.starts_with("transformers.")) return note_dropped(i);
     if (call.op.starts_with("aten::softmax") && may_return(i))
       for (ValueId id : call.outputs) weights_[id.index] = i;
     else
@@ -54,10 +56,20 @@ class WeightHolders {
   /// do there are rows.
   bool may_return(std::size_t i) const {
     const Call& call = tape_.calls[i];
-    if (fact_of_class("returns_weights", scope(call.scope).module_class)) return true;
+    if (always_returns(call)) return true;
     const Line& line = frames_.line(call.scope, frames_.line_of(call.scope, static_cast<std::int32_t>(i)));
     const auto& targets = frames_.binding(line).targets;
     return targets.size() == 1 && targets[0].size() > 1;
+  }
+
+  /// torch.export names no class of a module that is called `self`; its lines say in which file it is.
+  bool always_returns(const Call& call) const {
+    const std::string& owner = scope(call.scope).module_class;
+    if (!owner.empty()) return fact_of_class("returns_weights", owner) != nullptr;
+    std::string file = call.source.substr(0, call.source.find(".py:"));
+    std::ranges::replace(file, '/', '.');
+    return std::ranges::any_of(library_facts("returns_weights"),
+                               [&](const LibraryFact& f) { return f.subject.starts_with(file + "."); });
   }
 
   /// A dropout is a module of its own: the weights are those of the module that called it.

@@ -138,3 +138,44 @@ TEST_CASE("a layer with which a norm was folded has its own place and line again
   CHECK(moved("out = self.bn3(self.conv3(y))") == "out = self.bn3(self.conv3(y))");
   CHECK(moved("input = module(input)") == "input = module(input)");
 }
+
+// transformers 5.23.0, models/mpt/modeling_mpt.py, MptModel: causal_mask = create_causal_mask(…).to(torch.bool)
+TEST_CASE("the last line of a statement gives its names what it makes, and the first line's result goes") {
+  const auto gone = [](const char* last) {
+    const std::string text = std::string(R"tape(
+input %x float32 [2]
+scope 0 "" M
+%mask = aten::relu(%x) in 0 at "m.py:3 mask = make_mask("
+%bools = aten::exp(%mask) in 0 at ")tape") +
+                             last + R"tape("
+%y = aten::tanh(%bools) in 0 at "m.py:9 y = tanh(mask)"
+%z = aten::sigmoid(%y) in 0 at "m.py:10 return sigmoid(y)"
+return %z
+)tape";
+    const Tape tape = from_text(text);
+    return std::pair(gone_after(tape, "mask"), gone_after(tape, "bools"));
+  };
+  CHECK(gone("m.py:6 ).to(torch.bool)") == std::pair(1, 3));  // `mask` holds %bools until the frame returns
+  CHECK(gone("m.py:6 bools = exp(mask)") == std::pair(3, 3));
+  CHECK(gone("other.py:6 ).to(torch.bool)") == std::pair(3, 2));  // of another file: no part of it
+}
+
+// transformers 5.23.0, models/big_bird/modeling_big_bird.py: BigBirdAttention calls its attention `self.self`, and
+// torch.export names no class of it.
+TEST_CASE("a module without a class is one of the classes in the file of its lines") {
+  const auto gone = [](const char* file) {
+    const std::string text = std::string(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 attention.self "" in 0 at "m.py:1 output, weights = self.self("
+%weights = aten::softmax.int(%x, -1) in 1 at ")tape") +
+                             file + R"tape(:195 attention_probs = softmax(scores, dim=-1)"
+%product = aten::matmul(%weights, %x) in 1 at "a.py:201 context = torch.matmul(attention_probs, value)"
+%out = aten::tanh(%product) in 0 at "m.py:2 return tanh(output)"
+return %out
+)tape";
+    return gone_after(from_text(text), "weights");
+  };
+  CHECK(gone("transformers/models/big_bird/modeling_big_bird.py") == 2);
+  CHECK(gone("own/attention.py") == 1);
+}

@@ -8,6 +8,7 @@
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
@@ -289,4 +290,27 @@ TEST_CASE("a range holds its estimate whatever sources and bounds it is made of"
       CHECK(wider.high.*counter == e.high.*counter);
     }
   }
+}
+
+TEST_CASE("tensors made from numbers may be on the CPU, where neither line nor class says where they are") {
+  const auto ops = [](const char* line, const char* module) {
+    Tape tape = from_text(std::string("input %x float32 [4]\nscope 0 \"\" ") + module + R"tape(
+%n = aten::sym_size.int(%x, 0) in 0
+%positions = aten::arange(%n) in 0 shapes(int64 [4]) at "m.py:1 )tape" +
+                          line + R"tape("
+%doubled = aten::mul.Tensor(%positions, 2) in 0 shapes(int64 [4]) at "m.py:2 return helper(x)"
+%y = aten::index.Tensor(%x, [%doubled]) in 0 shapes(float32 [4]) at "m.py:3 return x[index]"
+return %y
+)tape");
+    CHECK(has_numbers_without_device(tape) == (line[0] == 'i'));
+    tape.reading.numbers_on_host = true;
+    leave_on_host(tape);
+    std::string found;
+    for (const Call& c : tape.calls) found += c.op + " ";
+    return found;
+  };
+  // The index is read from the CPU, and what it is made of is nowhere else.
+  CHECK(ops("index = self.helper(x)", "own.M") == "aten::sym_size.int memplan::on_cpu aten::index.Tensor ");
+  CHECK(ops("torch.arange(n, device=x.device)", "own.M") ==
+        "aten::sym_size.int aten::arange aten::mul.Tensor aten::index.Tensor ");
 }

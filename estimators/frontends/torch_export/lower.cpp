@@ -174,6 +174,7 @@ class Lowering {
     if (!node.outputs.empty() && node.outputs[0] >= 0 && name_of(node.outputs[0]).tensor)
       types.output = name_of(node.outputs[0]).tensor->dtype;
     const bool converts_nothing = types.input && types.input == types.output;
+    make_lifted(call, tape_);
     const Fate fate = rewrite_exported(call, types, setup_, tape_, node.function, casts_);
     if (fate != Fate::keep) {
       if (fate == Fate::pass_input && converts_nothing)

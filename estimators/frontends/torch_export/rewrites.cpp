@@ -56,6 +56,23 @@ Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup
   return Fate::keep;
 }
 
+void make_lifted(Call& call, Tape& tape) {
+  if (call.op != "aten::lift_fresh_copy" && call.op != "aten::lift_fresh") return;
+  const auto* id = call.args.empty() ? nullptr : std::get_if<ValueId>(&call.args[0].value);
+  if (!id) return;
+  const ValueId lifted = *id;
+  TapeValue& v = tape.values[static_cast<std::size_t>(lifted.index)];
+  const bool made = v.kind == ValueKind::constant || v.name.find("lifted_tensor") != v.name.npos;
+  if (!made || v.sizes.empty()) return;
+  Arg::List sizes;
+  for (const std::int64_t n : v.sizes) sizes.push_back({n});
+  call.op = "aten::empty.memory_format";
+  call.args = {{std::move(sizes)}};
+  call.kwargs = {{"dtype", {v.dtype}}};
+  std::erase(tape.buffers, lifted);
+  v.kind = ValueKind::computed;  // nothing reads it any more
+}
+
 bool is_frozen(const Call& call) {
   if (call.op == "aten::batch_norm") return flag_is(call, 5, "training", false);
   if (call.op == "aten::dropout") return flag_is(call, 2, "train", false);

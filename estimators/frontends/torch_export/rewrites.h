@@ -32,6 +32,10 @@ class ArchiveCasts;
 Fate rewrite_exported(Call& call, const Types& types, const TrainingSetup& setup, const Tape& tape,
                       std::string_view function, ArchiveCasts& casts);
 
+/// torch.tensor([1, 2]) in a forward pass is a constant of the file, and made anew in each pass: a call that lifts one
+/// becomes one that makes it, and the constant is no part of the module. One number stays on the CPU.
+void make_lifted(Call& call, Tape& tape);
+
 /// A batch norm or dropout that runs as in inference.
 bool is_frozen(const Call& call);
 

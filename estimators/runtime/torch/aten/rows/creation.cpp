@@ -129,6 +129,8 @@ void register_creation(OpTable& t) {
   for (const char* name :
        {"aten::empty.memory_format", "aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn"})
     t.add(name, "size, dtype=None", [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(1, DType::float32)); });
+  t.add("memplan::on_cpu", "size, dtype=None",
+        [](Run& r, Args& a) -> ValueList { return {r.host(a.dims(0), a.dtype_or(1, DType::float32))}; });
   for (const char* name : {"aten::full"})
     t.add(name, "size, fill_value, dtype=None",
           [](Run& r, Args& a) { return make(r, a.dims(0), a.dtype_or(2, scalar_dtype(a[1]))); });

@@ -179,6 +179,15 @@ Indexed indexed(const TensorBody& x, const TensorList& indices) {
   return out;
 }
 
+/// Indices on the CPU are copied to the GPU in each pass (make_info, native/TensorAdvancedIndexing.cpp); what is kept
+/// for the backward pass is on the CPU.
+TensorList sent_indices(Run& r, const TensorList& indices) {
+  TensorList sent;
+  for (const Tensor& i : indices)
+    if (i && i->on_host && i->rank() > 0) sent.push_back(r.empty(i->sizes, i->dtype, Category::temporary));
+  return sent;
+}
+
 /// index.Tensor. Its backward sorts the linear indices and adds.
 ValueList run_index(Run& r, Args& a) {
   Tensor x = a.tensor(0);
@@ -202,8 +211,12 @@ ValueList run_index(Run& r, Args& a) {
     if (i) alike = alike && i->sizes == shape && i->strides == indices[made.first]->strides;
   for (const Tensor& i : indices)
     if (i && !alike && !host && !(i->sizes == shape && is_contiguous(*i))) copies.push_back(r.empty(shape, i->dtype));
+  const TensorList sent = host ? TensorList() : sent_indices(r, indices);
   Tensor y = host ? r.host(made.sizes, x->dtype) : r.empty(made.sizes, x->dtype);
   while (!copies.empty()) copies.pop_back();
+  TensorList on_cpu;
+  for (const Tensor& i : indices)
+    if (i && i->on_host) on_cpu.push_back(i);
   const int count = static_cast<int>(
       std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
   // index_put_with_sort_kernel (native/cuda/Indexing.cu): keys have the bits of the largest position, counted in slices
@@ -211,8 +224,9 @@ ValueList run_index(Run& r, Args& a) {
   std::int64_t behind = made.adjacent ? 1 : made.slice;
   for (int i = made.last + 1; made.adjacent && i < x->rank(); ++i) behind *= x->sizes[i];
   const std::int64_t largest = behind > 0 ? (x->numel() - 1) / behind : 0;
-  Node* node = r.record({x}, {y}, [from = x->sizes, n = shape.product(), count, largest](Run& r, Node&, TensorList& g) {
+  Node* node = r.record({x}, {y}, [=, from = x->sizes, n = shape.product()](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
+    const TensorList again = sent_indices(r, on_cpu);
     op::sort_linear_indices(r, n, count, largest, g[0]);
     return TensorList{grad};
   });
