@@ -1,6 +1,6 @@
 """Learns data/cudnn/rules.txt from cuDNN's answers: which kind of workspace its heuristics choose for a convolution.
 
-    python draw.py 101 26000 2 > 2d.q;  python draw.py 103 8000 3 > 3d.q        convolutions to ask about
+    python draw.py 101 26000 2 > 2d.q;  python draw.py 102 5000 1 >> 2d.q;  python draw.py 103 8000 3 > 3d.q     convolutions to ask about
     LD_PRELOAD=… EMULATED_GPU=h100 ./engines < 2d.q > 2d.h100                   answers (engines.cpp), for each card
     python rules.py 9.19.0 ../../data/cudnn/rules.txt 90:2:2d.q:2d.h100 90:3:3d.q:3d.h100 80:2:2d.q:2d.a100 …
 
@@ -16,18 +16,19 @@ from sklearn.tree import DecisionTreeClassifier
 
 # Layout wanted (1: channels last), channels padded to, 1: groups widened to a power of two, 1: the pass's inputs always.
 COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0)]
-CONSTANTS = [0, 131, 128, 159, 131 + 2359416]
+CONSTANTS = [0, 131, 128, 159, 131 + 2359416]  # and after the last one a table of six bytes for each position
 TILES = [(128, 128), (256, 128), (128, 256), (128, 64), (64, 128), (64, 64), (256, 64), (64, 256)]
+GRIDS = [(32, 64), (64, 32)]
 BLOCKS = [(a, b) for a in (32, 64, 128, 256) for b in (32, 64, 128, 256)]
 INPUTS = np.array([3, 6, 5])  # of a pass: 1 input, 2 weight, 4 output
 OPEN = "SURKO"  # kinds with an amount
-KINDS = (["Z"] + [f"C{c}.{k}" for c in range(len(COPIES)) for k in range(len(CONSTANTS))] + [f"S{c}" for c in range(len(COPIES))]
+KINDS = (["Z"] + [f"C{c}.{k}" for c in range(len(COPIES)) for k in range(len(CONSTANTS) + 1)] + [f"S{c}" for c in range(len(COPIES))]
          + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
-         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(BLOCKS))] + ["R0", "R1", "K", "O", "N"])
+         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(BLOCKS))] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"])
 
 LEAVES = {2: (3000, 3000, 6000), 3: (500, 500, 800)}  # by pass
-AROUND = 200    # a range comes from at least so many convolutions
-DROPPED = .006  # of them may lie outside
+AROUND = 400    # a range comes from at least so many convolutions
+DROPPED = .002  # of them may lie outside
 
 
 def up(a, b):
@@ -90,10 +91,12 @@ def explained(s, ws, split, buffers):
     put(ws == 0, "Z")
     made = [copies(s, c) for c in COPIES]
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
-        for i, constant in enumerate(CONSTANTS):
+        for i, constant in enumerate([*CONSTANTS, (6 * np.where(s.op == 1, s.i, s.o) // 128 + 1) * 128]):
             put((b + aligned + constant * tables == ws) & ((aligned > 0) | (i > 0)), f"C{c}.{i}")
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
         put(weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), f"S{c}", split)
+    for i, (rows, columns) in enumerate(GRIDS):
+        put(weights & (16 * (up(s.kg, rows) // rows) * (up(s.cg * s.r, columns) // columns) * np.minimum(s.g, 8) == ws), f"V0.{i}")
     for c in (0, 1, 4, 3):
         b, aligned, cp, kp, at_once, tables = made[c]
         for i, (rows, columns) in enumerate(TILES):

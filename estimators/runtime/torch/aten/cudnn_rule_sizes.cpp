@@ -38,9 +38,17 @@ constexpr std::array copy_kinds{
 
 /// Bytes of tables that engines put behind the copies, for each group at work.
 constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
+/// After the constants: a table with so many bytes for each position, in whole lines of 128 bytes.
+constexpr int position_table = static_cast<int>(constants.size());
+constexpr std::int64_t position_entry = 6, line = 128;
+
 /// Rows and columns of the weight's gradient that one block of threads computes.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
     {{128, 128}, {256, 128}, {128, 256}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
+
+/// Outputs and weights of an output for which one entry of a table is there, without copies.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 2> grid_sizes{{{32, 64}, {64, 32}}};
+constexpr std::int64_t grid_entry = 16;
 
 /// The same of engines that split the matrix product and add the parts up: both are one of these.
 constexpr std::array<std::int64_t, 4> block_sides{32, 64, 128, 256};
@@ -118,6 +126,19 @@ std::int64_t buffered(int row, std::int64_t buffers, const Copies& c, const Size
   return product({blocks, accumulator, checked_add(checked_mul(buffers, height * width), buffers + 1)});
 }
 
+std::int64_t behind_copies(int row, const Sizes& s) {
+  if (row != position_table) return constants[static_cast<std::size_t>(row)];
+  const std::int64_t positions = s.pass == ConvPass::data_gradient ? s.in : s.out;
+  return checked_mul(checked_mul(position_entry, positions) / line + 1, line);
+}
+
+std::int64_t grid(int row, const Sizes& s) {
+  const auto [rows, columns] = grid_sizes[static_cast<std::size_t>(row)];
+  return product({grid_entry, rounded_up(s.group_outputs, rows) / rows,
+                  rounded_up(checked_mul(s.group_channels, s.kernel), columns) / columns,
+                  std::min(s.groups, groups_at_a_time)});
+}
+
 /// `eighths` of a power of two, times `of`.
 std::int64_t roughly(std::int64_t eighths, double of) {
   const double bytes = std::exp2(static_cast<double>(eighths) / 8) * of;
@@ -130,6 +151,22 @@ double tensors(const Sizes& s) {
          (static_cast<double>(s.batch) * static_cast<double>(s.in) * static_cast<double>(s.channels) +
           static_cast<double>(s.batch) * static_cast<double>(s.out) * static_cast<double>(s.outputs) +
           static_cast<double>(s.outputs) * static_cast<double>(s.group_channels) * static_cast<double>(s.kernel));
+}
+
+/// How many rows the table has that a kind's detail is of.
+int details_of(char letter) {
+  switch (letter) {
+    case 'C':
+      return position_table + 1;
+    case 'T':
+      return static_cast<int>(tile_sizes.size());
+    case 'U':
+      return block_sizes;
+    case 'V':
+      return static_cast<int>(grid_sizes.size());
+    default:
+      return 1;
+  }
 }
 
 int small_number(std::string_view text) {
@@ -166,9 +203,8 @@ Kind kind_of(std::string_view text) {
   const auto dot = text.find('.');
   if (!text.empty()) out.copy = small_number(text.substr(0, dot));
   if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
-  const int details =
-      out.letter == 'U' ? block_sizes : static_cast<int>(out.letter == 'T' ? tile_sizes.size() : constants.size());
-  if (out.copy < 0 || out.copy >= static_cast<int>(copy_kinds.size()) || out.detail < 0 || out.detail >= details)
+  if (out.copy < 0 || out.copy >= static_cast<int>(copy_kinds.size()) || out.detail < 0 ||
+      out.detail >= details_of(out.letter))
     fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
   return out;
 }
@@ -177,12 +213,12 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   if (kind.letter == 'Z' || kind.letter == 'N') return 0;
   if (kind.letter == 'K') return roughly(amount, 1);
   if (kind.letter == 'O') return roughly(amount, tensors(s));
+  if (kind.letter == 'V') return grid(kind.detail, s);
   const Copies c = copies_of(copy_kinds[static_cast<std::size_t>(kind.copy)], s);
   const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
   if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
   const std::int64_t copied = checked_add(c.bytes, c.aligned);
-  const auto detail = static_cast<std::size_t>(kind.detail);
-  if (kind.letter == 'C') return checked_add(copied, constants[detail] * c.tables);
+  if (kind.letter == 'C') return checked_add(copied, checked_mul(behind_copies(kind.detail, s), c.tables));
   if (kind.letter == 'U')
     return checked_add(checked_add(copied, constants[3] * c.tables), buffered(kind.detail, amount, c, s));
   const std::int64_t barrier = checked_add(copied, constants[2] * c.tables);

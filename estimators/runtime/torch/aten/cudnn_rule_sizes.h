@@ -19,15 +19,21 @@ struct Sizes {
 };
 Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 
-/// A kind of workspace as the rules write it: 'Z' nothing, 'N' no engine, 'C' copies and a constant, 'S' copies and
-/// `amount` partial sums of the weight's gradient, 'T' copies and a counter for each tile of it, 'U' copies and
-/// `amount` buffers for each block of the matrix product; and those of which only the rough size is known, where
-/// `amount` is in eighths of a power of two: 'R' copies and so many times the weight in fp32, 'K' bytes, 'O' so many
-/// times the three tensors.
+/// A kind of workspace as the rules write it: a letter, and rows of the tables in the .cpp file.
+///
+///     Z  nothing                               N  cuDNN has no engine
+///     C  copies of tensors, and a constant or a table of positions
+///     S  copies, and `amount` partial sums of the weight's gradient
+///     T  copies, and a counter for each tile of the weight's gradient
+///     U  copies, and `amount` buffers for each block of the matrix product
+///     V  a table for each tile of the weight's gradient
+///
+/// Of the others only the rough size is known, and `amount` is in eighths of a power of two: R is copies and so many
+/// times the weight in fp32, K is bytes, O is so many times the three tensors.
 struct Kind {
   char letter = 'Z';
   int copy = 0;    ///< row of the table of copies
-  int detail = 0;  ///< row of the table of constants, tiles or blocks
+  int detail = 0;  ///< row of the table of constants, tiles, blocks or grids
 };
 Kind kind_of(std::string_view text);
 
