@@ -134,11 +134,11 @@ const Rules& all_rules() {
   return rules;
 }
 
-/// The tree for a key, of the architecture itself or of the one before it; none where there is neither.
+/// The tree for a key, of the architecture itself, else of the one before it, else of the one after it.
 std::shared_ptr<const RuleTree> tree_for(const Rules& rules, Key& key) {
   Key best{};
-  for (const auto& [k, text] : rules.texts)
-    if (std::equal(k.begin() + 1, k.end(), key.begin() + 1) && k[0] <= key[0] && k[0] > best[0]) best = k;
+  for (const auto& [k, text] : rules.texts)  // the oldest first
+    if (std::equal(k.begin() + 1, k.end(), key.begin() + 1) && (k[0] <= key[0] || best[0] == 0)) best = k;
   if (best[0] == 0) return nullptr;
   key = best;
   static std::mutex mutex;

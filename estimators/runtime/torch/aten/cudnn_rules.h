@@ -11,7 +11,7 @@ namespace memplan {
 struct RuledWorkspace {
   Bytes usual;
   Bytes least, most;     ///< over everything that cuDNN chose for convolutions like it
-  bool own_card = true;  ///< false: the rules are those of an earlier architecture
+  bool own_card = true;  ///< false: the rules are those of another architecture
 };
 
 /// data/cudnn/rules.txt has a decision tree for each compute capability, pass and group of types: which kind of
