@@ -1,12 +1,13 @@
-// What the rules say of convolutions: a line "sm" and the numbers that emulated_gpu/cudnn_convolutions.cpp takes is
-// answered with "usual least most" in bytes, or "none" where they say nothing.
+// What is taken for convolutions without asking cuDNN: a line "sm" and the numbers that
+// emulated_gpu/cudnn_convolutions.cpp takes is answered with "usual least most" in bytes, and "table" where they come
+// from an entry of their own.
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "estimators/runtime/torch/aten/cudnn_rules.h"
+#include "estimators/runtime/torch/aten/cudnn_workspace.h"
 
 using namespace memplan;
 
@@ -44,11 +45,17 @@ int main() {
     in >> sm;
     std::vector<std::int64_t> numbers;
     for (std::int64_t v; in >> v;) numbers.push_back(v);
-    const auto rule = ruled_workspace(problem_of(numbers), static_cast<ConvPass>(numbers.at(0)), sm);
-    if (!rule)
-      std::puts("none");
-    else
-      std::printf("%lld %lld %lld\n", static_cast<long long>(rule->usual.count),
-                  static_cast<long long>(rule->least.count), static_cast<long long>(rule->most.count));
+    Device device;
+    device.sm_major = sm / 10;
+    device.sm_minor = sm % 10;
+    const ConvProblem p = problem_of(numbers);
+    bool table = false;
+    for (const WorkspaceReading reading :
+         {WorkspaceReading::nearest, WorkspaceReading::least, WorkspaceReading::most}) {
+      const ConvWorkspace w = conv_workspace(p, static_cast<ConvPass>(numbers.at(0)), {device, "9.19", reading});
+      table = w.evidence == Evidence::recorded;
+      std::printf("%lld ", static_cast<long long>(w.bytes.count));
+    }
+    std::puts(table ? "table" : "");
   }
 }

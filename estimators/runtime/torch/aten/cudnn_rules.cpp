@@ -192,6 +192,23 @@ const RuleNode& leaf_of(const RuleTree& tree, const std::vector<double>& feature
 
 }  // namespace cudnn_rules
 
+std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const ConvProblem& problem, ConvPass pass) {
+  using namespace cudnn_rules;
+  const Sizes from = sizes_of(known, pass), to = sizes_of(problem, pass);
+  if (bytes == Bytes()) return bytes;
+  for (const Kind& kind : all_rules().kinds) {
+    const bool parts = kind.letter == 'S' || kind.letter == 'U';
+    if (!parts && kind.letter != 'C' && kind.letter != 'T' && kind.letter != 'V') continue;
+    if ((kind.letter == 'S' || kind.letter == 'T' || kind.letter == 'V') && pass != ConvPass::weight_gradient) continue;
+    const std::int64_t base = bytes_of_kind(kind, 0, from), step = bytes_of_kind(kind, 1, from) - base;
+    const std::int64_t left = bytes.count - base;
+    if (left != 0 && (step <= 0 || left < 0 || left % step != 0)) continue;
+    if (parts && left == 0) continue;
+    return Bytes(bytes_of_kind(kind, parts ? left / step : 0, to));
+  }
+  return std::nullopt;
+}
+
 std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   using namespace cudnn_rules;
   const Rules& rules = all_rules();

@@ -20,4 +20,8 @@ struct RuledWorkspace {
 /// cuDNN 9.19. None where cuDNN has no engine for convolutions like it.
 std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& problem, ConvPass pass, int sm);
 
+/// What the engine that wants `bytes` for `known` wants for `problem`: for a convolution that is nearly one of a table.
+/// None where no kind of workspace has just these bytes.
+std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const ConvProblem& problem, ConvPass pass);
+
 }  // namespace memplan
