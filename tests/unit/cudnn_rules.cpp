@@ -62,6 +62,12 @@ TEST_CASE("a kind that no table has is refused") {
     CHECK_THROWS(kind_of(text));
 }
 
+TEST_CASE("there is an end to what rules expect") {
+  const Sizes s = convolution(ConvPass::forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133);
+  CHECK(seldom_more_than(s) > (64 << 20) + 4 * 5757200);
+  CHECK(seldom_more_than(s) < (64 << 20) + 8 * 5757200);
+}
+
 TEST_CASE("sizes that overflow are refused, not wrapped") {
   const std::int64_t huge = std::int64_t{1} << 40;
   const Sizes s = convolution(ConvPass::forward, 4, true, huge, huge, huge, 1, huge, huge, huge);

@@ -209,6 +209,12 @@ Kind kind_of(std::string_view text) {
   return out;
 }
 
+std::int64_t seldom_more_than(const Sizes& s) {
+  std::int64_t largest = 0;
+  for (const CopyKind& kind : copy_kinds) largest = std::max(largest, copies_of(kind, s).bytes);
+  return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
+}
+
 std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s) {
   if (kind.letter == 'Z' || kind.letter == 'N') return 0;
   if (kind.letter == 'K') return roughly(amount, 1);

@@ -228,6 +228,8 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
       out.least = std::min(out.least, bytes);
       out.most = std::max(out.most, bytes);
     }
+  // Amounts of partial sums were seen at other sizes: both ends at once are more than happens.
+  out.most = std::max(out.usual, std::min(out.most, Bytes(seldom_more_than(sizes))));
   out.own_card = key[0] == sm;
   return out;
 }
