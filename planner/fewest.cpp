@@ -20,6 +20,7 @@ ParallelSetup way(std::int64_t gpus, std::int64_t tensor, const ParallelSetup& p
   p.gpus = gpus;
   p.tensor = tensor;
   p.sequence_parallel = tensor > 1;
+  p.loss_parallel = tensor > 1 && present.loss_parallel;
   p.blocks = present.blocks;
   if (gpus > tensor) {
     p.sharding = Sharding::fsdp;

@@ -48,9 +48,7 @@ class ParallelSearch : public SetupSearch {
 
   const DepthLines* lines_of(const Choice& c, bool converted, std::int64_t tensor, bool sequence_parallel) {
     TrainingSetup s = c.setup;
-    s.parallel = ParallelSetup{};
-    s.parallel.gpus = s.parallel.tensor = tensor;
-    s.parallel.sequence_parallel = sequence_parallel;
+    s.parallel = tensor_alone(c.setup.parallel, tensor, sequence_parallel);
     if (converted && s.precision != Precision::fp16) s.precision = Precision::bf16;
     const std::string key =
         fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.precision), fmt::join(s.checkpoint, ","),

@@ -64,6 +64,7 @@ class Enumeration {
             base.tensor = tp, base.pipeline = pp, base.context = cp, base.expert = ep;
             base.data = gpus / (tp * pp * cp);
             base.blocks = present_.parallel.blocks;
+            base.loss_parallel = present_.parallel.loss_parallel && tp > 1;
             if (ep > 1 && (base.data * cp % ep != 0 || tp > 1)) continue;
             schedules(base);
           }
@@ -179,6 +180,7 @@ std::string flags_of(const ParallelSetup& p) {
   if (p.reduce_dtype) flags += " " + setting(Field::reduce_dtype, dtype(*p.reduce_dtype));
   if (p.tensor > 1) flags += " " + setting(Field::tensor_parallel, p.tensor);
   if (p.sequence_parallel) flags += " " + setting(Field::sequence_parallel);
+  if (p.loss_parallel) flags += " " + setting(Field::loss_parallel);
   if (p.pipeline > 1) flags += " " + setting(Field::pipeline_parallel, p.pipeline);
   if (p.pipeline > 1 && p.schedule != PipelineSchedule::one_f_one_b) {
     flags += " " + setting(Field::pipeline_schedule, name_of(p.schedule));

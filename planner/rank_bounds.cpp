@@ -208,9 +208,7 @@ double DepthLines::others_at(std::int64_t batch) const {
 DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at,
                        const TrainingSetup& given, const Device& device) {
   TrainingSetup setup = given;
-  setup.parallel = ParallelSetup{};
-  setup.parallel.tensor = given.parallel.tensor;
-  setup.parallel.sequence_parallel = given.parallel.sequence_parallel;
+  setup.parallel = tensor_alone(given.parallel, given.parallel.tensor, given.parallel.sequence_parallel);
   const std::int64_t depths[2] = {runs.low, runs.high}, batches[2] = {runs.small, runs.large};
   const int deep = runs.high > runs.low ? 2 : 1, large = runs.large > runs.small ? 2 : 1;
   std::vector<Tape> tapes;

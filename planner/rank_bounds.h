@@ -45,6 +45,15 @@ struct DepthRuns {
   std::int64_t small = 1, large = 2;
 };
 
+/// Tensor parallelism of a setup by itself, over so many ranks.
+inline ParallelSetup tensor_alone(const ParallelSetup& given, std::int64_t ranks, bool sequence) {
+  ParallelSetup alone;
+  alone.gpus = alone.tensor = ranks;
+  alone.sequence_parallel = sequence;
+  alone.loss_parallel = given.loss_parallel && ranks > 1;
+  return alone;
+}
+
 /// `tape_at(blocks, batch)` makes the tape, cut for `setup.parallel`'s tensor-parallel ranks. Failure where a run
 /// fails.
 DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at,

@@ -231,6 +231,11 @@ std::string training_text(const TrainingSetup& s, const Shapes& shapes) {
         in + fmt::format("with model.no_sync() if micro_batch < {} else contextlib.nullcontext():\n", s.accumulate - 1);
     in += "    ";
   }
+  // Its backward pass belongs to it as well.
+  if (s.parallel.loss_parallel) {
+    p += in + "with loss_parallel():\n";
+    in += "    ";
+  }
   p += forward_text(s, shapes.loss, in);
   if (s.zero_grad == ZeroGrad::before_backward)
     p += in + (many ? "if micro_batch == 0:\n" + in + "    " : "") + zero + ".zero_grad(set_to_none=True)\n";

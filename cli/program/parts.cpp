@@ -1,6 +1,7 @@
 #include "cli/program/parts.h"
 
 #include <algorithm>
+#include <set>
 
 #include "estimators/base/unwrap.h"
 #include "estimators/setup/setup.h"
@@ -12,31 +13,38 @@ namespace memplan::cli {
 
 namespace {
 
-/// Which parameters the ranks hold a part of tells the plan: rows of a weight are outputs, columns are inputs.
+const ValueId* weight_of(const Call& c) {
+  const bool embeds = c.op == "memplan::vocab_embedding";
+  return c.args.size() > 1 ? std::get_if<ValueId>(&c.args[embeds ? 0 : 1].value) : nullptr;
+}
+
+/// Which parameters the ranks hold a part of tells the plan: rows of a weight are outputs, columns are inputs. Outside
+/// of the blocks, only the head has as many outputs as the embedding has words.
 std::vector<std::pair<std::string, std::string>> tensor_plan(const Model& model, const Tape& part,
                                                              const TrainingSetup& setup) {
   TrainingSetup alone = setup;
   alone.parallel = {};
   const Tape whole = unwrap(tape_of(model, alone));
+  std::set<std::int32_t> embeddings;
+  std::int64_t vocabulary = 0;
+  for (const Call& c : part.calls)
+    if (const ValueId* weight = weight_of(c); weight && c.op == "memplan::vocab_embedding") {
+      embeddings.insert(weight->index);
+      vocabulary = whole.values[static_cast<std::size_t>(weight->index)].sizes[0];
+    }
   std::vector<std::pair<std::string, std::string>> plan;
+  const char* logits = setup.parallel.loss_parallel
+                           ? "ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)"
+                           : "ColwiseParallel(output_layouts=Replicate())";
   for (ValueId id : whole.parameters) {
     const TapeValue& a = whole.values[static_cast<std::size_t>(id.index)];
     const TapeValue& b = part.values[static_cast<std::size_t>(id.index)];
     if (a.sizes == b.sizes || a.sizes.size() != 2) continue;
-    const std::string module = a.name.substr(0, a.name.rfind('.'));
-    bool embedding = false, head = true;
-    for (const Call& c : part.calls) {
-      const auto* weight =
-          c.args.size() > 1 ? std::get_if<ValueId>(&c.args[c.op == "memplan::vocab_embedding" ? 0 : 1].value) : nullptr;
-      if (!weight || *weight != id) continue;
-      embedding = embedding || c.op == "memplan::vocab_embedding";
-    }
-    for (const Scope& s : whole.scopes)
-      if (s.path == module) head = s.parent >= 0 && whole.scopes[static_cast<std::size_t>(s.parent)].parent < 0;
-    plan.emplace_back(module, embedding                  ? "RowwiseParallel(input_layouts=Replicate())"
-                              : a.sizes[0] == b.sizes[0] ? "RowwiseParallel()"
-                              : head                     ? "ColwiseParallel(output_layouts=Replicate())"
-                                                         : "ColwiseParallel()");
+    plan.emplace_back(a.name.substr(0, a.name.rfind('.')), embeddings.count(id.index) > 0
+                                                               ? "RowwiseParallel(input_layouts=Replicate())"
+                                                           : a.sizes[0] == b.sizes[0] ? "RowwiseParallel()"
+                                                           : a.sizes[0] == vocabulary ? logits
+                                                                                      : "ColwiseParallel()");
   }
   return plan;
 }

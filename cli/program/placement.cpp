@@ -58,8 +58,11 @@ std::string tensor(const ParallelSetup& p, const ModelParts& parts) {
   for (const auto& [module, style] : parts.tensor_plan)
     plan += fmt::format("    {}: {},\n", python_string(module), style);
   return start() +
-         "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor import Replicate\n"
-         "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module\n\n" +
+         fmt::format(
+             "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor import "
+             "Replicate{}\n"
+             "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, {}parallelize_module\n\n",
+             p.loss_parallel ? ", Shard" : "", p.loss_parallel ? "loss_parallel, " : "") +
          "# What is cut moves piece by piece, then the rest; what was tied is tied again.\nnames = {}\n"
          "for name, parameter in model.named_parameters(remove_duplicate=False):\n    names.setdefault(parameter, "
          "[]).append(name)\n" +

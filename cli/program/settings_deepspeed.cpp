@@ -19,6 +19,7 @@ std::vector<std::string> unsaid_in_deepspeed(const TrainingSetup& s) {
   if (p.pipeline > 1)
     left.push_back(fmt::format("{} pipeline stages (deepspeed.pipe.PipelineModule(layers, num_stages={}))", p.pipeline,
                                p.pipeline));
+  if (p.loss_parallel) left.push_back("a loss that is divided among tensor-parallel ranks");
   if (p.context > 1) left.push_back("this context parallelism");
   if (p.expert > 1) left.push_back(fmt::format("expert parallelism (deepspeed.moe.layer.MoE(ep_size={}))", p.expert));
   if (s.compile) left.push_back("torch.compile of the whole module (engine.compile() does it)");

@@ -32,6 +32,7 @@ std::vector<std::string> unsaid_in_lightning(const TrainingSetup& s) {
   std::vector<std::string> left;
   if (s.offload.activations)
     left.push_back("activations in host memory (torch.autograd.graph.save_on_cpu in training_step)");
+  if (p.loss_parallel) left.push_back("a loss that is divided among tensor-parallel ranks (it is the model's)");
   if (p.pipeline > 1) left.push_back("pipeline stages");
   if (p.context > 1) left.push_back("context parallelism");
   if (p.expert > 1) left.push_back("expert parallelism");

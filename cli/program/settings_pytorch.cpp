@@ -40,6 +40,11 @@ std::string training_loop(const TrainingSetup& s) {
   } else {
     out += in + "x, y = batch.to(\"cuda\"), target.to(\"cuda\")\n" + in + zero;
   }
+  // Its backward pass belongs to it as well.
+  if (p.loss_parallel) {
+    out += in + "with loss_parallel():\n";
+    in += "    ";
+  }
   std::string body = in;
   const auto with = [&](const std::string& context) {
     out += body + "with " + context + ":\n";

@@ -31,6 +31,8 @@ std::string parallelism(const ParallelSetup& p) {
   if (!strategy_of(p).buckets)
     out += fmt::format("fsdp_reshard_after_forward = \"{}\"\n", p.reshard_after_forward ? "always" : "never");
   out += fmt::format("tensor_parallel_degree = {}\n", p.tensor);
+  // It divides the loss unless told otherwise.
+  if (p.tensor > 1) out += fmt::format("disable_loss_parallel = {}\n", p.loss_parallel ? "false" : "true");
   out += fmt::format("pipeline_parallel_degree = {}\n", p.pipeline);
   if (p.pipeline > 1) out += fmt::format("pipeline_parallel_schedule = \"{}\"\n", schedule_name(p));
   out += fmt::format("context_parallel_degree = {}\n", p.context);

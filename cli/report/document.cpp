@@ -66,6 +66,7 @@ Json parallel(const TrainingSetup& s) {
          {"sharding", name_of(p.sharding)},
          {"tensor", p.tensor},
          {"sequence_parallel", p.sequence_parallel},
+         {"loss_parallel", p.loss_parallel},
          {"pipeline", p.pipeline},
          {"context", p.context},
          {"expert", p.expert},

@@ -150,6 +150,12 @@ void check_model_parallel(const ParallelSetup& p) {
   if (p.sequence_parallel && p.tensor < 2)
     refuse("sequence parallelism lies within a tensor-parallel group", setting(Field::sequence_parallel),
            "add " + setting(Field::tensor_parallel, "N") + " with N of at least 2");
+  if (p.loss_parallel && p.tensor < 2)
+    refuse("the loss is divided among tensor-parallel ranks", setting(Field::loss_parallel),
+           "add " + setting(Field::tensor_parallel, "N") + " with N of at least 2");
+  if (p.loss_parallel && in_megatron(p))
+    refuse("Megatron-LM always divides the loss among tensor-parallel ranks", setting(Field::loss_parallel),
+           "leave it out");
   if (p.pipeline < 2) {
     if (p.micro_batches > 0)
       refuse("micro-batches belong to a pipeline", setting(Field::micro_batches),
@@ -215,7 +221,10 @@ std::string describe(const ParallelSetup& p) {
   if (p.keep_unsharded) text += " with its storage kept";
   if (p.lazy_buckets) text += " with lazy buckets";
   if (p.tensor > 1)
-    add(fmt::format("tensor parallel {}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : ""));
+    add(fmt::format("tensor parallel {}{}{}", p.tensor, p.sequence_parallel ? " with sequence parallel" : "",
+                    !p.loss_parallel      ? ""
+                    : p.sequence_parallel ? " and loss parallel"
+                                          : " with loss parallel"));
   if (p.pipeline > 1)
     add(fmt::format("pipeline {} ({}{}{}, {} micro-batches)", p.pipeline, name_of(p.schedule),
                     p.virtual_stages > 1 && p.schedule != PipelineSchedule::zbv ? fmt::format(":{}", p.virtual_stages)

@@ -39,6 +39,7 @@ struct ParallelSetup {
 
   std::int64_t tensor = 1;
   bool sequence_parallel = false;  ///< of Megatron: norms and residuals work on a share of the sequence
+  bool loss_parallel = false;      ///< logits stay cut by the vocabulary, and so does the loss (loss_parallel())
   std::int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   std::int64_t virtual_stages = 1;  ///< chunks per rank of the interleaved and zero-bubble schedules

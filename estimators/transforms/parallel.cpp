@@ -63,12 +63,23 @@ void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
     not_built("adapters in Megatron-LM", setup.lora->quantized ? setting(Field::lora_quantized) : setting(Field::lora));
 }
 
+/// aten::_amp_foreach_non_finite_check_and_unscale_ gets all gradients of a device at once, and DTensor refuses to work
+/// beside the plain gradients of norms.
+void check_scaler(const TrainingSetup& setup, const ParallelSetup& p) {
+  if (p.tensor > 1 && !p.sequence_parallel && strategy_of(p).buckets && !in_megatron(p) &&
+      setup.mode == Mode::training && setup.precision == Precision::amp_fp16)
+    fail(ErrorKind::usage, "GradScaler takes no mixture of DTensors and the norms' plain tensors",
+         setting(Field::tensor_parallel),
+         "add " + setting(Field::sequence_parallel) + ", or use " + setting(Field::autocast, "bf16"));
+}
+
 }  // namespace
 
 void check_parallel(const Tape& tape, const TrainingSetup& setup, const Ranks& p) {
   const DataStrategy& strategy = strategy_of(p);
   const bool zero = in_deepspeed(p);
   if (in_megatron(p)) check_megatron(setup, p);
+  check_scaler(setup, p);
   if (!is_parallel(p)) return;
   if (p.pipeline > 1) check_stages(tape, p), check_parts(p, setup, tape);
   if (setup.offload.any() && (!zero || setup.offload.activations || setup.mode == Mode::inference))

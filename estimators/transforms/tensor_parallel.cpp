@@ -21,6 +21,8 @@ namespace {
 TensorStyle style_of(const TrainingSetup& setup) {
   TensorStyle style = in_megatron(setup.parallel) ? megatron_style : dtensor_style;
   if (setup.mode == Mode::inference) style.gathers_inside = style.cut_logits = false;
+  // The layer's output_layouts say so, whatever is done with the logits.
+  if (setup.parallel.loss_parallel) style.cut_logits = true;
   return style;
 }
 
@@ -31,6 +33,7 @@ class Sharder {
       : tape_(given),
         ranks_(setup.parallel.tensor),
         sequence_(setup.parallel.sequence_parallel),
+        divided_loss_(setup.parallel.loss_parallel),
         style_(style_of(setup)),
         shapes_(shapes),
         keep_whole_(keep_whole),
@@ -55,6 +58,9 @@ class Sharder {
       after_.clear();
       new_index[i] = static_cast<std::int32_t>(tape_.calls.size()) - 1;
     }
+    if (divided_loss_ && !head_)
+      fail(ErrorKind::usage, "this model has no layer of logits that can be divided by the vocabulary",
+           setting(Field::loss_parallel), "leave it out");
     for (ValueId& id : tape_.outputs)
       if (const Layout l = layout(id); !l.whole() && !is_logits(l)) {
         if (!l.sequence) return Conflict{l.origins};
@@ -102,6 +108,10 @@ class Sharder {
     return id ? *id : ValueId{};
   }
   bool is_parameter(ValueId id) const { return id.valid() && value(id).kind == ValueKind::parameter; }
+
+  bool is_ids(ValueId id) const {
+    return id.valid() && (value(id).kind == ValueKind::user_input || ids_.count(id.index) > 0);
+  }
 
   ValueId owner(ValueId parameter) const {
     return value(parameter).same_storage_as.valid() ? value(parameter).same_storage_as : parameter;
@@ -185,6 +195,8 @@ class Sharder {
       embedding();
       return std::nullopt;
     }
+    // OPT looks its tokens up by input_ids.view(-1, length).
+    if ((op == "view" || op == "reshape") && is_ids(argument(0))) ids_.insert(call_.outputs[0].index);
     bool any = false;
     for_each_value(call_, [&](ValueId id) { any = any || !layout(id).whole(); });
     if (!any) return std::nullopt;
@@ -258,7 +270,7 @@ class Sharder {
   /// The token embedding, by vocabulary: ids of other ranks are masked, the result is summed.
   void embedding() {
     const ValueId ids = argument(1);
-    if (!ids.valid() || value(ids).kind != ValueKind::user_input || vocabulary_ > 0) return;
+    if (!is_ids(ids) || vocabulary_ > 0) return;
     vocabulary_ = shape(argument(0))[0];
     cut(argument(0), 0);
     call_.op = "memplan::vocab_embedding";
@@ -274,6 +286,7 @@ class Sharder {
   Tape tape_;
   const std::int64_t ranks_;
   const bool sequence_;
+  const bool divided_loss_;
   const TensorStyle style_;
   std::vector<std::optional<Dims>> shapes_;  ///< of the whole values, whatever a rank holds of them
   const std::set<std::size_t>& keep_whole_;
@@ -281,6 +294,7 @@ class Sharder {
   std::vector<int> cut_;           ///< per value: dimension along which a parameter is cut
   std::vector<ValueId> gathered_;  ///< per value: its whole form, once somebody needed it
   std::vector<bool> in_block_;
+  std::set<std::int32_t> ids_;  ///< other shapes of the model's inputs
   std::int64_t vocabulary_ = 0;
   std::optional<std::size_t> head_;  ///< the call whose result stays cut by the vocabulary
   std::size_t at_ = 0;

@@ -31,7 +31,7 @@ struct TensorStyle {
   bool own_rows_of_embedding =
       false;                    ///< the token embedding's gradient has the rank's rows only, not the whole vocabulary's
   bool gathers_inside = false;  ///< the layer itself gathers the sequence, and again in its backward pass (training)
-  bool cut_logits = false;      ///< the loss takes the logits of the rank's part of the vocabulary (training)
+  bool cut_logits = false;      ///< the loss takes the logits of the rank's part of the vocabulary
 };
 inline constexpr TensorStyle dtensor_style{};
 inline constexpr TensorStyle megatron_style{true, true, true, true, true};

@@ -25,7 +25,7 @@ import strategies
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULTS = {**reference_program.DEFAULTS, "strategy": "ddp", "ranks": 8, "bucket_view": False, "bucket_cap": None, "no_reshard": False, "hsdp": 0,
-            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False, "zero": 0, "offload": "", "overlap_comm": None, "bucket_elements": None,
+            "fsdp_dtype": None, "reduce_dtype": None, "blocks": "", "tp": 1, "sp": False, "loss_parallel": False, "zero": 0, "offload": "", "overlap_comm": None, "bucket_elements": None,
             "pp": 1, "pp_schedule": "1f1b", "pp_split": "", "micro_batches": 0, "rank": 0,
             "lazy_buckets": False, "reduce_buffers": 1, "keep_unsharded": False}
 
@@ -66,11 +66,12 @@ def wrap_fsdp(model, c):
 
 def wrap_tensor(model, c):
     """Megatron's cut by DTensor: layers that widen by outputs, layers that narrow by inputs, embedding and head by vocabulary.
-    With sp the sequence is divided between blocks, as torchtitan does it for its llama."""
+    With sp the sequence is divided between blocks, as torchtitan does it for its llama; with loss_parallel the logits stay cut by the vocabulary."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 
+    logits = dict(output_layouts=Shard(-1), use_local_output=False) if c["loss_parallel"] else dict(output_layouts=Replicate())
     plan = {}
     for name, module in model.named_modules():
         last = name.rsplit(".", 1)[-1]
@@ -85,15 +86,15 @@ def wrap_tensor(model, c):
         elif c["sp"] and last == "embed_tokens":
             plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
         elif c["sp"] and last == "lm_head":
-            plan[name] = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
-        elif last in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+            plan[name] = ColwiseParallel(input_layouts=Shard(1), **logits)
+        elif last in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1"):
             plan[name] = ColwiseParallel()
-        elif last in ("o_proj", "down_proj"):
+        elif last in ("o_proj", "down_proj", "out_proj", "fc2"):
             plan[name] = RowwiseParallel()
         elif last == "embed_tokens":
             plan[name] = RowwiseParallel(input_layouts=Replicate())
         elif last == "lm_head":
-            plan[name] = ColwiseParallel(output_layouts=Replicate())
+            plan[name] = ColwiseParallel(**logits)
     names = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
@@ -164,6 +165,9 @@ def run(config, events=None, ops=False):
     host_y = torch.zeros(spec.label_shape(dims), dtype=torch.long)
     parameters = [torch.empty(p.shape, device="meta") for p in model.parameters()]
     log = recording.Recorder(events is not None, ops)
+    divided_loss = contextlib.nullcontext
+    if c["loss_parallel"]:
+        from torch.distributed.tensor.parallel import loss_parallel as divided_loss
     output = loss = y = None
     x = [None] * len(host_x)
     autocast = lambda: torch.autocast("cuda", dtype=half, enabled=True) if amp else contextlib.nullcontext()
@@ -184,7 +188,7 @@ def run(config, events=None, ops=False):
                     (optimizer or model).zero_grad(set_to_none=True)
                 log.mark("forward")
                 last = k == c["accumulate"] - 1
-                with model.no_sync() if c["strategy"] == "ddp" and not last else contextlib.nullcontext():
+                with model.no_sync() if c["strategy"] == "ddp" and not last else divided_loss():
                     with autocast():
                         output = model(*x)
                         log.mark("loss")

@@ -39,6 +39,15 @@ ZERO_OFFLOAD = [dict(strategy="zero", zero=stage, precision="bf16", offload=what
 OFFLOADED = {"gpt2": SIZES["gpt2"], "pythia-160m": [dict(batch=b, seq=512) for b in (1, 4, 8)]}
 SPLITS = {"gpt2": "2,4,4,2", "llama-tiny": "1,3,3,1", "llama-3.2-1b": "1,2,3,2,3,2,2,1"}
 TENSOR = [dict(strategy="tp", ranks=4, tp=4), dict(strategy="tp", ranks=8, tp=8)]
+# loss_parallel(): every precision, with and without sequence parallelism; tied heads, biases, a vocabulary of 151,936.
+DIVIDED_LOSS = [dict(model="llama-tiny", batch=batch, seq=512, tp=tp, sp=sp, precision=precision)
+                for tp in (2, 4) for sp in (False, True) for precision in ("fp32", "bf16", "amp-bf16") for batch in (2, 8)]
+# GradScaler takes no mixture of DTensors and plain tensors, which tensor parallelism without that of the sequence has.
+DIVIDED_LOSS += [dict(model="llama-tiny", batch=8, seq=512, tp=4, sp=True, precision="amp-fp16")]
+DIVIDED_LOSS += [dict(model="llama-3.2-1b", batch=2, seq=512, tp=tp, sp=sp, precision=precision)
+                 for tp in (4, 8) for sp in (False, True) for precision in ("fp32", "bf16")]
+DIVIDED_LOSS += [dict(model="qwen2-0.5b", batch=2, seq=512, tp=2, sp=sp, precision=precision) for sp in (False, True) for precision in ("fp32", "bf16")]
+DIVIDED_LOSS += [dict(model="opt-125m", batch=4, seq=512, tp=tp, precision=precision) for tp in (2, 4) for precision in ("fp32", "amp-bf16")]
 
 
 def runs():
@@ -67,6 +76,8 @@ def runs():
             yield dict(model="llama-3.2-1b", **size, **strategy, sp=True)
         for batch in (2, 8, 16):
             yield dict(model="llama-tiny", batch=batch, seq=512, **strategy, sp=True)
+    for run in DIVIDED_LOSS:
+        yield dict(run, strategy="tp", ranks=run["tp"], loss_parallel=True)
     for schedule in ("1f1b", "gpipe", "interleaved:2"):
         for model, (ranks, sizes) in PIPELINES.items():
             for batch, micro_batches in sizes:

@@ -316,7 +316,7 @@ def test_nonsense_setups_are_refused_by_suggest():
     for words, said in [
         (["--gpus", "0"], "--gpus"), (["--gpus", "8", "--tp", "3"], "cannot be divided"), (["--gpus", "8", "--dp", "3"], "the degrees make 3"),
         (["--gpus", "7", "--tp", "7", "--seq", "512"], "7 tensor-parallel ranks do not divide the 12 attention heads"),
-        (["--gpus", "16", "--pp", "16", "--seq", "512"], "the model has 12"), (["--gpus", "4", "--sp"], "--sp"), (["--gpus", "4", "--micro-batches", "4"], "--micro-batches"),
+        (["--gpus", "16", "--pp", "16", "--seq", "512"], "the model has 12"), (["--gpus", "4", "--sp"], "--sp"), (["--gpus", "4", "--loss-parallel"], "--loss-parallel"), (["--gpus", "4", "--micro-batches", "4"], "--micro-batches"),
         (["--gpus", "4", "--pp", "4", "--pp-split", "2,4,4,3", "--seq", "512"], "13 blocks together; the model has 12"),
         (["--gpus", "4", "--pp", "4", "--pp-split", "6,6"], "2 stages were given, but the pipeline has 4"), (["--gpus", "4", "--pp-split", "12"], "--pp-split"),
         (["--gpus", "4", "--pp", "4", "--pp-split", "2,0,4,6"], "--pp-split"), (["--gpus", "4", "--zero", "9"], "--zero"), (["--gpus", "8", "--fsdp", "--hsdp", "3"], "--hsdp"), (["--gpus", "4", "--ep", "4", "--seq", "512"], "no experts"),
@@ -345,6 +345,30 @@ def test_settings_of_several_gpus_can_be_pasted():
     equal(product, 16, f"torchtitan's degrees {degrees}")
     text, first = text_for("deepspeed")
     equal(json.loads(without_shell(text))["zero_optimization"]["stage"], 3, "DeepSpeed's stage")
+
+
+def test_loss_parallel():
+    """The head's layer stays cut in program and settings, and a loss that PyTorch does not divide is refused."""
+    words = [model("llama-tiny"), "--gpu", "h100-80gb", "--gpus", "4", "--tp", "4", "--batch", "4", "--seq", "512"]
+    divided = [*words, "--loss-parallel"]
+    program = memplan("explain", *divided, "--program").out
+    compile(program, "program", "exec")
+    check('"model.lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),' in program, program)
+    check("    with loss_parallel():\n        output = model(*x)\n        loss = loss_fn(output, y)\n        loss.backward()\n" in program, program)
+    program = memplan("explain", *words, "--program").out
+    check('"model.lm_head": ColwiseParallel(output_layouts=Replicate()),' in program and "loss_parallel" not in program, program)
+    for way, disabled in ((divided, False), (words, True)):
+        text = memplan("suggest", *way, "--sp", "--keep", "parallel", "--for", "torchtitan", "--format", "json").json()["settings"]["text"]
+        equal(tomllib.loads(without_shell(text))["parallelism"]["disable_loss_parallel"], disabled, text)
+    report = memplan(*divided, "--no-search", "--format", "json").json()
+    equal(report["setup"]["parallel"]["loss_parallel"], True, "the report says it")
+    for more, said in ((["--loss", "mse"], "no loss but cross entropy"), (["--megatron"], "Megatron-LM always divides"), (["--amp", "fp16"], "GradScaler")):
+        answer = memplan(*divided, *more)
+        equal(answer.code, 2, " ".join(more))
+        check(said in answer.err, answer.err)
+    answer = memplan(model("resnet18"), "--gpu", "l4", "--gpus", "4", "--tp", "2", "--loss-parallel")
+    equal(answer.code, 2, "no logits")
+    check("no layer of logits" in answer.err, answer.err)
 
 
 def test_fewest_gpus():

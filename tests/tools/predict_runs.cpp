@@ -149,6 +149,7 @@ ParallelSetup parallel_of(const json& run) {
   if (const std::string blocks = run.value("blocks", ""); !blocks.empty()) p.blocks = {blocks};
   p.tensor = run.value("tp", 1);
   p.sequence_parallel = run.value("sp", false);
+  p.loss_parallel = run.value("loss_parallel", false);
   p.pipeline = run.value("pp", 1);
   p.micro_batches = run.value("micro_batches", 0);
   if (p.pipeline > 1) set_schedule(p, run.value("pp_schedule", "1f1b"));

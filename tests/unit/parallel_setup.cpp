@@ -66,6 +66,13 @@ TEST_CASE("nonsense is refused with the reason") {
   p.sequence_parallel = true;
   CHECK(mentions(error_of(p), "tensor-parallel group"));
   p = {};
+  p.loss_parallel = true;
+  CHECK(mentions(error_of(p), "divided among tensor-parallel ranks"));
+  p.tensor = 2;
+  CHECK(error_of(p).empty());
+  p.sharding = Sharding::megatron;
+  CHECK(mentions(error_of(p), "Megatron-LM always divides"));
+  p = {};
   p.micro_batches = 4;
   CHECK(mentions(error_of(p), "belong to a pipeline"));
   p.pipeline = 4;

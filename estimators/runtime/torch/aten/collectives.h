@@ -17,6 +17,8 @@
 //   memplan::vocab_cross_entropy(logits, target) Megatron-LM's loss of each token over a part of the vocabulary
 //                                                (megatron/core/tensor_parallel/cross_entropy.py): keeps the softmax in
 //                                                fp32
+//   memplan::loss_parallel(logits, target, reduction)   PyTorch's loss_parallel() over a part of the vocabulary
+//                                                (rows/loss_parallel.cpp)
 //   memplan::exchange(x)                         an all-to-all of equal parts; the gradient goes back the same way
 #pragma once
 
@@ -25,5 +27,6 @@
 namespace memplan {
 
 void register_collectives(OpTable&);
+void register_loss_parallel(OpTable&);
 
 }  // namespace memplan

@@ -67,13 +67,13 @@ const Row& OpTable::at(std::string_view name) const {
 OpTable base_ops() {
   OpTable table;
   for (const auto add_family :
-       {register_creation,    register_views,         register_arithmetic, register_elementwise,
-        register_selection,   register_reductions,    register_matmul,     register_products,
-        register_convolution, register_normalization, register_pooling,    register_spatial,
-        register_softmax,     register_attention,     register_rearrange,  register_multihead_attention,
-        register_indexing,    register_scatter,       register_sorting,    register_losses,
-        register_spectral,    register_triangular,    register_recurrent,  register_symbolic,
-        register_quantized,   register_fp8,           register_collectives})
+       {register_creation,    register_views,         register_arithmetic,  register_elementwise,
+        register_selection,   register_reductions,    register_matmul,      register_products,
+        register_convolution, register_normalization, register_pooling,     register_spatial,
+        register_softmax,     register_attention,     register_rearrange,   register_multihead_attention,
+        register_indexing,    register_scatter,       register_sorting,     register_losses,
+        register_spectral,    register_triangular,    register_recurrent,   register_symbolic,
+        register_quantized,   register_fp8,           register_collectives, register_loss_parallel})
     add_family(table);
   return table;
 }

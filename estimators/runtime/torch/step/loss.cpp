@@ -24,7 +24,7 @@ Tensor first_floating(const ValueList& outputs) {
 
 /// logits.float(), labels moved by one, the sum over all tokens divided by their number: the Trainer counts the tokens
 /// of all micro-batches beforehand.
-Tensor causal_lm_loss(Run& r, const Tensor& y, const Tensor& target, Tensor& tokens) {
+Tensor causal_lm_loss(Run& r, const Tensor& y, const Tensor& target, bool divided, Tensor& tokens) {
   const auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
     return call_op(r, op, std::move(args))[0].tensor();
@@ -35,7 +35,8 @@ Tensor causal_lm_loss(Run& r, const Tensor& y, const Tensor& target, Tensor& tok
   logits = op::flatten(r, logits, 0, -2);
   next = op::flatten(r, next, 0, -1);
   constexpr int sum = 2;  // at::Reduction::Sum
-  Tensor loss = run("aten::cross_entropy_loss", {logits, next, Value(), sum});
+  Tensor loss = divided ? run("memplan::loss_parallel", {logits, next, sum})
+                        : run("aten::cross_entropy_loss", {logits, next, Value(), sum});
   if (!tokens) tokens = r.empty({}, DType::int64, Category::input);
   return run("aten::div.Tensor", {loss, tokens});
 }
@@ -68,6 +69,10 @@ TargetShape target_shape(const ValueList& outputs, const Tape& tape, const Train
            setting(Field::loss), "use " + setting(Field::loss, "cross-entropy"));
     s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
   }
+  s.divided = setup.parallel.loss_parallel;
+  if (s.divided && s.loss != Loss::cross_entropy && s.loss != Loss::causal_lm)
+    fail(ErrorKind::usage, "PyTorch divides no loss but cross entropy among tensor-parallel ranks",
+         setting(Field::loss_parallel), "leave it out or use " + setting(Field::loss, "cross-entropy"));
   if (s.loss == Loss::mse) {
     s.sizes = y->sizes;
     s.dtype = y->dtype;
@@ -112,10 +117,11 @@ Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, cons
         return run("aten::mean", {run("memplan::vocab_cross_entropy", {y, target})});
       Tensor flat = op::flatten(r, y, 0, -2);
       Tensor classes = op::flatten(r, target, 0, -1);
+      if (s.divided) return run("memplan::loss_parallel", {flat, classes, 1});
       return run("aten::cross_entropy_loss", {flat, classes});
     }
     case Loss::causal_lm:
-      return causal_lm_loss(r, y, target, tokens);
+      return causal_lm_loss(r, y, target, s.divided, tokens);
     case Loss::automatic:
     case Loss::sum:
       return y->rank() == 0 ? y : run("aten::sum", {y});

@@ -15,6 +15,7 @@ struct TargetShape {
   Dims sizes;
   DType dtype = DType::int64;
   bool in_model = false;  ///< Megatron-LM's model takes the loss of every token itself
+  bool divided = false;   ///< loss_parallel(): the output is the rank's part of the classes
   /// The program has no name for the model's output, which goes with the loss: `loss = compute_loss(model, inputs)`.
   bool drops_output = false;
 };
