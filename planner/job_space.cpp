@@ -122,7 +122,7 @@ std::string JobSpace::flags_of_place(const Place& p) const {
 
 Place JobSpace::home() const {
   Place p;
-  p.batch = static_cast<std::int32_t>(batch), p.micro_batches = static_cast<std::int32_t>(micro);
+  p.batch = batch, p.micro_batches = micro;
   return p;
 }
 

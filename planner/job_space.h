@@ -25,7 +25,7 @@ struct Choice {
 /// One setup, small, because there are hundreds of thousands.
 struct Place {
   std::uint32_t option = 0, choice = 0;
-  std::int32_t batch = 1, micro_batches = 1;
+  std::int64_t batch = 1, micro_batches = 1;
   double seconds = 0;  ///< per sample
   Bytes bound;
   int turned = 0, distance = 0;

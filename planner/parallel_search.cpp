@@ -105,7 +105,7 @@ class ParallelSearch : public SetupSearch {
         p.turned = choice.turned + (o > 0);
         for (const auto& [batch, count] : batches) {
           ++out_.count.setups;
-          p.batch = static_cast<std::int32_t>(batch), p.micro_batches = static_cast<std::int32_t>(count);
+          p.batch = batch, p.micro_batches = count;
           if (job_.is_home(p)) continue;
           p.bound = least_of_rank(*lines, setup, batch, count, device_);
           if (p.bound > limit()) {
@@ -159,7 +159,7 @@ class ParallelSearch : public SetupSearch {
     // A rank's tape says its own share of the weights only.
     if (present) out_.parameters = parameters_of_model();
     c.changes = job_.choices[p.choice].turned + (p.option > 0) + (p.batch != job_.batch);
-    c.samples = p.batch * static_cast<std::int64_t>(p.micro_batches) * o.setup.data;
+    c.samples = p.batch * p.micro_batches * o.setup.data;
     if (const DepthLines* lines = lines_of(job_.choices[p.choice], o.converts))
       c.time = rank_step_time(*lines, c.setup, p.batch, p.micro_batches, share_of(*lines, o.setup, p.batch), rates_,
                               options_.time);
@@ -181,7 +181,7 @@ class ParallelSearch : public SetupSearch {
     return count;
   }
 
-  using Key = std::tuple<std::uint32_t, std::uint32_t, std::int32_t, std::int32_t>;
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::int64_t, std::int64_t>;
   static Key key_of(const Place& p) { return {p.option, p.choice, p.batch, p.micro_batches}; }
 
   /// Estimated when the forecast says that it may fit; none where it does not, and the reason is noted.
@@ -381,7 +381,7 @@ class ParallelSearch : public SetupSearch {
   std::map<const DepthLines*, std::unordered_map<std::uint64_t, StepTime>> shares_;
   std::vector<Place> places_, taken_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Place> bounded_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> failed_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> failed_;
   std::map<Key, std::optional<Candidate>> known_;
   std::set<std::string> refused_;
   std::vector<Candidate> estimates_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <string>
@@ -22,8 +21,7 @@ std::string named_dtype(std::string_view source, std::string_view asks) {
   const auto at = source.find(asks);
   if (at == source.npos || source.find(asks, at + 1) != source.npos) return {};
   const std::string_view name = source.substr(at + asks.size());
-  const auto stop = std::find_if(name.begin(), name.end(),
-                                 [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_'; });
+  const auto stop = std::find_if_not(name.begin(), name.end(), in_name);
   const auto length = static_cast<std::size_t>(stop - name.begin());
   return name.substr(length).starts_with(end) ? std::string(name.substr(0, length)) : std::string();
 }
@@ -65,8 +63,7 @@ std::string converted_to(std::string_view source) {
   } else if (!method.ends_with(".type_as")) {
     return {};
   }
-  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  return std::ranges::all_of(name, is_letter) ? std::string(name) : std::string();
+  return std::ranges::all_of(name, in_name) ? std::string(name) : std::string();
 }
 
 bool converts(const Call& call) {

@@ -22,6 +22,9 @@ enum class Precision : std::uint8_t;
 /// was put back is added to Tape::recovered.
 void restore_casts(Tape& tape);
 
+/// `x.float()` beside the call, in its frame and on its line: what the passes below put in.
+Call fp32_copy(Tape& tape, ValueId x, const Call& beside);
+
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);
 

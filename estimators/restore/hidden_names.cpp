@@ -18,11 +18,11 @@ namespace {
 
 /// "self.attn" of "x = self.attn(y)" and "rotate" of "rotate(q)": what a line of Python calls.
 std::vector<std::string_view> called_in(std::string_view text) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
+  const auto in_path = [](char c) { return in_name(c) || c == '.'; };
   std::vector<std::string_view> out;
   for (auto open = text.find('('); open != std::string_view::npos; open = text.find('(', open + 1)) {
     std::size_t first = open;
-    while (first > 0 && in_name(text[first - 1])) --first;
+    while (first > 0 && in_path(text[first - 1])) --first;
     if (first < open && text[first] != '.') out.push_back(text.substr(first, open - first));
   }
   return out;
@@ -30,7 +30,6 @@ std::vector<std::string_view> called_in(std::string_view text) {
 
 /// Names that a line reads: "residual" and "x" of "out = self.norm(x) + residual".
 std::vector<std::string_view> read_in(std::string_view value) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   std::vector<std::string_view> out;
   for (std::size_t at = 0; at < value.size();) {
     std::size_t end = at;

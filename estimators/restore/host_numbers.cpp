@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "estimators/restore/passes.h"
+#include "estimators/tape/made_tensor.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -77,16 +78,6 @@ class HostCalls {
   std::vector<bool> number_, host_value_, host_call_;
 };
 
-/// A tensor of the same size that nothing on the GPU makes: a copy there, or the one on the CPU.
-void replace_by(const char* op, Call& call) {
-  const auto& [dtype, sizes] = call.known_shapes.front();
-  Arg::List list;
-  for (const std::int64_t n : sizes) list.push_back({n});
-  call.op = op;
-  call.args = {{std::move(list)}};
-  call.kwargs = {{"dtype", {dtype}}};
-}
-
 /// Indices are taken from the CPU as they are; other ops read on the GPU alone.
 bool reads_from_host(const Call& call) { return base_of(call.op) == "aten::index"; }
 
@@ -116,8 +107,9 @@ void leave_on_host(Tape& tape) {
     Call& call = tape.calls[i];
     if (!host.call(i) || call.outputs.size() != 1 || !call.outputs[0].valid()) continue;
     const Met how = met[static_cast<std::size_t>(call.outputs[0].index)];
-    if (how == Met::nobody || call.known_shapes.front().second.empty()) continue;
-    replace_by(how == Met::as_index ? "memplan::on_cpu" : "aten::empty.memory_format", call);
+    const auto [dtype, sizes] = call.known_shapes.front();
+    if (how == Met::nobody || sizes.empty()) continue;
+    make_of_size(call, how == Met::as_index ? "memplan::on_cpu" : "aten::empty.memory_format", dtype, sizes);
   }
   remove_unused_calls(tape, [&](const Call& call, std::size_t i) { return host.call(i) && !call.outputs.empty(); });
 }

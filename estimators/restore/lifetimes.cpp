@@ -31,9 +31,9 @@ std::string_view joined_list(const Call& call) {
       const auto end = first == source.npos ? first : source.find_first_of("[,) ", first);
       if (end == source.npos || end == first) return {};
       const std::string_view name = source.substr(first, end - first);
-      const bool plain = std::ranges::all_of(
-          name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
-      return plain && std::isdigit(static_cast<unsigned char>(name.front())) == 0 ? name : std::string_view{};
+      return std::ranges::all_of(name, in_name) && std::isdigit(static_cast<unsigned char>(name.front())) == 0
+                 ? name
+                 : std::string_view{};
     }
   return {};
 }
@@ -233,7 +233,7 @@ void mark_last_uses(Tape& tape) {
   };
   tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
   tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
-  tell(by_tuple, Evidence::told_by_name, "attention weights that modules of transformers hand on");
+  tell(by_tuple, Evidence::told_by_name, "attention weights that modules hand on");
   tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
 }
 

@@ -1,6 +1,5 @@
 // Conversions to fp32 of what a line names: `logits = logits.float() / cap`.
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,14 +14,11 @@ namespace memplan {
 
 namespace {
 
-bool in_word(std::string_view text, std::size_t at) {
-  return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
-}
-
-std::size_t count_words(std::string_view text, std::string_view word) {
+/// How often the text reads the name; attributes of that name do not count.
+std::size_t count_reads_of(std::string_view text, std::string_view name) {
   std::size_t n = 0;
-  for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1))
-    n += !in_word(text, at + word.size()) && (at == 0 || (!in_word(text, at - 1) && text[at - 1] != '.'));
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1))
+    n += is_whole_name(text, at, name.size()) && (at == 0 || text[at - 1] != '.');
   return n;
 }
 
@@ -33,10 +29,10 @@ std::vector<std::string> widened_names(std::string_view source) {
   for (const std::string_view end : {".float()", ".to(torch.float32)"})
     for (auto at = value.find(end); at != value.npos; at = value.find(end, at + 1)) {
       std::size_t first = at;
-      while (first > 0 && in_word(value, first - 1)) --first;
+      while (first > 0 && in_name(value[first - 1])) --first;
       const std::string name(value.substr(first, at - first));
       const bool plain = first < at && (first == 0 || value[first - 1] != '.');
-      if (plain && count_words(value, name) == 1) names.push_back(name);
+      if (plain && count_reads_of(value, name) == 1) names.push_back(name);
     }
   return names;
 }
@@ -80,19 +76,19 @@ class Bound {
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;  ///< by frame: its line
 };
 
-Call conversion(Tape& tape, ValueId x, const Call& before) {
+}  // namespace
+
+Call fp32_copy(Tape& tape, ValueId x, const Call& beside) {
   Call cast;
   cast.op = "aten::to.dtype";
   cast.args = {{x}, {DType::float32}};
   TapeValue v;
   v.name = tape.values[static_cast<std::size_t>(x.index)].name + ".float";
   cast.outputs = {tape.add_value(std::move(v))};
-  cast.scope = before.scope;
-  cast.source = before.source;
+  cast.scope = beside.scope;
+  cast.source = beside.source;
   return cast;
 }
-
-}  // namespace
 
 void widen_named(Tape& tape) {
   if (tape.exported.keeps_casts) return;
@@ -117,7 +113,7 @@ void widen_named(Tape& tape) {
         if (!reads) continue;
         ValueId& to = wide[{call.scope, x.index}];
         if (!to.valid()) {
-          calls.push_back(conversion(tape, x, call));
+          calls.push_back(fp32_copy(tape, x, call));
           to = calls.back().outputs[0];
           ++count;
         }

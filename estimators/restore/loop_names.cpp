@@ -1,12 +1,12 @@
 #include "estimators/restore/loop_names.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -39,11 +39,8 @@ bool names_itself(const Scope& module) {
 /// Lines of a module, or of modules in it, have the name, as of an argument.
 bool speaks_of(const Tape& tape, const Frames& frames, std::int32_t module, std::string_view name) {
   const auto has = [&](std::string_view line) {
-    const auto in_word = [&](std::size_t at) {
-      return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
-    };
     for (auto at = line.find(name); at != line.npos; at = line.find(name, at + 1))
-      if (!in_word(at + name.size()) && (at == 0 || !in_word(at - 1))) return true;
+      if (is_whole_name(line, at, name.size())) return true;
     return false;
   };
   for (std::int32_t i = frames.begin(module); i >= 0 && i <= frames.end(module); ++i) {

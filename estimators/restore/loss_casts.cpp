@@ -48,14 +48,8 @@ void restore_loss_casts(Tape& tape) {
         if (const ValueId x = first_operand(calls[k]); x.valid() && floating[static_cast<std::size_t>(x.index)])
           logits = x;
     if (logits.valid()) {
-      Call cast;
-      cast.op = "aten::to.dtype";
-      cast.args = {{logits}, {DType::float32}};
-      TapeValue v;
-      v.name = tape.values[static_cast<std::size_t>(logits.index)].name + ".float";
-      cast.outputs = {wide = tape.add_value(std::move(v))};
-      cast.scope = calls[i].scope;
-      cast.source = calls[i].source;
+      Call cast = fp32_copy(tape, logits, calls[i]);
+      wide = cast.outputs[0];
       cast.binding = calls[i].binding;
       tape.calls.push_back(std::move(cast));
       ++count;

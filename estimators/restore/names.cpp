@@ -1,6 +1,5 @@
 #include "estimators/restore/names.h"
 
-#include <cctype>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -24,11 +23,11 @@ bool is_call_of_local(std::string_view value) {
 /// "skips" of "x = up(x, skips.pop())".
 std::vector<std::string> popped_lists(std::string_view line) {
   constexpr std::string_view pop = ".pop(";
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
+  const auto in_path = [](char c) { return in_name(c) || c == '.'; };
   std::vector<std::string> out;
   for (auto at = line.find(pop); at != std::string_view::npos; at = line.find(pop, at + 1)) {
     std::size_t first = at;
-    while (first > 0 && in_name(line[first - 1])) --first;
+    while (first > 0 && in_path(line[first - 1])) --first;
     out.emplace_back(line.substr(first, at - first));
   }
   return out;

@@ -75,14 +75,7 @@ void widen_own_losses(Tape& tape) {
       const bool by_line = given && is_widened(*given);
       told += by_line;
       if (by_line || (tape.reading.widened_losses && call.op == "aten::cross_entropy_loss")) {
-        Call cast;
-        cast.op = "aten::to.dtype";
-        cast.args = {{x}, {DType::float32}};
-        TapeValue v;
-        v.name = tape.values[static_cast<std::size_t>(x.index)].name + ".float";
-        cast.outputs = {tape.add_value(std::move(v))};
-        cast.scope = call.scope;
-        cast.source = call.source;
+        Call cast = fp32_copy(tape, x, call);
         call.args[0] = {cast.outputs[0]};
         tape.calls.push_back(std::move(cast));
       }

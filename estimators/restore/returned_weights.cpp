@@ -27,6 +27,7 @@ class WeightHolders {
         if (const auto* id = std::get_if<ValueId>(&call.args[0].value))
           if (const auto made = weights_.find(id->index); made != weights_.end())
             until[static_cast<std::size_t>(id->index)] = held(static_cast<std::int32_t>(made->second));
+      if (averages(call)) until[static_cast<std::size_t>(call.outputs[0].index)] = held(static_cast<std::int32_t>(i));
       note_weights(i);
     }
     return until;
@@ -35,6 +36,12 @@ class WeightHolders {
  private:
   static bool is_product(std::string_view op) {
     return op == "aten::matmul" || op == "aten::bmm" || op == "aten::einsum";
+  }
+
+  /// nn.MultiheadAttention returns the mean over its heads beside the result (torch/nn/functional.py).
+  bool averages(const Call& call) const {
+    return call.op == "aten::mean.dim" && call.scope >= 0 && call.outputs.size() == 1 && call.outputs[0].valid() &&
+           scope(call.scope).module_class == "torch.nn.modules.activation.MultiheadAttention";
   }
 
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }

@@ -1,6 +1,8 @@
 // The line of Python where a call stands, taken apart as far as names and in-place operators go.
 #pragma once
 
+#include <cctype>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -17,5 +19,14 @@ struct Statement {
 
 /// `source` is "file.py:12 text", as in Call::source; the views point into it.
 Statement parse_statement(std::string_view source);
+
+/// A character of a Python name.
+inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+/// Whether the characters of the text from `at` on are a name, not a part of one.
+inline bool is_whole_name(std::string_view text, std::size_t at, std::size_t length) {
+  const std::size_t end = at + length;
+  return (at == 0 || !in_name(text[at - 1])) && (end >= text.size() || !in_name(text[end]));
+}
 
 }  // namespace memplan

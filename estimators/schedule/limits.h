@@ -13,7 +13,7 @@ namespace memplan {
 inline constexpr std::size_t most_events = 4'000'000;
 [[noreturn]] inline void fail_most_events() {
   fail_input("the run has more than " + std::to_string(most_events) + " allocations and frees, the limit of events", {},
-             "ask for fewer steps or micro-batches (docs/limits.md)");
+             "ask for fewer steps, micro-batches or GPUs (docs/limits.md)");
 }
 
 /// Of micro-batches and steps that repeat each other and are all run.

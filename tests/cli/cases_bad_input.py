@@ -222,6 +222,11 @@ def test_hostile_numbers():
     failing((model("gpt2"), *GPU, "--batch", "1", "--pp", "2", "--micro-batches", "999999999999"), 2, "65536", "--micro-batches")
     for flags in (("--tp", "4611686018427387904", "--cp", "8"), ("--gpus", "9007199254740992", "--zero", "2"), ("--dp", "1048576", "--tp", "2")):
         failing((model("gpt2"), *GPU, "--batch", "1", *flags), 2, "1048576 GPUs")
+    # ZeRO-3 pads every rank's share of every gradient.
+    failing((model("gpt2"), *GPU, "--batch", "1", "--zero", "3", "--dp", "1048576", "--no-search"), 3, "limit of events", "GPUs")
+    # 2 ** 32 micro-batches are not none.
+    answer = memplan("suggest", model("mlp"), *GPU, "--accumulate", "4294967296", "--gpus", "1048576", "--ep", "1", timeout=60)
+    check(answer.code in (0, 1), answer.err)
 
 
 def test_timeout():

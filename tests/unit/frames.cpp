@@ -179,3 +179,23 @@ return %out
   CHECK(gone("transformers/models/big_bird/modeling_big_bird.py") == 2);
   CHECK(gone("own/attention.py") == 1);
 }
+
+// own code: z, _ = self.read(query, x, x), with nn.MultiheadAttention
+TEST_CASE("the mean of nn.MultiheadAttention's weights lives under its caller's second name") {
+  const auto gone = [](const char* line) {
+    const std::string text = std::string(R"tape(
+input %x float32 [2, 2]
+scope 0 "" M
+scope 1 read torch.nn.modules.activation.MultiheadAttention in 0 at "m.py:1 )tape") +
+                             line + R"tape("
+%product = aten::tanh(%x) in 1 at "activation.py:1490 attn_output, attn_output_weights = F.multi_head_attention_forward("
+%mean = aten::mean.dim(%x, [0]) in 1 at "activation.py:1490 attn_output, attn_output_weights = F.multi_head_attention_forward("
+%out = aten::tanh(%product) in 0 at "m.py:2 z = tanh(z)"
+%end = aten::exp(%out) in 0 at "m.py:3 return exp(z)"
+return %end
+)tape";
+    return gone_after(from_text(text), "mean");
+  };
+  CHECK(gone("z, _ = self.read(x, x, x)") == 3);
+  CHECK(gone("z = self.read(x, x, x)[0]") == 1);
+}

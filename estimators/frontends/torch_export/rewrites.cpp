@@ -5,6 +5,7 @@
 #include "estimators/frontends/torch_export/archive_casts.h"
 #include "estimators/restore/casts.h"
 #include "estimators/setup/setup.h"
+#include "estimators/tape/made_tensor.h"
 
 namespace memplan::torch_export {
 
@@ -64,11 +65,7 @@ void make_lifted(Call& call, Tape& tape) {
   TapeValue& v = tape.values[static_cast<std::size_t>(lifted.index)];
   const bool made = v.kind == ValueKind::constant || v.name.find("lifted_tensor") != v.name.npos;
   if (!made || v.sizes.empty()) return;
-  Arg::List sizes;
-  for (const std::int64_t n : v.sizes) sizes.push_back({n});
-  call.op = "aten::empty.memory_format";
-  call.args = {{std::move(sizes)}};
-  call.kwargs = {{"dtype", {v.dtype}}};
+  make_of_size(call, "aten::empty.memory_format", v.dtype, v.sizes);
   std::erase(tape.buffers, lifted);
   v.kind = ValueKind::computed;  // nothing reads it any more
 }

@@ -81,7 +81,7 @@ Tensor mm(Run&, const Tensor&, const Tensor&);
 Tensor bmm(Run&, const Tensor&, const Tensor&);
 Tensor addmm(Run&, const Tensor& bias, const Tensor&, const Tensor&);
 /// `weight`: one operand is a weight that wants a gradient, which at::matmul asks for even under no_grad.
-Tensor matmul(Run&, const Tensor&, const Tensor&, bool weight = false);
+Tensor matmul(Run&, const Tensor&, const Tensor&);
 Tensor dot(Run&, const Tensor&, const Tensor&);
 Tensor einsum(Run&, const std::string& equation, TensorList operands);
 Tensor linear(Run&, const Tensor& input, const Tensor& weight, const Tensor& bias);

@@ -169,12 +169,17 @@ Tensor Run::alias(const Tensor& t, const Dims& sizes, const Dims& strides, std::
   body->dtype = t->dtype;
   body->on_host = t->on_host;
   body->is_view = true;
+  body->shows_trained = !grad_mode && (t->requires_grad() || t->shows_trained);
   body->storage = t->storage;
   body->name = t->name;
   return Tensor(body);
 }
 
-Tensor Run::detach(const Tensor& t) { return alias(t, t->sizes, t->strides, t->offset); }
+Tensor Run::detach(const Tensor& t) {
+  Tensor out = alias(t, t->sizes, t->strides, t->offset);
+  out->shows_trained = false;
+  return out;
+}
 
 Tensor Run::host(const Dims& sizes, DType dtype) {
   auto* body = new TensorBody;

@@ -196,6 +196,9 @@ struct TensorBody : Pooled<TensorBody> {
   bool requires_grad_leaf = false;  ///< a leaf that wants a gradient
   bool on_host = false;             ///< CPU tensor: no device memory; 0-dim ones mix with device tensors
   bool is_view = false;
+  /// A view made without gradients of what wants one: PyTorch's requires_grad() asks its base
+  /// (DifferentiableViewMeta, torch/csrc/autograd/variable.h).
+  bool shows_trained = false;
   bool wrapped_number = false;  ///< a Python number turned into a tensor: does not take part in promotion
   std::int32_t refs = 0;
   StorageRef storage;

@@ -8,6 +8,7 @@
 
 #include "estimators/runtime/torch/wrappers/zero.h"
 #include "estimators/runtime/torch/wrappers/zero3_coordinator.h"
+#include "estimators/schedule/limits.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/module_calls.h"
@@ -291,6 +292,13 @@ class Zero3 : public Zero {
     std::sort(waiting_.begin(), waiting_.end());
     Tensor flat;
     if (waiting_.size() > 1 || weights_.params[waiting_[0]].numel % ranks_ != 0) {
+      // A piece of padding for every rank behind the end of a parameter: a million ranks are refused before they take a GiB.
+      std::size_t pieces = r.schedule.events.size();
+      for (std::size_t i : waiting_) {
+        const ZeroParam& p = weights_.params[i];
+        pieces += static_cast<std::size_t>(ranks_ - p.numel / std::max<std::int64_t>(p.shard_numel, 1));
+      }
+      if (pieces > most_events) fail_most_events();
       TensorList padding;
       std::int64_t elements = 0;
       for (std::int64_t rank = 0; rank < ranks_; ++rank)

@@ -15,7 +15,7 @@ Tensor linear_of_zero3(Run& r, const Tensor& x, const Tensor& w, const Tensor& b
     if (bias && x->rank() == 2) {
       y = addmm(r, bias, x, t(r, w));
     } else {
-      y = matmul(r, x, t(r, w), w->requires_grad());
+      y = matmul(r, x, t(r, w));
       if (bias) add_(r, y, bias);
     }
   }

@@ -181,11 +181,10 @@ Indexed indexed(const TensorBody& x, const TensorList& indices) {
 
 /// Indices on the CPU are copied to the GPU in each pass (make_info, native/TensorAdvancedIndexing.cpp); what is kept
 /// for the backward pass is on the CPU.
-TensorList sent_indices(Run& r, const TensorList& indices) {
-  TensorList sent;
-  for (const Tensor& i : indices)
-    if (i && i->on_host && i->rank() > 0) sent.push_back(r.empty(i->sizes, i->dtype, Category::temporary));
-  return sent;
+TensorList copies_on_gpu(Run& r, const TensorList& on_cpu) {
+  TensorList copies;
+  for (const Tensor& i : on_cpu) copies.push_back(r.empty(i->sizes, i->dtype, Category::temporary));
+  return copies;
 }
 
 /// index.Tensor. Its backward sorts the linear indices and adds.
@@ -211,12 +210,12 @@ ValueList run_index(Run& r, Args& a) {
     if (i) alike = alike && i->sizes == shape && i->strides == indices[made.first]->strides;
   for (const Tensor& i : indices)
     if (i && !alike && !host && !(i->sizes == shape && is_contiguous(*i))) copies.push_back(r.empty(shape, i->dtype));
-  const TensorList sent = host ? TensorList() : sent_indices(r, indices);
-  Tensor y = host ? r.host(made.sizes, x->dtype) : r.empty(made.sizes, x->dtype);
-  while (!copies.empty()) copies.pop_back();
   TensorList on_cpu;
   for (const Tensor& i : indices)
-    if (i && i->on_host) on_cpu.push_back(i);
+    if (i && !host && i->on_host && i->rank() > 0) on_cpu.push_back(i);
+  const TensorList sent = copies_on_gpu(r, on_cpu);
+  Tensor y = host ? r.host(made.sizes, x->dtype) : r.empty(made.sizes, x->dtype);
+  while (!copies.empty()) copies.pop_back();
   const int count = static_cast<int>(
       std::count_if(indices.begin(), indices.end(), [](const Tensor& i) { return static_cast<bool>(i); }));
   // index_put_with_sort_kernel (native/cuda/Indexing.cu): keys have the bits of the largest position, counted in slices
@@ -226,7 +225,7 @@ ValueList run_index(Run& r, Args& a) {
   const std::int64_t largest = behind > 0 ? (x->numel() - 1) / behind : 0;
   Node* node = r.record({x}, {y}, [=, from = x->sizes, n = shape.product()](Run& r, Node&, TensorList& g) {
     Tensor grad = r.empty(from, g[0]->dtype);
-    const TensorList again = sent_indices(r, on_cpu);
+    const TensorList again = copies_on_gpu(r, on_cpu);
     op::sort_linear_indices(r, n, count, largest, g[0]);
     return TensorList{grad};
   });

@@ -128,12 +128,12 @@ namespace {
 
 /// should_fold: a product of an N-D tensor with a matrix becomes one mm where that costs no copy, or where the
 /// matrix wants a gradient.
-bool should_fold(const Tensor& a, const Tensor& b, bool wants_gradient) {
+bool should_fold(const Tensor& a, const Tensor& b) {
   const bool a_larger = a->rank() >= b->rank();
   const Tensor& large = a_larger ? a : b;
   const Tensor& small = a_larger ? b : a;
   if (!(large->rank() >= 3 && small->rank() <= 2)) return false;
-  if (wants_gradient || small->requires_grad()) return true;
+  if (small->requires_grad() || small->shows_trained) return true;
   if (a->rank() == 2) return false;
   if (large->numel() == 0) return true;
   for (int i = 0; i + 2 < large->rank(); ++i)
@@ -159,14 +159,14 @@ Tensor mv(Run& r, const Tensor& a, const Tensor& x) {
 
 }  // namespace
 
-Tensor matmul(Run& r, const Tensor& a, const Tensor& b, bool wants_gradient) {
+Tensor matmul(Run& r, const Tensor& a, const Tensor& b) {
   const int ra = a->rank(), rb = b->rank();
   if (ra == 0 || rb == 0) fail_input("a matrix product with a scalar");
   if (ra == 1 && rb == 1) return dot(r, a, b);
   if (ra == 2 && rb == 1) return mv(r, a, b);
   if (ra == 1 && rb == 2) return squeeze(r, mm(r, unsqueeze(r, a, 0), b), 0);
   if (ra == 2 && rb == 2) return mm(r, a, b);
-  if (should_fold(a, b, wants_gradient)) {
+  if (should_fold(a, b)) {
     const bool swap = rb > ra;
     const Tensor large = swap ? transpose(r, b, -2, -1) : a;
     const Tensor small = !swap ? b : (ra == 2 ? t(r, a) : a);
@@ -222,8 +222,7 @@ Tensor plain_linear(Run& r, const Tensor& x, const Tensor& w, const Tensor& bias
     shape[shape.size() - 1] = w->sizes[0];
     return view(r, y, shape);
   }
-  // A weight that wants a gradient is asked even under no_grad (measured: its transpose says so too).
-  Tensor y = matmul(r, x, t(r, w), w->requires_grad());
+  Tensor y = matmul(r, x, t(r, w));
   if (bias) add_(r, y, bias);
   return y;
 }

@@ -1,0 +1,22 @@
+// Calls that make a tensor of a size, whatever is in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// The call becomes `op(sizes, dtype=dtype)`: "aten::empty.memory_format", or another that takes the same.
+inline void make_of_size(Call& call, std::string op, DType dtype, const std::vector<std::int64_t>& sizes) {
+  Arg::List list;
+  for (const std::int64_t n : sizes) list.push_back({n});
+  call.op = std::move(op);
+  call.args = {{std::move(list)}};
+  call.kwargs = {{"dtype", {dtype}}};
+}
+
+}  // namespace memplan
