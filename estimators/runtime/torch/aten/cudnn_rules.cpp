@@ -12,13 +12,10 @@
 #include <vector>
 
 #include "estimators/base/error.h"
+#include "estimators/runtime/torch/aten/cudnn_parts.h"
 #include "estimators/runtime/torch/aten/cudnn_rule_sizes.h"
 
 namespace memplan {
-
-namespace embedded {
-std::string_view cudnn_rules_txt();
-}
 
 namespace cudnn_rules {
 
@@ -109,47 +106,57 @@ RuleTree read_tree(std::string_view lists, std::string_view nodes) {
 /// Of which trees there are; each is read when a run wants it.
 using Key = std::array<int, 4>;  // architecture, dimensions, pass, 1: types of two bytes
 
-struct Rules {
-  std::vector<Kind> kinds;
-  std::map<Key, std::pair<std::string_view, std::string_view>> texts;  ///< lists, nodes
-};
+using Texts = std::map<Key, std::pair<std::string_view, std::string_view>>;  // lists, nodes
 
-const Rules& all_rules() {
-  static const Rules rules = [] {
-    Rules out;
-    std::string_view text = embedded::cudnn_rules_txt();
-    while (!text.empty()) {
-      std::string_view line = next_piece(text, '\n');
-      const std::string_view word = next_piece(line, ' ');
-      if (word == "kinds")
-        while (!line.empty()) out.kinds.push_back(kind_of(next_piece(line, ' ')));
-      if (word != "tree") continue;
-      Key key;
-      for (int& v : key) v = static_cast<int>(whole(next_piece(line, ' ')));
-      const std::string_view lists = next_piece(text, '\n');
-      out.texts[key] = {lists, next_piece(text, '\n')};
-    }
+const std::vector<Kind>& all_kinds() {
+  static const std::vector<Kind> kinds = [] {
+    std::vector<Kind> out;
+    std::string_view text = cudnn_parts::part("rules", "kinds");
+    std::string_view line = next_piece(text, '\n');
+    next_piece(line, ' ');  // "kinds"
+    while (!line.empty()) out.push_back(kind_of(next_piece(line, ' ')));
     return out;
   }();
-  return rules;
+  return kinds;
+}
+
+Texts texts_of(int sm) {
+  Texts out;
+  std::string_view text = cudnn_parts::part("rules", sm);
+  while (!text.empty()) {
+    std::string_view line = next_piece(text, '\n');
+    if (next_piece(line, ' ') != "tree") continue;
+    Key key;
+    for (int& v : key) v = static_cast<int>(whole(next_piece(line, ' ')));
+    const std::string_view lists = next_piece(text, '\n');
+    out[key] = {lists, next_piece(text, '\n')};
+  }
+  return out;
 }
 
 /// The tree for a key, of the architecture itself, else of the one before it, else of the one after it.
-std::shared_ptr<const RuleTree> tree_for(const Rules& rules, Key& key) {
-  Key best{};
-  for (const auto& [k, text] : rules.texts)  // the oldest first
-    if (std::equal(k.begin() + 1, k.end(), key.begin() + 1) && (k[0] <= key[0] || best[0] == 0)) best = k;
-  if (best[0] == 0) return nullptr;
-  key = best;
+std::shared_ptr<const RuleTree> tree_for(Key& key) {
   static std::mutex mutex;
+  static std::map<int, Texts> texts;
   static std::map<Key, std::shared_ptr<const RuleTree>> known;
+  const std::vector<int>& cards = cudnn_parts::cards_of("rules");
+  const auto after = std::upper_bound(cards.begin(), cards.end(), key[0]);
+  std::vector<int> nearest(std::make_reverse_iterator(after), cards.rend());
+  nearest.insert(nearest.end(), after, cards.end());
   const std::lock_guard lock(mutex);
-  auto& tree = known[key];
-  if (!tree) {
-    const auto& [lists, nodes] = rules.texts.at(key);
-    tree = std::make_shared<const RuleTree>(read_tree(lists, nodes));
+  for (const int sm : nearest) {
+    const auto [of, missing] = texts.try_emplace(sm);
+    if (missing) of->second = texts_of(sm);
+    Key there = key;
+    there[0] = sm;
+    const auto text = of->second.find(there);
+    if (text == of->second.end()) continue;
+    key = there;
+    auto& tree = known[key];
+    if (!tree) tree = std::make_shared<const RuleTree>(read_tree(text->second.first, text->second.second));
+    return tree;
   }
-  return tree;
+  return nullptr;
 }
 
 /// The largest power of two that divides it, at most 64.
@@ -196,7 +203,7 @@ std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const C
   using namespace cudnn_rules;
   const Sizes from = sizes_of(known, pass), to = sizes_of(problem, pass);
   if (bytes == Bytes()) return bytes;
-  for (const Kind& kind : all_rules().kinds) {
+  for (const Kind& kind : all_kinds()) {
     const bool parts = kind.letter == 'S' || kind.letter == 'U';
     if (!parts && kind.letter != 'C' && kind.letter != 'T' && kind.letter != 'V') continue;
     if ((kind.letter == 'S' || kind.letter == 'T' || kind.letter == 'V') && pass != ConvPass::weight_gradient) continue;
@@ -211,14 +218,13 @@ std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const C
 
 std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pass, int sm) {
   using namespace cudnn_rules;
-  const Rules& rules = all_rules();
   Key key{sm, static_cast<int>(p.input.size()) - 2, static_cast<int>(pass), p.dtype == DType::float32 ? 0 : 1};
-  const auto tree = tree_for(rules, key);
+  const auto tree = tree_for(key);
   if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
   const Sizes sizes = sizes_of(p, pass);
   if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
   const RuleNode& leaf = leaf_of(*tree, features_of(p, sizes));
-  const auto kind = [&](std::int64_t i) -> const Kind& { return rules.kinds.at(static_cast<std::size_t>(i)); };
+  const auto kind = [&](std::int64_t i) -> const Kind& { return all_kinds().at(static_cast<std::size_t>(i)); };
   if (kind(leaf.limit).letter == 'N') return std::nullopt;
   RuledWorkspace out;
   out.usual = out.least = out.most = Bytes(bytes_of_kind(kind(leaf.limit), leaf.amount, sizes));
