@@ -15,8 +15,9 @@
 namespace memplan {
 
 namespace embedded {
+std::string_view cudnn_workspaces_txt();
 std::string_view cudnn_zip();
-}
+}  // namespace embedded
 
 namespace cudnn_parts {
 
@@ -24,6 +25,23 @@ namespace {
 
 [[noreturn]] void broken_archive(std::string_view at) {
   fail(ErrorKind::internal, "the tables of data/cudnn cannot be unpacked", std::string(at));
+}
+
+constexpr std::string_view plain_file = "workspaces";
+
+/// The lines of each compute capability in workspaces.txt, which is not packed; they stand together.
+std::map<std::string, std::string_view, std::less<>> plain_parts() {
+  std::map<std::string, std::string_view, std::less<>> out;
+  std::string_view text = embedded::cudnn_workspaces_txt();
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size() - 1) + 1;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end);
+    if (line[0] == '#') continue;
+    const auto [at, first] = out.try_emplace(std::string(line.substr(0, line.find(' '))), line);
+    at->second = {at->second.data(), static_cast<std::size_t>(line.end() - at->second.data())};
+  }
+  return out;
 }
 
 /// The archive, its list of files, and what was unpacked; searches ask from several threads.
@@ -42,6 +60,7 @@ class Parts {
       const char* name = zip_get_name(zip_, static_cast<zip_uint64_t>(i), ZIP_FL_ENC_RAW);
       if (name) add(name);
     }
+    for (const auto& [sm, text] : plain_) add(fmt::format("{}/{}", plain_file, sm));
     for (auto& [file, cards] : cards_) std::sort(cards.begin(), cards.end());
   }
   ~Parts() { zip_discard(zip_); }
@@ -54,7 +73,13 @@ class Parts {
     return found->second;
   }
 
-  std::string_view text(const std::string& name) {
+  std::string_view text(std::string_view file, std::string_view which) {
+    if (file == plain_file) {
+      const auto found = plain_.find(which);
+      if (found == plain_.end()) broken_archive(which);
+      return found->second;
+    }
+    const std::string name = fmt::format("{}/{}", file, which);
     const std::lock_guard lock(mutex_);
     const auto [at, missing] = texts_.try_emplace(name);
     if (missing) at->second = unpacked(name);
@@ -84,6 +109,7 @@ class Parts {
     return text;
   }
 
+  const std::map<std::string, std::string_view, std::less<>> plain_ = plain_parts();
   zip_t* zip_ = nullptr;
   std::map<std::string, std::vector<int>, std::less<>> cards_;
   std::mutex mutex_;
@@ -99,9 +125,7 @@ Parts& parts() {
 
 const std::vector<int>& cards_of(std::string_view file) { return parts().cards(file); }
 
-std::string_view part(std::string_view file, std::string_view which) {
-  return parts().text(fmt::format("{}/{}", file, which));
-}
+std::string_view part(std::string_view file, std::string_view which) { return parts().text(file, which); }
 
 std::string_view part(std::string_view file, int sm) { return part(file, std::to_string(sm)); }
 

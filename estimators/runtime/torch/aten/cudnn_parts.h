@@ -1,4 +1,5 @@
-// The text of data/cudnn, which the program carries packed and cut by card (cmake/cudnn_parts.cmake).
+// The text of data/cudnn, cut by card; the program carries it packed (cmake/cudnn_parts.cmake), except for the table
+// that nearly every run with convolutions wants.
 #pragma once
 
 #include <string_view>

@@ -215,6 +215,8 @@ std::int64_t seldom_more_than(const Sizes& s) {
   return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
 }
 
+std::int64_t largest_table() { return *std::max_element(constants.begin(), constants.end()); }
+
 std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s) {
   if (kind.letter == 'Z' || kind.letter == 'N') return 0;
   if (kind.letter == 'K') return roughly(amount, 1);

@@ -41,6 +41,9 @@ Kind kind_of(std::string_view text);
 /// fewer than one in a thousand is above it.
 std::int64_t seldom_more_than(const Sizes& sizes);
 
+/// Of the tables that engines put behind copies, whatever the convolution.
+std::int64_t largest_table();
+
 std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& sizes);
 
 }  // namespace memplan::cudnn_rules

@@ -225,10 +225,18 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
   if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
   const RuleNode& leaf = leaf_of(*tree, features_of(p, sizes));
   const auto kind = [&](std::int64_t i) -> const Kind& { return all_kinds().at(static_cast<std::size_t>(i)); };
-  if (kind(leaf.limit).letter == 'N') return std::nullopt;
+  // Where the leaf knows of no engine and there is one all the same, it is one of those around.
+  const Choices& around = tree->lists.at(leaf.list);
+  Choice usual{leaf.limit, leaf.amount, leaf.amount};
+  if (kind(usual.kind).letter == 'N') {
+    const auto other =
+        std::find_if(around.begin(), around.end(), [&](const Choice& c) { return kind(c.kind).letter != 'N'; });
+    if (other == around.end()) return std::nullopt;
+    usual = *other;
+  }
   RuledWorkspace out;
-  out.usual = out.least = out.most = Bytes(bytes_of_kind(kind(leaf.limit), leaf.amount, sizes));
-  for (const Choice& c : tree->lists.at(leaf.list))
+  out.usual = out.least = out.most = Bytes(bytes_of_kind(kind(usual.kind), usual.from, sizes));
+  for (const Choice& c : around)
     for (const std::int64_t amount : {c.from, c.to}) {
       const Bytes bytes(bytes_of_kind(kind(c.kind), amount, sizes));
       out.least = std::min(out.least, bytes);
@@ -236,6 +244,8 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
     }
   // Amounts of partial sums were seen at other sizes: both ends at once are more than happens.
   out.most = std::max(out.usual, std::min(out.most, Bytes(seldom_more_than(sizes))));
+  // Which table stands behind copies is told least of all.
+  if (out.most > Bytes()) out.most = out.most + Bytes(largest_table());
   out.own_card = key[0] == sm;
   return out;
 }
