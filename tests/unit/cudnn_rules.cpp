@@ -2,6 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimators/runtime/torch/aten/cudnn_parts.h"
 #include "estimators/runtime/torch/aten/cudnn_rule_sizes.h"
 
 using namespace memplan;
@@ -97,4 +102,23 @@ TEST_CASE("a convolution without elements or with more groups than channels has 
   p = images(DType::float32, false, 2, 8, 9, 8, 3);
   p.groups = 16;
   CHECK_FALSE(ruled_workspace(p, ConvPass::forward, 90));
+}
+
+TEST_CASE("the tables are carried cut by card") {
+  const std::vector<int> all{75, 80, 86, 89, 90, 100, 120};
+  for (const std::string_view file : {"workspaces", "differences-9.24", "differences-9.26", "rules"}) {
+    CHECK(cudnn_parts::cards_of(file) == all);
+    for (const int sm : all) {
+      const std::string start = (file == "rules" ? "tree " : "") + std::to_string(sm) + " ";
+      const std::string_view text = cudnn_parts::part(file, sm);
+      CHECK(text.starts_with(start));
+      CHECK(text.ends_with('\n'));
+      // another card's lines would follow or stand before
+      const auto last = text.substr(0, text.size() - 1).rfind(file == "rules" ? "\ntree " : "\n");
+      CHECK(text.substr(last + 1).starts_with(start));
+    }
+  }
+  CHECK(cudnn_parts::cards_of("differences-9.10") == std::vector<int>{75, 80, 86, 89, 90, 120});
+  CHECK_THROWS(cudnn_parts::part("workspaces", 70));
+  CHECK_THROWS(cudnn_parts::part("rules", 70));
 }
