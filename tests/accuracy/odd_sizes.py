@@ -32,9 +32,8 @@ class Loss(torch.nn.Module):
     def forward(self, x):
         return self.model(x).mean()
 name, side, batch, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-with torch.device("meta"):
-    model = Loss(torchvision.models.get_model(name)).train()
-    program = torch.export.export(model, (torch.empty(batch, 3, side, side),))
+model = Loss(torchvision.models.get_model(name)).train().to("meta")
+program = torch.export.export(model, (torch.empty(batch, 3, side, side, device="meta"),))
 program._example_inputs = None
 torch.export.save(program, path)
 """
