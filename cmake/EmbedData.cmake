@@ -14,7 +14,18 @@ function(memplan_embed sources folder)
 endfunction()
 
 set(MEMPLAN_EMBEDDED_SOURCES "")
-memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt cudnn/differences-9.10.txt cudnn/differences-9.20.txt cudnn/differences-9.24.txt cudnn/differences-9.26.txt cudnn/onnxruntime.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
+memplan_embed(MEMPLAN_EMBEDDED_SOURCES data devices/gpus.csv context/rows.csv cudnn/workspaces.txt aten/inplace_modules.json libraries/modules.json nccl/memory.csv measured/accuracy.csv)
+# What else cuDNN says, 14 MB of text: packed, and cut by card, so that a run unpacks that of its card alone. The table
+# above is not packed: nearly all runs with convolutions want it, and it would take a tenth of their time.
+file(GLOB _cudnn_tables CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/data/cudnn/*.txt")
+list(REMOVE_ITEM _cudnn_tables "${CMAKE_SOURCE_DIR}/data/cudnn/workspaces.txt")
+set(_zip "${CMAKE_BINARY_DIR}/generated/embedded/cudnn.zip")
+set(_out "${CMAKE_BINARY_DIR}/generated/embedded/cudnn_zip.cpp")
+add_custom_command(OUTPUT "${_out}"
+  COMMAND "${CMAKE_COMMAND}" "-DFILES=${_cudnn_tables}" -DFOLDER=${CMAKE_BINARY_DIR}/generated/cudnn -DZIP=${_zip} -P "${CMAKE_SOURCE_DIR}/cmake/cudnn_parts.cmake"
+  COMMAND "${CMAKE_COMMAND}" -DIN=${_zip} -DOUT=${_out} -DID=cudnn_zip -P "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake"
+  DEPENDS ${_cudnn_tables} "${CMAKE_SOURCE_DIR}/cmake/cudnn_parts.cmake" "${CMAKE_SOURCE_DIR}/cmake/embed_one.cmake" VERBATIM)
+list(APPEND MEMPLAN_EMBEDDED_SOURCES "${_out}")
 # The programs that ask cuDNN and ONNX Runtime.
 memplan_embed(MEMPLAN_EMBEDDED_SOURCES estimators cudnn/ask.py onnxruntime/optimize.py onnxruntime/session.py)
 

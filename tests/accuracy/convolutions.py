@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workspaces of random convolutions, asked of cuDNN and scaled from the table, against PyTorch on emulated cards.
+"""Workspaces of random convolutions, asked of cuDNN and by the rules for it, against PyTorch on emulated cards.
 
     python tests/accuracy/convolutions.py --build build/release [--torch PYTHON] [--models 5] [--cards t4,…]
 
@@ -87,7 +87,7 @@ def main():
     p.add_argument("--cards", default=",".join(CARDS))
     a = p.parse_args()
     a.torch = a.torch or build_tree.cached(a.build, "MEMPLAN_TORCH_PYTHON")
-    print("| card | asked: peaks exact in all counters | asked: reserved, worst | table alone: requested, worst | table alone: reserved, worst |\n|---|---|---|---|---|")
+    print("| card | asked: peaks exact in all counters | asked: reserved, worst | rules alone: requested, worst | rules alone: reserved, worst |\n|---|---|---|---|---|")
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, f"{seed}.pt2") for seed in range(a.models)]

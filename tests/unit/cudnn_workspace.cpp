@@ -52,8 +52,8 @@ TEST_CASE("precision and memory format change the workspace") {
   CHECK(workspace(block, ConvPass::weight_gradient, 90).bytes == Bytes(295107));
 }
 
-TEST_CASE("a convolution that the table lacks gets a scaled figure and says so") {
-  ConvProblem known = square(32, 64, 56, 64, 3, 1), wider = square(32, 64, 57, 64, 3, 1);
+TEST_CASE("a convolution that the table lacks gets a figure by rules and says so") {
+  const ConvProblem known = square(32, 64, 56, 64, 3, 1), wider = square(32, 64, 57, 64, 3, 1);
   CHECK(workspace(known, ConvPass::forward, 90).evidence == Evidence::recorded);
   const ConvWorkspace near = workspace(wider, ConvPass::forward, 90);
   CHECK(near.evidence == Evidence::nearest_table_entry);
@@ -61,6 +61,13 @@ TEST_CASE("a convolution that the table lacks gets a scaled figure and says so")
   const double ratio =
       static_cast<double>(near.bytes.count) / static_cast<double>(workspace(known, ConvPass::forward, 90).bytes.count);
   CHECK(ratio == doctest::Approx(57.0 * 57 / (56 * 56)).epsilon(0.01));
+}
+
+TEST_CASE("ONNX Runtime asks other heuristics, so what its table lacks is scaled from the nearest entry") {
+  const ConvProblem odd = square(3, 61, 57, 67, 3, 1);
+  const ConvWorkspace scaled = conv_workspace(odd, ConvPass::forward, {on(90), for_onnxruntime});
+  CHECK(scaled.evidence == Evidence::nearest_table_entry);
+  CHECK(scaled.why != workspace(odd, ConvPass::forward, 90).why);
 }
 
 TEST_CASE("another architecture takes the figures of the one before it and says so") {
@@ -74,11 +81,14 @@ TEST_CASE("another architecture takes the figures of the one before it and says 
   CHECK(workspace(block, ConvPass::forward, 70).evidence == Evidence::nearest_table_entry);
 }
 
-TEST_CASE("three-dimensional convolutions and other types have no figure") {
+TEST_CASE("three-dimensional convolutions have rules, other types have no figure") {
   ConvProblem p;
   p.input = {1, 3, 8, 8, 8};
   p.weight = {4, 3, 3, 3, 3};
-  CHECK(workspace(p, ConvPass::forward, 90).evidence == Evidence::assumed);
+  p.output = {1, 4, 6, 6, 6};
+  p.stride = p.dilation = {1, 1, 1};
+  p.padding = {0, 0, 0};
+  CHECK(workspace(p, ConvPass::forward, 90).evidence == Evidence::nearest_table_entry);
   ConvProblem doubles = square(1, 3, 8, 4, 3, 1);
   doubles.dtype = DType::float64;
   CHECK(workspace(doubles, ConvPass::forward, 90).evidence == Evidence::assumed);
@@ -128,7 +138,7 @@ TEST_CASE("an installed cuDNN is asked about what the tables lack, and about not
   CHECK(of(odd).evidence == Evidence::nearest_table_entry);
 }
 
-TEST_CASE("three-dimensional convolutions and other types are known to an installed cuDNN alone") {
+TEST_CASE("other types are known to an installed cuDNN alone") {
   Library library;
   library.answer = Bytes(4711);
   ConvProblem p = square(4, 8, 16, 8, 3, 1);

@@ -6,18 +6,10 @@
 #include <string>
 
 #include "estimators/base/error.h"
+#include "estimators/runtime/torch/aten/cudnn_parts.h"
 #include "estimators/runtime/torch/aten/cudnn_workspace.h"
 
 namespace memplan {
-
-namespace embedded {
-std::string_view cudnn_workspaces_txt();
-std::string_view cudnn_differences_9_10_txt();
-std::string_view cudnn_differences_9_20_txt();
-std::string_view cudnn_differences_9_24_txt();
-std::string_view cudnn_differences_9_26_txt();
-std::string_view cudnn_onnxruntime_txt();
-}  // namespace embedded
 
 namespace cudnn_tables {
 
@@ -49,25 +41,11 @@ Lines parse_lines(std::string_view text) {
   return lines;
 }
 
-template <std::string_view (*embedded_text)()>
-const Architectures& parsed() {
-  static const Architectures all = [] {
-    Architectures out;
-    std::string_view text = embedded_text();
-    while (!text.empty()) {
-      const auto end = std::min(text.find('\n'), text.size());
-      const std::string_view line = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
-      if (line.empty() || line[0] == '#') continue;
-      // "@120": every line was asked for, whether one stands here or not
-      const bool alone = line[0] == '@';
-      std::string_view of = line.substr(alone ? 1 : 0);
-      Section& section = out[static_cast<int>(number(of))];
-      if (!alone) section.add(line);
-    }
-    return out;
-  }();
-  return all;
+/// The architectures of a file of data/cudnn: every line was asked for of each, whether one stands there or not.
+Architectures architectures(std::string_view file) {
+  Architectures out;
+  for (const int sm : cudnn_parts::cards_of(file)) out.try_emplace(sm, file, sm);
+  return out;
 }
 
 std::string_view item(std::string_view list, int index, char separator) {
@@ -140,18 +118,26 @@ std::optional<Bytes> of_samples(std::string_view figures, std::int64_t batch) {
 }  // namespace
 
 const Lines& Section::lines() const {
-  std::call_once(read_, [&] { lines_ = parse_lines(text_); });
+  std::call_once(read_, [&] { lines_ = parse_lines(cudnn_parts::part(file_, sm_)); });
   return lines_;
 }
 
 Tables tables_of(std::string_view cudnn) {
-  const Architectures& base = parsed<embedded::cudnn_workspaces_txt>();
+  static const Architectures base = architectures("workspaces");
   if (cudnn == base_cudnn) return {base};
-  if (cudnn == for_onnxruntime) return {parsed<embedded::cudnn_onnxruntime_txt>()};
-  if (cudnn == "9.10") return {base, &parsed<embedded::cudnn_differences_9_10_txt>()};
-  if (cudnn == "9.20") return {base, &parsed<embedded::cudnn_differences_9_20_txt>()};
-  if (cudnn == "9.24") return {base, &parsed<embedded::cudnn_differences_9_24_txt>()};
-  if (cudnn == "9.26") return {base, &parsed<embedded::cudnn_differences_9_26_txt>()};
+  if (cudnn == for_onnxruntime) {
+    static const Architectures asked_so = architectures("onnxruntime");
+    return {asked_so};
+  }
+  static const std::map<std::string_view, Architectures> changes = [] {
+    std::map<std::string_view, Architectures> out;
+    out["9.10"] = architectures("differences-9.10");
+    out["9.20"] = architectures("differences-9.20");
+    out["9.24"] = architectures("differences-9.24");
+    out["9.26"] = architectures("differences-9.26");
+    return out;
+  }();
+  if (const auto of = changes.find(cudnn); of != changes.end()) return {base, &of->second};
   return {base, nullptr, false};  // 9.1 and 9.5 say nothing without a device
 }
 

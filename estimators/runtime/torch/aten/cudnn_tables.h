@@ -23,16 +23,15 @@ enum { C, H, W, K, R, S, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_
 /// dozen lines of it.
 using Lines = std::map<Shape, std::string_view>;
 
-/// The lines of one architecture, which stand together; read when a run on it wants them.
+/// The lines of one architecture, unpacked and read when a run on it wants them.
 class Section {
  public:
-  void add(std::string_view text) {
-    text_ = text_.empty() ? text : std::string_view(text_.data(), static_cast<std::size_t>(text.end() - text_.data()));
-  }
+  Section(std::string_view file, int sm) : file_(file), sm_(sm) {}
   const Lines& lines() const;
 
  private:
-  std::string_view text_;
+  std::string_view file_;  ///< of data/cudnn, a literal
+  int sm_;
   mutable std::once_flag read_;
   mutable Lines lines_;
 };

@@ -56,12 +56,12 @@ struct CudnnOfRun {
 /// What the heuristics of a version of cuDNN say. data/cudnn/workspaces.txt has what 9.19 says of the convolutions of
 /// common models for the compute capabilities 7.5 to 12.0, and files beside it what other versions say otherwise. Where
 /// it was tried the figures depend on the architecture alone (H100 and H200, A100 of 40 and 80 GB, L4 and RTX 4090, RTX
-/// 3060 and 3090, RTX 5070 Ti and 5090 agree; T4 and RTX 2080 Ti do not). The heuristics follow no rule that could be
-/// written down. What the tables lack is asked of an installed cuDNN where there is one. Else it gets the figure of the
-/// nearest problem, scaled by the bytes of input, weight and output: most of a workspace are copies of those in another
-/// layout. Over 4,962 convolutions outside the table it was off by 13 % of those bytes on average.
+/// 3060 and 3090, RTX 5070 Ti and 5090 agree; T4 and RTX 2080 Ti do not). What the tables lack is asked of an installed
+/// cuDNN where there is one. Else rules say it that were learnt from cuDNN's answers (cudnn_rules.h). Where there is
+/// no rule (ONNX Runtime, no engine known), the figure of the nearest problem is scaled by the bytes of input, weight
+/// and output: most of a workspace are copies of those in another layout.
 ///
-/// The readings `least` and `most` are the ends of what the entries around the problem say.
+/// The readings `least` and `most` are the ends of what cuDNN said of convolutions like the problem.
 ConvWorkspace conv_workspace(const ConvProblem& problem, ConvPass pass, const CudnnOfRun& cudnn);
 
 }  // namespace memplan

@@ -1,0 +1,237 @@
+#include "estimators/runtime/torch/aten/cudnn_rule_sizes.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "estimators/base/error.h"
+
+namespace memplan::cudnn_rules {
+
+namespace {
+
+/// How an engine treats the groups of a grouped convolution.
+enum class Grouping : std::uint8_t {
+  few_at_a_time,  ///< cuts out eight groups at a time
+  widened,        ///< all at once, channels of a group widened to a power of two
+};
+
+/// A kind of copies: tools/cudnn_workspaces/rules.py has the same rows.
+struct CopyKind {
+  bool channels_last;     ///< the layout that the engine works in
+  std::int64_t multiple;  ///< channels are padded to multiples of it
+  Grouping grouping;
+  bool inputs;  ///< the pass's inputs are copied even where the layout is right: they are rounded to TF32
+};
+constexpr std::array copy_kinds{
+    CopyKind{true, 8, Grouping::few_at_a_time, false},  CopyKind{true, 4, Grouping::few_at_a_time, true},
+    CopyKind{false, 1, Grouping::few_at_a_time, true},  CopyKind{true, 8, Grouping::widened, false},
+    CopyKind{true, 4, Grouping::widened, true},         CopyKind{false, 4, Grouping::few_at_a_time, false},
+    CopyKind{true, 1, Grouping::few_at_a_time, true},   CopyKind{true, 4, Grouping::few_at_a_time, false},
+    CopyKind{false, 1, Grouping::few_at_a_time, false}, CopyKind{true, 4, Grouping::widened, false},
+    CopyKind{true, 1, Grouping::few_at_a_time, false},
+};
+
+/// Bytes of tables that engines put behind the copies, for each group at work.
+constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
+/// After the constants: a table with so many bytes for each position, in whole lines of 128 bytes.
+constexpr int position_table = static_cast<int>(constants.size());
+constexpr std::int64_t position_entry = 6, line = 128;
+
+/// Rows and columns of the weight's gradient that one block of threads computes.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
+    {{128, 128}, {256, 128}, {128, 256}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
+
+/// Outputs and weights of an output for which one entry of a table is there, without copies.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 2> grid_sizes{{{32, 64}, {64, 32}}};
+constexpr std::int64_t grid_entry = 16;
+
+/// The same of engines that split the matrix product and add the parts up: both are one of these.
+constexpr std::array<std::int64_t, 4> block_sides{32, 64, 128, 256};
+constexpr int block_sizes = static_cast<int>(block_sides.size() * block_sides.size());
+
+constexpr std::int64_t alignment = 16;        ///< copies begin at multiples of it, so so much is added
+constexpr std::int64_t groups_at_a_time = 8;  ///< Grouping::few_at_a_time
+constexpr std::int64_t accumulator = 4;       ///< bytes of fp32, and of a counter
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
+  return checked_mul(value / multiple + (value % multiple ? 1 : 0), multiple);
+}
+
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t out = 1;
+  for (const std::int64_t f : factors) out = checked_mul(out, f);
+  return out;
+}
+
+struct Copies {
+  std::int64_t bytes = 0;          ///< of all copies
+  std::int64_t aligned = 0;        ///< what their alignment adds; 0 without copies
+  std::int64_t tables = 1;         ///< how many times the constants are there
+  std::int64_t channels, outputs;  ///< of a group, padded
+  std::int64_t groups;             ///< that are at work at once
+};
+
+Copies copies_of(const CopyKind& kind, const Sizes& s) {
+  Copies c{};
+  const bool few = kind.grouping == Grouping::few_at_a_time;
+  c.channels = rounded_up(s.group_channels, kind.multiple);
+  c.outputs = rounded_up(s.group_outputs, kind.multiple);
+  c.groups = few ? std::min(s.groups, groups_at_a_time) : s.groups;
+  c.tables = few ? c.groups : 1;
+  if (!few && s.groups > 1) {
+    const std::int64_t wide = std::max({s.group_channels, s.group_outputs, kind.multiple});
+    c.channels = c.outputs = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wide)));
+  }
+  const bool other_layout = s.channels_last != kind.channels_last, cut_out = few && s.groups > 1;
+  const bool in = c.channels != s.group_channels || cut_out || (other_layout && s.in > 1 && s.channels > 1) ||
+                  (kind.inputs && s.pass != ConvPass::data_gradient);
+  const bool weight = c.channels != s.group_channels || c.outputs != s.group_outputs ||
+                      (other_layout && s.kernel > 1 && s.group_channels > 1) ||
+                      (kind.inputs && s.pass != ConvPass::weight_gradient);
+  const bool out = c.outputs != s.group_outputs || cut_out || (other_layout && s.out > 1 && s.outputs > 1) ||
+                   (kind.inputs && s.pass != ConvPass::forward);
+  const std::int64_t images = checked_mul(s.batch, c.groups);
+  if (in) c.bytes = product({images, s.in, c.channels, s.element});
+  if (weight) c.bytes = checked_add(c.bytes, product({c.outputs, c.channels, s.kernel, c.groups, s.element}));
+  if (out) c.bytes = checked_add(c.bytes, product({images, s.out, c.outputs, s.element}));
+  if (in || weight || out) c.aligned = alignment * c.tables;
+  return c;
+}
+
+std::int64_t tiles_of(int row, const Copies& c, const Sizes& s) {
+  const auto [rows, columns] = tile_sizes[static_cast<std::size_t>(row)];
+  return checked_mul(rounded_up(c.outputs, rows) / rows,
+                     rounded_up(checked_mul(c.channels, s.kernel), columns) / columns);
+}
+
+/// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
+std::int64_t buffered(int row, std::int64_t buffers, const Copies& c, const Sizes& s) {
+  const auto side = [](int i) { return block_sides[static_cast<std::size_t>(i)]; };
+  const int count = static_cast<int>(block_sides.size());
+  const std::int64_t height = side(row / count), width = side(row % count);
+  std::int64_t rows = c.outputs, columns = 0;
+  if (s.pass == ConvPass::forward)
+    rows = checked_mul(s.batch, s.out), columns = c.outputs;
+  else if (s.pass == ConvPass::data_gradient)
+    rows = checked_mul(s.batch, s.in), columns = c.channels;
+  else
+    columns = checked_mul(c.channels, s.kernel);
+  const std::int64_t blocks =
+      product({rounded_up(rows, height) / height, rounded_up(columns, width) / width, c.groups});
+  return product({blocks, accumulator, checked_add(checked_mul(buffers, height * width), buffers + 1)});
+}
+
+std::int64_t behind_copies(int row, const Sizes& s) {
+  if (row != position_table) return constants[static_cast<std::size_t>(row)];
+  const std::int64_t positions = s.pass == ConvPass::data_gradient ? s.in : s.out;
+  return checked_mul(checked_mul(position_entry, positions) / line + 1, line);
+}
+
+std::int64_t grid(int row, const Sizes& s) {
+  const auto [rows, columns] = grid_sizes[static_cast<std::size_t>(row)];
+  return product({grid_entry, rounded_up(s.group_outputs, rows) / rows,
+                  rounded_up(checked_mul(s.group_channels, s.kernel), columns) / columns,
+                  std::min(s.groups, groups_at_a_time)});
+}
+
+/// `eighths` of a power of two, times `of`.
+std::int64_t roughly(std::int64_t eighths, double of) {
+  const double bytes = std::exp2(static_cast<double>(eighths) / 8) * of;
+  if (!(bytes < 0x1p62)) fail_input("a size overflows 64 bits", {}, "check the dimensions given");
+  return std::llround(bytes);
+}
+
+double tensors(const Sizes& s) {
+  return static_cast<double>(s.element) *
+         (static_cast<double>(s.batch) * static_cast<double>(s.in) * static_cast<double>(s.channels) +
+          static_cast<double>(s.batch) * static_cast<double>(s.out) * static_cast<double>(s.outputs) +
+          static_cast<double>(s.outputs) * static_cast<double>(s.group_channels) * static_cast<double>(s.kernel));
+}
+
+/// How many rows the table has that a kind's detail is of.
+int details_of(char letter) {
+  switch (letter) {
+    case 'C':
+      return position_table + 1;
+    case 'T':
+      return static_cast<int>(tile_sizes.size());
+    case 'U':
+      return block_sizes;
+    case 'V':
+      return static_cast<int>(grid_sizes.size());
+    default:
+      return 1;
+  }
+}
+
+int small_number(std::string_view text) {
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    fail(ErrorKind::internal, "data/cudnn/rules.txt: not a number", std::string(text.substr(0, 40)));
+  return value;
+}
+
+}  // namespace
+
+Sizes sizes_of(const ConvProblem& p, ConvPass pass) {
+  Sizes s{};
+  s.batch = p.input[0], s.channels = p.input[1], s.outputs = p.weight[0], s.groups = p.groups;
+  s.group_channels = s.channels / s.groups, s.group_outputs = s.outputs / s.groups;
+  s.in = s.kernel = s.out = 1;
+  for (int d = 2; d < static_cast<int>(p.input.size()); ++d) {
+    s.in = checked_mul(s.in, p.input[d]);
+    s.kernel = checked_mul(s.kernel, p.weight[d]);
+    s.out = checked_mul(s.out, p.output[d]);
+  }
+  s.element = p.dtype == DType::float32 ? 4 : 2;
+  s.pass = pass;
+  s.channels_last = p.channels_last;
+  return s;
+}
+
+Kind kind_of(std::string_view text) {
+  Kind out;
+  if (text.empty()) fail(ErrorKind::internal, "data/cudnn/rules.txt: an empty kind");
+  out.letter = text[0];
+  text.remove_prefix(1);
+  const auto dot = text.find('.');
+  if (!text.empty()) out.copy = small_number(text.substr(0, dot));
+  if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
+  if (out.copy < 0 || out.copy >= static_cast<int>(copy_kinds.size()) || out.detail < 0 ||
+      out.detail >= details_of(out.letter))
+    fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
+  return out;
+}
+
+std::int64_t seldom_more_than(const Sizes& s) {
+  std::int64_t largest = 0;
+  for (const CopyKind& kind : copy_kinds) largest = std::max(largest, copies_of(kind, s).bytes);
+  return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
+}
+
+std::int64_t largest_table() { return *std::max_element(constants.begin(), constants.end()); }
+
+std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s) {
+  if (kind.letter == 'Z' || kind.letter == 'N') return 0;
+  if (kind.letter == 'K') return roughly(amount, 1);
+  if (kind.letter == 'O') return roughly(amount, tensors(s));
+  if (kind.letter == 'V') return grid(kind.detail, s);
+  const Copies c = copies_of(copy_kinds[static_cast<std::size_t>(kind.copy)], s);
+  const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
+  if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
+  const std::int64_t copied = checked_add(c.bytes, c.aligned);
+  if (kind.letter == 'C') return checked_add(copied, checked_mul(behind_copies(kind.detail, s), c.tables));
+  if (kind.letter == 'U')
+    return checked_add(checked_add(copied, constants[3] * c.tables), buffered(kind.detail, amount, c, s));
+  const std::int64_t barrier = checked_add(copied, constants[2] * c.tables);
+  if (kind.letter == 'S') return checked_add(barrier, checked_mul(amount, sums));
+  return checked_add(barrier, product({tiles_of(kind.detail, c, s), c.tables, 4}));
+}
+
+}  // namespace memplan::cudnn_rules

@@ -1,0 +1,49 @@
+// How many bytes each kind of cuDNN's workspaces has, as a function of the convolution's sizes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "estimators/runtime/torch/aten/cudnn_workspace.h"
+
+namespace memplan::cudnn_rules {
+
+/// A convolution as its engines see it.
+struct Sizes {
+  std::int64_t batch, channels, outputs, groups;
+  std::int64_t group_channels, group_outputs;  ///< of one group
+  std::int64_t in, kernel, out;                ///< positions: products of the spatial sizes
+  std::int64_t element;                        ///< bytes
+  ConvPass pass;
+  bool channels_last;
+};
+Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
+
+/// A kind of workspace as the rules write it: a letter, and rows of the tables in the .cpp file.
+///
+///     Z  nothing                               N  cuDNN has no engine
+///     C  copies of tensors, and a constant or a table of positions
+///     S  copies, and `amount` partial sums of the weight's gradient
+///     T  copies, and a counter for each tile of the weight's gradient
+///     U  copies, and `amount` buffers for each block of the matrix product
+///     V  a table for each tile of the weight's gradient
+///
+/// Of the others only the rough size is known, and `amount` is in eighths of a power of two: R is copies and so many
+/// times the weight in fp32, K is bytes, O is so many times the three tensors.
+struct Kind {
+  char letter = 'Z';
+  int copy = 0;    ///< row of the table of copies
+  int detail = 0;  ///< row of the table of constants, tiles, blocks or grids
+};
+Kind kind_of(std::string_view text);
+
+/// Four times the largest copies of any kind and 64 MiB: of a million answers of cuDNN 9.19 for random convolutions,
+/// fewer than one in a thousand is above it.
+std::int64_t seldom_more_than(const Sizes& sizes);
+
+/// Of the tables that engines put behind copies, whatever the convolution.
+std::int64_t largest_table();
+
+std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& sizes);
+
+}  // namespace memplan::cudnn_rules

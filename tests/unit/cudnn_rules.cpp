@@ -1,0 +1,124 @@
+#include "estimators/runtime/torch/aten/cudnn_rules.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimators/runtime/torch/aten/cudnn_parts.h"
+#include "estimators/runtime/torch/aten/cudnn_rule_sizes.h"
+
+using namespace memplan;
+using namespace memplan::cudnn_rules;
+
+namespace {
+
+Sizes convolution(ConvPass pass, std::int64_t element, bool channels_last, std::int64_t batch, std::int64_t channels,
+                  std::int64_t outputs, std::int64_t groups, std::int64_t in, std::int64_t kernel, std::int64_t out) {
+  Sizes s{};
+  s.batch = batch, s.channels = channels, s.outputs = outputs, s.groups = groups;
+  s.group_channels = channels / groups, s.group_outputs = outputs / groups;
+  s.in = in, s.kernel = kernel, s.out = out;
+  s.element = element, s.pass = pass, s.channels_last = channels_last;
+  return s;
+}
+
+ConvProblem images(DType dtype, bool channels_last, std::int64_t n, std::int64_t c, std::int64_t size, std::int64_t k,
+                   std::int64_t r) {
+  ConvProblem p;
+  p.input = {n, c, size, size};
+  p.weight = {k, c, r, r};
+  p.output = {n, k, size, size};
+  p.stride = p.dilation = {1, 1};
+  p.padding = {r / 2, r / 2};
+  p.dtype = dtype;
+  p.channels_last = channels_last;
+  return p;
+}
+
+}  // namespace
+
+// Every figure of this case is an answer of cuDNN 9.19 for an A100 (the one with a table of positions: a T4).
+TEST_CASE("kinds of cuDNN's workspaces have the sizes that cuDNN says") {
+  const auto forward = ConvPass::forward, weight = ConvPass::weight_gradient;
+  const auto bytes = [](std::string_view kind, std::int64_t amount, const Sizes& s) {
+    return bytes_of_kind(kind_of(kind), amount, s);
+  };
+  CHECK(bytes("Z", 0, convolution(forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133)) == 0);
+  // copies with the channels last, padded to eight
+  CHECK(bytes("C0.0", 0, convolution(forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133)) == 5757264);
+  CHECK(bytes("C0.0", 0, convolution(forward, 2, true, 66, 77, 80, 1, 28 * 28, 121, 28 * 28)) == 9827856);
+  // groups: eight at a time, or widened
+  CHECK(bytes("C0.0", 0, convolution(forward, 2, false, 115, 232, 464, 232, 16 * 70, 49, 640)) == 25957504);
+  CHECK(bytes("C3.0", 0, convolution(forward, 2, true, 64, 64, 144, 4, 169, 10, 42)) == 7241744);
+  // a table with an entry for every position
+  CHECK(bytes("C2.5", 0, convolution(forward, 4, true, 1, 256, 32, 1, 4096, 49, 3480)) == 6266384);
+  // partial sums of the weight's gradient, counters of its tiles, buffers of its blocks
+  CHECK(bytes("S1", 77, convolution(weight, 4, true, 4, 56, 64, 1, 67081, 1, 67081)) == 129899536);
+  CHECK(bytes("S0", 39, convolution(weight, 2, true, 8, 24, 480, 1, 13456, 9, 13456)) == 16174208);
+  CHECK(bytes("T0.1", 0, convolution(weight, 2, true, 64, 664, 160, 1, 31684, 81, 21316)) == 1812);
+  CHECK(bytes("U0.10", 8, convolution(weight, 2, true, 2, 256, 768, 1, 366025, 3, 366025)) == 18875823);
+  CHECK(bytes("V0.0", 0, convolution(weight, 4, false, 64, 512, 192, 1, 48, 9, 48)) == 6912);
+}
+
+TEST_CASE("a kind that no table has is refused") {
+  for (const char* text : {"", "C11.0", "C0.6", "T0.8", "U0.16", "V0.2", "Cx", "C0.", "C-1.0"})
+    CHECK_THROWS(kind_of(text));
+}
+
+TEST_CASE("there is an end to what rules expect") {
+  const Sizes s = convolution(ConvPass::forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133);
+  CHECK(seldom_more_than(s) > (64 << 20) + 4 * 5757200);
+  CHECK(seldom_more_than(s) < (64 << 20) + 8 * 5757200);
+}
+
+TEST_CASE("sizes that overflow are refused, not wrapped") {
+  const std::int64_t huge = std::int64_t{1} << 40;
+  const Sizes s = convolution(ConvPass::forward, 4, true, huge, huge, huge, 1, huge, huge, huge);
+  for (const char* text : {"C0.0", "U0.0", "R0", "O"}) CHECK_THROWS(bytes_of_kind(kind_of(text), 8, s));
+}
+
+TEST_CASE("rules say something of every architecture, and own up to those of another one") {
+  const ConvProblem p = images(DType::float16, false, 24, 72, 75, 104, 3);
+  for (const int sm : {75, 80, 86, 89, 90, 100, 120})
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::data_gradient, ConvPass::weight_gradient}) {
+      const auto rule = ruled_workspace(p, pass, sm);
+      REQUIRE(rule);
+      CHECK(rule->least <= rule->usual);
+      CHECK(rule->usual <= rule->most);
+      CHECK(rule->own_card);
+    }
+  for (const auto& [sm, taken] : {std::pair(70, 75), std::pair(103, 100)}) {
+    REQUIRE(ruled_workspace(p, ConvPass::forward, sm));
+    CHECK_FALSE(ruled_workspace(p, ConvPass::forward, sm)->own_card);
+    CHECK(ruled_workspace(p, ConvPass::forward, sm)->usual == ruled_workspace(p, ConvPass::forward, taken)->usual);
+  }
+}
+
+TEST_CASE("a convolution without elements or with more groups than channels has no rule") {
+  ConvProblem p = images(DType::float32, false, 0, 8, 9, 8, 3);
+  CHECK_FALSE(ruled_workspace(p, ConvPass::forward, 90));
+  p = images(DType::float32, false, 2, 8, 9, 8, 3);
+  p.groups = 16;
+  CHECK_FALSE(ruled_workspace(p, ConvPass::forward, 90));
+}
+
+TEST_CASE("the tables are carried cut by card") {
+  const std::vector<int> all{75, 80, 86, 89, 90, 100, 120};
+  for (const std::string_view file : {"workspaces", "differences-9.24", "differences-9.26", "rules"}) {
+    CHECK(cudnn_parts::cards_of(file) == all);
+    for (const int sm : all) {
+      const std::string start = (file == "rules" ? "tree " : "") + std::to_string(sm) + " ";
+      const std::string_view text = cudnn_parts::part(file, sm);
+      CHECK(text.starts_with(start));
+      CHECK(text.ends_with('\n'));
+      // another card's lines would follow or stand before
+      const auto last = text.substr(0, text.size() - 1).rfind(file == "rules" ? "\ntree " : "\n");
+      CHECK(text.substr(last + 1).starts_with(start));
+    }
+  }
+  CHECK(cudnn_parts::cards_of("differences-9.10") == std::vector<int>{75, 80, 86, 89, 90, 120});
+  CHECK_THROWS(cudnn_parts::part("workspaces", 70));
+  CHECK_THROWS(cudnn_parts::part("rules", 70));
+}

@@ -1,0 +1,90 @@
+"""Random convolutions to ask cuDNN about, as lines of numbers that emulated_gpu/cudnn_convolutions.cpp takes: all passes, types and layouts.
+
+    python draw.py SEED COUNT DIMENSIONS > questions        DIMENSIONS: 1, 2 or 3; those of one are images of height 1
+
+data/cudnn/rules.txt was learnt from 26,000 of seed 101 with two dimensions, 5,000 of seed 102 with one (in the same file), 8,000 of seed 103 with three.
+"""
+import math
+import random
+import sys
+
+CHANNELS = [1, 3, 4, 8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 240, 256, 320, 384, 480, 512, 640, 768, 1024, 1280, 2048]
+IMAGES = [1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 224, 256, 512]
+BATCHES = [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+MOST_ELEMENTS, MOST_WEIGHTS = 2**31, 2**28  # more fits on no card
+
+
+def log_uniform(r, octaves):
+    return round(2 ** r.uniform(0, octaves))
+
+
+def side(r, most):
+    return r.choice(IMAGES) if r.random() < .4 else log_uniform(r, math.log2(most))
+
+
+def channels(r):
+    u = r.random()
+    if u < .6:
+        return r.choice(CHANNELS)
+    return 8 * max(1, log_uniform(r, 8)) if u < .85 else max(1, log_uniform(r, 11))
+
+
+def grouping(r, c, k):
+    u = r.random()
+    if u < .12:
+        return c, c * r.choice([1, 1, 1, 1, 2]), c
+    if u >= .27:
+        return c, k, 1
+    g = r.choice([2, 3, 4, 8, 16, 32, 64])
+    if c % g or k % g:
+        c, k = g * max(1, c // g), g * max(1, k // g)
+    return c, k, g
+
+
+def strides(r, rank, kernel):
+    u = r.random()
+    return [1] * rank if u < .6 else [2] * rank if u < .8 else [kernel] * rank if u < .87 else [r.choice([1, 2, 3, 4]) for _ in range(rank)]
+
+
+def one(r, dimensions):
+    """A convolution's sizes, or None where it is none or fits on no card."""
+    c, k = channels(r), channels(r)
+    c, k, g = grouping(r, c, k)
+    rank, most = max(dimensions, 2), {1: 16384, 2: 1024, 3: 128}[dimensions]
+    image = [side(r, most)] * rank if r.random() < .75 or dimensions == 1 else [side(r, most) for _ in range(rank)]
+    size = r.choice([1, 1, 1, 2, 3, 3, 3, 3, 3, 4, 5, 5, 7, 7, 9, 11]) if r.random() < .95 else r.randint(1, 16)
+    kernel = [size] * rank if r.random() < .85 else [r.choice([1, 2, 3, 5, 7]) for _ in range(rank)]
+    if dimensions == 3 and size > 7:
+        return None
+    stride = strides(r, rank, size)
+    dilation = [1] * rank if r.random() < .87 else [r.choice([2, 2, 3, 4, 6, 12, 18])] * rank
+    u = r.random()
+    pad = [d * (s - 1) // 2 for d, s in zip(dilation, kernel)] if u < .65 else [0] * rank if u < .85 else [min(s - 1, r.choice([0, 1, 2, 3])) for s in kernel]
+    if dimensions == 1:
+        image[0] = kernel[0] = stride[0] = dilation[0] = 1
+        pad[0] = 0
+    out = [(i + 2 * p - d * (s - 1) - 1) // t + 1 for i, p, d, s, t in zip(image, pad, dilation, kernel, stride)]
+    if any(o < 1 or i + 2 * p < d * (s - 1) + 1 for o, i, p, d, s in zip(out, image, pad, dilation, kernel)):
+        return None
+    n = r.choice(BATCHES) if r.random() < .65 else log_uniform(r, 9)
+    if max(n * c * math.prod(image), n * k * math.prod(out)) > MOST_ELEMENTS or k * c // g * math.prod(kernel) > MOST_WEIGHTS:
+        return None
+    return [rank, n, c, *image, k, *kernel, *pad, *stride, *dilation, g]
+
+
+def main():
+    seed, count, dimensions = map(int, sys.argv[1:4])
+    r, made = random.Random(seed), 0
+    while made < count:
+        numbers = one(r, dimensions)
+        if not numbers:
+            continue
+        made += 1
+        for dtype in (0, 2, 9):
+            for channels_last in (0, 1):
+                for op in (0, 1, 2):
+                    print(op, dtype, channels_last, 0, *numbers)
+
+
+if __name__ == "__main__":
+    main()
