@@ -49,7 +49,7 @@ TABLE = {
     "estimate": "base setup facts graph tape schedule frontends/recording restore runtime transforms",
     "replay": "base setup facts schedule runtime",
     "measured": "base setup facts graph tape schedule frontends/recording estimate replay",
-    "runtime/torch/wrappers": "base setup tape runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",
+    "runtime/torch/wrappers": "base setup tape schedule runtime/torch/profile runtime/torch/aten runtime/torch/autograd transforms",
     "runtime/torch/step": "base setup facts tape schedule frontends/recording runtime/torch/profile runtime/torch/aten runtime/torch/autograd runtime/torch/compiled transforms runtime/torch/wrappers",
     "dryrun": "base companion setup facts tape schedule onnxruntime transforms measured runtime/torch/step",
     "planner/checkpointing": "base setup tape runtime estimate runtime/torch/profile runtime/torch/aten transforms runtime/torch/step",

@@ -292,7 +292,7 @@ class Zero3 : public Zero {
     std::sort(waiting_.begin(), waiting_.end());
     Tensor flat;
     if (waiting_.size() > 1 || weights_.params[waiting_[0]].numel % ranks_ != 0) {
-      // A piece of padding for every rank behind the end of a parameter: a million ranks are refused before they take a GiB.
+      // A piece of padding for every rank behind the end of a parameter: too many are refused before they are made.
       std::size_t pieces = r.schedule.events.size();
       for (std::size_t i : waiting_) {
         const ZeroParam& p = weights_.params[i];
