@@ -11,6 +11,7 @@
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/frames.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
@@ -154,14 +155,14 @@ Until held_in_lists(const Tape& tape, const Frames& frames) {
   return until;
 }
 
-/// The first result of such an op in its line, which a name inside of the function that the line calls holds.
+/// The first results of such an op in its line, which names inside of the function that the line calls hold.
 bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l, const Line& line) {
   const std::string& op = maker(tape, l).op;
   const auto& held = frames.binding(line).held;
-  if (std::find(held.begin(), held.end(), op) == held.end()) return false;
-  for (std::int32_t i = line.first; i < l.born; ++i)
-    if (tape.calls[static_cast<std::size_t>(i)].op == op) return false;
-  return true;
+  auto names = std::count(held.begin(), held.end(), op);
+  for (std::int32_t i = line.first; names > 0 && i < l.born; ++i)
+    if (tape.calls[static_cast<std::size_t>(i)].op == op) --names;
+  return names > 0;
 }
 
 }  // namespace
@@ -197,7 +198,8 @@ void mark_last_uses(Tape& tape) {
   const std::int64_t by_class = follow_returns(tape, frames, lives);
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
-  const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives);
+  const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
+              cached = held_by_cache(tape, frames);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -210,10 +212,13 @@ void mark_last_uses(Tape& tape) {
     const Line& line = frames.line(l.top, at);
     // A value that its line made and used up was a temporary; the others got the line's names.
     const bool outlives = l.kept || until > line.last;
-    const bool result = outlives || frames.settled(l.top, maker(tape, l).scope, l.born) == line.last;
+    // What a dict has and nobody reads is a mask that is made while the program is traced only.
+    const auto& targets = frames.binding(line).targets;
+    const bool entry = !targets.empty() && is_dict_key(targets[0][0]);
+    const bool result = outlives || (!entry && frames.settled(l.top, maker(tape, l).scope, l.born) == line.last);
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
-    until = std::max({until, returned_by_name(tape, frames, l), listed[v]});
+    until = std::max({until, returned_by_name(tape, frames, l), listed[v], cached[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));

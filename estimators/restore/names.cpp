@@ -33,10 +33,21 @@ std::vector<std::string> popped_lists(std::string_view line) {
   return out;
 }
 
+/// "\"full_attention\"" of `"full_attention": create_causal_mask(**kwargs),`: an entry of a dict that is written over
+/// several lines. Empty for all other lines.
+std::string_view dict_key(std::string_view text) {
+  if (!is_dict_key(text)) return {};
+  const auto end = text.find(text.front(), 1);
+  return end != text.npos && text.substr(end + 1).starts_with(':') ? text.substr(0, end + 1) : std::string_view{};
+}
+
 Binding binding_of(std::string_view source) {
   const Statement s = parse_statement(source);
   Binding b;
   for (const auto& names : s.targets) b.targets.emplace_back(names.begin(), names.end());
+  // The dict has the entry as a name would have it, and nothing says which name has the dict: until the frame returns.
+  if (const auto key = s.targets.empty() ? dict_key(s.value) : std::string_view{}; !key.empty())
+    b.targets.push_back({std::string(key)});
   b.calls_local = is_call_of_local(s.value);
   b.makes_list = !s.value.empty() && s.value.front() == '[';
   b.pops = popped_lists(source);

@@ -5,6 +5,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
 #include "estimators/restore/host_numbers.h"
+#include "estimators/restore/kept_keys.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
@@ -63,6 +64,7 @@ constexpr RestorePass restore_table[] = {
        widen_named(t);
        widen_own_losses(t);
        follow_asked_dtypes(t);
+       begin_caches_like_keys(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},

@@ -23,6 +23,9 @@ Statement parse_statement(std::string_view source);
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
+/// `"full"` of a dict's line `"full": make_mask(x),` stands among names with its quotes.
+inline bool is_dict_key(std::string_view name) { return name.starts_with('"') || name.starts_with('\''); }
+
 /// Whether the characters of the text from `at` on are a name, not a part of one.
 inline bool is_whole_name(std::string_view text, std::size_t at, std::size_t length) {
   const std::size_t end = at + length;

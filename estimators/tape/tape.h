@@ -78,7 +78,7 @@ struct Binding {
   bool makes_list = false;        ///< its value is a list, "skips = [self.inc(x)]"
   std::vector<std::string> pops;  ///< lists that give an element away here: "x = up(x, skips.pop())"
   /// Ops of a plain function called here whose first result a name inside of that function holds until the statement
-  /// ends.
+  /// ends; an op that stands here twice, its first two results.
   std::vector<std::string> held;
 };
 

@@ -2,9 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <tuple>
 
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/kept_keys.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/tape/check.h"
@@ -198,4 +200,67 @@ return %end
   };
   CHECK(gone("z, _ = self.read(x, x, x)") == 3);
   CHECK(gone("z = self.read(x, x, x)[0]") == 1);
+}
+
+// transformers 5.23.0, models/gemma2/modeling_gemma2.py:430:
+//   causal_mask_mapping = {
+//       "full_attention": create_causal_mask(**mask_kwargs),
+//       "sliding_attention": create_sliding_window_causal_mask(**mask_kwargs),
+//   }
+TEST_CASE("a dict that is written over several lines holds its entries until the frame returns") {
+  const auto gone = [](const char* line) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+%lower = aten::exp(%in) in 0 at "m.py:2 )tape") +
+                             line + R"tape("
+%mask = aten::relu(%lower) in 0 at "m.py:2 )tape" +
+                             line + R"tape("
+%unread = aten::neg(%in) in 0 at "m.py:3 'sliding': make(x),"
+%x = aten::exp(%mask) in 0 at "m.py:5 x = exp(masks[kind])"
+%y = aten::exp(%x) in 0 at "m.py:6 y = exp(x)"
+%out = aten::tanh(%y) in 0 at "m.py:7 return tanh(y)"
+return %out
+)tape";
+    const Tape tape = from_text(text);
+    return std::tuple(gone_after(tape, "lower"), gone_after(tape, "mask"), gone_after(tape, "unread"));
+  };
+  CHECK(gone(R"(\"full\": make(x),)") == std::tuple(1, 5, 2));
+  CHECK(gone("exp(make(x)),") == std::tuple(1, 3, 2));
+}
+
+// transformers 5.23.0, models/flaubert/modeling_flaubert.py:141, cache_utils.py (DynamicLayer.update): the cache is a
+// local name of the model's, and what it hands back is in it.
+TEST_CASE("a cache of keys and values holds them until the frame that sees all its users returns") {
+  const auto text = [](const char* update) {
+    return std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 attn.0 Attention in 0 at "m.py:3 h = attn(h, cache)"
+scope 2 attn.1 Attention in 0 at "m.py:3 h = attn(h, cache)"
+%k = aten::exp(%in) in 1 at "a.py:1 k = exp(x)"
+%none = aten::empty.memory_format([0], dtype=float32) in 1 at "a.py:2 )tape") +
+           update + R"tape("
+%first = aten::cat([%none, %k], 0) in 1 at "a.py:2 )tape" +
+           update + R"tape("
+%a = aten::relu(%first) in 1 at "a.py:3 return relu(k)"
+%k2 = aten::exp(%a) in 2 at "a.py:1 k = exp(x)"
+%none2 = aten::empty.memory_format([0], dtype=float32) in 2 at "a.py:2 )tape" +
+           update + R"tape("
+%second = aten::cat([%none2, %k2], 0) in 2 at "a.py:2 )tape" +
+           update + R"tape("
+%b = aten::relu(%second) in 2 at "a.py:3 return relu(k)"
+%out = aten::tanh(%b) in 0 at "m.py:5 return tanh(h)"
+return %out
+)tape";
+  };
+  CHECK(gone_after(from_text(text("k, v = cache.update(k, v, self.layer)")), "first") == 8);
+  CHECK(gone_after(from_text(text("k, v = join(k, v)")), "first") == 3);
+  Tape tape = from_text(text("k, v = cache.update(k, v, self.layer)"));
+  bind_names(tape);
+  begin_caches_like_keys(tape);
+  check(tape);
+  // Of the keys' dtype, which autocast changes.
+  CHECK(tape.calls[1].op == "aten::new_empty");
+  CHECK(std::get<ValueId>(tape.calls[1].args[0].value) == tape.calls[0].outputs[0]);
 }
