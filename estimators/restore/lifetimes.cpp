@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -114,6 +115,10 @@ std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<
   std::int64_t moved = 0;
   for (ValueLife& l : lives) {
     if (l.born < 0 || l.top < 0) continue;
+    if (l.last == l.born)
+      // Nothing reads it at all: what a module of the owner's ends with.
+      for (std::int32_t s = l.top; s >= 0 && frames.parent(s) >= 0 && frames.end(s) == l.born; s = frames.parent(s))
+        if (returned_by_owner(tape, frames.parent(s), s)) l.top = frames.parent(s);
     const Scope& owner = tape.scopes[static_cast<std::size_t>(l.top)];
     if (owner.parent < 0) continue;
     std::int32_t child = maker(tape, l).scope;
@@ -230,7 +235,12 @@ void mark_last_uses(Tape& tape) {
     if (!l.kept && !l.released)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
-  for (Call& call : tape.calls) call.last_uses.insert(call.last_uses.end(), call.releases.begin(), call.releases.end());
+  for (Call& call : tape.calls) {
+    // A module's own frame goes before the arguments that its caller holds.
+    std::ranges::stable_sort(call.last_uses, std::greater(),
+                             [&](ValueId id) { return frames.depth(lives[index(id)].top); });
+    call.last_uses.insert(call.last_uses.end(), call.releases.begin(), call.releases.end());
+  }
   // The pass runs again after every change of the tape: only its last word counts.
   std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
   const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {

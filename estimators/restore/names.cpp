@@ -4,6 +4,8 @@
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/statement.h"
@@ -73,8 +75,9 @@ PlacedLine placed_line(std::string_view source) {
   return out;
 }
 
-/// A statement over several lines, "mask = make_mask(" and ").to(bool)": what its last line gives gets the names of
-/// the first, whose own result is on its way there.
+/// A statement over several lines. "mask = make_mask(" and ").to(bool)": what its last line gives gets the names of the
+/// first, whose own result is on its way there. "x = self.a(x) + \\" and "self.b(x)": the sum comes back to the first
+/// line, and what that had made before is an operand without a name.
 class JoinedStatements {
  public:
   explicit JoinedStatements(const Tape& tape) : tape_(tape) {}
@@ -83,6 +86,7 @@ class JoinedStatements {
   void visit(std::int32_t frame, const std::string& source, std::int32_t& binding) {
     const PlacedLine line = placed_line(source);
     if (line.number == 0) return;
+    forget_operands(sums_[frame], line, binding);
     PlacedLine& first = begun_[frame].first;
     std::int32_t& names = begun_[frame].second;
     const bool last = line.text.starts_with(')') && names >= 0 && line.file == first.file && line.number > first.number;
@@ -93,7 +97,29 @@ class JoinedStatements {
   }
 
  private:
+  /// What a line that goes on after an operator has made so far.
+  struct Sum {
+    PlacedLine first;
+    std::vector<std::int32_t*> made;  ///< bindings of calls and modules
+    bool went_on = false;             ///< lines below it have run since
+  };
+
+  void forget_operands(Sum& sum, const PlacedLine& line, std::int32_t& binding) const {
+    const bool same = line.number == sum.first.number && line.text == sum.first.text && line.file == sum.first.file;
+    const bool names = binding >= 0 && !tape_.bindings[static_cast<std::size_t>(binding)].targets.empty();
+    if (!same && !names && !sum.made.empty() && line.file == sum.first.file && line.number > sum.first.number) {
+      sum.went_on = true;
+      return;
+    }
+    if (!same) sum = {line, {}, false};
+    if (sum.went_on)
+      for (std::int32_t* operand : std::exchange(sum.made, {})) *operand = -1;
+    sum.went_on = false;
+    if (names && line.text.ends_with('\\')) sum.made.push_back(&binding);
+  }
+
   const Tape& tape_;
+  std::map<std::int32_t, Sum> sums_;                                   ///< by frame
   std::map<std::int32_t, std::pair<PlacedLine, std::int32_t>> begun_;  ///< by frame: a line that ends open, its binding
 };
 

@@ -264,3 +264,66 @@ return %out
   CHECK(tape.calls[1].op == "aten::new_empty");
   CHECK(std::get<ValueId>(tape.calls[1].args[0].value) == tape.calls[0].outputs[0]);
 }
+
+// timm 1.0, models/metaformer.py:423:
+//   x = self.res_scale2(x) + \
+//       self.mlp(x)
+TEST_CASE("a sum over several lines binds its name once it is made") {
+  const auto gone = [](const char* end) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 scale Scale in 0 at "m.py:2 x = self.scale(x))tape") +
+                             end + R"tape("
+scope 2 mlp Mlp in 0 at "m.py:3 self.mlp(x)"
+%x = aten::exp(%in) in 0 at "m.py:1 x = exp(x)"
+%a = aten::relu(%x) in 1 at "s.py:1 return relu(x)"
+%b = aten::relu(%x) in 2 at "s.py:1 return relu(x)"
+%c = aten::neg(%b) in 2 at "s.py:2 return neg(x)"
+%sum = aten::add.Tensor(%a, %c) in 0 at "m.py:2 x = self.scale(x))tape" +
+                             end + R"tape("
+%out = aten::tanh(%sum) in 0 at "m.py:4 return tanh(x)"
+return %out
+)tape";
+    return gone_after(from_text(text), "x");
+  };
+  CHECK(gone(" + \\\\") == 4);
+  CHECK(gone("") == 3);  // two statements, of which the first has bound `x` anew
+}
+
+// transformers 5.23.0, models/layoutlm/modeling_layoutlm.py:520: in the output that the model returns.
+TEST_CASE("what a pooler makes lives under the name of its model's caller, if nobody reads it, too") {
+  const auto gone = [](const char* model) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" Head
+scope 1 body transformers.models.x.modeling_x.)tape") +
+                             model + R"tape( in 0 at "m.py:1 outputs = self.body(x)"
+scope 2 body.pooler Pooler in 1 at "b.py:2 pooled = self.pooler(x)"
+%x = aten::exp(%in) in 1 at "b.py:1 x = exp(x)"
+%pooled = aten::relu(%x) in 2 at "p.py:1 return relu(x)"
+%y = aten::neg(%x) in 0 at "m.py:2 y = neg(outputs[0])"
+%out = aten::tanh(%y) in 0 at "m.py:3 return tanh(y)"
+return %out
+)tape";
+    return gone_after(from_text(text), "pooled");
+  };
+  CHECK(gone("XModel") == 3);
+  CHECK(gone("XEncoder") == 1);
+}
+
+TEST_CASE("a module's own frame goes before the arguments that its caller holds") {
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 mixer Mixer in 0 at "m.py:2 y = self.mixer(exp(x))"
+%argument = aten::exp(%in) in 0 at "m.py:2 y = self.mixer(exp(x))"
+%inside = aten::relu(%argument) in 1 at "s.py:1 x = relu(x)"
+%y = aten::neg(%inside) in 1 at "s.py:2 return neg(x)"
+%out = aten::tanh(%y) in 0 at "m.py:3 return tanh(y)"
+return %out
+)tape");
+  bind_names(tape);
+  mark_last_uses(tape);
+  CHECK(tape.calls[2].last_uses == std::vector{tape.calls[1].outputs[0], tape.calls[0].outputs[0]});
+}
