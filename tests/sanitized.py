@@ -24,7 +24,10 @@ def environment(reports):
     common = f"log_path={os.path.join(reports, 'report')}:exitcode=99"
     # Tests ask what memplan does without memory, and a process that ends need not give back what it has.
     address = f"{common}:detect_leaks=0:allocator_may_return_null=1"
-    return {**os.environ, "ASAN_OPTIONS": address, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": f"{common}:second_deadlock_stack=1"}
+    # cuDNN is asked in a Python with the emulated GPU, which a build with sanitizers does not have; that of a release build serves.
+    library = os.path.join(os.path.dirname(HERE), "build", "release", "emulated_gpu", "libemulated_gpu.so")
+    emulated = {"MEMPLAN_EMULATED_GPU": library} if os.path.exists(library) else {}
+    return {**emulated, **os.environ, "ASAN_OPTIONS": address, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": f"{common}:second_deadlock_stack=1"}
 
 
 def main():

@@ -1,6 +1,9 @@
 // Paths of source lines as every machine has them: rules about PyTorch's own modules look for "torch/nn/modules/…".
 #include <doctest/doctest.h>
 
+#include <string>
+#include <vector>
+
 #include "estimators/frontends/onnx/scopes.h"
 
 using memplan::onnx_format::stack_lines;
@@ -15,4 +18,21 @@ TEST_CASE("what lies before the packages of a Python is left out, wherever that 
     CHECK(lines[0] == "torch/net.py:3 y = self.a(x)");
     CHECK(lines[1] == "torch/nn/modules/linear.py:9 return F.linear(input)");
   }
+}
+
+// Speech2Text's positions: the first node in the module is a region without gradients, which torch.export gives no
+// trace.
+TEST_CASE("a module whose first node has no lines gets its caller's line from the next one") {
+  using Texts = std::vector<std::string>;
+  memplan::Tape tape;
+  memplan::onnx_format::ScopeTracker scopes(tape);
+  const Texts paths = {"", "embed"}, classes = {"M", "Embed"};
+  const Texts first = {"m.py:1 x = self.embed(x)", "e.py:1 return f(x)"};
+  const Texts second = {"m.py:2 y = self.embed(y)", "e.py:1 return f(x)"};
+  std::string line;
+  const auto at = scopes.enter(paths, classes, {}, line);
+  CHECK(tape.scopes[static_cast<std::size_t>(at)].source.empty());
+  CHECK(scopes.enter(paths, classes, first, line) == at);
+  CHECK(tape.scopes[static_cast<std::size_t>(at)].source == "m.py:1 x = self.embed(x)");
+  CHECK(scopes.enter(paths, classes, second, line) != at);  // another call of it
 }

@@ -138,7 +138,11 @@ std::int32_t ScopeTracker::open(const std::vector<Text>& paths, const std::vecto
   while (common < stack_.size() && common < paths.size()) {
     Scope& s = tape_.scopes[static_cast<std::size_t>(stack_[common])];
     if (!is_same(s, paths[common], common < classes.size() ? std::string_view(classes[common]) : "")) break;
-    if (aligned && common > 0 && !s.source.empty() && s.source != lines[common - 1]) break;
+    if (aligned && common > 0) {
+      // The first node of a module may have no lines, such as a region without gradients.
+      if (s.source.empty()) s.source = lines[common - 1];
+      if (s.source != lines[common - 1]) break;
+    }
     ++common;
   }
   stack_.resize(common);
