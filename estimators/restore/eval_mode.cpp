@@ -52,16 +52,22 @@ class EvalMode {
  private:
   using Iterator = std::vector<Call>::iterator;
 
-  /// x * noise, noise made inside: the product is x.
+  /// x * noise or x.div(keep) * noise, noise made inside: the product is x.
   bool pass_through(Iterator first, Iterator last) {
     const Call& product = *(last - 1);
     if (product.op != "aten::mul.Tensor" || product.outputs.size() != 1) return false;
+    const auto maker = [&](ValueId id) {
+      return std::find_if(first, last,
+                          [&](const Call& c) { return std::ranges::find(c.outputs, id) != c.outputs.end(); });
+    };
     for (std::size_t i = 0; i < 2; ++i) {
       const ValueId* x = id_at(product, i);
-      if (!x || std::any_of(first, last, [&](const Call& c) {
-            return std::find(c.outputs.begin(), c.outputs.end(), *x) != c.outputs.end();
-          }))
-        continue;
+      auto made = x ? maker(*x) : last;
+      if (made != last && made->op.starts_with("aten::div.")) {
+        x = id_at(*made, 0);
+        made = x ? maker(*x) : last;
+      }
+      if (!x || made != last) continue;
       renamed_[product.outputs[0].index] = *x;
       ++skipped_;
       return true;

@@ -42,6 +42,23 @@ bool is_literal(std::string_view s) {
                         s == "None" || s == "True" || s == "False");
 }
 
+/// "reverse(x, n), flip" of a line inside of a call, "reverse(x, n), flip=True": nothing is assigned to what a call
+/// gives.
+bool has_call(std::string_view left) {
+  int depth = 0;
+  bool calls = false;  // the outermost bracket that is open is that of a call
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const char c = left[i];
+    if (c == '(' || c == '[') {
+      if (depth++ == 0) calls = c == '(' && i > 0 && in_name(left[i - 1]);
+    } else if (c == ')' || c == ']') {
+      const auto next = left.find_first_not_of(' ', i + 1);
+      if (--depth == 0 && calls && (next == left.npos || left[next] == ',')) return true;
+    }
+  }
+  return false;
+}
+
 /// Position of the first `=` outside brackets and strings that assigns, or npos.
 std::size_t find_assignment(std::string_view s) {
   int depth = 0;
@@ -92,6 +109,7 @@ Statement parse_statement(std::string_view source) {
       }
     }
     left = trim(left, " \t");
+    if (has_call(left)) return {{}, 0, whole};
     if (!left.empty() && left.front() == '(' && left.back() == ')') left = left.substr(1, left.size() - 2);
     std::vector<std::string_view> names;
     while (true) {

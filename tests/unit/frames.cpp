@@ -56,6 +56,19 @@ return %out
   // "hidden_states = inputs_embeds" runs no op either: the first name still holds it.
   CHECK(gone("inputs_embeds = relu(x)", "y = exp(hidden_states)") == 3);
   CHECK(gone("states = relu(x)", "y = exp(hidden_states)") == 3);
+  // transformers 5.23.0, models/openai/modeling_openai.py:386: the line that calls the module has the name.
+  const std::string spoken = R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 h.0 Block in 0 at "m.py:3 outputs = block(hidden_states, mask)"
+scope 2 h.1 Block in 0 at "m.py:3 outputs = block(hidden_states, mask)"
+%first = aten::relu(%in) in 0 at "m.py:1 hidden_states = relu(x)"
+%a = aten::exp(%first) in 1 at "l.py:1 y = exp(x)"
+%b = aten::exp(%a) in 2 at "l.py:1 y = exp(x)"
+%out = aten::tanh(%b) in 0 at "m.py:5 return tanh(y)"
+return %out
+)tape";
+  CHECK(gone_after(from_text(spoken), "first") == 1);
   // One line that calls two modules is no loop.
   const std::string nested = R"tape(
 input %in float32 [2]

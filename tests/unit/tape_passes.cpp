@@ -47,6 +47,8 @@ TEST_CASE("a line of Python is taken apart into its targets") {
   CHECK(names("a.py:1 index=ids.unsqueeze(-1).repeat(1, 1, n).to(x.device),").empty());
   CHECK(names("a.py:1 x_, dim=1, index=ids.unsqueeze(-1).repeat(1, 1, x.shape[2])").empty());
   CHECK(names("a.py:1 dim=1, index=ids)").empty());
+  CHECK(names("a.py:1 window_reverse(x, self.size, height), reverse=True").empty());
+  CHECK(names("a.py:1 f(x).weight, y[g(1)] = z") == std::vector<std::vector<std::string_view>>{});
   CHECK(names("a.py:1 x, y = torch.gather(") == std::vector<std::vector<std::string_view>>{{"x", "y"}});
   CHECK(parse_statement("a.py:1 out += identity").augmented == '+');
   CHECK(parse_statement("a.py:1 out += identity").targets.front().front() == "out");
@@ -344,6 +346,23 @@ return %out
   enter_inference(tape, Precision::fp32);
   REQUIRE(tape.calls.size() == 1);
   CHECK(std::get<ValueId>(tape.calls[0].args[0].value) == tape.inputs[0]);
+}
+
+// transformers 5.23.0, models/swin/modeling_swin.py:60: hidden_states.div(keep_prob) * random_tensor
+TEST_CASE("transformers' dropped paths divide before they multiply") {
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 path transformers.models.swin.modeling_swin.SwinDropPath in 0
+%noise = aten::rand([2]) in 1
+%kept = aten::div.Tensor(%in, 0.9) in 1
+%product = aten::mul.Tensor(%kept, %noise) in 1
+%out = aten::relu(%product) in 0
+return %out
+)tape");
+  enter_inference(tape, Precision::fp32);
+  REQUIRE(!tape.calls.empty());
+  CHECK(std::get<ValueId>(tape.calls.back().args[0].value) == tape.inputs[0]);
 }
 
 // CPython: "x, weights = self.attn(x)" binds what the module's frame calls weights to a name of the caller's frame.
