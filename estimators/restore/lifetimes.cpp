@@ -79,6 +79,21 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Valu
   return -1;
 }
 
+/// The same of what classes are known to return as the first of several: "_, weights, experts = self.router(x)".
+std::int32_t returned_by_class(const Tape& tape, const Frames& frames, const ValueLife& l) {
+  if (l.born < 0 || l.top < 0) return -1;
+  const Call& made = tape.calls[static_cast<std::size_t>(l.born)];
+  const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
+  if (made.scope != l.top || module.binding < 0 || module.parent < 0) return -1;
+  const auto& caller = tape.bindings[static_cast<std::size_t>(module.binding)].targets;
+  if (caller.empty() || caller[0].size() < 2) return -1;
+  const LibraryFact* fact = fact_of_class("returns_result", module.module_class);
+  if (!fact || fact->detail != made.op) return -1;
+  for (std::int32_t i = frames.begin(l.top); i < l.born; ++i)
+    if (tape.calls[static_cast<std::size_t>(i)].op == made.op) return -1;
+  return frames.rebound(module.parent, frames.line_of(module.parent, l.born), 0);
+}
+
 std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
 const Call& maker(const Tape& tape, const ValueLife& l) { return tape.calls[static_cast<std::size_t>(l.born)]; }
 
@@ -223,7 +238,8 @@ void mark_last_uses(Tape& tape) {
     const bool result = outlives || (!entry && frames.settled(l.top, maker(tape, l).scope, l.born) == line.last);
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
-    until = std::max({until, returned_by_name(tape, frames, l), listed[v], cached[v]});
+    until =
+        std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v], cached[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));

@@ -340,3 +340,23 @@ return %out
   mark_last_uses(tape);
   CHECK(tape.calls[2].last_uses == std::vector{tape.calls[1].outputs[0], tape.calls[0].outputs[0]});
 }
+
+// transformers 5.23.0, models/mixtral/modeling_mixtral.py:110: return router_logits, router_scores, router_indices
+TEST_CASE("a router's logits live under the first name of its caller's line") {
+  const auto gone = [](const char* module) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2, 2]
+scope 0 "" M
+scope 1 gate transformers.models.mixtral.modeling_mixtral.)tape") +
+                             module + R"tape( in 0 at "m.py:1 _, weights, experts = self.gate(x)"
+%logits = aten::linear(%in, %in) in 1 at "g.py:1 router_logits = F.linear(x, self.weight)"
+%weights = aten::exp(%logits) in 1 at "g.py:2 router_scores = exp(router_logits)"
+%y = aten::neg(%weights) in 0 at "m.py:2 y = neg(weights)"
+%out = aten::tanh(%y) in 0 at "m.py:3 return tanh(y)"
+return %out
+)tape";
+    return gone_after(from_text(text), "logits");
+  };
+  CHECK(gone("MixtralTopKRouter") == 3);
+  CHECK(gone("MixtralExperts") == 1);
+}
