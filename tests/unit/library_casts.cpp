@@ -86,6 +86,35 @@ return %out
   CHECK(ops_of_line("q = rotate(q)") == Ops{"aten::cos"});
 }
 
+// transformers 5.13.1: position_embeddings = self.rotary_emb(hidden_states, position_ids); forward ends with
+// cos.to(dtype=x.dtype). Moonshine's hidden states come out of a convolution, 16-bit under autocast.
+TEST_CASE("rotary embeddings come out in the dtype of what their caller passes first") {
+  const auto ops = [](const char* line) {
+    Tape tape = from_text(std::string(R"tape(
+input %in float32 [2, 8]
+buffer %inv_freq float32 [8]
+scope 0 "" M
+scope 1 rotary_emb transformers.models.moonshine.modeling_moonshine.MoonshineRotaryEmbedding in 0 at "m.py:2 )tape") +
+                          line + R"tape("
+%x = aten::relu(%in) in 0 at "m.py:1 hidden_states = relu(x)"
+%freqs = aten::mul.Tensor(%inv_freq, 2) in 1
+%cos = aten::cos(%freqs) in 1
+%out = aten::mul.Tensor(%x, %cos) in 0 at "m.py:3 return hidden_states * cos"
+return %out
+)tape");
+    bind_names(tape);
+    restore_casts(tape);
+    check(tape);
+    const auto last = std::ranges::find(tape.calls, "aten::cos", &Call::op) + 1;
+    REQUIRE(!last->args.empty());
+    const auto* like = last->args.size() > 1 ? std::get_if<ValueId>(&last->args[1].value) : nullptr;
+    return last->op + (like ? " of " + tape.values[like->index].name : "");
+  };
+  CHECK(ops("cos = self.rotary_emb(hidden_states, position_ids)") == "aten::type_as of x");
+  CHECK(ops("cos = self.rotary_emb(x.new_ones(2), position_ids)") == "memplan::to_default_dtype");
+  CHECK(ops("cos = self.rotary_emb(unknown, position_ids)") == "memplan::to_default_dtype");
+}
+
 // timm 1.0.31, models/levit.py:304: in evaluation the looked-up biases stay in self.attention_bias_cache.
 TEST_CASE("what a module keeps from its first pass on is there as a buffer is") {
   const auto kept = [](const char* module) {
