@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/casts.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
@@ -33,6 +34,18 @@ std::string asked_of(const Call& call) {
     if (const auto* type = std::get_if<DType>(&arg.value); kind == "dtype" && type && is_floating(*type))
       return named_dtype(call.source, "dtype=");
   return {};
+}
+
+/// "result" of `result = result.to(torch_result_dtype)`, where a row says that this name holds the type that the first
+/// tensor called "result" has in that class's frame.
+std::string named_by_fact(const Tape& tape, const Call& call) {
+  if (call.op != "memplan::to_default_dtype" || call.scope < 0) return {};
+  const LibraryFact* fact = fact_of_class("dtype_name", tape.scopes[static_cast<std::size_t>(call.scope)].module_class);
+  if (!fact) return {};
+  const std::size_t space = fact->detail.find(' ');
+  return call.source.find(".to(" + fact->detail.substr(0, space) + ")") == std::string::npos
+             ? std::string()
+             : fact->detail.substr(space + 1);
 }
 
 /// "v" of `q = rotate(q, rope).type_as(v)` and of `q = rotate(q).to(v.dtype)`: the whole result is converted. Empty for
@@ -78,6 +91,8 @@ class Names {
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const std::string name = asked_of(tape.calls[i]);
       if (!name.empty()) wanted_.emplace(tape.calls[i].scope, name);
+      if (std::string first = named_by_fact(tape, tape.calls[i]); !first.empty())
+        wanted_.emplace(tape.calls[i].scope, std::move(first));
       if (!tape.exported.keeps_casts)
         if (std::string like = converted_to(tape.calls[i].source); !like.empty())
           wanted_.emplace(tape.calls[i].scope, std::move(like));
@@ -128,6 +143,12 @@ class Names {
     return guessed_[key] = found.size() == 1 ? ValueId{*found.begin()} : ValueId{};
   }
 
+  /// What the name held first in the frame of call `at`.
+  ValueId held_first(std::size_t at, const std::string& name) const {
+    const auto it = first_.find({tape_.calls[at].scope, name});
+    return it == first_.end() ? ValueId{} : it->second;
+  }
+
   /// What a line of the frame before that of call `at` has bound to the name.
   ValueId held_surely(std::size_t at, const std::string& name) const {
     const auto it = settled_.find({tape_.calls[at].scope, name});
@@ -142,6 +163,7 @@ class Names {
     const auto& targets = tape_.bindings[static_cast<std::size_t>(binding)].targets;
     if (targets.size() != 1 || targets[0].size() != 1 || !wanted_.contains({frame, targets[0][0]})) return;
     bound_[{frame, targets[0][0]}] = value;
+    first_.emplace(std::pair{frame, targets[0][0]}, value);
   }
 
   /// A statement binds its names when it has ended. Of `q, k, v = qkv.unbind(0)` all have one type.
@@ -159,7 +181,7 @@ class Names {
   std::vector<std::int64_t> maker_;
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;
   std::set<Name> wanted_;
-  std::map<Name, ValueId> bound_, guessed_, settled_;
+  std::map<Name, ValueId> bound_, first_, guessed_, settled_;
   /// By scope: its frame's last line, and what that will have bound.
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;
 };
@@ -231,8 +253,9 @@ void follow_asked_dtypes(Tape& tape) {
     Call& call = tape.calls[i];
     names.begins(call);
     if (const ValueId like = dtype_at_end(tape, i, names); like.valid()) ends.emplace_back(i, like);
-    const std::string name = asked_of(call);
-    if (const ValueId like = name.empty() ? ValueId{} : names.held(i, name); like.valid()) {
+    const std::string name = asked_of(call), first = named_by_fact(tape, call);
+    const ValueId like = !first.empty() ? names.held_first(i, first) : !name.empty() ? names.held(i, name) : ValueId{};
+    if (like.valid()) {
       for (auto& [kind, arg] : call.kwargs)
         if (kind == "dtype") arg.value = like;
       if (call.op == "memplan::to_default_dtype") {

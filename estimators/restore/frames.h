@@ -74,6 +74,7 @@ class Frames {
         std::upper_bound(lines.begin(), lines.end(), at, [](std::int32_t n, const Line& l) { return n < l.first; });
     return static_cast<std::size_t>(it - lines.begin()) - 1;
   }
+  std::size_t lines(std::int32_t scope) const { return frame(scope).lines.size(); }
   const Line& line(std::int32_t scope, std::size_t i) const { return frame(scope).lines[i]; }
   const Binding& binding(const Line& line) const {
     return line.binding < 0 ? no_names_ : tape_.bindings[static_cast<std::size_t>(line.binding)];

@@ -28,26 +28,6 @@ std::vector<std::string_view> called_in(std::string_view text) {
   return out;
 }
 
-/// Names that a line reads: "residual" and "x" of "out = self.norm(x) + residual".
-std::vector<std::string_view> read_in(std::string_view value) {
-  std::vector<std::string_view> out;
-  for (std::size_t at = 0; at < value.size();) {
-    std::size_t end = at;
-    while (end < value.size() && in_name(value[end])) ++end;
-    if (end == at) {
-      ++at;
-      continue;
-    }
-    const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
-    const std::string_view name = value.substr(at, end - at);
-    if (before != '.' && after != '.' && after != '(' && after != '=' && name != "self" &&
-        std::isdigit(static_cast<unsigned char>(name.front())) == 0)
-      out.push_back(name);
-    at = end;
-  }
-  return out;
-}
-
 /// What names that the file does not show could hold: NameReading::held. Exporters record the lines of functions called
 /// `forward` only. A line that calls a helper may hold each different kind of result inside of it until it has made the
 /// next one of that kind; a list that `cat` joins may hold its members until the frame returns; and attention that
@@ -201,7 +181,7 @@ void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
     const Statement statement = parse_statement(call.source);
-    std::vector<std::string_view> names = read_in(statement.value);
+    std::vector<std::string_view> names = names_read(statement.value);
     const auto& seen = bound[call.scope];
     if (std::ranges::all_of(names, [&](std::string_view n) { return seen.contains(n); })) continue;
     if (statement.augmented && !statement.targets.empty())

@@ -14,6 +14,7 @@
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
+#include "estimators/restore/other_names.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
@@ -45,10 +46,14 @@ bool is_recurrent(std::string_view op) {
          op == "aten::rnn_relu.input";
 }
 
-/// The module `owner` returns what the module `child` in it has made.
+/// The module `owner` returns what the module `child` in it has made; of an encoder, where it has a decoder as well.
 bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child) {
-  return fact_of_child("returned_by_owner", tape.scopes[static_cast<std::size_t>(owner)].module_class,
-                       tape.scopes[static_cast<std::size_t>(child)].path) != nullptr;
+  const LibraryFact* fact =
+      fact_of_child("returned_by_owner", tape.scopes[static_cast<std::size_t>(owner)].module_class,
+                    tape.scopes[static_cast<std::size_t>(child)].path);
+  return fact && (fact->detail.empty() || std::ranges::any_of(tape.scopes, [&](const Scope& s) {
+                    return s.parent == owner && s.path.substr(s.path.rfind('.') + 1) == fact->detail;
+                  }));
 }
 
 /// The line calls this module itself, "x, weights = self.attn(x)", and no helper that calls it.
@@ -219,7 +224,7 @@ void mark_last_uses(Tape& tape) {
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
-              cached = held_by_cache(tape, frames);
+              cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -238,8 +243,8 @@ void mark_last_uses(Tape& tape) {
     const bool result = outlives || (!entry && frames.settled(l.top, maker(tape, l).scope, l.born) == line.last);
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
-    until =
-        std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v], cached[v]});
+    until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
+                      cached[v], others[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));

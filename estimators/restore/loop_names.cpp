@@ -38,17 +38,12 @@ bool names_itself(const Scope& module) {
 
 /// Lines of a module, or of modules in it, or the line that calls it, have the name, as of an argument.
 bool speaks_of(const Tape& tape, const Frames& frames, std::int32_t module, std::string_view name) {
-  const auto has = [&](std::string_view line) {
-    for (auto at = line.find(name); at != line.npos; at = line.find(name, at + 1))
-      if (is_whole_name(line, at, name.size())) return true;
-    return false;
-  };
-  if (has(parse_statement(tape.scopes[static_cast<std::size_t>(module)].source).value)) return true;
+  if (has_name(parse_statement(tape.scopes[static_cast<std::size_t>(module)].source).value, name)) return true;
   for (std::int32_t i = frames.begin(module); i >= 0 && i <= frames.end(module); ++i) {
     const Call& call = tape.calls[static_cast<std::size_t>(i)];
-    if (has(call.source)) return true;
+    if (has_name(call.source, name)) return true;
     for (std::int32_t s = call.scope; s >= 0 && s != module; s = frames.parent(s))
-      if (has(tape.scopes[static_cast<std::size_t>(s)].source)) return true;
+      if (has_name(tape.scopes[static_cast<std::size_t>(s)].source, name)) return true;
   }
   return false;
 }

@@ -1,6 +1,8 @@
 #include "estimators/restore/statement.h"
 
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "estimators/base/text.h"
 
@@ -127,6 +129,35 @@ Statement parse_statement(std::string_view source) {
     text = trim(text.substr(at + 1), " \t");
     out.value = text;
     if (out.augmented) break;
+  }
+  return out;
+}
+
+namespace {
+
+bool is_keyword(std::string_view word) {
+  static constexpr std::string_view words[] = {"return", "if",     "else",  "for",   "in",   "is",   "not",   "and",
+                                               "or",     "lambda", "yield", "await", "None", "True", "False", "self"};
+  return std::ranges::find(words, word) != std::end(words);
+}
+
+}  // namespace
+
+std::vector<std::string_view> names_read(std::string_view value) {
+  std::vector<std::string_view> out;
+  for (std::size_t at = 0; at < value.size();) {
+    std::size_t end = at;
+    while (end < value.size() && in_name(value[end])) ++end;
+    if (end == at) {
+      ++at;
+      continue;
+    }
+    const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
+    const std::string_view name = value.substr(at, end - at);
+    if (before != '.' && after != '.' && after != '(' && after != '=' && !is_keyword(name) &&
+        std::isdigit(static_cast<unsigned char>(name.front())) == 0)
+      out.push_back(name);
+    at = end;
   }
   return out;
 }

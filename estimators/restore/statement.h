@@ -20,6 +20,9 @@ struct Statement {
 /// `source` is "file.py:12 text", as in Call::source; the views point into it.
 Statement parse_statement(std::string_view source);
 
+/// Names that an expression reads: "residual" and "x" of "self.norm(x) + residual".
+std::vector<std::string_view> names_read(std::string_view value);
+
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -30,6 +33,13 @@ inline bool is_dict_key(std::string_view name) { return name.starts_with('"') ||
 inline bool is_whole_name(std::string_view text, std::size_t at, std::size_t length) {
   const std::size_t end = at + length;
   return (at == 0 || !in_name(text[at - 1])) && (end >= text.size() || !in_name(text[end]));
+}
+
+/// Whether the text has the name somewhere.
+inline bool has_name(std::string_view text, std::string_view name) {
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1))
+    if (is_whole_name(text, at, name.size())) return true;
+  return false;
 }
 
 }  // namespace memplan

@@ -29,6 +29,88 @@ int gone_after(Tape tape, std::string_view name) {
 
 }  // namespace
 
+// transformers 5.23.0, models/nomic_bert/modeling_nomic_bert.py:292:
+//   residual = hidden_states
+//   hidden_states = self.mlp(hidden_states)
+//   hidden_states = residual + self.post_mlp_dropout(hidden_states)
+//   hidden_states = self.post_mlp_layernorm(hidden_states)
+TEST_CASE("a name that no visible line binds holds what its line reads") {
+  const auto gone = [](const char* sum, const char* more = "") {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 layer Layer in 0 at "m.py:9 return self.layer(x)"
+%first = aten::relu(%in) in 1 at "m.py:1 hidden_states = relu(hidden_states)"
+%mlp = aten::exp(%first) in 1 at "m.py:2 hidden_states = exp(hidden_states)"
+%sum = aten::add.Tensor(%first, %mlp) in 1 at "m.py:3 )tape") +
+                             sum + R"tape("
+)tape" + more + R"tape(%out = aten::tanh(%sum) in 1 at "m.py:5 hidden_states = tanh(hidden_states)"
+%last = aten::cos(%out) in 1 at "m.py:6 return hidden_states.cos()"
+return %last
+)tape";
+    return gone_after(from_text(text), "first");
+  };
+  CHECK(gone("hidden_states = residual + hidden_states") == 4);
+  CHECK(gone("hidden_states = residual + scale * hidden_states") == 2);  // two names could be its
+  CHECK(gone("hidden_states = hidden_states + self.scale") == 2);
+  // Bound again by a line that shows it.
+  CHECK(gone("hidden_states = residual + hidden_states",
+             "%r = aten::sin(%sum) in 1 at \"m.py:4 residual = sin(hidden_states)\"\n") == 3);
+}
+
+TEST_CASE("a hidden name lets go where it is seen to stand for another value") {
+  Tape tape = from_text(R"tape(
+input %in float32 [2]
+scope 0 "" M
+%first = aten::relu(%in) in 0 at "m.py:1 x = relu(x)"
+%a = aten::exp(%first) in 0 at "m.py:3 x = exp(x)"
+%second = aten::add.Tensor(%first, %a) in 0 at "m.py:4 x = residual + x"
+%b = aten::exp(%second) in 0 at "m.py:6 x = sin(x)"
+%sum = aten::add.Tensor(%second, %b) in 0 at "m.py:7 x = x + residual"
+%out = aten::tanh(%sum) in 0 at "m.py:8 x = tanh(x)"
+return %out
+)tape");
+  CHECK(gone_after(tape, "first") == 2);
+  CHECK(gone_after(tape, "second") == 5);
+}
+
+// transformers 5.23.0, models/t5/modeling_t5.py:887: Seq2SeqModelOutput has the encoder's result.
+// models/roberta_prelayernorm/modeling_roberta_prelayernorm.py:661: sequence_output =
+// self.LayerNorm(encoder_outputs[0])
+TEST_CASE("a model returns its encoder's result beside its own if it has a decoder") {
+  const auto gone = [](const char* next) {
+    return gone_after(from_text(std::string(R"tape(
+input %in float32 [2]
+scope 0 "" Head
+scope 1 model transformers.models.t5.modeling_t5.T5Model in 0 at "m.py:1 outputs = self.model(x)"
+scope 2 model.encoder Stack in 1 at "t5.py:1 encoder_outputs = self.encoder(x)"
+scope 3 model.)tape") + next + R"tape( Stack in 1 at "t5.py:2 y = self.next(encoder_outputs[0])"
+%found = aten::relu(%in) in 2 at "s.py:1 return relu(x)"
+%y = aten::exp(%found) in 3 at "s.py:1 return exp(x)"
+%z = aten::sin(%y) in 0 at "m.py:2 z = sin(outputs[0])"
+%out = aten::tanh(%z) in 0 at "m.py:3 return tanh(z)"
+return %out
+)tape"),
+                      "found");
+  };
+  CHECK(gone("decoder") == 3);
+  CHECK(gone("norm") == 1);
+}
+
+// transformers 5.23.0, models/megatron_bert/modeling_megatron_bert.py:324: feed_forward_chunk's ln_output.
+TEST_CASE("a function that is called in chunks holds its norm") {
+  const char* text = R"tape(
+input %in float32 [2]
+scope 0 "" M
+%ln = aten::layer_norm(%in, [2]) in 0 at "m.py:1 layer_output = apply_chunking_to_forward("
+%a = aten::exp(%ln) in 0 at "m.py:1 layer_output = apply_chunking_to_forward("
+%b = aten::sin(%a) in 0 at "m.py:1 layer_output = apply_chunking_to_forward("
+%out = aten::tanh(%b) in 0 at "m.py:2 return tanh(layer_output)"
+return %out
+)tape";
+  CHECK(gone_after(from_text(text), "ln") == 2);
+}
+
 // transformers 5.23.0, models/rembert/modeling_rembert.py, RemBertEncoder:
 //   hidden_states = self.embedding_hidden_mapping_in(hidden_states)
 //   for layer_module in self.layer:

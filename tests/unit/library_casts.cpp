@@ -115,6 +115,28 @@ return %out
   CHECK(ops("cos = self.rotary_emb(unknown, position_ids)") == "memplan::to_default_dtype");
 }
 
+// peft 0.21.2, tuners/lora/layer.py:1089: torch_result_dtype = result.dtype, right after result = self.base_layer(x)
+TEST_CASE("a name that holds a dtype is that of the tensor that had the other name first") {
+  const auto like = [](const char* module) {
+    Tape tape = from_text(std::string(R"tape(
+input %in float32 [2, 8]
+scope 0 "" )tape") + module +
+                          R"tape(
+%base = aten::relu(%in) in 0 at "layer.py:1088 result = self.base_layer(x)"
+%sum = aten::add.Tensor(%base, 1.0) in 0 at "layer.py:1104 result = result + 1.0"
+%to = memplan::to_default_dtype(%sum) in 0 at "layer.py:1113 result = result.to(torch_result_dtype)"
+return %to
+)tape");
+    bind_names(tape);
+    follow_asked_dtypes(tape);
+    check(tape);
+    const Call& last = tape.calls.back();
+    return last.op == "aten::type_as" ? tape.values[std::get<ValueId>(last.args[1].value).index].name : last.op;
+  };
+  CHECK(like("peft.tuners.lora.layer.Linear") == "base");
+  CHECK(like("mine.Linear") == "memplan::to_default_dtype");
+}
+
 // timm 1.0.31, models/levit.py:304: in evaluation the looked-up biases stay in self.attention_bias_cache.
 TEST_CASE("what a module keeps from its first pass on is there as a buffer is") {
   const auto kept = [](const char* module) {

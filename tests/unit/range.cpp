@@ -168,13 +168,13 @@ return %r
   CHECK(gone_after(tape, NameReading::held, "p") == 5);
 }
 
-TEST_CASE("a name that no line binds may hold what a line reads besides the names that it shows") {
+TEST_CASE("names that no line binds may hold what a line reads besides the names that it shows") {
   const Tape tape = lowered(R"tape(
 input %x float32 [2]
 scope 0 "" M
 %a = aten::relu(%x) in 0 at "m.py:2 x = relu(x)"
 %b = aten::exp(%a) in 0 at "m.py:4 x = exp(x)"
-%c = aten::add.Tensor(%b, %a) in 0 at "m.py:5 x = x + residual"
+%c = aten::add.Tensor(%b, %a) in 0 at "m.py:5 x = x + scale * residual"
 %d = aten::tanh(%c) in 0 at "m.py:6 return tanh(x)"
 return %d
 )tape");

@@ -1,0 +1,118 @@
+#include "estimators/restore/other_names.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "estimators/restore/statement.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+/// One frame's names while its lines are gone through in their order.
+class FrameNames {
+ public:
+  FrameNames(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
+             const std::vector<std::string_view>& texts, std::vector<std::int32_t>& until)
+      : tape_(tape), frames_(frames), lives_(lives), texts_(texts), until_(until) {}
+
+  void follow(std::int32_t frame) {
+    for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
+      const Line& line = frames_.line(frame, i);
+      if (line.binding >= 0) {
+        read(frame, line);
+        ran_[line.binding] = line.first;
+      }
+      for (const auto& names : frames_.binding(line).targets)
+        for (const std::string& name : names) {
+          bound_[name] = line.last;
+          const auto it = others_.find(name);
+          if (it == others_.end()) continue;
+          hold(it->second, line.last);
+          others_.erase(it);
+        }
+    }
+    for (const auto& [name, value] : others_) hold(value, frames_.end(frame));
+  }
+
+ private:
+  void read(std::int32_t frame, const Line& line) {
+    const std::string_view text = texts_[static_cast<std::size_t>(line.binding)];
+    std::set<std::string_view> unbound;
+    for (const std::string_view name : names_read(text))
+      if (!bound_.contains(name)) unbound.insert(name);
+    if (unbound.size() != 1) return;
+    std::set<std::int32_t> unnamed;
+    for (std::int32_t at = line.first; at <= line.last; ++at)
+      for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
+        const ValueLife& l = lives_[static_cast<std::size_t>(id.index)];
+        if (l.born >= line.first) return;
+        if (l.born < 0) {
+          // An argument of the model's: any name may be its.
+          if (tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::user_input) unnamed.insert(-1);
+          return;
+        }
+        if (l.born < frames_.begin(frame) || l.top != frame)
+          unnamed.insert(-1);  // the frame's argument
+        else if (!named(l, line, text))
+          unnamed.insert(id.index);
+      });
+    if (unnamed.size() != 1 || unnamed.contains(-1)) return;
+    const std::int32_t value = *unnamed.begin();
+    const auto [it, first] = others_.try_emplace(*unbound.begin(), value);
+    if (first || it->second == value) return;
+    hold(it->second, frames_.line(frame, frames_.line_of(frame, lives_[static_cast<std::size_t>(value)].born)).last);
+    it->second = value;
+  }
+
+  /// The line reads a name that the value's own line has bound, and no line since; or it is that line, in another turn,
+  /// or one whose turn before this one could read the value.
+  bool named(const ValueLife& l, const Line& line, std::string_view text) const {
+    const Line& made = frames_.line(l.top, frames_.line_of(l.top, l.born));
+    if (made.binding == line.binding) return true;
+    if (const auto before = ran_.find(line.binding); before != ran_.end() && before->second > l.born) return true;
+    return std::ranges::any_of(frames_.binding(made).targets, [&](const auto& names) {
+      return std::ranges::any_of(names, [&](const std::string& name) {
+        const auto it = bound_.find(name);
+        return it != bound_.end() && it->second == made.last && has_name(text, name);
+      });
+    });
+  }
+
+  void hold(std::int32_t value, std::int32_t call) {
+    std::int32_t& until = until_[static_cast<std::size_t>(value)];
+    until = std::max(until, call);
+  }
+
+  const Tape& tape_;
+  const Frames& frames_;
+  const std::vector<ValueLife>& lives_;
+  const std::vector<std::string_view>& texts_;
+  std::vector<std::int32_t>& until_;
+  std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
+  std::map<std::string_view, std::int32_t> bound_;   ///< by name: the last call of the line that bound it last
+  std::map<std::string_view, std::int32_t> others_;  ///< by name that no visible line binds: its value
+};
+
+}  // namespace
+
+std::vector<std::int32_t> held_by_other_names(const Tape& tape, const Frames& frames,
+                                              const std::vector<ValueLife>& lives) {
+  std::vector<std::int32_t> until(tape.values.size(), -1);
+  std::vector<std::string_view> texts(tape.bindings.size());
+  const auto tell = [&](std::int32_t binding, const std::string& source) {
+    if (binding >= 0 && texts[static_cast<std::size_t>(binding)].empty())
+      texts[static_cast<std::size_t>(binding)] = parse_statement(source).value;
+  };
+  for (const Call& c : tape.calls) tell(c.binding, c.source);
+  for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+  for (std::size_t s = 0; s < tape.scopes.size(); ++s)
+    FrameNames(tape, frames, lives, texts, until).follow(static_cast<std::int32_t>(s));
+  return until;
+}
+
+}  // namespace memplan
