@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -42,28 +41,28 @@ class FrameNames {
  private:
   void read(std::int32_t frame, const Line& line) {
     const std::string_view text = texts_[static_cast<std::size_t>(line.binding)];
-    std::set<std::string_view> unbound;
-    for (const std::string_view name : names_read(text))
-      if (!bound_.contains(name)) unbound.insert(name);
-    if (unbound.size() != 1) return;
-    std::set<std::int32_t> unnamed;
+    std::vector<std::string_view> unbound;
+    for (const std::string_view name : names_read(text, true))
+      if (!bound_.contains(name) && std::ranges::find(unbound, name) == unbound.end()) unbound.push_back(name);
+    std::vector<std::int32_t> unnamed;
+    bool known = true;  // no operand is the frame's argument, which any name may be
     for (std::int32_t at = line.first; at <= line.last; ++at)
       for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
         const ValueLife& l = lives_[static_cast<std::size_t>(id.index)];
-        if (l.born >= line.first) return;
-        if (l.born < 0) {
-          // An argument of the model's: any name may be its.
-          if (tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::user_input) unnamed.insert(-1);
-          return;
-        }
-        if (l.born < frames_.begin(frame) || l.top != frame)
-          unnamed.insert(-1);  // the frame's argument
+        if (l.born >= line.first || std::ranges::find(unnamed, id.index) != unnamed.end()) return;
+        if (l.born < 0)
+          known = known && tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::user_input;
+        else if (l.born < frames_.begin(frame) || l.top != frame)
+          known = false;
         else if (!named(l, line, text))
-          unnamed.insert(id.index);
+          unnamed.push_back(id.index);
       });
-    if (unnamed.size() != 1 || unnamed.contains(-1)) return;
-    const std::int32_t value = *unnamed.begin();
-    const auto [it, first] = others_.try_emplace(*unbound.begin(), value);
+    if (!known || unnamed.size() != unbound.size()) return;
+    for (std::size_t i = 0; i < unbound.size(); ++i) stands_for(frame, unbound[i], unnamed[i]);
+  }
+
+  void stands_for(std::int32_t frame, std::string_view name, std::int32_t value) {
+    const auto [it, first] = others_.try_emplace(name, value);
     if (first || it->second == value) return;
     hold(it->second, frames_.line(frame, frames_.line_of(frame, lives_[static_cast<std::size_t>(value)].born)).last);
     it->second = value;

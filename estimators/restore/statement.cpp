@@ -141,9 +141,15 @@ bool is_keyword(std::string_view word) {
   return std::ranges::find(words, word) != std::end(words);
 }
 
+/// "torch" of "torch.cat(", "Mish" of "Mish.apply(".
+bool is_module_or_class(std::string_view word) {
+  return std::isupper(static_cast<unsigned char>(word.front())) != 0 || word == "torch" || word == "nn" ||
+         word == "functional" || word == "math" || word == "np";
+}
+
 }  // namespace
 
-std::vector<std::string_view> names_read(std::string_view value) {
+std::vector<std::string_view> names_read(std::string_view value, bool owners) {
   std::vector<std::string_view> out;
   for (std::size_t at = 0; at < value.size();) {
     std::size_t end = at;
@@ -154,7 +160,8 @@ std::vector<std::string_view> names_read(std::string_view value) {
     }
     const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
     const std::string_view name = value.substr(at, end - at);
-    if (before != '.' && after != '.' && after != '(' && after != '=' && !is_keyword(name) &&
+    const bool owner = after == '.' && !(owners && !is_module_or_class(name));
+    if (before != '.' && !owner && after != '(' && after != '=' && !is_keyword(name) &&
         std::isdigit(static_cast<unsigned char>(name.front())) == 0)
       out.push_back(name);
     at = end;

@@ -20,8 +20,9 @@ struct Statement {
 /// `source` is "file.py:12 text", as in Call::source; the views point into it.
 Statement parse_statement(std::string_view source);
 
-/// Names that an expression reads: "residual" and "x" of "self.norm(x) + residual".
-std::vector<std::string_view> names_read(std::string_view value);
+/// Names that an expression reads: "residual" and "x" of "self.norm(x) + residual"; with `owners` "k" of "k.mT" as
+/// well.
+std::vector<std::string_view> names_read(std::string_view value, bool owners = false);
 
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -74,6 +74,29 @@ return %out
   CHECK(gone_after(tape, "second") == 5);
 }
 
+// transformers 5.23.0, models/canine/modeling_canine.py:312: "key_layer = (" begins a statement whose last line is
+// ".transpose(1, 2)"; :325 torch.matmul(query_layer, key_layer.transpose(-1, -2))
+TEST_CASE("as many operands without a visible name as names without a visible line are theirs") {
+  const auto tape = [](const char* line) {
+    return from_text(std::string(R"tape(
+input %in float32 [2, 2]
+scope 0 "" M
+%k = aten::sin(%in) in 0 at "m.py:2 .sin()"
+%q = aten::cos(%in) in 0 at "m.py:5 .cos()"
+%s = aten::matmul(%q, %k) in 0 at "m.py:6 )tape") +
+                     line + R"tape("
+%p = aten::softmax.int(%s, -1) in 0 at "m.py:7 scores = softmax(scores)"
+%out = aten::tanh(%p) in 0 at "m.py:8 scores = tanh(scores)"
+return %out
+)tape");
+  };
+  for (const char* line : {"scores = torch.matmul(query, key)", "scores = torch.matmul(query, key.T)"}) {
+    CHECK(gone_after(tape(line), "q") == 4);
+    CHECK(gone_after(tape(line), "k") == 4);
+  }
+  CHECK(gone_after(tape("scores = self.product(query)"), "k") == 2);
+}
+
 // transformers 5.23.0, models/t5/modeling_t5.py:887: Seq2SeqModelOutput has the encoder's result.
 // models/roberta_prelayernorm/modeling_roberta_prelayernorm.py:661: sequence_output =
 // self.LayerNorm(encoder_outputs[0])
