@@ -82,6 +82,51 @@ TEST_CASE("what is shared by name stays shared") {
   CHECK(count(*tape, "aten::exp") == 1);
 }
 
+// peft 0.21.2, tuners/lora/layer.py:1102: lora_B(lora_A(dropout(x))), of two adapters on one input.
+TEST_CASE("a dropout of another module on the same input is made there") {
+  const auto dropped = [](const char* other_class) {
+    // A node of "q" or "v" of an attention, in the module `leaf` of that one.
+    const auto placed = [&](::onnx::NodeProto& n, const std::string& name, const std::string& call,
+                            const std::string& path, const std::string& leaf) {
+      noted(n, name, call, path + "." + leaf);
+      const std::string kind = path == "q" ? "Adapter" : other_class;
+      n.mutable_metadata_props(1)->set_value("['', '" + path + "', '" + path + "." + leaf + "', '" + name + "']");
+      n.mutable_metadata_props(2)->set_value("['Net', '" + kind + "', 'Leaf', 'aten.op.default']");
+      auto* trace = n.add_metadata_props();
+      trace->set_key("pkg.torch.onnx.stack_trace");
+      trace->set_value("File \"net.py\", line 1, in forward\n    " + path + " = self." + path +
+                       "(x)\n  File \"adapter.py\", line 2, in forward\n    return self.exp(self.drop(x))\n" +
+                       "  File \"leaf.py\", line 3, in forward\n    return " + leaf + "(x)\n");
+    };
+    Builder b;
+    b.input("x", {-1, 8});
+    b.real("ratio", 0.1F);
+    Builder::fill(*b.graph().add_node(), "Constant", {}, {"training"});
+    auto* value = b.graph().mutable_node(0)->add_attribute();
+    value->set_name("value");
+    value->set_type(::onnx::AttributeProto::TENSOR);
+    value->mutable_t()->set_data_type(::onnx::TensorProto::BOOL);
+    value->mutable_t()->add_int32_data(1);
+    placed(b.node("Dropout", {"x", "ratio", "training"}, {"getitem"}), "native_dropout",
+           "native_dropout.default](args = (%x, 0.1, True)", "q", "drop");
+    placed(b.node("Exp", {"getitem"}, {"exp"}), "exp", "exp.default](args = (%getitem,)", "q", "exp");
+    placed(b.node("Cos", {"getitem"}, {"cos"}), "cos", "cos.default](args = (%getitem_2,)", "v", "cos");
+    b.output("exp").output("cos");
+    const auto tape = b.tape(with_batch(4));
+    REQUIRE(tape.ok());
+    std::vector<std::string> out;
+    for (const Call& c : tape->calls)
+      if (c.op == "aten::dropout") {
+        const Scope& s = tape->scopes[static_cast<std::size_t>(c.scope)];
+        out.push_back(s.path + " | " + tape->scopes[static_cast<std::size_t>(s.parent)].source);
+      }
+    return out;
+  };
+  CHECK(dropped("Adapter") ==
+        std::vector<std::string>{"q.drop | net.py:1 q = self.q(x)", "v.drop | net.py:1 v = self.v(x)"});
+  CHECK(dropped("Other").size() == 2);
+}
+
 TEST_CASE("a product with one that an optimizer left out makes a tensor all the same") {
   // cos = emb.cos() * self.scaling, where scaling is 1.
   Builder b;

@@ -203,7 +203,8 @@ class Parter {
     GraphValueId again = -1;
     if (const auto it = again_.find(name); it != again_.end()) {
       again = it->second;
-    } else if (by >= 0 && op == op_of_name(program_.groups[at(by)].text.name)) {
+    } else if (by >= 0 && (op == op_of_name(program_.groups[at(by)].text.name) ||
+                           (op == "getitem" && has_dropped(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target)) {
@@ -227,7 +228,8 @@ class Parter {
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
     if (std::ranges::all_of(chain, [&](std::int32_t k) {
-          return may_do_nothing(op_of_name(program_.groups[at(k)].text.name)) && !converts(program_.groups[at(k)]);
+          const FxGroup& group = program_.groups[at(k)];
+          return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !has_dropped(group);
         }))
       return -1;
     if (other && reads_equal_parameter(chain, here)) return -1;
@@ -235,6 +237,11 @@ class Parter {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart);
+  }
+
+  /// The first of a dropout's two results is called "getitem".
+  static bool has_dropped(const FxGroup& group) {
+    return group.text.target.find("native_dropout") != std::string_view::npos;
   }
 
   /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
@@ -294,7 +301,8 @@ class Parter {
       const FxGroup& group = program_.groups[at(k)];
       const GraphValueId old = old_.nodes[at(group.nodes.back())].outputs[0];
       const std::string& value = old_.values[at(old)].name;  // that of a cast after it which an optimizer took out
-      std::string called = k == last ? std::string(name) : fresh_name(group.text.name);
+      const bool item = has_dropped(group);
+      const std::string called = k == last && !item ? std::string(name) : fresh_name(group.text.name);
       if (const auto it = made.find(k); k != last && !apart.root.empty() && it != made.end()) {
         names.emplace(group.text.name, g_.values[at(it->second)].name);
         names.emplace(value, g_.values[at(it->second)].name);
@@ -302,7 +310,9 @@ class Parter {
         continue;
       }
       names.emplace(group.text.name, called);
-      const std::string of_value = value == group.text.name || k == last ? called : fresh_name(value);
+      const std::string of_value = k == last                  ? std::string(name)
+                                   : value == group.text.name ? called
+                                                              : fresh_name(value);
       names.emplace(value, of_value);
       copied_ += group.nodes.size();
       if (copied_ > most_copies) return -1;
@@ -339,9 +349,12 @@ class Parter {
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
     if (const auto line = of_reader.metadata.find(trace_key); apart.root.empty() && line != of_reader.metadata.end())
       node.metadata[trace_key] = line->second;  // it is made where it is read
-    if (apart.index)
+    if (apart.index) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
+    } else if (!apart.root.empty()) {
+      move_to_twin(node, of_reader, apart);
+    }
     before_[before].push_back(std::move(node));
   }
 
