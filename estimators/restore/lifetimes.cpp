@@ -168,15 +168,20 @@ Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Val
   return until;
 }
 
-/// A list that a name holds has its members until the name is bound again.
+/// A list that a name holds has its members until the name is bound again; one that the caller handed in, as long as
+/// the caller's frame runs.
 Until held_in_lists(const Tape& tape, const Frames& frames) {
   Until until(tape.values.size(), -1);
   for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty())
-      for_each_value(tape.calls[i], [&](ValueId id) {
-        std::int32_t& held = until[index(id)];
-        held = std::max(held, frames.bound_next(tape.calls[i].scope, static_cast<std::int32_t>(i), name));
-      });
+    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty()) {
+      const std::int32_t scope = tape.calls[i].scope;
+      const bool handed_in =
+          scope >= 0 &&
+          fact_of_class("appends_to_argument", tape.scopes[static_cast<std::size_t>(scope)].module_class) != nullptr;
+      const std::int32_t end =
+          handed_in ? frames.end(frames.parent(scope)) : frames.bound_next(scope, static_cast<std::int32_t>(i), name);
+      for_each_value(tape.calls[i], [&](ValueId id) { until[index(id)] = std::max(until[index(id)], end); });
+    }
   return until;
 }
 

@@ -97,6 +97,26 @@ return %out
   CHECK(gone_after(tape("scores = self.product(query)"), "k") == 2);
 }
 
+// timm 1.0.31, models/vovnet.py:94: output = [x]; x = self.conv_mid(x, output), which appends and joins them
+TEST_CASE("a list that a module was handed lives as long as its caller runs") {
+  const auto gone = [](const char* module) {
+    return gone_after(from_text(std::string(R"tape(
+input %in float32 [2]
+scope 0 "" Block
+scope 1 mid )tape") + module + R"tape( in 0 at "v.py:97 x = self.conv_mid(x, output)"
+%a = aten::relu(%in) in 1 at "v.py:37 concat_list.append(module(x))"
+%b = aten::exp(%a) in 1 at "v.py:39 concat_list.append(module(concat_list[-1]))"
+%c = aten::cat([%a, %b], 0) in 1 at "v.py:40 x = torch.cat(concat_list, dim=1)"
+%d = aten::sin(%c) in 0 at "v.py:98 x = self.conv_concat(x)"
+%e = aten::tanh(%d) in 0 at "v.py:100 x = self.attn(x)"
+return %e
+)tape"),
+                      "a");
+  };
+  CHECK(gone("timm.models.vovnet.SequentialAppendList") == 4);
+  CHECK(gone("mine.Append") == 2);
+}
+
 // transformers 5.23.0, models/t5/modeling_t5.py:887: Seq2SeqModelOutput has the encoder's result.
 // models/roberta_prelayernorm/modeling_roberta_prelayernorm.py:661: sequence_output =
 // self.LayerNorm(encoder_outputs[0])

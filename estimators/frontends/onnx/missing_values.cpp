@@ -64,13 +64,14 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_frequencies(std::strin
 }
 
 /// transformers' embeddings register position_ids and token_type_ids, a number for each position that their table
-/// position_embeddings has (models/bert/modeling_bert.py:65; models/clip/modeling_clip.py: position_embedding).
+/// position_embeddings has (models/bert/modeling_bert.py:65; models/clip/modeling_clip.py: position_embedding;
+/// models/openai/modeling_openai.py:336: positions_embed).
 std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_view target) const {
   const std::size_t dot = target.rfind('.') + 1;  // 0 where there is none
   const std::string_view leaf = target.substr(dot);
   if (leaf != "position_ids" && leaf != "token_type_ids") return std::nullopt;
   const std::string_view module = target.substr(0, dot);
-  for (const char* table : {"position_embeddings.weight", "position_embedding.weight"})
+  for (const char* table : {"position_embeddings.weight", "position_embedding.weight", "positions_embed.weight"})
     if (const auto sizes = sizes_of_stored(std::string(module) + table); sizes && sizes->size() == 2)
       return std::vector<std::int64_t>{1, sizes->front()};
   return std::nullopt;
