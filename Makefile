@@ -105,9 +105,9 @@ tsan: packages venv
 	@$(PYTHON) tests/sanitized.py --build build/tsan $(if $(SUITES),--only $(SUITES))
 
 # Lines of estimators/, planner/ and cli/ that the suites run.
-coverage: packages venv
+coverage: packages venv $(TORCH)/.ready
 	@tools/debian-packages.sh clang llvm
-	cmake --preset coverage
+	cmake --preset coverage -DMEMPLAN_TORCH_PYTHON=$(abspath $(TORCH)/bin/python)
 	cmake --build build/coverage
 	@$(PYTHON) tests/coverage.py --build build/coverage
 

@@ -15,9 +15,11 @@ from onnx import TensorProto, helper
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "tests", "accuracy"), os.path.join(ROOT, "tests")]
+import build_tree
 import zoo
 
 BUILD = os.environ.get("MEMPLAN_BUILD", os.path.join(ROOT, "build", "release"))
+SLOWER = 10 if build_tree.sanitized(BUILD) else 1  # the thread sanitizer's programs take about so much longer
 SCRATCH = tempfile.TemporaryDirectory(prefix="memplan-cli-")
 
 
@@ -38,7 +40,7 @@ def memplan(*words, env=None, stdin=None, stdout=None, timeout=60, cwd=ROOT):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMPLAN_") and k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "LANG")}
     clean |= {"LC_ALL": "C.UTF-8"} | NO_CUDNN | (env or {})
     done = subprocess.run([os.path.join(BUILD, "memplan"), *map(str, words)], cwd=cwd, env=clean, stdin=subprocess.DEVNULL,
-                          stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+                          stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=SLOWER * timeout)
     return Answer(done.returncode, done.stdout.decode() if done.stdout else "", done.stderr.decode())
 
 
