@@ -27,9 +27,17 @@ std::string named_dtype(std::string_view source, std::string_view asks) {
   return name.substr(length).starts_with(end) ? std::string(name.substr(0, length)) : std::string();
 }
 
+/// softmax(x, dim, dtype=x.dtype), whose dtype the file has as its third argument.
+bool has_third_dtype(const Call& call) {
+  if (call.op != "aten::softmax.int" && call.op != "aten::log_softmax.int") return false;
+  const auto* type = call.args.size() > 2 ? std::get_if<DType>(&call.args[2].value) : nullptr;
+  return type && is_floating(*type);
+}
+
 /// The name whose dtype a factory, or a conversion to a dtype that the export does not tell, is asked for.
 std::string asked_of(const Call& call) {
   if (call.op == "memplan::to_default_dtype") return named_dtype(call.source, ".to(");
+  if (has_third_dtype(call)) return named_dtype(call.source, "dtype=");
   for (const auto& [kind, arg] : call.kwargs)
     if (const auto* type = std::get_if<DType>(&arg.value); kind == "dtype" && type && is_floating(*type))
       return named_dtype(call.source, "dtype=");
@@ -108,6 +116,7 @@ class Names {
   void ran(const Call& call) {
     if (call.outputs.empty() || !call.outputs[0].valid()) return;
     bind(call.scope, call.binding, call.outputs[0]);
+    bind_all(call);
     settle(call);
     for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent)
       bind(scope(s).parent, scope(s).binding, call.outputs[0]);
@@ -164,6 +173,15 @@ class Names {
     if (targets.size() != 1 || targets[0].size() != 1 || !wanted_.contains({frame, targets[0][0]})) return;
     bound_[{frame, targets[0][0]}] = value;
     first_.emplace(std::pair{frame, targets[0][0]}, value);
+  }
+
+  /// values, indices = torch.topk(x, k)
+  void bind_all(const Call& call) {
+    if (call.binding < 0 || call.outputs.size() < 2) return;
+    const auto& targets = tape_.bindings[static_cast<std::size_t>(call.binding)].targets;
+    if (targets.size() != 1 || targets[0].size() != call.outputs.size()) return;
+    for (std::size_t k = 0; k < call.outputs.size(); ++k)
+      if (wanted_.contains({call.scope, targets[0][k]})) bound_[{call.scope, targets[0][k]}] = call.outputs[k];
   }
 
   /// A statement binds its names when it has ended. Of `q, k, v = qkv.unbind(0)` all have one type.
@@ -258,6 +276,7 @@ void follow_asked_dtypes(Tape& tape) {
     if (like.valid()) {
       for (auto& [kind, arg] : call.kwargs)
         if (kind == "dtype") arg.value = like;
+      if (has_third_dtype(call)) call.args[2].value = like;
       if (call.op == "memplan::to_default_dtype") {
         call.op = "aten::type_as";
         call.args.resize(1);

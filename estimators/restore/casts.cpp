@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "estimators/facts/libraries.h"
-#include "estimators/restore/statement.h"
+#include "estimators/restore/caller_argument.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
@@ -212,30 +212,6 @@ class Pass {
     return known;
   }
 
-  /// `hidden_states` of "position_embeddings = self.rotary_emb(hidden_states, position_ids)": what the caller's frame
-  /// has bound to the first argument's name so far. Invalid where a line without an op has bound it.
-  ValueId first_argument(const Scope& module) const {
-    const std::string_view line = parse_statement(module.source).value;
-    const auto open = line.find('(');
-    if (open == line.npos) return {};
-    const auto end = line.find_first_of(",)", open);
-    const std::string_view name = end == line.npos ? std::string_view{} : line.substr(open + 1, end - open - 1);
-    if (name.empty() || !std::ranges::all_of(name, in_name)) return {};
-    const auto binds = [&](std::int32_t binding) {
-      if (binding < 0) return false;
-      const auto& targets = tape_.bindings[static_cast<std::size_t>(binding)].targets;
-      return std::ranges::any_of(targets, [&](const auto& names) { return names.size() == 1 && names[0] == name; });
-    };
-    for (auto call = tape_.calls.rbegin(); call != tape_.calls.rend(); ++call) {
-      if (call->outputs.empty()) continue;
-      std::int32_t s = call->scope, binding = call->binding;
-      for (; s >= 0 && s != module.parent; s = tape_.scopes[static_cast<std::size_t>(s)].parent)
-        binding = tape_.scopes[static_cast<std::size_t>(s)].binding;
-      if (s == module.parent && binds(binding)) return call->outputs[0];
-    }
-    return {};
-  }
-
   void rotary(std::vector<Call> body) {
     bind_rotary_names(body);
     Scope& scope = tape_.scopes[static_cast<std::size_t>(body.front().scope)];
@@ -258,7 +234,7 @@ class Pass {
     Call last = body.back();
     if (returned_ < 0) returned_ = tape_.add_binding({});  // return cos.to(dtype=x.dtype), sin.to(dtype=x.dtype)
     last.binding = returned_;
-    const ValueId like = first_argument(scope);
+    const ValueId like = first_argument(tape_, scope);
     for (const ValueId& r : results)
       renamed_[r.index] =
           like.valid() ? cast(last, r, {like}, "aten::type_as") : cast(last, r, {}, "memplan::to_default_dtype");

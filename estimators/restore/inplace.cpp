@@ -48,7 +48,7 @@ const InplaceRules& rules() {
   return table;
 }
 
-std::string_view base_of(std::string_view op) {
+std::string_view without_overload(std::string_view op) {
   if (op.rfind("aten::", 0) == 0) op.remove_prefix(6);
   return op.substr(0, op.find('.'));
 }
@@ -218,7 +218,7 @@ void recover_inplace(Tape& tape) {
     const auto* self = std::get_if<ValueId>(&call.args[0].value);
     if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed)
       continue;
-    const std::string_view base = base_of(call.op);
+    const std::string_view base = without_overload(call.op);
     const std::string rest = call.op.substr(6 + base.size());
     const bool activation = std::find(activations.begin(), activations.end(), base) != activations.end();
     bool by_module = false, by_line = false;

@@ -137,6 +137,28 @@ return %to
   CHECK(like("mine.Linear") == "memplan::to_default_dtype");
 }
 
+// transformers 5.23.0, models/gpt_oss/modeling_gpt_oss.py:127: router_top_value, router_indices = torch.topk(…);
+// softmax(router_top_value, dim=1, dtype=router_top_value.dtype), which a file writes as its own precision
+TEST_CASE("a softmax in the dtype of a tensor that one of several names has") {
+  const auto third = [](const char* dtype) {
+    Tape tape = from_text(std::string(R"tape(
+input %in float32 [2, 8]
+scope 0 "" M
+%v, %i = aten::topk(%in, 2) in 0 at "g.py:127 router_top_value, router_indices = torch.topk(x, 2)"
+%s = aten::softmax.int(%v, 1, float32) in 0 at "g.py:128 scores = softmax(router_top_value, dim=1, dtype=)tape") +
+                          dtype + R"tape()"
+return %s
+)tape");
+    bind_names(tape);
+    follow_asked_dtypes(tape);
+    check(tape);
+    const auto* like = std::get_if<ValueId>(&tape.calls[1].args[2].value);
+    return like ? tape.values[static_cast<std::size_t>(like->index)].name : std::string("fixed");
+  };
+  CHECK(third("router_top_value.dtype") == "v");
+  CHECK(third("torch.float32") == "fixed");
+}
+
 // timm 1.0.31, models/levit.py:304: in evaluation the looked-up biases stay in self.attention_bias_cache.
 TEST_CASE("what a module keeps from its first pass on is there as a buffer is") {
   const auto kept = [](const char* module) {

@@ -59,6 +59,9 @@ std::int64_t number_of_name(std::string_view name) {
   return n;
 }
 
+/// The first of a dropout's two results is called "getitem".
+bool has_dropped(const FxGroup& g) { return g.text.target.find("native_dropout") != std::string_view::npos; }
+
 class Parter {
  public:
   Parter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
@@ -237,11 +240,6 @@ class Parter {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart);
-  }
-
-  /// The first of a dropout's two results is called "getitem".
-  static bool has_dropped(const FxGroup& group) {
-    return group.text.target.find("native_dropout") != std::string_view::npos;
   }
 
   /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
