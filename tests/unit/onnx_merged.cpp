@@ -84,12 +84,12 @@ TEST_CASE("what is shared by name stays shared") {
 
 // peft 0.21.2, tuners/lora/layer.py:1102: lora_B(lora_A(dropout(x))), of two adapters on one input.
 TEST_CASE("a dropout of another module on the same input is made there") {
-  const auto dropped = [](const char* other_class) {
+  const auto dropped = [](const std::string& one, const std::string& other, const char* other_class) {
     // A node of "q" or "v" of an attention, in the module `leaf` of that one.
     const auto placed = [&](::onnx::NodeProto& n, const std::string& name, const std::string& call,
                             const std::string& path, const std::string& leaf) {
       noted(n, name, call, path + "." + leaf);
-      const std::string kind = path == "q" ? "Adapter" : other_class;
+      const std::string kind = path == one ? "Adapter" : other_class;
       n.mutable_metadata_props(1)->set_value("['', '" + path + "', '" + path + "." + leaf + "', '" + name + "']");
       n.mutable_metadata_props(2)->set_value("['Net', '" + kind + "', 'Leaf', 'aten.op.default']");
       auto* trace = n.add_metadata_props();
@@ -108,9 +108,9 @@ TEST_CASE("a dropout of another module on the same input is made there") {
     value->mutable_t()->set_data_type(::onnx::TensorProto::BOOL);
     value->mutable_t()->add_int32_data(1);
     placed(b.node("Dropout", {"x", "ratio", "training"}, {"getitem"}), "native_dropout",
-           "native_dropout.default](args = (%x, 0.1, True)", "q", "drop");
-    placed(b.node("Exp", {"getitem"}, {"exp"}), "exp", "exp.default](args = (%getitem,)", "q", "exp");
-    placed(b.node("Cos", {"getitem"}, {"cos"}), "cos", "cos.default](args = (%getitem_2,)", "v", "cos");
+           "native_dropout.default](args = (%x, 0.1, True)", one, "drop");
+    placed(b.node("Exp", {"getitem"}, {"exp"}), "exp", "exp.default](args = (%getitem,)", one, "exp");
+    placed(b.node("Cos", {"getitem"}, {"cos"}), "cos", "cos.default](args = (%getitem_2,)", other, "cos");
     b.output("exp").output("cos");
     const auto tape = b.tape(with_batch(4));
     REQUIRE(tape.ok());
@@ -122,9 +122,11 @@ TEST_CASE("a dropout of another module on the same input is made there") {
       }
     return out;
   };
-  CHECK(dropped("Adapter") ==
-        std::vector<std::string>{"q.drop | net.py:1 q = self.q(x)", "v.drop | net.py:1 v = self.v(x)"});
-  CHECK(dropped("Other").size() == 2);
+  using Lines = std::vector<std::string>;
+  CHECK(dropped("q", "v", "Adapter") == Lines{"q.drop | net.py:1 q = self.q(x)", "v.drop | net.py:1 v = self.v(x)"});
+  CHECK(dropped("down.0", "up.1", "Adapter") ==
+        Lines{"down.0.drop | net.py:1 down.0 = self.down.0(x)", "up.1.drop | net.py:1 up.1 = self.up.1(x)"});
+  CHECK(dropped("q", "v", "Other")[1].starts_with("q.drop"));
 }
 
 TEST_CASE("a product with one that an optimizer left out makes a tensor all the same") {

@@ -140,14 +140,6 @@ std::size_t frame_at(std::string_view trace, std::size_t n) {
   return std::min(at, trace.size());
 }
 
-/// Which of the modules around a node has the path, and its class.
-std::pair<std::size_t, std::string> module_at(const GraphNode& node, std::string_view path) {
-  const auto scopes = parse_python_strings(note_at(node.metadata, scopes_key));
-  const auto classes = parse_python_strings(note_at(node.metadata, classes_key));
-  const auto at = static_cast<std::size_t>(std::ranges::find(scopes, path) - scopes.begin());
-  return {at, at < std::min(scopes.size(), classes.size()) ? std::string(classes[at]) : std::string()};
-}
-
 /// The layer and its norm are parts of one module: the node has the norm's place.
 void name_after_layer(GraphNode& node, std::string_view layer) {
   const std::string norm(module_of_node(node));
@@ -167,17 +159,22 @@ void name_after_layer(GraphNode& node, std::string_view layer) {
 
 }  // namespace
 
-void move_to_twin(GraphNode& node, const GraphNode& reader, const Parting& p) {
-  const auto [here, mine] = module_at(node, p.root);
-  const auto [there, its] = module_at(reader, p.other);
-  if (mine.empty() || mine != its) return;
-  node.metadata[scopes_key] = with_module(node.metadata[scopes_key], p);
+void move_to_twin(GraphNode& node, const GraphNode& reader) {
+  const auto mine = parse_python_strings(note_at(node.metadata, scopes_key));
+  const auto its = parse_python_strings(note_at(reader.metadata, scopes_key));
+  const auto kinds = parse_python_strings(note_at(node.metadata, classes_key));
+  const auto its_kinds = parse_python_strings(note_at(reader.metadata, classes_key));
+  const std::size_t common = std::min({mine.size(), its.size(), kinds.size(), its_kinds.size()});
+  std::size_t i = 0;
+  while (i < common && mine[i] == its[i]) ++i;
+  if (i + 1 >= common || kinds[i] != its_kinds[i]) return;  // the last one is the node itself
+  const std::string scopes = with_module(node.metadata[scopes_key], {mine[i], its[i]});
   // A module's frame is one entry of the trace.
   const auto trace = node.metadata.find(trace_key);
   const std::string_view lines = note_at(reader.metadata, trace_key);
-  if (trace != node.metadata.end() && here == there)
-    trace->second =
-        std::string(lines.substr(0, frame_at(lines, there))) + trace->second.substr(frame_at(trace->second, here));
+  if (trace != node.metadata.end())
+    trace->second = std::string(lines.substr(0, frame_at(lines, i))) + trace->second.substr(frame_at(trace->second, i));
+  node.metadata[scopes_key] = scopes;
 }
 
 void move_home(Graph& g, std::size_t conv, std::string_view layer) {

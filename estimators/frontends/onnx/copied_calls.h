@@ -29,9 +29,9 @@ Parting parting(std::string_view path, std::string_view other);
 /// Paths of the module in a printed list, moved to the other one.
 std::string with_module(const std::string& text, const Parting& p);
 
-/// Puts a node of one module into another of the same class, of which `reader` is a node: "q_proj.lora_dropout" and
-/// "v_proj.lora_dropout". The lines around the two modules are the reader's. Nothing happens where the classes differ.
-void move_to_twin(GraphNode& node, const GraphNode& reader, const Parting& p);
+/// Puts a node of one module into another of the same class that `reader` is in: of "q_proj" into "v_proj", of "down.0"
+/// into "up.1". The lines around the two modules are the reader's. Nothing happens where the classes differ.
+void move_to_twin(GraphNode& node, const GraphNode& reader);
 
 /// The text with other names: "%mul_3" -> "%mul_7".
 std::string renamed(std::string_view text, const std::unordered_map<std::string, std::string>& names);

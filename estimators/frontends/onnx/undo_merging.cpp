@@ -351,7 +351,7 @@ class Parter {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
     } else if (!apart.root.empty()) {
-      move_to_twin(node, of_reader, apart);
+      move_to_twin(node, of_reader);
     }
     before_[before].push_back(std::move(node));
   }
