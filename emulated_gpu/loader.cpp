@@ -8,7 +8,7 @@
 
 namespace {
 
-using Dlopen = void* (*)(const char*, int);
+using Dlopen = void* (*)(const char*, int) noexcept;  // as <dlfcn.h> has it: a tail call needs no cleanup then
 
 Dlopen real_dlopen() {
   static const auto real = reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen"));
