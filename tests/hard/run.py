@@ -25,7 +25,7 @@ def main():
         searches.append([os.path.join(HERE, "faults.py"), "--faults", str(a.faults)])
     else:
         for search in searches:
-            search += ["--cpu", "60", "--mib", "8192"]
+            search += ["--cpu", "240", "--mib", "8192"]
     passed = failed = 0
     for words in searches:
         done = subprocess.run([sys.executable, *words, "--build", a.build], capture_output=True, text=True, errors="replace")
