@@ -189,6 +189,33 @@ def test_modules():
     equal(memplan("explain", model("mlp"), "--module", "attention").code, 2)
 
 
+def test_evidence():
+    """What an estimate rests on, and its range: that of the estimate. GPT-2 drops out twice in each of 12 blocks, and its embeddings."""
+    words = [model("gpt2"), "--gpu", "24GB", "--seq", "128"]
+    told = memplan("explain", *words, "--evidence", "--format", "json").json()
+    estimate = memplan(*words, "--format", "json").json()
+    process = estimate["ranges"]["process_bytes"]
+    equal([told["low_bytes"], told["high_bytes"]], [process["low_bytes"], process["high_bytes"]])
+    equal([f["count"] for f in told["facts"] if f["op"] == "aten::dropout"], [2 * 12 + 1])
+    text = memplan("explain", *words, "--evidence").out
+    check(re.search(r"^ +25  op +aten::native_dropout \(aten::dropout\)$", text, re.M), text)
+    check("sources of the range\n" in text and "proven by the file\n" in text, text)
+
+
+def test_batches_of_other_lengths():
+    """Shorter batches leave blocks behind: the reserved bytes' high end grows, what the longest one asks for does not."""
+    words = [model("gpt2"), "--gpu", "24GB", "--seq", "512", "--batch", "4", "--format", "json"]
+    one, many = memplan(*words).json()["ranges"], memplan(*words, "--seq-from", "64").json()["ranges"]
+    equal(many["requested_bytes"], one["requested_bytes"])
+    equal(many["reserved_bytes"]["low_bytes"], one["reserved_bytes"]["low_bytes"])
+    check(many["reserved_bytes"]["high_bytes"] > one["reserved_bytes"]["high_bytes"], many)
+    equal([s["about"] for s in many["sources"] if s["what"].startswith("batches of 64 to 512 tokens leave")], ["allocator"])
+    equal([s for s in memplan(*words, "--seq-from", "512").json()["ranges"]["sources"] if s["what"].startswith("batches of")], [])
+    wrong = memplan(*words[:-2], "--seq-from", "513")
+    equal(wrong.code, 2)
+    check("--seq-from: the shortest batch has 513 tokens, the longest 512" in wrong.err, wrong.err)
+
+
 def test_ops_of_a_model():
     ops = memplan("ops", model("mlp"), "--format", "json").json()
     equal({o["op"]: o["count"] for o in ops if o["op"] == "aten::linear"}, {"aten::linear": 3})
