@@ -28,6 +28,17 @@ void noted(::onnx::NodeProto& n, const std::string& name, const std::string& cal
   entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
 }
 
+/// x.transpose(1, 2) of module "attn", made by that line.
+::onnx::NodeProto& noted_node(Builder& b, const std::string& line) {
+  auto& n = b.node("Transpose", {"x"}, {"turned"});
+  Builder::attribute(n, "perm", std::initializer_list<std::int64_t>{0, 2, 1});
+  noted(n, "transpose", "transpose.int](args = (%x, 1, 2)", "attn");
+  auto* trace = n.add_metadata_props();
+  trace->set_key("pkg.torch.onnx.stack_trace");
+  trace->set_value("File \"m.py\", line 1, in forward\n    " + line);
+  return n;
+}
+
 std::size_t count(const Tape& tape, const std::string& op) {
   return static_cast<std::size_t>(std::ranges::count(tape.calls, op, &Call::op));
 }
@@ -155,6 +166,35 @@ TEST_CASE("a copy of a view that an optimizer left out is made where the view is
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
   CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp", "aten::exp"});
+}
+
+// A bootstrapped target: reward + 0.99 * self.q(after).detach()
+TEST_CASE("a detach that an optimizer left out ends the gradient") {
+  Builder b;
+  b.input("x", {-1, 8});
+  b.real("gamma", 0.99F);
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "q");
+  noted(b.node("Mul", {"exp", "gamma"}, {"mul"}), "mul", "mul.Tensor](args = (%detach, 0.99)", "target");
+  b.output("mul");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::detach", "aten::mul.Tensor"});
+}
+
+// nn.MultiheadAttention.forward ends with "return attn_output.transpose(1, 0), weights"; a dropout of 0 follows it.
+TEST_CASE("a copy after a view that a module returns is a dropout that does nothing") {
+  const auto ops = [](const char* line) {
+    Builder b;
+    b.input("x", {-1, 8, 2});
+    noted_node(b, line);
+    noted(b.node("Exp", {"turned"}, {"exp"}), "exp", "exp.default](args = (%clone,)", "block");
+    b.output("exp");
+    const auto tape = b.tape(with_batch(4));
+    REQUIRE(tape.ok());
+    return ops_of(*tape);
+  };
+  CHECK(ops("return y.transpose(1, 2)") == Ops{"aten::transpose.int", "aten::exp"});
+  CHECK(ops("return turned(y)") == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp"});
 }
 
 TEST_CASE("calls that share steps have all of them again") {

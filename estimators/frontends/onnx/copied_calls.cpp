@@ -96,6 +96,29 @@ bool may_do_nothing(std::string_view op) {
   return false;
 }
 
+std::optional<double> neutral_number(std::string_view op) {
+  if (op == "mul" || op == "div") return 1.0;
+  if (op == "add" || op == "sub") return 0.0;
+  return std::nullopt;
+}
+
+bool counts_sizes(std::string_view op) {
+  for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
+    if (op == o) return true;
+  return false;
+}
+
+bool is_turned(std::string_view target) {
+  for (std::string_view op : {"permute.", "transpose.", "t.default", "expand.", "squeeze.", "select.", "slice."})
+    if (target.find(op) != target.npos && target.starts_with("torch.ops.aten.")) return true;
+  return false;
+}
+
+bool takes_any_layout(std::string_view target) {
+  return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
+         target.find("aten.reshape.") != target.npos;
+}
+
 namespace {
 
 std::string_view parent_of(std::string_view module) {

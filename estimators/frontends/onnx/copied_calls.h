@@ -1,6 +1,7 @@
 // What it takes to make a call of a module once more, for another module: paths of modules, and names in its text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,6 +40,18 @@ std::string renamed(std::string_view text, const std::unordered_map<std::string,
 /// Ops that share their input's memory, or that an optimizer leaves out where they change nothing: a name that is gone
 /// may be one of these.
 bool may_do_nothing(std::string_view op);
+
+/// What such a call does not change its other argument with; none for other ops.
+std::optional<double> neutral_number(std::string_view op);
+
+/// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
+bool counts_sizes(std::string_view op);
+
+/// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
+bool is_turned(std::string_view target);
+
+/// A copy in front of these is their own, which aten::reshape makes where it is needed.
+bool takes_any_layout(std::string_view target);
 
 /// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
 /// beside it, "rep.0.conv1", does: frames in between hold names while it runs. One with a norm of the same module gets

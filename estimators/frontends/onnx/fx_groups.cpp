@@ -170,6 +170,8 @@ class GroupMatcher {
     for (std::string_view copy : {"clone", "slice", "alias", "detach", "dropout", "native_dropout", "contiguous", "to",
                                   "_to_copy", "type_as", "expand", "lift_fresh_copy"})
       if (op == copy) return true;
+    // A part of a list, which became one of a node's results: of in_proj_weight.split([n, 2 * n]).
+    if (op == "getitem") return v_.producer(id) >= 0 && v_.node(v_.producer(id)).outputs.size() > 1;
     const auto stored = g_.initializers.find(id);
     const std::string_view made = stored != g_.initializers.end() ? std::string_view(stored->second.name)
                                                                   : std::string_view(g_.values[at(id)].name);

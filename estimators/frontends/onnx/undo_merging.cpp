@@ -24,33 +24,6 @@ constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// What such a call does not change its other argument with; none for other ops.
-std::optional<double> neutral_number(std::string_view op) {
-  if (op == "mul" || op == "div") return 1.0;
-  if (op == "add" || op == "sub") return 0.0;
-  return std::nullopt;
-}
-
-/// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
-bool counts_sizes(std::string_view op) {
-  for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
-    if (op == o) return true;
-  return false;
-}
-
-/// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
-bool is_turned(std::string_view target) {
-  for (std::string_view op : {"permute.", "transpose.", "t.default", "expand.", "unsqueeze.", "select.", "slice."})
-    if (target.find(op) != target.npos && target.starts_with("torch.ops.aten.")) return true;
-  return false;
-}
-
-/// A copy in front of these is their own, which aten::reshape makes where it is needed.
-bool takes_any_layout(std::string_view target) {
-  return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
-         target.find("aten.reshape.") != target.npos;
-}
-
 std::int64_t number_of_name(std::string_view name) {
   const std::string_view op = op_of_name(name);
   if (op.size() == name.size()) return 0;
@@ -210,8 +183,10 @@ class Parter {
                            (op == "getitem" && has_dropped(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
-               !takes_any_layout(reader.text.target)) {
-      again = add_contiguous(reader, name, reads[0]);
+               !takes_any_layout(reader.text.target) && !is_dropped_out(reader, program_.groups[at(by)])) {
+      again = add_same(reader, name, reads[0], "contiguous.default");
+    } else if (op == "detach" && by >= 0) {
+      again = add_same(reader, name, reads[0], "detach.default");
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
     }
@@ -383,12 +358,22 @@ class Parter {
     return made;
   }
 
-  /// `x.contiguous()` of a view.
-  GraphValueId add_contiguous(const FxGroup& reader, std::string_view name, const Read& read) {
+  /// A view that its module's last line returns is copied by nobody there; a dropout that does nothing follows it.
+  bool is_dropped_out(const FxGroup& reader, const FxGroup& view) const {
+    const GraphNode &here = old_.nodes[at(reader.nodes.back())], &there = old_.nodes[at(view.nodes.back())];
+    const std::string_view trace = note_at(there.metadata, trace_key);
+    const auto line = trace.rfind("    return ");
+    return module_of_node(here) != module_of_node(there) && line != trace.npos &&
+           trace.substr(line).find(fmt::format(".{}(", op_of_name(view.text.name))) != trace.npos &&
+           note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
+  }
+
+  /// `x.contiguous()` of a view, `x.detach()`.
+  GraphValueId add_same(const FxGroup& reader, std::string_view name, const Read& read, std::string_view call) {
     GraphNode node;
     node.op_type = "Identity";
     node.inputs = {read.id};
-    return add_node(reader, name, read, std::move(node), "contiguous.default");
+    return add_node(reader, name, read, std::move(node), call);
   }
 
   /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
