@@ -153,18 +153,19 @@ class Names {
   }
 
   /// What the name held first in the frame of call `at`.
-  ValueId held_first(std::size_t at, const std::string& name) const {
-    const auto it = first_.find({tape_.calls[at].scope, name});
-    return it == first_.end() ? ValueId{} : it->second;
-  }
+  ValueId held_first(std::size_t at, const std::string& name) const { return found_in(first_, at, name); }
 
   /// What a line of the frame before that of call `at` has bound to the name.
-  ValueId held_surely(std::size_t at, const std::string& name) const {
-    const auto it = settled_.find({tape_.calls[at].scope, name});
-    return it == settled_.end() ? ValueId{} : it->second;
-  }
+  ValueId held_surely(std::size_t at, const std::string& name) const { return found_in(settled_, at, name); }
 
  private:
+  using Name = std::pair<std::int32_t, std::string>;  ///< of a scope's frame
+
+  ValueId found_in(const std::map<Name, ValueId>& names, std::size_t at, const std::string& name) const {
+    const auto it = names.find({tape_.calls[at].scope, name});
+    return it == names.end() ? ValueId{} : it->second;
+  }
+
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }
 
   void bind(std::int32_t frame, std::int32_t binding, ValueId value) {
@@ -194,7 +195,6 @@ class Names {
       if (wanted_.contains({call.scope, name})) bound[name] = call.outputs[0];
   }
 
-  using Name = std::pair<std::int32_t, std::string>;  ///< of a scope's frame
   const Tape& tape_;
   std::vector<std::int64_t> maker_;
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;

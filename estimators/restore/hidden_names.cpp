@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "estimators/restore/names.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -34,13 +35,7 @@ std::vector<std::string_view> called_in(std::string_view text) {
 /// returns its weights holds them until its caller's frame returns.
 class HiddenNames {
  public:
-  HiddenNames(const Tape& tape, const Frames& frames) : tape_(tape), frames_(frames), texts_(tape.bindings.size()) {
-    const auto tell = [&](std::int32_t binding, const std::string& source) {
-      if (binding >= 0 && texts_[static_cast<std::size_t>(binding)].empty())
-        texts_[static_cast<std::size_t>(binding)] = parse_statement(source).value;
-    };
-    for (const Call& c : tape.calls) tell(c.binding, c.source);
-    for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+  HiddenNames(const Tape& tape, const Frames& frames) : tape_(tape), frames_(frames), texts_(right_sides(tape)) {
     for (const Call& c : tape.calls)
       if (makes_weights(c))
         for (ValueId id : c.outputs) weights_.insert(id.index);

@@ -156,4 +156,15 @@ void bind_names(Tape& tape) {
   join_statements(tape);
 }
 
+std::vector<std::string_view> right_sides(const Tape& tape) {
+  std::vector<std::string_view> texts(tape.bindings.size());
+  const auto tell = [&](std::int32_t binding, const std::string& source) {
+    if (binding >= 0 && texts[static_cast<std::size_t>(binding)].empty())
+      texts[static_cast<std::size_t>(binding)] = parse_statement(source).value;
+  };
+  for (const Call& c : tape.calls) tell(c.binding, c.source);
+  for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+  return texts;
+}
+
 }  // namespace memplan

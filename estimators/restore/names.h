@@ -1,6 +1,9 @@
 // Which Python names hold the results of calls, read from the lines of Python that the file gives.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -8,5 +11,8 @@ namespace memplan {
 /// Fills Call::binding and Scope::binding where there is a source line and no binding yet: one Binding per different
 /// line. Calls without a line keep none, so their results go with their last use.
 void bind_names(Tape& tape);
+
+/// By binding: what stands right of the `=` in its line. The views point into the tape.
+std::vector<std::string_view> right_sides(const Tape& tape);
 
 }  // namespace memplan

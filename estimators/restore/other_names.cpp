@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "estimators/restore/names.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -102,13 +103,7 @@ class FrameNames {
 std::vector<std::int32_t> held_by_other_names(const Tape& tape, const Frames& frames,
                                               const std::vector<ValueLife>& lives) {
   std::vector<std::int32_t> until(tape.values.size(), -1);
-  std::vector<std::string_view> texts(tape.bindings.size());
-  const auto tell = [&](std::int32_t binding, const std::string& source) {
-    if (binding >= 0 && texts[static_cast<std::size_t>(binding)].empty())
-      texts[static_cast<std::size_t>(binding)] = parse_statement(source).value;
-  };
-  for (const Call& c : tape.calls) tell(c.binding, c.source);
-  for (const Scope& s : tape.scopes) tell(s.binding, s.source);
+  const std::vector<std::string_view> texts = right_sides(tape);
   for (std::size_t s = 0; s < tape.scopes.size(); ++s)
     FrameNames(tape, frames, lives, texts, until).follow(static_cast<std::int32_t>(s));
   return until;

@@ -160,7 +160,7 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners) {
     }
     const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];
     const std::string_view name = value.substr(at, end - at);
-    const bool owner = after == '.' && !(owners && !is_module_or_class(name));
+    const bool owner = after == '.' && (!owners || is_module_or_class(name));
     if (before != '.' && !owner && after != '(' && after != '=' && !is_keyword(name) &&
         std::isdigit(static_cast<unsigned char>(name.front())) == 0)
       out.push_back(name);
