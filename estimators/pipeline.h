@@ -89,14 +89,16 @@ Result<Estimate> summarize(const Tape& tape, const Schedule& schedule, const Tim
 
 /// From a tape to the estimate: replayed without a limit first, so that a setup that does not fit still says what it
 /// needs, then on the device itself where the limit could matter (retries, memory_fraction, garbage collection).
-/// Checkpoints that the setup leaves to the planner are chosen before (planner/checkpointing/plan.h).
-Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
+/// Checkpoints that the setup leaves to the planner are chosen before (planner/checkpointing/plan.h). `ran`: where the
+/// schedule is left for with_range(), which then needs to run it no second time; of pipelines there is none.
+Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                               std::shared_ptr<const Schedule>* ran = nullptr);
 
 /// How far off the estimate of such a tape may be: each thing that the file leaves open is read in its other ways, and
 /// the setup estimated again. What comes out are the range of every counter, the sources that it is made of and the
 /// basis of the parts (estimate/range.h).
 Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
-                            Estimate estimate);
+                            Estimate estimate, const Schedule* ran = nullptr);
 
 /// All of the above from a loaded model, without the range.
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device);

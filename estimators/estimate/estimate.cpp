@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
+#include "estimators/estimate/range.h"
 #include "estimators/estimate/summarize.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/runtime.h"
@@ -78,22 +80,44 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Rank
 
 }  // namespace
 
-Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
+namespace {
+
+TrainingSetup resolved(const TrainingSetup& given, bool falling_addresses) {
+  TrainingSetup setup = given;
+  setup.parallel = resolve(given.parallel);
+  setup.allocator.falling_addresses = falling_addresses;
+  return setup;
+}
+
+/// Of ranks that all run the schedule.
+Estimate estimate_alike(const Tape& tape, const Schedule& schedule, const TrainingSetup& setup, const Device& device) {
+  const Ranks ranks = resolve(setup.parallel);
+  if (!is_parallel(ranks)) return estimate_schedule(tape, schedule, setup, device, Bytes());
+  Estimate e = estimate_schedule(tape, schedule, setup, device, nccl_of(ranks));
+  e.ranks.push_back({"all ranks", ranks.gpus, 0, 0, e.peak, e.parts});
+  return e;
+}
+
+}  // namespace
+
+Result<Estimate> estimate_tape(const Tape& tape, const TrainingSetup& given, const Device& device,
+                               std::shared_ptr<const Schedule>* ran) {
   return catching([&] {
-    TrainingSetup setup = given;
-    const Ranks ranks = resolve(given.parallel);
-    setup.parallel = ranks;
-    setup.allocator.falling_addresses = tape.reading.falling_addresses;
+    const TrainingSetup setup = resolved(given, tape.reading.falling_addresses);
+    const Ranks ranks = resolve(setup.parallel);
     if (setup.checkpoint_optimal) fail(ErrorKind::internal, "an estimate of checkpoints that are yet to be chosen");
-    const auto schedule = [&] { return runtime_of(setup).schedule(tape, setup, ranks, device); };
-    if (!is_parallel(ranks)) return estimate_schedule(tape, schedule(), setup, device, Bytes());
-    check_parallel(tape, setup, ranks);
-    const Bytes nccl = nccl_of(ranks);
-    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, ranks, device, nccl);
-    Estimate e = estimate_schedule(tape, schedule(), setup, device, nccl);
-    e.ranks.push_back({"all ranks", ranks.gpus, 0, 0, e.peak, e.parts});
+    if (is_parallel(ranks)) check_parallel(tape, setup, ranks);
+    if (ranks.pipeline > 1) return heaviest_stage(tape, setup, ranks, device, nccl_of(ranks));
+    const auto schedule = std::make_shared<const Schedule>(runtime_of(setup).schedule(tape, setup, ranks, device));
+    Estimate e = estimate_alike(tape, *schedule, setup, device);
+    if (ran) *ran = schedule;
     return e;
   });
+}
+
+Result<Estimate> estimate_at_falling_addresses(const Tape& tape, const Schedule& ran, const TrainingSetup& given,
+                                               const Device& device) {
+  return catching([&] { return estimate_alike(tape, ran, resolved(given, true), device); });
 }
 
 Result<Estimate> estimate(const Model& model, const TrainingSetup& setup, const Device& device) {

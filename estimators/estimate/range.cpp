@@ -19,6 +19,7 @@
 #include "estimators/restore/lifetimes.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
+#include "estimators/transforms/transforms.h"
 
 namespace memplan {
 
@@ -51,6 +52,13 @@ bool masks_in_attention(const Tape& tape) {
     return c.op == "aten::scaled_dot_product_attention" && c.args.size() > 3 &&
            std::holds_alternative<ValueId>(c.args[3].value);
   });
+}
+
+/// Of this reading alone the program asks for the same, at the same time.
+Reading falling_addresses() {
+  Reading r;
+  r.falling_addresses = true;
+  return r;
 }
 
 std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const Notes& facts) {
@@ -99,7 +107,7 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   }
   constexpr auto falling = "segments at falling addresses, as CUDA hands them out";
   if (!tape.graph && !setup.allocator.expandable_segments)
-    add(About::allocator, falling, [](Reading& r) { r.falling_addresses = true; });
+    add(About::allocator, falling, [](Reading& r) { r = falling_addresses(); });
   // Of as many orders as a range over them takes to settle; a run of every order would take for ever.
   if (tape.graph && setup.ort.extend == ArenaExtend::next_power_of_two)
     for (std::uint32_t order = 1; order <= 16; ++order)
@@ -130,7 +138,7 @@ bool same_calls(const Tape& a, const Tape& b) {
 std::optional<Tape> read_again(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                const Reading& reading) {
   if (!keeps_calls(reading)) {
-    Tape other = unwrap(tape_of(model, setup, reading));
+    Tape other = unwrap(read_otherwise(tape, model, setup, reading));
     // Of a recording calls stay as many; what they are asked for differs.
     const bool same = !tape.exported.recorded && reading.functions != FunctionReading::all && same_calls(tape, other);
     return same ? std::nullopt : std::optional(std::move(other));
@@ -302,8 +310,10 @@ namespace {
 
 /// The trial's source; none where nothing can be run under its reading, which says nothing.
 std::optional<RangeSource> priced(const Trial& trial, const Model& model, const Tape& tape, const TrainingSetup& setup,
-                                  const Device& device, const Estimate& e) {
+                                  const Device& device, const Estimate& e, const Schedule* ran) {
   try {
+    if (ran && trial.reading == falling_addresses())
+      return price(trial, e, unwrap(estimate_at_falling_addresses(tape, *ran, setup, device)));
     const auto other = read_again(model, tape, setup, trial.reading);
     std::optional<Estimate> again;
     if (other) again = unwrap(estimate_tape(*other, setup, device));
@@ -314,9 +324,10 @@ std::optional<RangeSource> priced(const Trial& trial, const Model& model, const 
 }
 
 std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Model& model, const Tape& tape,
-                                     const TrainingSetup& setup, const Device& device, const Estimate& e) {
+                                     const TrainingSetup& setup, const Device& device, const Estimate& e,
+                                     const Schedule* ran) {
   std::vector<std::optional<RangeSource>> each(trials.size());
-  in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], model, tape, setup, device, e); });
+  in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], model, tape, setup, device, e, ran); });
   std::vector<RangeSource> sources;
   for (const auto& s : each)
     if (s) merge(sources, *s);
@@ -326,7 +337,7 @@ std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Mod
 /// One after the other, the likely one first, until they add up to more than the limit: more sources add no less.
 std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Trial>& trials, const Model& model,
                                        const Tape& tape, const TrainingSetup& setup, const Device& device,
-                                       const Estimate& e) {
+                                       const Estimate& e, const Schedule* ran) {
   std::vector<RangeSource> sources;
   const auto beyond = [&] {
     Bytes high = e.peak.process;
@@ -340,7 +351,7 @@ std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Tria
     std::rotate(order.begin(), order.begin() + limit.likely, order.begin() + limit.likely + 1);
   Bytes most;
   for (const std::size_t i : order) {
-    const auto s = priced(trials[i], model, tape, setup, device, e);
+    const auto s = priced(trials[i], model, tape, setup, device, e, ran);
     if (!s) continue;
     merge(sources, *s);
     if (s->above.process > most) most = s->above.process, limit.likely = i;
@@ -350,7 +361,7 @@ std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Tria
 }
 
 Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, Estimate e,
-                RangeLimit* limit) {
+                RangeLimit* limit, const Schedule* ran) {
   if (tape.recorded) {
     if (auto others = other_runs(*tape.recorded); !others.empty())
       conclude_range(e, on_card(std::move(others), device));
@@ -362,8 +373,8 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     std::erase_if(trials, [](const Trial& t) {
       return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
     });
-  std::vector<RangeSource> sources = limit ? sources_up_to(*limit, trials, model, tape, setup, device, e)
-                                           : all_sources(trials, model, tape, setup, device, e);
+  std::vector<RangeSource> sources = limit ? sources_up_to(*limit, trials, model, tape, setup, device, e, ran)
+                                           : all_sources(trials, model, tape, setup, device, e, ran);
   if (tape.exported.recorded && setup.mode == Mode::training)
     if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
   if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));
@@ -388,13 +399,14 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
 }  // namespace
 
 Result<Estimate> with_range(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device,
-                            Estimate e) {
-  return catching([&] { return ranged(model, tape, setup, device, std::move(e), nullptr); });
+                            Estimate e, const Schedule* ran) {
+  return catching([&] { return ranged(model, tape, setup, device, std::move(e), nullptr, ran); });
 }
 
 Result<Estimate> with_range_up_to(const Model& model, const Tape& tape, const TrainingSetup& setup,
-                                  const Device& device, Estimate e, RangeLimit& limit) {
-  return catching([&] { return ranged(model, tape, setup, device, std::move(e), &limit); });
+                                  const Device& device, Estimate e, RangeLimit& limit,
+                                  const Schedule* ran) {
+  return catching([&] { return ranged(model, tape, setup, device, std::move(e), &limit, ran); });
 }
 
 }  // namespace memplan

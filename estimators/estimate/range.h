@@ -22,7 +22,12 @@ struct RangeLimit {
 
 /// with_range() of pipeline.h, whose trials end where they add up to more than the limit (without the context's).
 Result<Estimate> with_range_up_to(const Model& model, const Tape& tape, const TrainingSetup& setup,
-                                  const Device& device, Estimate estimate, RangeLimit& limit);
+                                  const Device& device, Estimate estimate, RangeLimit& limit,
+                                  const Schedule* ran = nullptr);
+
+/// The estimate of a schedule that ran, with segments at falling addresses (tape/reading.h).
+Result<Estimate> estimate_at_falling_addresses(const Tape& tape, const Schedule& ran, const TrainingSetup& setup,
+                                               const Device& device);
 
 /// The sources with what the card's own context may take in place of another card's.
 std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device& device);

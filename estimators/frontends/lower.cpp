@@ -12,10 +12,7 @@
 #include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
 #include "estimators/frontends/onnx/op_route.h"
-#include "estimators/frontends/onnx/shared_pads.h"
-#include "estimators/frontends/onnx/shared_steps.h"
-#include "estimators/frontends/onnx/undo_folding.h"
-#include "estimators/frontends/onnx/undo_merging.h"
+#include "estimators/frontends/onnx/prepared.h"
 #include "estimators/frontends/onnx/values.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/frontends/recording/steps.h"
@@ -42,32 +39,17 @@ void absent_inputs_are_none(Tape& tape) {
     });
 }
 
-/// Its line was taken from it (transforms/lowered.h).
-bool has_no_line(const GraphNode& n) {
-  const auto it = n.metadata.find(fx_node_key);
-  return it != n.metadata.end() && it->second.empty();
-}
-
 void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   const Graph& file = model.graphs.front();
   const bool has_text = onnx_format::has_fx_text(file);
-  onnx_format::FxProgram program = has_text ? onnx_format::read_fx_program(file) : onnx_format::FxProgram{};
-  std::optional<Graph> prepared =
-      has_text ? onnx_format::undo_folding(file, program) : onnx_format::flatten(model, symbols, tape.notes);
-  if (has_text && prepared) program = onnx_format::read_fx_program(*prepared);
-  if (has_text)
-    for (auto* part : {onnx_format::share_pads, onnx_format::part_shared_steps, onnx_format::undo_merging})
-      if (std::optional<Graph> parted = part(prepared ? *prepared : file, program)) {
-        prepared = std::move(parted);
-        program = onnx_format::read_fx_program(*prepared);
-      }
-  const Graph& graph = prepared ? *prepared : file;
-  const bool by_text =
-      has_text && onnx_format::is_complete_fx(graph, program) && std::ranges::none_of(graph.nodes, has_no_line);
+  const auto text = has_text ? onnx_format::prepared(model) : nullptr;
+  const std::optional<Graph> flat = has_text ? std::nullopt : onnx_format::flatten(model, symbols, tape.notes);
+  const Graph& graph = flat ? *flat : text && text->graph ? *text->graph : file;
+  const bool by_text = text && text->by_text;
   tape.calls.reserve(graph.nodes.size());
   onnx_format::Values values(graph, symbols, tape, model.opset);
   if (by_text)
-    onnx_format::lower_fx(graph, program, setup, values, tape);
+    onnx_format::lower_fx(graph, text->program, setup, values, tape);
   else
     onnx_format::lower_ops(graph, setup, values, tape);
   tape.exported.tells_frozen = false;

@@ -76,19 +76,23 @@ class WorkedOut;  // bound_graph.h
 namespace ort {
 struct Arranged;
 }
+namespace onnx_format {
+struct Prepared;
+}
 
 /// What all bindings of a graph to sizes share. A copy has its own, since its graph may be changed.
 struct SharedByBindings {
   SharedByBindings() = default;
   SharedByBindings(const SharedByBindings&) {}
   SharedByBindings& operator=(const SharedByBindings& other) {
-    if (this != &other) arranged = nullptr;
+    if (this != &other) arranged = nullptr, prepared = nullptr;
     return *this;
   }
   SharedByBindings(SharedByBindings&&) = default;
   SharedByBindings& operator=(SharedByBindings&&) = default;
 
   mutable std::shared_ptr<WorkedOut<ort::Arranged>> arranged{};  ///< made with the first binding
+  mutable std::shared_ptr<const onnx_format::Prepared> prepared{};  ///< likewise, of a file with its program's lines
 };
 
 struct Model {

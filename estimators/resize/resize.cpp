@@ -132,6 +132,7 @@ Model open_fixed(Model model) {
   const Result<Tape> tape = lower(model, DimBinding{}, TrainingSetup{});
   if (!tape || !same_inputs(g, *tape)) return model;
   for (const Kind& kind : kinds) open_kind(model, *tape, kind);
+  model.shared = {};  // was made of the sizes that are open now
   return model;
 }
 

@@ -1,7 +1,10 @@
 // Casts that an export in fp32 leaves no trace of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "estimators/tape/tape.h"
 
@@ -24,6 +27,12 @@ void restore_casts(Tape& tape);
 
 /// `x.float()` beside the call, in its frame and on its line: what the passes below put in.
 Call fp32_copy(Tape& tape, ValueId x, const Call& beside);
+
+/// Calls with the index of the one that each stands before, ascending.
+using CallsBefore = std::vector<std::pair<std::size_t, Call>>;
+
+/// Most tapes get none, and are not copied.
+void insert_calls(std::vector<Call>& calls, CallsBefore before);
 
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);

@@ -25,6 +25,7 @@ std::size_t count_reads_of(std::string_view text, std::string_view name) {
 /// Names that the line converts wherever it reads them.
 std::vector<std::string> widened_names(std::string_view source) {
   std::vector<std::string> names;
+  if (source.find("float") == source.npos) return names;  // most lines: no need to take them apart
   const std::string_view value = parse_statement(source).value;
   for (const std::string_view end : {".float()", ".to(torch.float32)"})
     for (auto at = value.find(end); at != value.npos; at = value.find(end, at + 1)) {
@@ -90,39 +91,51 @@ Call fp32_copy(Tape& tape, ValueId x, const Call& beside) {
   return cast;
 }
 
+void insert_calls(std::vector<Call>& calls, CallsBefore before) {
+  if (before.empty()) return;
+  std::vector<Call> out;
+  out.reserve(calls.size() + before.size());
+  auto next = before.begin();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    for (; next != before.end() && next->first == i; ++next) out.push_back(std::move(next->second));
+    out.push_back(std::move(calls[i]));
+  }
+  calls = std::move(out);
+}
+
 void widen_named(Tape& tape) {
   if (tape.exported.keeps_casts) return;
   std::int64_t count = 0;
-  std::vector<Call> calls;
-  const std::vector<Call> old = std::move(tape.calls);
+  CallsBefore casts;
   Bound bound(tape);
   std::map<std::pair<std::int32_t, std::int32_t>, ValueId> wide;  // of a line: by frame and value
   std::map<std::int32_t, std::string_view> line;
-  for (const Call& given : old) {
-    Call call = given;
-    bound.begins(given);
-    if (auto& now = line[call.scope]; now != given.source) {
-      now = given.source;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    bound.begins(call);
+    if (auto& now = line[call.scope]; now != call.source) {
+      now = call.source;
       std::erase_if(wide, [&](const auto& w) { return w.first.first == call.scope; });
     }
-    if (!has_restored_casts(tape, call.scope) && !call.op.starts_with("aten::to.") && call.op != "aten::type_as")
-      for (const std::string& name : widened_names(call.source)) {
+    const std::vector<std::string> names = widened_names(call.source);
+    if (!names.empty() && !has_restored_casts(tape, call.scope) && !call.op.starts_with("aten::to.") &&
+        call.op != "aten::type_as")
+      for (const std::string& name : names) {
         const ValueId x = bound.held(call.scope, name);
         bool reads = false;
         for_each_value(call, [&](ValueId id) { reads = reads || (x.valid() && id.index == x.index); });
         if (!reads) continue;
         ValueId& to = wide[{call.scope, x.index}];
         if (!to.valid()) {
-          calls.push_back(fp32_copy(tape, x, call));
-          to = calls.back().outputs[0];
+          casts.emplace_back(i, fp32_copy(tape, x, call));
+          to = casts.back().second.outputs[0];
           ++count;
         }
         replace_values(call, [&](ValueId id) { return Arg{id.index == x.index ? to : id}; });
       }
-    bound.ran(given);
-    calls.push_back(std::move(call));
+    bound.ran(call);
   }
-  tape.calls = std::move(calls);
+  insert_calls(tape.calls, std::move(casts));
   if (count > 0)
     tape.recovered.push_back({"aten::to.dtype", "what lines convert to fp32, absent from an fp32 export", count,
                               Evidence::told_by_source_line, About::cast});

@@ -37,8 +37,8 @@ void restore_loss_casts(Tape& tape) {
   if (tape.exported.keeps_casts) return;
   std::vector<bool> floating(tape.values.size(), false);
   std::int64_t count = 0;
-  const std::vector<Call> calls = std::move(tape.calls);
-  tape.calls.clear();
+  CallsBefore casts;
+  std::vector<Call>& calls = tape.calls;
   for (std::size_t i = 0; i < calls.size();) {
     std::size_t end = i + 1;
     while (end < calls.size() && calls[end].scope == calls[i].scope && calls[end].source == calls[i].source) ++end;
@@ -51,18 +51,18 @@ void restore_loss_casts(Tape& tape) {
       Call cast = fp32_copy(tape, logits, calls[i]);
       wide = cast.outputs[0];
       cast.binding = calls[i].binding;
-      tape.calls.push_back(std::move(cast));
+      casts.emplace_back(i, std::move(cast));
       ++count;
     }
     for (; i < end; ++i) {
-      Call call = calls[i];
+      Call& call = calls[i];
       if (logits.valid()) replace_values(call, [&](ValueId id) { return Arg{id == logits ? wide : id}; });
       for (std::size_t k = 0; k < call.outputs.size(); ++k)
         if (call.outputs[k].valid() && k < call.known_shapes.size())
           floating[static_cast<std::size_t>(call.outputs[k].index)] = is_floating(call.known_shapes[k].first);
-      tape.calls.push_back(std::move(call));
     }
   }
+  insert_calls(tape.calls, std::move(casts));
   if (count > 0)
     tape.recovered.push_back({"aten::to.dtype", "logits that the library's loss converts, absent from an fp32 export",
                               count, Evidence::told_by_source_line, About::cast});

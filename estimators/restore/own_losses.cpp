@@ -65,9 +65,9 @@ void widen_own_losses(Tape& tape) {
   if (tape.exported.keeps_casts) return;
   std::unordered_set<std::int32_t> wide;  // results of conversions
   std::int64_t told = 0;
-  const std::vector<Call> calls = std::move(tape.calls);
-  tape.calls.clear();
-  for (Call call : calls) {
+  CallsBefore casts;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
     const OwnLoss* loss = loss_of(call);
     const ValueId x = value_at(call, 0);
     if (loss && x.valid() && !wide.contains(x.index)) {
@@ -77,12 +77,12 @@ void widen_own_losses(Tape& tape) {
       if (by_line || (tape.reading.widened_losses && call.op == "aten::cross_entropy_loss")) {
         Call cast = fp32_copy(tape, x, call);
         call.args[0] = {cast.outputs[0]};
-        tape.calls.push_back(std::move(cast));
+        casts.emplace_back(i, std::move(cast));
       }
     }
     if (call.op == "aten::to.dtype" && !call.outputs.empty()) wide.insert(call.outputs[0].index);
-    tape.calls.push_back(std::move(call));
   }
+  insert_calls(tape.calls, std::move(casts));
   if (told > 0)
     tape.recovered.push_back({"aten::to.dtype", "what lines convert for a loss, absent from an fp32 export", told,
                               Evidence::told_by_source_line, About::cast});

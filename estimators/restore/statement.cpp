@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <iterator>
+#include <string>
+#include <unordered_map>
 
 #include "estimators/base/text.h"
 
@@ -89,9 +92,7 @@ std::size_t find_assignment(std::string_view s) {
   return std::string_view::npos;
 }
 
-}  // namespace
-
-Statement parse_statement(std::string_view source) {
+Statement parsed(std::string_view source) {
   Statement out;
   const std::size_t space = source.find(' ');
   std::string_view text = space == std::string_view::npos ? std::string_view{} : trim(source.substr(space + 1), " \t");
@@ -133,8 +134,6 @@ Statement parse_statement(std::string_view source) {
   return out;
 }
 
-namespace {
-
 bool is_keyword(std::string_view word) {
   static constexpr std::string_view words[] = {"return", "if",     "else",  "for",   "in",   "is",   "not",   "and",
                                                "or",     "lambda", "yield", "await", "None", "True", "False", "self"};
@@ -147,9 +146,7 @@ bool is_module_or_class(std::string_view word) {
          word == "functional" || word == "math" || word == "np";
 }
 
-}  // namespace
-
-std::vector<std::string_view> names_read(std::string_view value, bool owners) {
+std::vector<std::string_view> names_in(std::string_view value, bool owners) {
   std::vector<std::string_view> out;
   for (std::size_t at = 0; at < value.size();) {
     std::size_t end = at;
@@ -167,6 +164,63 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners) {
     at = end;
   }
   return out;
+}
+
+std::string_view moved(std::string_view part, const char* from, const char* to) {
+  return part.data() ? std::string_view(to + (part.data() - from), part.size()) : part;
+}
+
+/// A layer's lines come again in every layer and every pass, so what was made of a text is kept, as views into a text
+/// of its own.
+template <class T>
+class Remembered {
+ public:
+  template <class Make>
+  T of(std::string_view text, const Make& make) {
+    if (text.size() > longest) return make(text);
+    auto it = known_.find(text);
+    if (it == known_.end()) {
+      if (known_.size() >= most) known_.clear();
+      it = known_.emplace(std::string(text), T{}).first;
+      it->second = make(it->first);
+    }
+    return in(it->second, it->first.data(), text.data());
+  }
+
+ private:
+  static constexpr std::size_t longest = 1000, most = 2000;
+
+  static std::vector<std::string_view> in(const std::vector<std::string_view>& parts, const char* from,
+                                          const char* to) {
+    std::vector<std::string_view> out;
+    out.reserve(parts.size());
+    for (const std::string_view part : parts) out.push_back(moved(part, from, to));
+    return out;
+  }
+  static Statement in(const Statement& s, const char* from, const char* to) {
+    Statement out{{}, s.augmented, moved(s.value, from, to)};
+    out.targets.reserve(s.targets.size());
+    for (const auto& targets : s.targets) out.targets.push_back(in(targets, from, to));
+    return out;
+  }
+
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  std::unordered_map<std::string, T, Hash, std::equal_to<>> known_;
+};
+
+}  // namespace
+
+Statement parse_statement(std::string_view source) {
+  thread_local Remembered<Statement> statements;
+  return statements.of(source, parsed);
+}
+
+std::vector<std::string_view> names_read(std::string_view value, bool owners) {
+  thread_local Remembered<std::vector<std::string_view>> with_owners, without;
+  return (owners ? with_owners : without).of(value, [&](std::string_view text) { return names_in(text, owners); });
 }
 
 }  // namespace memplan

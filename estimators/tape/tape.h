@@ -171,6 +171,8 @@ struct Tape {
   std::shared_ptr<const recording::Steps> recorded;
   /// For a runtime that runs the file's own nodes instead of ATen calls (there are none then): graph/bound_graph.h.
   std::shared_ptr<const BoundGraph> graph;
+  /// What restore() began with, for other readings of the same file; null where it was not kept.
+  std::shared_ptr<const Tape> lowered;
 
   ValueId add_value(TapeValue value) {
     values.push_back(std::move(value));

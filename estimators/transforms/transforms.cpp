@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "estimators/base/unwrap.h"
 #include "estimators/frontends/recording/recording.h"
 #include "estimators/pipeline.h"
@@ -74,12 +76,23 @@ Result<Tape> transform(Tape tape, const TrainingSetup& setup) {
 
 namespace {
 
-Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetup& setup) {
+Tape restored(Tape tape, const Reading& reading, const TrainingSetup& setup) {
+  tape.reading = reading;
+  return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
+}
+
+/// Calls of a tape that is kept twice, for other readings; beyond, memory is dearer than time.
+constexpr std::size_t most_kept_calls = 20'000;
+
+Tape tape_of_file(const Reading& reading, const Model& model, const TrainingSetup& setup, bool keep) {
   DimBinding dims = unwrap(bind(model, setup));
   if (setup.parallel.context > 1) share_sequence(model, setup.parallel.context, dims.sizes);
   Tape tape = lowered(model, dims, setup);
-  tape.reading = reading;
-  return transformed(unwrap(restore(std::move(tape), setup)), setup, TransformOf::model);
+  std::shared_ptr<const Tape> kept;
+  if (keep && tape.calls.size() <= most_kept_calls) kept = std::make_shared<const Tape>(tape);
+  tape = restored(std::move(tape), reading, setup);
+  tape.lowered = std::move(kept);
+  return tape;
 }
 
 /// A graph tells what a compiler makes of the plain module on one GPU.
@@ -98,7 +111,7 @@ void check_compiled_graph(const TrainingSetup& s) {
 }
 
 /// The recording that travels in a file answers first. What it cannot answer the file's graph does, and says why.
-Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup) {
+Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetup& setup, bool keep) {
   check_strategies(setup);
   if (setup.compile && !model.recorded) {
     check_compiled_graph(setup);
@@ -106,12 +119,12 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
     Reading traced = reading;
     traced.masks = MaskReading::traced;
     traced.in_place = InPlaceReading::never;
-    return tape_of_file(traced, model, setup);
+    return tape_of_file(traced, model, setup, false);
   }
-  if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup);
-  Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup); });
+  if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup, keep);
+  Result<Tape> recorded = catching([&] { return tape_of_file(reading, model, setup, false); });
   if (recorded) return unwrap(std::move(recorded));
-  Tape tape = tape_read_as(reading, *model.recorded->plain, setup);
+  Tape tape = tape_read_as(reading, *model.recorded->plain, setup, false);
   note(tape.notes, {"MP065",
                     fmt::format("the file's recording does not tell this setup, and its graph was taken: {}",
                                 recorded.error().what),
@@ -119,10 +132,16 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
   return tape;
 }
 
+Tape placed(Tape model, const TrainingSetup& setup) {
+  Tape tape = transformed(std::move(model), setup, TransformOf::rank);
+  checkpoint_open_places(tape);
+  return tape;
+}
+
 }  // namespace
 
 Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup) {
-  return catching([&] { return tape_read_as({}, model, setup); });
+  return catching([&] { return tape_read_as({}, model, setup, false); });
 }
 
 Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
@@ -130,11 +149,12 @@ Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
 }
 
 Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading) {
-  return catching([&] {
-    Tape tape = unwrap(tape_of_rank(tape_read_as(reading, model, setup), setup));
-    checkpoint_open_places(tape);
-    return tape;
-  });
+  return catching([&] { return placed(tape_read_as(reading, model, setup, reading == Reading{}), setup); });
+}
+
+Result<Tape> read_otherwise(const Tape& tape, const Model& model, const TrainingSetup& setup, const Reading& reading) {
+  if (!tape.lowered) return tape_of(model, setup, reading);
+  return catching([&] { return placed(restored(*tape.lowered, reading, setup), setup); });
 }
 
 }  // namespace memplan

@@ -32,6 +32,10 @@ std::span<const Transform> transforms();
 /// and context parallelism's share of the sequence are in it.
 Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup);
 
+/// tape_of for another reading of the file that `tape` is of, for the same setup: not lowered again where the tape kept
+/// what it was restored from.
+Result<Tape> read_otherwise(const Tape& tape, const Model& model, const TrainingSetup& setup, const Reading& reading);
+
 /// The transforms of a rank on such a tape.
 Result<Tape> tape_of_rank(Tape model, const TrainingSetup& setup);
 

@@ -48,10 +48,11 @@ template <class Wanted>
 Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
                    const Wanted& wants_range, RangeLimit* limit = nullptr) {
   return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
-    Estimate e = unwrap(estimate_tape(t, setup, device));
+    std::shared_ptr<const Schedule> ran;
+    Estimate e = unwrap(estimate_tape(t, setup, device, &ran));
     if (!wants_range(e)) return e;
-    return unwrap(limit ? with_range_up_to(model, t, setup, device, std::move(e), *limit)
-                        : with_range(model, t, setup, device, std::move(e)));
+    return unwrap(limit ? with_range_up_to(model, t, setup, device, std::move(e), *limit, ran.get())
+                        : with_range(model, t, setup, device, std::move(e), ran.get()));
   });
 }
 

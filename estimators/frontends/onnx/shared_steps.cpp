@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 
@@ -14,11 +15,9 @@ namespace {
 
 constexpr std::size_t most_steps = 100'000;  ///< copied, of all calls together
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 class StepParter {
  public:
-  StepParter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
+  StepParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
     group_of_.assign(g.nodes.size(), -1);
     maker_.assign(g.values.size(), -1);
     for (std::size_t k = 0; k < program.groups.size(); ++k)
@@ -30,12 +29,11 @@ class StepParter {
   }
 
   std::optional<Graph> run() {
-    g_ = old_;
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
       if (program_.groups[k].name >= 0) look(static_cast<std::int32_t>(k));
     if (before_.empty()) return std::nullopt;
-    insert_nodes(g_.nodes, before_);
-    return std::move(g_);
+    insert_nodes(g_.write().nodes, before_);
+    return g_.take();
   }
 
  private:
@@ -73,9 +71,10 @@ class StepParter {
     const FxGroup& call = program_.groups[at(group)];
     std::unordered_map<GraphValueId, GraphValueId> own;
     for (std::int32_t n : call.nodes)
-      for (GraphValueId& id : g_.nodes[at(n)].inputs) {
+      for (std::size_t i = 0; i < old_.nodes[at(n)].inputs.size(); ++i) {
+        const GraphValueId id = old_.nodes[at(n)].inputs[i];
         if (const auto it = own.find(id); it != own.end()) {
-          id = it->second;
+          g_.write().nodes[at(n)].inputs[i] = it->second;
           continue;
         }
         if (!is_shared(id, group)) continue;
@@ -84,7 +83,7 @@ class StepParter {
         copied_ += steps.size();
         if (copied_ > most_steps || !reads_results(steps)) continue;
         for (std::int32_t step : steps) copy(step, call, own);
-        id = own.at(id);
+        g_.write().nodes[at(n)].inputs[i] = own.at(id);
       }
   }
 
@@ -99,15 +98,15 @@ class StepParter {
       if (id >= 0) {
         GraphValue v = old_.values[at(id)];
         v.name += "_of_" + last.name;
-        g_.values.push_back(std::move(v));
-        own[id] = static_cast<GraphValueId>(g_.values.size() - 1);
+        g_.write().values.push_back(std::move(v));
+        own[id] = static_cast<GraphValueId>(g_.read().values.size() - 1);
         id = own[id];
       }
     before_[at(call.nodes.front())].push_back(std::move(node));
   }
 
   const Graph& old_;
-  Graph g_;
+  ChangedGraph g_;
   const FxProgram& program_;
   std::vector<std::int32_t> group_of_;  ///< by node
   std::vector<std::int32_t> maker_;     ///< by value: its node, else -1

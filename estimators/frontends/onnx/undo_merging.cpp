@@ -10,6 +10,7 @@
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
 constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t number_of_name(std::string_view name) {
   const std::string_view op = op_of_name(name);
@@ -37,7 +36,7 @@ bool has_dropped(const FxGroup& g) { return g.text.target.find("native_dropout")
 
 class Parter {
  public:
-  Parter(const Graph& g, const FxProgram& program) : old_(g), program_(program) {
+  Parter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
     group_of_.assign(g.nodes.size(), -1);
     result_of_.assign(g.values.size(), -1);
     made_by_.assign(g.values.size(), -1);
@@ -86,12 +85,11 @@ class Parter {
   }
 
   std::optional<Graph> run() {
-    g_ = old_;
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
       if (program_.groups[k].name >= 0) look(program_.groups[k]);
     if (before_.empty()) return std::nullopt;
-    insert_nodes(g_.nodes, before_);
-    return std::move(g_);
+    insert_nodes(g_.write().nodes, before_);
+    return g_.take();
   }
 
  private:
@@ -192,7 +190,7 @@ class Parter {
     }
     if (again < 0) return;
     again_.emplace(std::string(name), again);
-    for (const Read& r : reads) g_.nodes[r.node].inputs[r.input] = again;
+    for (const Read& r : reads) g_.write().nodes[r.node].inputs[r.input] = again;
   }
 
   /// The call once more, and what was merged before it. -1 where nothing of it takes memory.
@@ -277,8 +275,8 @@ class Parter {
       const bool item = has_dropped(group);
       const std::string called = k == last && !item ? std::string(name) : fresh_name(group.text.name);
       if (const auto it = made.find(k); k != last && !apart.root.empty() && it != made.end()) {
-        names.emplace(group.text.name, g_.values[at(it->second)].name);
-        names.emplace(value, g_.values[at(it->second)].name);
+        names.emplace(group.text.name, g_.read().values[at(it->second)].name);
+        names.emplace(value, g_.read().values[at(it->second)].name);
         values.emplace(old, it->second);
         continue;
       }
@@ -291,7 +289,7 @@ class Parter {
       if (copied_ > most_copies) return -1;
       for (std::int32_t n : group.nodes) copy_node(n, names, values, called, before, reader, apart);
       result = values.at(old);
-      g_.values[at(result)].name = of_value;
+      g_.write().values[at(result)].name = of_value;
       made[k] = result;
     }
     return result;
@@ -313,8 +311,8 @@ class Parter {
       if (id >= 0) {
         GraphValue v = old_.values[at(id)];
         v.name += "_" + called;
-        g_.values.push_back(std::move(v));
-        const auto fresh = static_cast<GraphValueId>(g_.values.size() - 1);
+        g_.write().values.push_back(std::move(v));
+        const auto fresh = static_cast<GraphValueId>(g_.read().values.size() - 1);
         values[id] = fresh;
         id = fresh;
       }
@@ -336,14 +334,14 @@ class Parter {
     v.name = std::move(name);
     v.dtype = dtype;
     v.shape = std::move(shape);
-    g_.values.push_back(std::move(v));
-    return static_cast<GraphValueId>(g_.values.size() - 1);
+    g_.write().values.push_back(std::move(v));
+    return static_cast<GraphValueId>(g_.read().values.size() - 1);
   }
 
   /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata.
   GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
                         std::string_view call) {
-    const GraphValue x = g_.values[at(read.id)];
+    const GraphValue x = g_.read().values[at(read.id)];
     const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
     const std::int32_t maker = made_by_[at(read.id)], by = result_of_[at(read.id)];
     node.name = fmt::format("node_{}", name);
@@ -378,14 +376,14 @@ class Parter {
 
   /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
-    const DType dtype = g_.values[at(read.id)].dtype.value_or(DType::float32);
+    const DType dtype = g_.read().values[at(read.id)].dtype.value_or(DType::float32);
     if (!is_floating(dtype)) return -1;
     StoredTensor t;
     t.name = fmt::format("{}_number", name);
     t.dtype = dtype;
     t.floats = {number};
     const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
-    g_.initializers.emplace(id, std::move(t));
+    g_.write().initializers.emplace(id, std::move(t));
     GraphNode node;
     const std::string_view op = op_of_name(name);
     node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
@@ -394,7 +392,7 @@ class Parter {
   }
 
   const Graph& old_;
-  Graph g_;
+  ChangedGraph g_;
   const FxProgram& program_;
   std::vector<std::int32_t> group_of_;   ///< by node
   std::vector<std::int32_t> result_of_;  ///< by value: the call whose result it is, else -1

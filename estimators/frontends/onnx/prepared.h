@@ -1,0 +1,22 @@
+// The graph of a file that carries its program's lines, with what the exporter's optimizer merged, folded and shared put
+// back. It does not depend on sizes or the setup, so all bindings of a model share it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+struct Prepared {
+  std::optional<Graph> graph;  ///< none: nothing had to be put back
+  FxProgram program;           ///< of that graph, or of the file's
+  bool by_text = false;        ///< the lines tell all that the nodes do
+};
+
+/// Of the model's main graph, which must have lines (has_fx_text).
+std::shared_ptr<const Prepared> prepared(const Model& model);
+
+}  // namespace memplan::onnx_format
