@@ -5,6 +5,7 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include <limits>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -283,7 +284,9 @@ class Reader {
 }  // namespace
 
 Model read_model(std::string_view bytes, const std::string& path) {
-  const std::string slim = slim_model(bytes, path);
+  std::optional<std::string> without_weights;
+  if (!is_slim(bytes, path)) without_weights = slim_model(bytes, path);
+  const std::string_view slim = without_weights ? *without_weights : bytes;
   if (slim.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     fail_input("the graph without its weights is larger than 2 GiB", path);
   // Hundreds of thousands of small messages: an arena takes and frees them at once.

@@ -16,6 +16,16 @@
 
 namespace memplan::onnx_format {
 
+namespace {
+
+constexpr std::size_t small_file = std::size_t{32} << 20;
+
+#ifndef MADV_POPULATE_READ
+constexpr int MADV_POPULATE_READ = 22;  // since Linux 5.14, newer than some headers; older kernels refuse it
+#endif
+
+}  // namespace
+
 MappedFile::MappedFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_input(fmt::format("cannot open the model: {}", std::strerror(errno)), path, "check the path");
@@ -31,8 +41,9 @@ MappedFile::MappedFile(const std::string& path) {
   const int error = errno;
   ::close(fd);
   if (mapped == MAP_FAILED) fail_input(fmt::format("cannot map the model: {}", std::strerror(error)), path);
-  // Only the bytes between weights are read, so reading ahead would fetch weights for nothing.
-  ::madvise(mapped, size_, MADV_RANDOM);
+  // Of a large file only the bytes between weights are read, so reading ahead would fetch weights for nothing. A small
+  // one is read whole, and its pages come quicker at once.
+  ::madvise(mapped, size_, size_ > small_file ? MADV_RANDOM : MADV_POPULATE_READ);
   data_ = static_cast<const char*>(mapped);
 }
 
@@ -111,6 +122,21 @@ class Walker {
       copy(kind, f.payload, f.end, depth + 1, out);
       write_padded(out, length_at, out.size() - length_at - 5);
     }
+  }
+
+  /// Whether copy() would leave something out.
+  bool drops(Message type, std::size_t begin, std::size_t end, int depth) const {
+    if (depth > max_nesting) damaged(begin, fmt::format("messages are nested deeper than {} levels", max_nesting));
+    if (type == Message::tensor) return contents_of(begin, end).drop;
+    for (std::size_t at = begin; at < end;) {
+      const Field f = next(at, end);
+      at = f.end;
+      const Message kind = f.wire_type == 2 ? child(type, f.number) : Message::opaque;
+      if (kind == Message::skipped) return true;
+      if (kind != Message::opaque && f.end - f.payload > kept_tensor_bytes && drops(kind, f.payload, f.end, depth + 1))
+        return true;
+    }
+    return false;
   }
 
   void check(Message type, std::size_t begin, std::size_t end, int depth) const {
@@ -201,9 +227,14 @@ class Walker {
     }
   }
 
-  void copy_tensor(std::size_t begin, std::size_t end, std::string& out) const {
+  struct Contents {
+    std::size_t bytes = 0;
+    bool drop = false;
+  };
+
+  Contents contents_of(std::size_t begin, std::size_t end) const {
     std::uint64_t dtype = 0;
-    std::size_t contents = 0;
+    Contents contents;
     for (std::size_t at = begin; at < end;) {
       const Field f = next(at, end);
       at = f.end;
@@ -211,12 +242,17 @@ class Walker {
         std::size_t p = f.payload;
         dtype = varint(p, f.end);
       } else if (holds_contents(f.number)) {
-        contents += f.end - f.payload;
+        contents.bytes += f.end - f.payload;
       }
     }
     // UINT8 2 … INT64 7, BOOL 9, UINT32 12, UINT64 13.
     const bool integer = (dtype >= 2 && dtype <= 7) || dtype == 9 || dtype == 12 || dtype == 13;
-    const bool drop = contents > (integer ? kept_integer_bytes : kept_tensor_bytes);
+    contents.drop = contents.bytes > (integer ? kept_integer_bytes : kept_tensor_bytes);
+    return contents;
+  }
+
+  void copy_tensor(std::size_t begin, std::size_t end, std::string& out) const {
+    const auto [contents, drop] = contents_of(begin, end);
     for (std::size_t at = begin; at < end;) {
       const Field f = next(at, end);
       at = f.end;
@@ -241,6 +277,10 @@ class Walker {
 };
 
 }  // namespace
+
+bool is_slim(std::string_view bytes, const std::string& where) {
+  return !Walker(bytes, where).drops(Message::model, 0, bytes.size(), 0);
+}
 
 std::string slim_model(std::string_view bytes, const std::string& where) {
   std::string out;

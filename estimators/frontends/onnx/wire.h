@@ -38,6 +38,9 @@ class MappedFile {
 /// message; `where` names the file in it. Small messages are copied unseen: protobuf checks them afterwards.
 std::string slim_model(std::string_view bytes, const std::string& where);
 
+/// Whether slim_model() would leave nothing out: the bytes can be read as they are. Failure as of slim_model().
+bool is_slim(std::string_view bytes, const std::string& where);
+
 /// Descends into every message that slim_model knows and fails with the offset of the first damage, for a precise
 /// error after protobuf has refused a file.
 void check_model(std::string_view bytes, const std::string& where);

@@ -1,5 +1,8 @@
 #include "estimators/runtime/torch/step/repetition.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "estimators/schedule/limits.h"
 
 namespace memplan {
@@ -16,6 +19,69 @@ bool same_allocation(const Allocation& x, const Allocation& y, std::size_t ops) 
   return x.size == y.size && x.op + static_cast<std::int32_t>(ops) == y.op && x.stream == y.stream &&
          x.category == y.category && x.label == y.label && x.reason == y.reason && x.shape_at == y.shape_at;
 }
+
+bool same_request(const Schedule& s, const Allocation& x, const Allocation& y) {
+  const OpRecord &a = s.ops[static_cast<std::size_t>(x.op)], &b = s.ops[static_cast<std::size_t>(y.op)];
+  return a.name == b.name && a.scope == b.scope && a.call == b.call && a.phase == b.phase &&
+         same_allocation(x, y, static_cast<std::size_t>(y.op - x.op));
+}
+
+/// Walks the first stretch and the second one side by side.
+class FirstAndSecond {
+ public:
+  FirstAndSecond(const Schedule& schedule, const RecordMark& first, const RecordMark& second)
+      : s_(schedule), first_(first), second_(second), in_second_(second.allocation - first.allocation, -1) {}
+
+  std::optional<Carried> carried() {
+    std::size_t i = first_.event, j = second_.event;
+    while (i < second_.event || j < s_.events.size()) {
+      if (i < second_.event && is_kept(s_.events[i]))
+        ++i;
+      else if (j < s_.events.size() && is_free_of_first(s_.events[j]))
+        ++j;
+      else if (i == second_.event || j == s_.events.size() || !same(s_.events[i++], s_.events[j++]))
+        return std::nullopt;
+    }
+    return left_alive();
+  }
+
+ private:
+  const Allocation& allocation(std::int32_t i) const { return s_.allocations[static_cast<std::size_t>(i)]; }
+  bool is_of_first(std::int32_t i) const {
+    return i >= static_cast<std::int32_t>(first_.allocation) && i < static_cast<std::int32_t>(second_.allocation);
+  }
+  std::int32_t& counterpart(std::int32_t i) { return in_second_[static_cast<std::size_t>(i) - first_.allocation]; }
+
+  /// Made in the first stretch for good: states of an optimizer, workspaces that stay.
+  bool is_kept(const Event& e) const { return e.kind == Event::Kind::alloc && allocation(e.allocation).died < 0; }
+  bool is_free_of_first(const Event& e) const { return e.kind == Event::Kind::free && is_of_first(e.allocation); }
+
+  bool same(const Event& x, const Event& y) {
+    if (x.kind != y.kind) return false;
+    if (x.kind == Event::Kind::empty_cache) return true;
+    if (!is_of_first(x.allocation)) return false;
+    if (x.kind == Event::Kind::free) return counterpart(x.allocation) == y.allocation;
+    counterpart(x.allocation) = y.allocation;
+    return same_request(s_, allocation(x.allocation), allocation(y.allocation));
+  }
+
+  std::optional<Carried> left_alive() {
+    Carried out;
+    for (auto i = static_cast<std::int32_t>(first_.allocation); is_of_first(i); ++i) {
+      const std::int32_t died = allocation(i).died;
+      if (died < static_cast<std::int32_t>(second_.event)) continue;  // in its own stretch, or never
+      if (allocation(counterpart(i)).died >= 0) return std::nullopt;
+      out.emplace(i, counterpart(i));
+    }
+    const auto alive = std::count_if(s_.allocations.begin() + static_cast<std::ptrdiff_t>(second_.allocation),
+                                     s_.allocations.end(), [](const Allocation& a) { return a.died < 0; });
+    return alive == std::ssize(out) ? std::optional(std::move(out)) : std::nullopt;
+  }
+
+  const Schedule& s_;
+  const RecordMark &first_, &second_;
+  std::vector<std::int32_t> in_second_;  ///< by allocation of the first stretch
+};
 
 }  // namespace
 
@@ -46,6 +112,10 @@ bool is_repeated(const Schedule& schedule, const RecordMark& before, const Recor
   return true;
 }
 
+std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second) {
+  return FirstAndSecond(schedule, first, second).carried();
+}
+
 void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times) {
   if ((schedule.events.size() - last.event) * times > most_events) return;
   schedule.events.reserve(schedule.events.size() + (schedule.events.size() - last.event) * times);
@@ -53,7 +123,8 @@ void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t t
   schedule.ops.reserve(schedule.ops.size() + (schedule.ops.size() - last.op) * times);
 }
 
-RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later) {
+RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later,
+                          const Carried& carried) {
   const RecordMark end = end_of(schedule);
   const auto events = static_cast<std::int32_t>(end.event - last.event),
              allocations = static_cast<std::int32_t>(end.allocation - last.allocation),
@@ -72,7 +143,10 @@ RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32
   }
   for (std::size_t i = last.event; i < end.event; ++i) {
     Event event = schedule.events[i];
-    if (event.kind != Event::Kind::empty_cache) event.allocation += allocations;
+    if (event.kind != Event::Kind::empty_cache) {
+      const auto it = carried.find(event.allocation);
+      event.allocation = it == carried.end() ? event.allocation + allocations : it->second;
+    }
     if (event.kind == Event::Kind::free)
       schedule.allocations[static_cast<std::size_t>(event.allocation)].died =
           static_cast<std::int32_t>(schedule.events.size());

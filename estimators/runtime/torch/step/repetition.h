@@ -1,6 +1,11 @@
 // Micro-batches and steps that ask for what the one before asked for: recorded once more instead of run once more.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
 #include "estimators/schedule/schedule.h"
 
 namespace memplan {
@@ -16,10 +21,21 @@ RecordMark end_of(const Schedule& schedule);
 /// what is as far back. Nothing of the earlier stretch is alive any more, so that a third one can only be the same.
 bool is_repeated(const Schedule& schedule, const RecordMark& before, const RecordMark& last);
 
+/// What the first stretch left alive and the second one freed, with what the second one made in its place.
+using Carried = std::unordered_map<std::int32_t, std::int32_t>;
+
+/// Whether [second, end) is [first, second) again but for what only a first step does: it makes what then stays for
+/// good (states of an optimizer, workspaces), and finds nothing of a step before it to free. Each thing that it left
+/// alive has one of the second stretch in its place, so that a third one can only ask for what the second one did, and
+/// free what that left. None where it is not so.
+std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second);
+
 /// Makes room for [last, end) that many times.
 void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times);
 
-/// Adds [last, end), so many steps later, once more. Returns where the new stretch begins.
-RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later);
+/// Adds [last, end), so many steps later, once more. What it frees of the stretch before it is as far back as what it
+/// frees of its own, or in `carried`. Returns where the new stretch begins.
+RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later,
+                          const Carried& carried = {});
 
 }  // namespace memplan

@@ -66,6 +66,10 @@ class Program {
         repeat_to_the_end(begins.back(), steps - s + 1, 1);
         break;
       }
+      if (const auto carried = carried_from_first(begins)) {
+        repeat_to_the_end(begins.back(), steps - s + 1, 1, *carried);
+        break;
+      }
       begins.push_back(end_of(r_.schedule));
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(first));
@@ -128,12 +132,19 @@ class Program {
            is_repeated(r_.schedule, begins[begins.size() - 2], begins.back());
   }
 
-  void repeat_to_the_end(const RecordMark& last, std::int64_t times, std::int32_t steps_later) {
+  /// Of the first two steps.
+  std::optional<Carried> carried_from_first(const std::vector<RecordMark>& begins) const {
+    if (begins.size() != 2 || model_.env.observer || setup_.keep_loss_history) return std::nullopt;
+    return repeats_the_first(r_.schedule, begins[0], begins[1]);
+  }
+
+  void repeat_to_the_end(const RecordMark& last, std::int64_t times, std::int32_t steps_later,
+                         const Carried& carried = {}) {
     RecordMark stretch = last;
     reserve_stretches(r_.schedule, last, static_cast<std::size_t>(times));
     for (std::int64_t i = 0; i < times; ++i) {
       if (steps_later > 0) r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
-      stretch = repeat_stretch(r_.schedule, stretch, steps_later);
+      stretch = repeat_stretch(r_.schedule, stretch, steps_later, i == 0 ? carried : Carried{});
     }
     r_.renumber(static_cast<std::int32_t>(last.allocation),
                 static_cast<std::int32_t>(stretch.allocation - last.allocation));
