@@ -4,9 +4,9 @@ namespace memplan {
 
 bool matches_glob(std::string_view text, std::string_view glob) {
   // Most texts that do not match end otherwise, which takes no search.
-  const std::size_t last = glob.find_last_of("*?");
-  if (last == std::string_view::npos) return text == glob;
-  if (!text.ends_with(glob.substr(last + 1))) return false;
+  const auto literal = [&] { return !glob.empty() && glob.back() != '*' && glob.back() != '?'; };
+  for (; literal(); glob.remove_suffix(1), text.remove_suffix(1))
+    if (text.empty() || text.back() != glob.back()) return false;
   std::size_t t = 0, g = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
     if (g < glob.size() && (glob[g] == '?' || (glob[g] != '*' && glob[g] == text[t]))) {

@@ -129,9 +129,12 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
   if (!told || (tape && tape->graph)) return unwrap(std::move(tape));
   // What was asked for cannot be: the nodes alone would not know it better.
   if (!tape && tape.error().kind == ErrorKind::usage) return unwrap(std::move(tape));
-  std::optional<Failed> failed = run(tape);
-  if (!failed && setup.mode == Mode::training) failed = backward_of(tape);
+  const bool training = setup.mode == Mode::training;
+  std::optional<Failed> failed = training ? backward_of(tape) : run(tape);
   if (!failed) return unwrap(std::move(tape));
+  // The forward pass alone tells which call failed.
+  if (training)
+    if (auto forward = run(tape)) failed = std::move(forward);
   const Error why = failed->why;
   std::optional<Model> fewer = without_line_of(model, names_of(*failed, tape));
   Result<Tape> plain = tape;
@@ -141,7 +144,7 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
     if (failed) fewer = without_line_of(*fewer, names_of(*failed, plain));
   }
   // Lines may fit no better, which gradients show.
-  if (!failed && setup.mode == Mode::training) failed = backward_of(plain);
+  if (!failed && training) failed = backward_of(plain);
   const std::string_view counted = failed ? "the nodes alone" : "the nodes of these calls";
   if (failed) plain = lower_and_resize(without_lines(model));
   if (!plain) return unwrap(std::move(tape));

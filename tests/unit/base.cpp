@@ -2,6 +2,7 @@
 
 #include "estimators/base/bytes.h"
 #include "estimators/base/dtype.h"
+#include "estimators/base/glob.h"
 
 using namespace memplan;
 
@@ -23,4 +24,19 @@ TEST_CASE("promotion follows PyTorch") {
   CHECK(promote(DType::int64, DType::float16) == DType::float16);
   CHECK(promote(DType::boolean, DType::uint8) == DType::uint8);
   CHECK(promote(DType::uint8, DType::int8) == DType::int16);
+}
+
+TEST_CASE("a glob is about the whole name") {
+  for (const char* glob : {"a.b", "a.?", "*.b", "a*", "*", "*.*", "?.b", "a*b", "*a.b*"}) {
+    CAPTURE(glob);
+    CHECK(matches_glob("a.b", glob));
+  }
+  for (const char* glob : {"", "a", "b", "*.a", "a.b.c", "*.b?", "b*", "a.b*b", "?", "x*.b"}) {
+    CAPTURE(glob);
+    CHECK(!matches_glob("a.b", glob));
+  }
+  CHECK(matches_glob("", "*"));
+  CHECK(matches_glob("", ""));
+  CHECK(!matches_glob("", "a*"));
+  CHECK(!matches_glob("ab", "*ab*ab"));  // the two parts would have to share letters
 }

@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
+#include <string>
+
 #include "estimators/base/unwrap.h"
+#include "estimators/setup/names.h"
 #include "estimators/runtime/torch/step/steps.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/parallel.h"
@@ -78,6 +82,24 @@ TEST_CASE("micro-batches and steps that are recorded once more are those that wo
           }
 }
 
+TEST_CASE("the third step is the second one whatever the optimizer keeps from the first") {
+  const Tape tape = two_layer_tape(3, 64, 128);
+  for (const auto& [name, choice, hidden] : optimizer_names)
+    for (const OptimizerImpl impl : {OptimizerImpl::automatic, OptimizerImpl::foreach, OptimizerImpl::loop})
+      for (const std::int64_t accumulate : {1, 3}) {
+        if (choice.kind == OptimizerKind::muon && impl != OptimizerImpl::automatic) continue;  // PyTorch has one of it
+        const std::string optimizer = name;
+        CAPTURE(optimizer);
+        TrainingSetup setup;
+        setup.optimizer.kind = choice.kind;
+        setup.optimizer.momentum = choice.momentum ? 0.9 : 0;
+        setup.optimizer.amsgrad = choice.amsgrad;
+        setup.optimizer.impl = impl;
+        setup.accumulate = accumulate;
+        check_as_if_run(tape, setup);
+      }
+}
+
 TEST_CASE("steps of several ranks and of inference are recorded once more likewise") {
   const Tape tape = two_layer_tape(3, 64, 128);
   for (const Sharding sharding : {Sharding::none, Sharding::fsdp, Sharding::zero1, Sharding::zero2, Sharding::zero3})
@@ -94,6 +116,64 @@ TEST_CASE("steps of several ranks and of inference are recorded once more likewi
   inference.mode = Mode::inference;
   inference.steps = 30;
   check_as_if_run(tape, inference);
+}
+
+namespace {
+
+/// Two steps of a program whose names keep their tensor until the next step binds them anew. `states`: what each step
+/// makes for good.
+struct TwoSteps {
+  Schedule s;
+  RecordMark first, second;
+  std::int32_t held = -1;
+
+  std::int32_t alloc(std::int64_t bytes) {
+    s.ops.push_back({.first_event = static_cast<std::int32_t>(s.events.size())});
+    const auto id = static_cast<std::int32_t>(s.allocations.size());
+    s.allocations.push_back({.size = Bytes(bytes),
+                             .born = static_cast<std::int32_t>(s.events.size()),
+                             .op = static_cast<std::int32_t>(s.ops.size()) - 1});
+    s.events.push_back({Event::Kind::alloc, id});
+    return id;
+  }
+  void free(std::int32_t id) {
+    s.allocations[static_cast<std::size_t>(id)].died = static_cast<std::int32_t>(s.events.size());
+    s.events.push_back({Event::Kind::free, id});
+  }
+  void step(std::int64_t bytes, int states) {
+    const std::int32_t fresh = alloc(bytes);
+    if (held >= 0) free(held);
+    held = fresh;
+    for (int i = 0; i < states; ++i) alloc(64);
+    free(alloc(32));
+  }
+  TwoSteps(std::int64_t second_bytes, int second_states) {
+    first = end_of(s);
+    step(512, 1);
+    second = end_of(s);
+    step(second_bytes, second_states);
+  }
+  std::optional<Carried> carried() const { return repeats_the_first(s, first, second); }
+};
+
+}  // namespace
+
+TEST_CASE("a second step that makes nothing for good and leaves what the first one left comes again") {
+  TwoSteps t(512, 0);
+  const auto carried = t.carried();
+  REQUIRE(carried);
+  CHECK(*carried == Carried{{0, 3}});
+  const std::size_t events = t.s.events.size();
+  const RecordMark third = repeat_stretch(t.s, t.second, 1, *carried);
+  CHECK(third.event == events);
+  CHECK(t.s.allocations[3].died == static_cast<std::int32_t>(events) + 1);  // as the third one's takes its place
+  CHECK(t.s.allocations[5].died < 0);
+  CHECK(t.s.allocations[1].died < 0);      // the state
+  CHECK(!TwoSteps(1024, 0).carried());     // asks for other bytes
+  CHECK(!TwoSteps(512, 1).carried());      // makes a state, too: the next one may as well
+  TwoSteps keeps(512, 0);
+  keeps.alloc(512);                        // stays, and the first step left no such thing
+  CHECK(!keeps.carried());
 }
 
 TEST_CASE("a stretch that leaves something behind is not recorded once more") {
