@@ -91,7 +91,7 @@ struct SharedByBindings {
   SharedByBindings(SharedByBindings&&) = default;
   SharedByBindings& operator=(SharedByBindings&&) = default;
 
-  mutable std::shared_ptr<WorkedOut<ort::Arranged>> arranged{};  ///< made with the first binding
+  mutable std::shared_ptr<WorkedOut<ort::Arranged>> arranged{};     ///< made with the first binding
   mutable std::shared_ptr<const onnx_format::Prepared> prepared{};  ///< likewise, of a file with its program's lines
 };
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "estimators/base/unwrap.h"
-#include "estimators/setup/names.h"
 #include "estimators/runtime/torch/step/steps.h"
+#include "estimators/setup/names.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/parallel.h"
 #include "tape_builder.h"
@@ -168,11 +168,11 @@ TEST_CASE("a second step that makes nothing for good and leaves what the first o
   CHECK(third.event == events);
   CHECK(t.s.allocations[3].died == static_cast<std::int32_t>(events) + 1);  // as the third one's takes its place
   CHECK(t.s.allocations[5].died < 0);
-  CHECK(t.s.allocations[1].died < 0);      // the state
-  CHECK(!TwoSteps(1024, 0).carried());     // asks for other bytes
-  CHECK(!TwoSteps(512, 1).carried());      // makes a state, too: the next one may as well
+  CHECK(t.s.allocations[1].died < 0);   // the state
+  CHECK(!TwoSteps(1024, 0).carried());  // asks for other bytes
+  CHECK(!TwoSteps(512, 1).carried());   // makes a state, too: the next one may as well
   TwoSteps keeps(512, 0);
-  keeps.alloc(512);                        // stays, and the first step left no such thing
+  keeps.alloc(512);  // stays, and the first step left no such thing
   CHECK(!keeps.carried());
 }
 

@@ -1,5 +1,5 @@
-// The graph of a file that carries its program's lines, with what the exporter's optimizer merged, folded and shared put
-// back. It does not depend on sizes or the setup, so all bindings of a model share it.
+// The graph of a file that carries its program's lines, with what the exporter's optimizer merged, folded and shared
+// put back. It does not depend on sizes or the setup, so all bindings of a model share it.
 #pragma once
 
 #include <memory>
