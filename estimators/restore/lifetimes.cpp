@@ -195,6 +195,16 @@ bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l
   return names > 0;
 }
 
+/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes.
+bool takes_one_element(std::string_view source) {
+  for (auto at = source.find(")["); at != source.npos; at = source.find(")[", at + 1)) {
+    const auto digit = at + 2 + (source.substr(at + 2).starts_with('-') ? 1 : 0);
+    const auto end = source.find_first_not_of("0123456789", digit);
+    if (end != source.npos && end > digit && source[end] == ']') return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void settle_releases(Tape& tape) {
@@ -245,7 +255,10 @@ void mark_last_uses(Tape& tape) {
     // What a dict has and nobody reads is a mask that is made while the program is traced only.
     const auto& targets = frames.binding(line).targets;
     const bool entry = !targets.empty() && is_dict_key(targets[0][0]);
-    const bool result = outlives || (!entry && frames.settled(l.top, maker(tape, l).scope, l.born) == line.last);
+    const Call& made_by = maker(tape, l);
+    const bool dropped =
+        !outlives && settled[v] == l.born && made_by.outputs.size() > 1 && takes_one_element(made_by.source);
+    const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],

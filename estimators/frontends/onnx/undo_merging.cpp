@@ -183,6 +183,9 @@ class Parter {
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target) && !is_dropped_out(reader, program_.groups[at(by)])) {
       again = add_same(reader, name, reads[0], "contiguous.default");
+    } else if ((op == "relu" || op == "clamp") && by >= 0 && is_bound(reader)) {
+      // FuseRelusClips of onnxscript: two bounds after each other are one Clip.
+      again = add_same(reader, name, reads[0], op == "relu" ? "relu.default" : "clamp.default , 0.0, 1.0");
     } else if (op == "detach" && by >= 0) {
       again = add_same(reader, name, reads[0], "detach.default");
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
@@ -364,6 +367,12 @@ class Parter {
     return module_of_node(here) != module_of_node(there) && line != trace.npos &&
            trace.substr(line).find(fmt::format(".{}(", op_of_name(view.text.name))) != trace.npos &&
            note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
+  }
+
+  /// The call is a ReLU or a clamp, by one node.
+  bool is_bound(const FxGroup& call) const {
+    const std::string& op = old_.nodes[at(call.nodes.back())].op_type;
+    return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
   }
 
   /// `x.contiguous()` of a view, `x.detach()`.

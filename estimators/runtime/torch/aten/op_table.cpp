@@ -53,6 +53,12 @@ Row& OpTable::replace(std::string_view name, std::string_view schema, Kernel ker
   return rows_[it->second] = make_row(name, schema, kernel, fidelity);
 }
 
+void OpTable::also(std::string_view name, std::string_view row) {
+  const auto it = index_.find(row);
+  if (it == index_.end()) fail(ErrorKind::internal, "no row to name again: " + std::string(row));
+  index_.emplace(name, it->second);
+}
+
 const Row* OpTable::find(std::string_view name) const {
   const auto it = index_.find(name);
   return it == index_.end() ? nullptr : &rows_[it->second];
@@ -63,6 +69,30 @@ const Row& OpTable::at(std::string_view name) const {
   if (!row) fail(ErrorKind::internal, "no row for " + std::string(name));
   return *row;
 }
+
+namespace {
+
+/// Names that PyTorch gives an op beside its own (native_functions.yaml: "alias of", and composites that only call it).
+constexpr std::pair<std::string_view, std::string_view> other_names[] = {
+    {"aten::special_expit", "aten::sigmoid"},
+    {"aten::special_erf", "aten::erf"},
+    {"aten::special_erfc", "aten::erfc"},
+    {"aten::special_erfinv", "aten::erfinv"},
+    {"aten::special_exp2", "aten::exp2"},
+    {"aten::special_expm1", "aten::expm1"},
+    {"aten::special_log1p", "aten::log1p"},
+    {"aten::special_logit", "aten::logit"},
+    {"aten::special_round", "aten::round"},
+    {"aten::special_digamma", "aten::digamma"},
+    {"aten::special_psi", "aten::digamma"},
+    {"aten::special_gammaln", "aten::lgamma"},
+    {"aten::special_sinc", "aten::sinc"},
+    {"aten::special_softmax", "aten::softmax.int"},
+    {"aten::special_log_softmax", "aten::log_softmax.int"},
+    {"aten::special_logsumexp", "aten::logsumexp"},
+};
+
+}  // namespace
 
 OpTable base_ops() {
   OpTable table;
@@ -75,6 +105,7 @@ OpTable base_ops() {
         register_spectral,    register_triangular,    register_recurrent,   register_symbolic,
         register_quantized,   register_fp8,           register_collectives, register_loss_parallel})
     add_family(table);
+  for (const auto& [name, row] : other_names) table.also(name, row);
   return table;
 }
 

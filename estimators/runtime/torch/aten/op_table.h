@@ -49,6 +49,8 @@ class OpTable {
   Row& add(std::string_view name, std::string_view schema, Kernel kernel, Fidelity fidelity = Fidelity::exact);
   /// Another row in the place of one that is there.
   Row& replace(std::string_view name, std::string_view schema, Kernel kernel, Fidelity fidelity = Fidelity::exact);
+  /// Another name of a row's op; nothing where that name has a row.
+  void also(std::string_view name, std::string_view row);
   const Row* find(std::string_view name) const;
   /// Failure(internal) where there is no such row.
   const Row& at(std::string_view name) const;

@@ -180,6 +180,13 @@ ValueList run_upsample(Run& r, Args& a) {
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   if (n == 2) {
     record_image_upsample(r, x, y, a.op());
+  } else if (a.op().find("nearest") != std::string_view::npos) {
+    // UpSampleNearest1d.cu and UpSampleNearest3d.cu copy a gradient that is not contiguous, behind the result's memory.
+    r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) {
+      Tensor grad = r.empty(from, g[0]->dtype);
+      op::read_as(r, g[0]);
+      return TensorList{grad};
+    });
   } else {
     record_strided_pool(r, x, y, {}, false);
   }

@@ -112,12 +112,19 @@ ValueList run_stack(Run& r, Args& a) {
 }
 
 ValueList run_join(Run& r, Args& a) {
-  // hstack and vstack: at least 1-D or 2-D, then one cat.
+  // hstack, vstack and dstack: at least 1-D, 2-D or 3-D, then one cat.
   TensorList parts = some_tensors(a);
   const bool vertical = a.op() == "aten::vstack";
   for (Tensor& t : parts) {
     if (vertical && t->rank() == 1) t = op::unsqueeze(r, t, 0);
     if (t->rank() == 0) t = op::unsqueeze(r, t, 0);
+  }
+  if (a.op() == "aten::dstack") {
+    for (Tensor& t : parts) {
+      if (t->rank() == 1) t = op::unsqueeze(r, t, 0);
+      if (t->rank() == 2) t = op::unsqueeze(r, t, 2);
+    }
+    return {op::cat(r, parts, 2)};
   }
   return {op::cat(r, parts, vertical || parts[0]->rank() == 1 ? 0 : 1)};
 }
@@ -178,9 +185,12 @@ ValueList run_pad(Run& r, Args& a) {
     return run_pad_circular(r, x, pads, sizes);
   Tensor y = op::empty_as(r, constant ? op::format_of(*x) : op::Format::contiguous, sizes, x->dtype);
   if (mode == "reflect") op::read_as(r, x);
-  Node* node = r.record({x}, {y}, [constant, from = x->sizes](Run& r, Node&, TensorList& g) {
+  const bool reflects = mode == "reflect" || a.op().starts_with("aten::reflection_pad");
+  Node* node = r.record({x}, {y}, [constant, reflects, from = x->sizes](Run& r, Node&, TensorList& g) {
     const auto format = constant ? op::format_of(*g[0]) : op::Format::contiguous;
-    return TensorList{op::empty_as(r, format, from, g[0]->dtype)};
+    Tensor grad = op::empty_as(r, format, from, g[0]->dtype);
+    if (reflects) op::read_as(r, g[0]);  // ReflectionPad.cu: grad_output_.contiguous()
+    return TensorList{grad};
   });
   if (mode != "constant" && a.op() == "aten::pad") r.save(node, x);
   return {y};
@@ -348,7 +358,7 @@ void register_rearrange(OpTable& t) {
   t.add("aten::tile", "self, dims", run_tile);
   t.add("aten::repeat_interleave.self_int", "self, repeats, dim=None", run_repeat_interleave);
   t.add("aten::stack", "tensors, dim=0", run_stack);
-  for (const char* n : {"aten::hstack", "aten::vstack"}) t.add(n, "tensors", run_join);
+  for (const char* n : {"aten::hstack", "aten::vstack", "aten::dstack"}) t.add(n, "tensors", run_join);
   t.add("aten::constant_pad_nd", "self, pad, value=0", run_pad);
   t.add("aten::pad", "self, pad, mode=None, value=None", run_pad);
   for (const char* n : {"aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d",

@@ -361,6 +361,12 @@ constexpr const char* norm_formula =
     "share.masked_fill_(norm == 0, 0) : 0; "
     "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
 
+/// Over all elements the result has no dimensions, so that it does not widen what it meets.
+constexpr const char* whole_norm_formula =
+    "self: scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? grad / result.pow(p - 1) : none; "
+    "p > 2 ? share.masked_fill_(result == 0, 0) : 0; p == 1 ? self.sgn() * grad : p == 2 ? grad * (self / "
+    "result).masked_fill_(result == 0, 0) : scaled * share";
+
 void add_derived(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
                  const char* derivatives) {
   for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
@@ -407,10 +413,14 @@ void register_reductions(OpTable& t) {
   add_derived(t, {"aten::std_mean.correction"}, correction, variance, std_mean_formula);
   add_derived(t, {"aten::var_mean"}, "self, unbiased=True", variance, var_mean_formula);
   add_derived(t, {"aten::std_mean"}, "self, unbiased=True", variance, std_mean_formula);
+  add_derived(t, {"aten::var_mean.dim"}, unbiased, variance, var_mean_formula);
+  add_derived(t, {"aten::std_mean.dim"}, unbiased, variance, std_mean_formula);
+  // Of matrices with an order of their own it takes singular values: LinearAlgebra.cpp, linalg_norm.
+  add_derived(t, {"aten::linalg_norm"}, "self, ord=None, dim=None, keepdim=False, dtype=None", run_norm, norm_formula);
   add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm,
               norm_formula);
   add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
-  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
+  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, whole_norm_formula);
   add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan,
               "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
   add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan,

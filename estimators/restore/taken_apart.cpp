@@ -1,0 +1,145 @@
+// Ops that are one for PyTorch, which its ONNX exporter takes apart with the decompositions of torch/_refs and
+// torch/_decomp (create_onnx_friendly_decomposition_table): one kernel on CUDA, and one node for autograd.
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "estimators/restore/passes.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+/// The op in the place of the calls [first, end): `call` has its arguments, and the result of the last of them.
+struct Whole {
+  std::size_t end = 0;
+  Call call;
+};
+
+class Line {
+ public:
+  Line(const Tape& tape, const std::vector<int>& reads, std::size_t first)
+      : tape_(tape), reads_(reads), first_(first), end_(first + 1) {
+    const Call& c = tape.calls[first];
+    while (end_ < tape.calls.size() && tape.calls[end_].scope == c.scope && tape.calls[end_].source == c.source) ++end_;
+  }
+
+  /// The call so many behind the first one, where it is of this line and such an op with one result.
+  const Call* at(std::size_t i, std::string_view op) const {
+    const std::size_t n = first_ + i;
+    return n < end_ && tape_.calls[n].op == op && tape_.calls[n].outputs.size() == 1 ? &tape_.calls[n] : nullptr;
+  }
+  /// Nobody but the call reads it.
+  bool only_read_by(ValueId id, const Call& call) const {
+    int here = 0;
+    for_each_value(call, [&](ValueId v) { here += v == id; });
+    return here > 0 && here == reads_[static_cast<std::size_t>(id.index)];
+  }
+  /// With the result, the place and the sizes of its last call.
+  Whole whole(std::size_t calls, std::string_view op, std::vector<Arg> args) const {
+    Whole w{first_ + calls, tape_.calls[first_ + calls - 1]};
+    w.call.op = op;
+    w.call.args = std::move(args);
+    w.call.kwargs.clear();
+    return w;
+  }
+  bool says(std::string_view text) const { return tape_.calls[first_].source.find(text) != std::string::npos; }
+
+ private:
+  const Tape& tape_;
+  const std::vector<int>& reads_;
+  std::size_t first_, end_;
+};
+
+/// prims.var [-> prims.broadcast_in_dim, which keeps the dimensions] [-> sqrt]: torch.var and torch.std.
+std::optional<Whole> variance_at(const Line& line) {
+  const Call* var = line.at(0, "prims::var");
+  if (!var || var->args.size() < 2) return std::nullopt;
+  std::size_t n = 1;
+  const Call* last = var;
+  const Call* kept = line.at(n, "prims::broadcast_in_dim");
+  if (kept && line.only_read_by(last->outputs[0], *kept)) last = kept, ++n;
+  const Call* root = line.says("std(") ? line.at(n, "aten::sqrt") : nullptr;
+  if (root && line.only_read_by(last->outputs[0], *root)) last = root, ++n;
+  Whole w = line.whole(n, last == root ? "aten::std.correction" : "aten::var.correction", {var->args[0], var->args[1]});
+  if (var->args.size() > 2) w.call.kwargs.emplace_back("correction", var->args[2]);
+  w.call.kwargs.emplace_back("keepdim", Arg{kept != nullptr && n > 1 && last != var});
+  return w;
+}
+
+std::optional<Whole> nan_to_num_at(const Line& line) {
+  constexpr std::string_view ops[] = {"aten::isnan",    "aten::where.ScalarSelf",
+                                      "aten::isneginf", "aten::where.ScalarSelf",
+                                      "aten::isposinf", "aten::where.ScalarSelf"};
+  for (std::size_t i = 0; i < std::size(ops); ++i)
+    if (!line.at(i, ops[i])) return std::nullopt;
+  const ValueId x = value_at(*line.at(0, ops[0]), 0);
+  if (!x.valid() || value_at(*line.at(2, ops[2]), 0) != x || value_at(*line.at(4, ops[4]), 0) != x) return std::nullopt;
+  return line.whole(std::size(ops), "aten::nan_to_num", {{x}});
+}
+
+/// Both norms (one, where both sides are the same), their bounds, quotients, and the sum of the products.
+std::optional<Whole> cosine_similarity_at(const Line& line) {
+  const Call* norm = line.at(0, "aten::linalg_vector_norm");
+  if (!norm || !line.says("cosine_similarity(") || norm->args.size() < 3) return std::nullopt;
+  const auto* dims = std::get_if<Arg::List>(&norm->args[2].value);
+  if (!dims || dims->size() != 1) return std::nullopt;
+  ValueId left = value_at(*norm, 0), right = left;
+  std::size_t n = 1;
+  for (; line.at(n, "aten::linalg_vector_norm") || line.at(n, "aten::clamp_min.Tensor") || line.at(n, "aten::clone") ||
+         line.at(n, "aten::dropout") || line.at(n, "aten::div.Tensor") || line.at(n, "aten::mul.Tensor");
+       ++n)
+    if (const Call* other = line.at(n, "aten::linalg_vector_norm")) right = value_at(*other, 0);
+  if (n < 4 || !line.at(n, "aten::sum.dim_IntList") || !line.at(n - 1, "aten::mul.Tensor") || !left.valid() ||
+      !right.valid())
+    return std::nullopt;
+  return line.whole(n + 1, "aten::cosine_similarity", {{left}, {right}, (*dims)[0]});
+}
+
+/// What the ops above begin with.
+bool may_begin(std::string_view op) {
+  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm";
+}
+
+std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first) {
+  const Line line(tape, reads, first);
+  if (auto w = variance_at(line)) return w;
+  if (auto w = nan_to_num_at(line)) return w;
+  return cosine_similarity_at(line);
+}
+
+}  // namespace
+
+void recover_whole_ops(Tape& tape) {
+  std::vector<std::pair<std::size_t, Whole>> found;
+  std::optional<std::vector<int>> reads;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    if (!may_begin(tape.calls[i].op)) continue;
+    if (!reads) reads = count_reads(tape);
+    if (auto w = whole_at(tape, *reads, i)) {
+      const std::size_t end = w->end;
+      found.emplace_back(i, std::move(*w));
+      i = end - 1;
+    }
+  }
+  if (found.empty()) return;
+  std::vector<Call> calls;
+  std::size_t i = 0;
+  for (auto& [first, whole] : found) {
+    std::move(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
+              tape.calls.begin() + static_cast<std::ptrdiff_t>(first), std::back_inserter(calls));
+    tape.recovered.push_back(
+        {whole.call.op, "the calls that the exporter takes it apart into", 1, Evidence::told_by_pattern, About::op});
+    calls.push_back(std::move(whole.call));
+    i = whole.end;
+  }
+  std::move(tape.calls.begin() + static_cast<std::ptrdiff_t>(i), tape.calls.end(), std::back_inserter(calls));
+  tape.calls = std::move(calls);
+}
+
+}  // namespace memplan
