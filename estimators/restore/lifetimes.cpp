@@ -151,6 +151,18 @@ std::int64_t follow_returns(const Tape& tape, const Frames& frames, std::vector<
   return moved;
 }
 
+/// `1 / x` is torch.Tensor.__rtruediv__ (torch/_tensor.py), `self.reciprocal() * other`: its frame holds x until the
+/// product is made. -1 for all other calls.
+std::int32_t product_of_reciprocal(const Tape& tape, std::size_t i) {
+  const Call& call = tape.calls[i];
+  if (call.op != "aten::reciprocal" || call.outputs.size() != 1 || call.source.find('/') == std::string::npos ||
+      call.source.find("reciprocal") != std::string::npos)
+    return -1;
+  const bool multiplied = i + 1 < tape.calls.size() && tape.calls[i + 1].op == "aten::mul.Tensor" &&
+                          tape.calls[i + 1].source == call.source && value_at(tape.calls[i + 1], 0) == call.outputs[0];
+  return multiplied ? static_cast<std::int32_t>(i) + 1 : -1;
+}
+
 /// Where the last use of each value settles, without names.
 Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
   Until until(lives.size(), -1);
@@ -158,10 +170,11 @@ Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Val
     if (lives[v].born >= 0) until[v] = frames.settled(lives[v].top, maker(tape, lives[v]).scope, lives[v].born);
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
-    const auto at = static_cast<std::int32_t>(i);
+    const std::int32_t product = product_of_reciprocal(tape, i);
+    const auto at = product < 0 ? static_cast<std::int32_t>(i) : product;
     for_each_value(call, [&](ValueId id) {
       const ValueLife& l = lives[index(id)];
-      if (l.born < 0 || l.born == at) return;
+      if (l.born < 0 || l.born == static_cast<std::int32_t>(i)) return;
       until[index(id)] = std::max(until[index(id)], frames.settled(l.top, call.scope, at));
     });
   }

@@ -45,9 +45,9 @@ void recover_type_promotion(Tape& tape);
 /// CUDA.
 void recover_rms_norms(Tape& tape);
 
-/// torch.var and torch.std, torch.nan_to_num and F.cosine_similarity, which ONNX files have as the calls that PyTorch's
+/// torch.var and torch.std, torch.nan_to_num, F.cosine_similarity and dropouts of whole feature maps, which ONNX files have as the calls that PyTorch's
 /// exporter takes them apart into.
-void recover_whole_ops(Tape& tape);
+void recover_whole_ops(Tape& tape, bool training);
 
 /// torch._weight_norm, which ONNX files have as the ops that it stands for: one kernel on CUDA, which keeps the norms.
 void recover_weight_norms(Tape& tape);

@@ -32,7 +32,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
-    {"whole ops", exported, [](Tape& t, const TrainingSetup&) { recover_whole_ops(t); }},
+    {"whole ops", exported, [](Tape& t, const TrainingSetup& s) { recover_whole_ops(t, s.mode == Mode::training); }},
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"rms norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t); }},
     {"weight norms", exported, [](Tape& t, const TrainingSetup&) { recover_weight_norms(t); }},

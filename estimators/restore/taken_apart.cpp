@@ -91,9 +91,13 @@ std::optional<Whole> cosine_similarity_at(const Line& line) {
   if (!dims || dims->size() != 1) return std::nullopt;
   ValueId left = value_at(*norm, 0), right = left;
   std::size_t n = 1;
-  for (; line.at(n, "aten::linalg_vector_norm") || line.at(n, "aten::clamp_min.Tensor") || line.at(n, "aten::clone") ||
-         line.at(n, "aten::dropout") || line.at(n, "aten::div.Tensor") || line.at(n, "aten::mul.Tensor");
-       ++n)
+  const auto between = [&](std::size_t i) {
+    return std::ranges::any_of(
+        std::initializer_list<std::string_view>{"aten::linalg_vector_norm", "aten::clamp", "aten::clamp_min.Tensor",
+                                                "aten::clone", "aten::dropout", "aten::div.Tensor", "aten::mul.Tensor"},
+        [&](std::string_view op) { return line.at(i, op) != nullptr; });
+  };
+  for (; between(n); ++n)
     if (const Call* other = line.at(n, "aten::linalg_vector_norm")) right = value_at(*other, 0);
   if (n < 4 || !line.at(n, "aten::sum.dim_IntList") || !line.at(n - 1, "aten::mul.Tensor") || !left.valid() ||
       !right.valid())
@@ -101,27 +105,40 @@ std::optional<Whole> cosine_similarity_at(const Line& line) {
   return line.whole(n + 1, "aten::cosine_similarity", {{left}, {right}, (*dims)[0]});
 }
 
-/// What the ops above begin with.
-bool may_begin(std::string_view op) {
-  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm";
+/// native/Dropout.cpp: noise of one element per feature map, `x * noise.bernoulli_(1 - p).div_(1 - p)`.
+std::optional<Whole> feature_dropout_at(const Line& line, bool training) {
+  const Call *noise = line.at(0, "aten::new_empty"), *draw = line.at(1, "aten::bernoulli.p");
+  if (!noise || !draw || draw->args.size() < 2) return std::nullopt;
+  const auto* kept = std::get_if<double>(&draw->args[1].value);
+  std::size_t n = 2;
+  if (line.at(n, "memplan::to_default_dtype")) ++n;
+  const Call *scaled = line.at(n, "aten::div.Scalar"), *product = line.at(n + 1, "aten::mul.Tensor");
+  if (!kept || !scaled || !product || value_at(*product, 1) != scaled->outputs[0]) return std::nullopt;
+  return line.whole(n + 2, "aten::feature_dropout", {product->args[0], {1 - *kept}, {training}});
 }
 
-std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first) {
+/// What the ops above begin with.
+bool may_begin(std::string_view op) {
+  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty";
+}
+
+std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first, bool training) {
   const Line line(tape, reads, first);
   if (auto w = variance_at(line)) return w;
   if (auto w = nan_to_num_at(line)) return w;
+  if (auto w = feature_dropout_at(line, training)) return w;
   return cosine_similarity_at(line);
 }
 
 }  // namespace
 
-void recover_whole_ops(Tape& tape) {
+void recover_whole_ops(Tape& tape, bool training) {
   std::vector<std::pair<std::size_t, Whole>> found;
   std::optional<std::vector<int>> reads;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     if (!may_begin(tape.calls[i].op)) continue;
     if (!reads) reads = count_reads(tape);
-    if (auto w = whole_at(tape, *reads, i)) {
+    if (auto w = whole_at(tape, *reads, i, training)) {
       const std::size_t end = w->end;
       found.emplace_back(i, std::move(*w));
       i = end - 1;

@@ -14,6 +14,7 @@
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/graph/expression.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -104,7 +105,7 @@ class Parter {
     for (std::int32_t n : group.nodes)
       for (std::size_t i = 0; i < old_.nodes[at(n)].inputs.size(); ++i)
         if (const GraphValueId id = old_.nodes[at(n)].inputs[i];
-            id >= 0 && (result_of_[at(id)] >= 0 || inputs_.count(id) || old_.initializers.count(id)))
+            id >= 0 && (result_of_[at(id)] >= 0 || inputs_.count(id) || old_.initializers.count(id) || is_step(id)))
           if (made_by_[at(id)] < 0 || group_of_[at(made_by_[at(id)])] != group_of_[at(n)])
             out.push_back({at(n), i, id});
     return out;
@@ -183,6 +184,8 @@ class Parter {
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target) && !is_dropped_out(reader, program_.groups[at(by)])) {
       again = add_same(reader, name, reads[0], "contiguous.default");
+    } else if (by < 0 && is_step(reads[0].id)) {
+      again = add_step(reader, name, reads[0]);
     } else if ((op == "relu" || op == "clamp") && by >= 0 && is_bound(reader)) {
       // FuseRelusClips of onnxscript: two bounds after each other are one Clip.
       again = add_same(reader, name, reads[0], op == "relu" ? "relu.default" : "clamp.default , 0.0, 1.0");
@@ -367,6 +370,27 @@ class Parter {
     return module_of_node(here) != module_of_node(there) && line != trace.npos &&
            trace.substr(line).find(fmt::format(".{}(", op_of_name(view.text.name))) != trace.npos &&
            note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
+  }
+
+  /// What one node made of one value within a call of several: the Sigmoid of a SiLU, which another call's own may have
+  /// been merged with.
+  bool is_step(GraphValueId id) const {
+    const std::int32_t by = made_by_[at(id)];
+    if (by < 0 || result_of_[at(id)] >= 0 || program_.groups[at(group_of_[at(by)])].name < 0) return false;
+    const GraphNode& node = old_.nodes[at(by)];
+    return node.inputs.size() == 1 && node.outputs.size() == 1 && node.inputs[0] >= 0 &&
+           (result_of_[at(node.inputs[0])] >= 0 || inputs_.count(node.inputs[0]) > 0);
+  }
+
+  /// That node as a call of its own, where it is such an op.
+  GraphValueId add_step(const FxGroup& reader, std::string_view name, const Read& read) {
+    const GraphNode& step = old_.nodes[at(made_by_[at(read.id)])];
+    if (lower_case(step.op_type) != op_of_name(name)) return -1;
+    GraphNode node;
+    node.op_type = step.op_type;
+    node.inputs = step.inputs;
+    return add_node(reader, name, {read.node, read.input, step.inputs[0]}, std::move(node),
+                    fmt::format("{}.default", op_of_name(name)));
   }
 
   /// The call is a ReLU or a clamp, by one node.

@@ -235,10 +235,13 @@ Bindings reduction_constants(const Tensor& x, const Dims& dims, bool keepdim, do
 /// One reduction kernel with the row's derivatives: "self, dim, keepdim".
 ValueList reduce_value(Run& r, Args& a) {
   Tensor x = a.tensor(0);
-  const Dims dims = a.size() > 1 ? dims_of(x, a, 1) : op::normalized(x, {});
+  const bool by_dim = a.size() > 1 && a.op() != "aten::prod";
+  const Dims dims = by_dim ? dims_of(x, a, 1) : op::normalized(x, {});
   const bool keep = a.size() > 2 && a[2].is_number() && a.boolean(2);
   const bool extreme = a.op().find("max") != std::string_view::npos || a.op().find("min") != std::string_view::npos;
-  Tensor y = op::reduced(r, x, dims, keep, x->dtype, extreme ? bits_of(x->dtype) / 8 : 0);
+  const bool product = a.op().starts_with("aten::prod");
+  const DType dtype = product ? dtype_of(a, a.size() - 1).value_or(x->dtype) : x->dtype;
+  Tensor y = op::reduced(r, x, dims, keep, dtype, extreme ? bits_of(x->dtype) / 8 : 0);
   a.row().derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
   return {y};
 }
@@ -280,6 +283,12 @@ ValueList variance(Run& r, Args& a) {
   if (pair) return {y, m};
   return {y};
 }
+
+/// Over all elements the result has no dimensions, so that it does not widen what it meets.
+constexpr const char* whole_norm_formula =
+    "self: scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? grad / result.pow(p - 1) : none; "
+    "p > 2 ? share.masked_fill_(result == 0, 0) : 0; p == 1 ? self.sgn() * grad : p == 2 ? grad * (self / "
+    "result).masked_fill_(result == 0, 0) : scaled * share";
 
 ValueList run_norm(Run& r, Args& a) {
   Tensor x = a.tensor(0);
@@ -361,12 +370,6 @@ constexpr const char* norm_formula =
     "share.masked_fill_(norm == 0, 0) : 0; "
     "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
 
-/// Over all elements the result has no dimensions, so that it does not widen what it meets.
-constexpr const char* whole_norm_formula =
-    "self: scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? grad / result.pow(p - 1) : none; "
-    "p > 2 ? share.masked_fill_(result == 0, 0) : 0; p == 1 ? self.sgn() * grad : p == 2 ? grad * (self / "
-    "result).masked_fill_(result == 0, 0) : scaled * share";
-
 void add_derived(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
                  const char* derivatives) {
   for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
@@ -391,7 +394,7 @@ void register_reductions(OpTable& t) {
   t.add(
        "aten::prod", "self, dtype=None",
        [](Run& r, Args& a) -> ValueList {
-         Args b(row_named(r, "aten::prod"), {a[0]});
+         Args b(row_named(r, "aten::prod"), {a[0], a[1]});
          return reduce_value(r, b);
        },
        Fidelity::modelled)
@@ -420,7 +423,7 @@ void register_reductions(OpTable& t) {
   add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm,
               norm_formula);
   add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
-  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, whole_norm_formula);
+  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
   add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan,
               "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
   add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan,
