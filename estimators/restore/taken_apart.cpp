@@ -26,7 +26,9 @@ class Line {
   Line(const Tape& tape, const std::vector<int>& reads, std::size_t first)
       : tape_(tape), reads_(reads), first_(first), end_(first + 1) {
     const Call& c = tape.calls[first];
-    while (end_ < tape.calls.size() && tape.calls[end_].scope == c.scope && tape.calls[end_].source == c.source) ++end_;
+    while (end_ < tape.calls.size() && tape.calls[end_].scope == c.scope &&
+           (tape.calls[end_].source == c.source || tape.calls[end_].op == "memplan::to_default_dtype"))
+      ++end_;
   }
 
   /// The call so many behind the first one, where it is of this line and such an op with one result.
@@ -113,7 +115,9 @@ std::optional<Whole> feature_dropout_at(const Line& line, bool training) {
   std::size_t n = 2;
   if (line.at(n, "memplan::to_default_dtype")) ++n;
   const Call *scaled = line.at(n, "aten::div.Scalar"), *product = line.at(n + 1, "aten::mul.Tensor");
-  if (!kept || !scaled || !product || value_at(*product, 1) != scaled->outputs[0]) return std::nullopt;
+  if (!kept || !scaled || !product || value_at(*product, 1) != scaled->outputs[0] ||
+      value_at(*product, 0) != value_at(*noise, 0))
+    return std::nullopt;
   return line.whole(n + 2, "aten::feature_dropout", {product->args[0], {1 - *kept}, {training}});
 }
 

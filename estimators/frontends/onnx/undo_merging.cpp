@@ -344,12 +344,13 @@ class Parter {
     return static_cast<GraphValueId>(g_.read().values.size() - 1);
   }
 
-  /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata.
+  /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata; or
+  /// of a call in the reader's line, before it.
   GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
-                        std::string_view call) {
+                        std::string_view call, bool in_line = false) {
     const GraphValue x = g_.read().values[at(read.id)];
     const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
-    const std::int32_t maker = made_by_[at(read.id)], by = result_of_[at(read.id)];
+    const std::int32_t maker = in_line ? -1 : made_by_[at(read.id)], by = result_of_[at(read.id)];
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
     node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
@@ -390,7 +391,7 @@ class Parter {
     node.op_type = step.op_type;
     node.inputs = step.inputs;
     return add_node(reader, name, {read.node, read.input, step.inputs[0]}, std::move(node),
-                    fmt::format("{}.default", op_of_name(name)));
+                    fmt::format("{}.default", op_of_name(name)), true);
   }
 
   /// The call is a ReLU or a clamp, by one node.
