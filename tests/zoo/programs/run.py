@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Generated programs, exported and estimated, against PyTorch's own counters on the emulated GPU (docs/zoo.md).
+
+    python tests/zoo/programs/run.py --python build/torch/bin/python [--build build/release] [--random 100] [--only one/0]
+
+Sources, exports and truths are kept in build/programs (MEMPLAN_PROGRAMS names another folder). Prints what is not exact, and totals by
+route. It is a search for causes, not a test: it takes three seconds per program the first time.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+import generate
+import naming
+
+FOLDER = os.environ.get("MEMPLAN_PROGRAMS", os.path.join(ROOT, "build", "programs"))
+ROUTES = ("pt2", "onnx")
+
+
+def ask(task, names, python, library=None):
+    """{name: answer} of a worker."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **(dict(LD_PRELOAD=library, EMULATED_GPU=naming.GPU) if library else {}))
+    done = subprocess.run([python, os.path.join(HERE, "worker.py"), task, FOLDER], input="\n".join(names), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def prepare(options):
+    """Sources, exports and truths of the programs asked for; {name: {set-up: truth}}."""
+    sources = {n: s for n, s in generate.programs(options.random).items() if re.search(options.only, n)}
+    kept = os.path.join(FOLDER, "truths.json")
+    truths = json.load(open(kept)) if os.path.exists(kept) else {}
+    changed = []
+    for name, source in sources.items():
+        path = os.path.join(FOLDER, name + ".py")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not os.path.exists(path) or open(path).read() != source:
+            open(path, "w").write(source)
+            changed.append(name)
+    missing = [n for n in sources if n in changed or not os.path.exists(os.path.join(FOLDER, n + ".pt2"))]
+    failed = {n: a for n, a in ask("export", missing, options.python).items() if a} if missing else {}
+    for name, why in failed.items():
+        print(f"{name}: no export: {why.splitlines()[-1][:100]}")
+    missing = [n for n in sources if n in changed or n not in truths]
+    if missing:
+        truths.update(ask("truth", missing, options.python, os.path.join(options.build, "emulated_gpu", "libemulated_gpu.so")))
+        with open(kept + ".part", "w") as f:
+            json.dump(truths, f)
+        os.replace(kept + ".part", kept)
+    return {n: truths[n] for n in sources if n in truths}
+
+
+def estimate(memplan, path, flags):
+    done = subprocess.run([memplan, path, "--gpu", naming.GPU, "--batch", "8", "--no-search", "--exit-zero", "--format", "json", *flags], capture_output=True, text=True)
+    if not done.stdout.startswith("{"):
+        return None, None, done.stderr.strip()[:100]
+    report = json.loads(done.stdout)
+    span = report["ranges"]["requested_bytes"]
+    return report["counters"]["requested_bytes"], (span["low_bytes"], span["high_bytes"]), ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", required=True, help="a Python with PyTorch")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--random", type=int, default=100, metavar="N", help="random programs beside those of one expression")
+    parser.add_argument("--only", default="", metavar="PATTERN")
+    options = parser.parse_args()
+    totals = {r: dict(runs=0, exact=0, outside=0) for r in ROUTES}
+    for name, truths in sorted(prepare(options).items()):
+        for setup, truth in truths.items():
+            said = [] if isinstance(truth, list) else [f"no truth: {truth.splitlines()[0][:100]}"]
+            for route in ROUTES:
+                path = os.path.join(FOLDER, f"{name}.{route}")
+                if not os.path.exists(path) or not isinstance(truth, list):
+                    continue
+                bytes_, span, why = estimate(os.path.join(options.build, "memplan"), path, naming.SETUPS[setup][1])
+                inside = bool(span) and span[0] <= truth[0] <= span[1]
+                totals[route]["runs"] += 1
+                totals[route]["exact"] += bytes_ == truth[0]
+                totals[route]["outside"] += not inside
+                if bytes_ != truth[0]:
+                    said.append(f"{route} {100 * (bytes_ - truth[0]) / truth[0]:+.3f} %{'' if inside else ' outside'}" if bytes_ else f"{route} {why}")
+            if said:
+                print(name, setup, "  ".join(said))
+    print("| route | runs | requested exact | outside of the range |\n|---|---|---|---|")
+    for route, t in totals.items():
+        print(f"| {route} | {t['runs']} | {100 * t['exact'] / max(1, t['runs']):.1f} % | {100 * t['outside'] / max(1, t['runs']):.1f} % |")
+
+
+if __name__ == "__main__":
+    main()

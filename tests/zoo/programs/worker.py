@@ -1,0 +1,73 @@
+"""Exports generated programs, or runs them on the emulated GPU: python worker.py export|truth FOLDER < names. One JSON line per program."""
+import importlib.util
+import json
+import logging
+import os
+import sys
+import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "recording")]
+import torch
+
+import naming
+
+BATCH = 8
+
+
+def model_of(path):
+    spec = importlib.util.spec_from_file_location(os.path.basename(path).removesuffix(".py"), path)
+    program = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = program
+    spec.loader.exec_module(program)
+    torch.manual_seed(0)
+    return program.Model()
+
+
+def export(stem):
+    model, x, batch = model_of(stem + ".py").train(), torch.randn(2, 64, 128), torch.export.Dim("batch")
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},), strict=False)
+    torch.export.save(program, stem + ".pt2")
+    torch.onnx.export(model, (x,), stem + ".onnx", dynamo=True, dynamic_shapes=({0: batch},), verbose=False, external_data=False)
+
+
+def truth(stem, setup):
+    import truth as program
+
+    rows = program.steps(model_of(stem + ".py"), (torch.randn(BATCH, 64, 128),), {}, setup, (BATCH,) if setup["mode"] == "training" and "/loss/" not in stem else None)
+    return [max(step[c] for step in rows) for c in range(3)]
+
+
+def in_a_copy(work):
+    """Its answer, from a copy of this process; what went wrong, as text."""
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            answer = work()
+        except BaseException as e:
+            answer = f"{type(e).__name__}: {e}"[:300]
+        with os.fdopen(write, "w") as f:
+            json.dump(answer, f)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as f:
+        text = f.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else "the process died"
+
+
+def main():
+    task, folder = sys.argv[1:3]
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    for name in sys.stdin.read().split():
+        stem = os.path.join(folder, name)
+        answer = in_a_copy(lambda: export(stem)) if task == "export" else {k: in_a_copy(lambda: truth(stem, v[0])) for k, v in naming.SETUPS.items()}
+        print(json.dumps([name, answer]), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
