@@ -9,6 +9,7 @@
 namespace memplan {
 
 enum class Precision : std::uint8_t;
+struct TrainingSetup;
 
 /// Puts back what functionalization took away: `out += identity` and nn.ReLU(inplace=True) become in-place ops. By
 /// the line of Python where a call stands; for modules by Exported::inplace_modules and by the table
@@ -45,9 +46,9 @@ void recover_type_promotion(Tape& tape);
 /// CUDA.
 void recover_rms_norms(Tape& tape);
 
-/// torch.var and torch.std, torch.nan_to_num, F.cosine_similarity and dropouts of whole feature maps, which ONNX files have as the calls that PyTorch's
-/// exporter takes them apart into.
-void recover_whole_ops(Tape& tape, bool training);
+/// torch.var and torch.std, torch.nan_to_num, F.cosine_similarity and dropouts of whole feature maps, which ONNX files
+/// have as the calls that PyTorch's exporter takes them apart into.
+void recover_whole_ops(Tape& tape, const TrainingSetup& setup);
 
 /// torch._weight_norm, which ONNX files have as the ops that it stands for: one kernel on CUDA, which keeps the norms.
 void recover_weight_norms(Tape& tape);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "estimators/restore/passes.h"
+#include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -21,9 +22,9 @@ struct Whole {
   Call call;
 };
 
-class Line {
+class OneLine {
  public:
-  Line(const Tape& tape, const std::vector<int>& reads, std::size_t first)
+  OneLine(const Tape& tape, const std::vector<int>& reads, std::size_t first)
       : tape_(tape), reads_(reads), first_(first), end_(first + 1) {
     const Call& c = tape.calls[first];
     while (end_ < tape.calls.size() && tape.calls[end_].scope == c.scope &&
@@ -59,7 +60,7 @@ class Line {
 };
 
 /// prims.var [-> prims.broadcast_in_dim, which keeps the dimensions] [-> sqrt]: torch.var and torch.std.
-std::optional<Whole> variance_at(const Line& line) {
+std::optional<Whole> variance_at(const OneLine& line) {
   const Call* var = line.at(0, "prims::var");
   if (!var || var->args.size() < 2) return std::nullopt;
   std::size_t n = 1;
@@ -74,7 +75,7 @@ std::optional<Whole> variance_at(const Line& line) {
   return w;
 }
 
-std::optional<Whole> nan_to_num_at(const Line& line) {
+std::optional<Whole> nan_to_num_at(const OneLine& line) {
   constexpr std::string_view ops[] = {"aten::isnan",    "aten::where.ScalarSelf",
                                       "aten::isneginf", "aten::where.ScalarSelf",
                                       "aten::isposinf", "aten::where.ScalarSelf"};
@@ -86,7 +87,7 @@ std::optional<Whole> nan_to_num_at(const Line& line) {
 }
 
 /// Both norms (one, where both sides are the same), their bounds, quotients, and the sum of the products.
-std::optional<Whole> cosine_similarity_at(const Line& line) {
+std::optional<Whole> cosine_similarity_at(const OneLine& line) {
   const Call* norm = line.at(0, "aten::linalg_vector_norm");
   if (!norm || !line.says("cosine_similarity(") || norm->args.size() < 3) return std::nullopt;
   const auto* dims = std::get_if<Arg::List>(&norm->args[2].value);
@@ -108,7 +109,7 @@ std::optional<Whole> cosine_similarity_at(const Line& line) {
 }
 
 /// native/Dropout.cpp: noise of one element per feature map, `x * noise.bernoulli_(1 - p).div_(1 - p)`.
-std::optional<Whole> feature_dropout_at(const Line& line, bool training) {
+std::optional<Whole> feature_dropout_at(const OneLine& line, bool training) {
   const Call *noise = line.at(0, "aten::new_empty"), *draw = line.at(1, "aten::bernoulli.p");
   if (!noise || !draw || draw->args.size() < 2) return std::nullopt;
   const auto* kept = std::get_if<double>(&draw->args[1].value);
@@ -127,7 +128,7 @@ bool may_begin(std::string_view op) {
 }
 
 std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first, bool training) {
-  const Line line(tape, reads, first);
+  const OneLine line(tape, reads, first);
   if (auto w = variance_at(line)) return w;
   if (auto w = nan_to_num_at(line)) return w;
   if (auto w = feature_dropout_at(line, training)) return w;
@@ -136,7 +137,8 @@ std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, s
 
 }  // namespace
 
-void recover_whole_ops(Tape& tape, bool training) {
+void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
+  const bool training = setup.mode == Mode::training;
   std::vector<std::pair<std::size_t, Whole>> found;
   std::optional<std::vector<int>> reads;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {

@@ -17,7 +17,6 @@ LONGER = {
     ("estimators/runtime/torch/aten/rows/views.cpp", "register_views"): (143, ROWS),
     ("estimators/runtime/torch/aten/rows/collectives.cpp", "register_collectives"): (91, ROWS),
     ("estimators/runtime/torch/aten/rows/elementwise.cpp", "register_elementwise"): (80, ROWS),
-    ("estimators/runtime/torch/aten/rows/reductions.cpp", "register_reductions"): (72, ROWS),
     ("estimators/runtime/torch/versions/torch_2_11.cpp", "autocast_2_11"): (96, "lists of names, one on a line"),
     ("estimators/frontends/onnx/patterns/recurrent.cpp", "match_recurrent"): (76, PATTERN),
     ("estimators/frontends/onnx/patterns/attention.cpp", "match_attention"): (71, PATTERN),

@@ -1,12 +1,22 @@
 #include "estimators/frontends/onnx/copied_calls.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/metadata.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
+
+namespace {
+
+constexpr const char *classes_key = "pkg.torch.onnx.class_hierarchy", *trace_key = "pkg.torch.onnx.stack_trace";
+
+}  // namespace
 
 std::string_view module_of_node(const GraphNode& node) {
   const auto scopes = parse_python_strings(note_at(node.metadata, scopes_key));
@@ -114,6 +124,23 @@ bool is_turned(std::string_view target) {
   return false;
 }
 
+std::vector<ValueId> tensors_of(const FxGroup& group) {
+  std::vector<ValueId> out;
+  const std::string_view t = group.text.target;
+  const bool joins = t.find("aten.cat.") != t.npos || t.find("aten.stack.") != t.npos;
+  for (const Arg& a : group.text.args)
+    if (joins || std::holds_alternative<ValueId>(a.value)) for_each_value(a, [&](ValueId id) { out.push_back(id); });
+  return out;
+}
+
+bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name) {
+  const std::string_view trace = note_at(view.metadata, trace_key);
+  const auto line = trace.rfind("    return ");
+  return module_of_node(here) != module_of_node(view) && line != trace.npos &&
+         trace.substr(line).find(fmt::format(".{}(", op_of_name(name))) != trace.npos &&
+         note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
+}
+
 bool takes_any_layout(std::string_view target) {
   return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
          target.find("aten.reshape.") != target.npos;
@@ -125,8 +152,6 @@ std::string_view parent_of(std::string_view module) {
   const auto dot = module.rfind('.');
   return dot == module.npos ? std::string_view() : module.substr(0, dot);
 }
-
-constexpr const char *classes_key = "pkg.torch.onnx.class_hierarchy", *trace_key = "pkg.torch.onnx.stack_trace";
 
 std::string_view leaf_of(std::string_view module) { return module.substr(module.rfind('.') + 1); }
 

@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
@@ -49,6 +51,13 @@ bool counts_sizes(std::string_view op);
 
 /// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
 bool is_turned(std::string_view target);
+
+/// Names of tensors in a call's text, without those that stand in lists of sizes.
+std::vector<ValueId> tensors_of(const FxGroup& group);
+
+/// A view that its module's last line returns is copied by nobody there; a dropout that does nothing follows it.
+/// `here`: a node of the call that reads it; `view`: its own, under this name.
+bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name);
 
 /// A copy in front of these is their own, which aten::reshape makes where it is needed.
 bool takes_any_layout(std::string_view target);

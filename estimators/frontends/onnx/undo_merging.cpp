@@ -111,16 +111,6 @@ class Parter {
     return out;
   }
 
-  /// Names of tensors in a call's text, without those that stand in lists of sizes.
-  std::vector<ValueId> names_of(const FxGroup& group) const {
-    std::vector<ValueId> out;
-    const std::string_view t = group.text.target;
-    const bool joins = t.find("aten.cat.") != t.npos || t.find("aten.stack.") != t.npos;
-    for (const Arg& a : group.text.args)
-      if (joins || std::holds_alternative<ValueId>(a.value)) for_each_value(a, [&](ValueId id) { out.push_back(id); });
-    return out;
-  }
-
   /// A convolution that became one node with its norm has no text that names what it reads. Where that is pooled and
   /// the next number of the op is left out, two modules pooled it (DLA's trees), and the convolution's did so second.
   void look_at_pooled(const FxGroup& group) {
@@ -136,7 +126,7 @@ class Parter {
 
   void look(const FxGroup& group) {
     look_at_pooled(group);
-    const std::vector<ValueId> names = names_of(group);
+    const std::vector<ValueId> names = tensors_of(group);
     if (std::ranges::all_of(names, [&](ValueId id) { return known_[at(id.index)]; })) return;
     std::vector<Read> reads = reads_of(group);
     if (group.nodes.size() > 1 || reads.size() != names.size()) return by_rest(group, names, std::move(reads));
@@ -182,7 +172,9 @@ class Parter {
                            (op == "getitem" && has_dropped(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
-               !takes_any_layout(reader.text.target) && !is_dropped_out(reader, program_.groups[at(by)])) {
+               !takes_any_layout(reader.text.target) &&
+               !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(made_by_[at(reads[0].id)])],
+                               program_.groups[at(by)].text.name)) {
       again = add_same(reader, name, reads[0], "contiguous.default");
     } else if (by < 0 && is_step(reads[0].id)) {
       again = add_step(reader, name, reads[0]);
@@ -361,16 +353,6 @@ class Parter {
     auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
     there.insert(there.begin(), std::move(node));
     return made;
-  }
-
-  /// A view that its module's last line returns is copied by nobody there; a dropout that does nothing follows it.
-  bool is_dropped_out(const FxGroup& reader, const FxGroup& view) const {
-    const GraphNode &here = old_.nodes[at(reader.nodes.back())], &there = old_.nodes[at(view.nodes.back())];
-    const std::string_view trace = note_at(there.metadata, trace_key);
-    const auto line = trace.rfind("    return ");
-    return module_of_node(here) != module_of_node(there) && line != trace.npos &&
-           trace.substr(line).find(fmt::format(".{}(", op_of_name(view.text.name))) != trace.npos &&
-           note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
   }
 
   /// What one node made of one value within a call of several: the Sigmoid of a SiLU, which another call's own may have

@@ -97,13 +97,14 @@ constexpr std::pair<std::string_view, std::string_view> other_names[] = {
 OpTable base_ops() {
   OpTable table;
   for (const auto add_family :
-       {register_creation,    register_views,         register_arithmetic,  register_elementwise,
-        register_selection,   register_reductions,    register_matmul,      register_products,
-        register_convolution, register_normalization, register_pooling,     register_spatial,
-        register_softmax,     register_attention,     register_rearrange,   register_multihead_attention,
-        register_indexing,    register_scatter,       register_sorting,     register_losses,
-        register_spectral,    register_triangular,    register_recurrent,   register_symbolic,
-        register_quantized,   register_fp8,           register_collectives, register_loss_parallel})
+       {register_creation,     register_views,         register_arithmetic, register_elementwise,
+        register_selection,    register_reductions,    register_matmul,     register_products,
+        register_convolution,  register_normalization, register_pooling,    register_spatial,
+        register_softmax,      register_attention,     register_rearrange,  register_multihead_attention,
+        register_indexing,     register_scatter,       register_sorting,    register_losses,
+        register_spectral,     register_triangular,    register_recurrent,  register_symbolic,
+        register_statistics,   register_quantized,     register_fp8,        register_collectives,
+        register_loss_parallel})
     add_family(table);
   for (const auto& [name, row] : other_names) table.also(name, row);
   return table;

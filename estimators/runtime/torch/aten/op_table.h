@@ -90,6 +90,7 @@ void register_arithmetic(OpTable&);
 void register_elementwise(OpTable&);
 void register_selection(OpTable&);
 void register_reductions(OpTable&);
+void register_statistics(OpTable&);
 void register_matmul(OpTable&);
 void register_products(OpTable&);
 void register_convolution(OpTable&);

@@ -123,6 +123,13 @@ void register_casts(OpTable& t) {
   }
 }
 
+/// derivatives.yaml: zeros_like(grad), so that what the draw is made of gets gradients all the same.
+ValueList run_bernoulli(Run& r, Args& a) {
+  Tensor y = r.empty_like(a.tensor(0));
+  r.record({a.tensor(0)}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
+  return {y};
+}
+
 }  // namespace
 
 void register_creation(OpTable& t) {
@@ -177,14 +184,8 @@ void register_creation(OpTable& t) {
   for (const char* name :
        {"aten::bernoulli_.float", "aten::exponential_", "aten::log_normal_", "aten::geometric_", "aten::cauchy_"})
     t.add(name, "self, p=0.5", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
-  // derivatives.yaml: zeros_like(grad), so that what the draw is made of gets gradients all the same.
-  const auto draw = [](Run& r, Args& a) -> ValueList {
-    Tensor y = r.empty_like(a.tensor(0));
-    r.record({a.tensor(0)}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
-    return {y};
-  };
-  t.add("aten::bernoulli.p", "self, p", draw);
-  t.add("aten::bernoulli", "self", draw);
+  t.add("aten::bernoulli.p", "self, p", run_bernoulli);
+  t.add("aten::bernoulli", "self", run_bernoulli);
   t.add("aten::contiguous", "self, memory_format=None", [](Run& r, Args& a) -> ValueList {
     return {op::contiguous(r, a.tensor(0), format_of(a, 1, op::Format::contiguous))};
   });

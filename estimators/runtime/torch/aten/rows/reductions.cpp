@@ -1,6 +1,7 @@
 // Sums, means and other reductions, with the scratch memory that CUDA's reduction kernels take.
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/rows/reduced.h"
 #include "estimators/runtime/torch/aten/stride_order.h"
 
 namespace memplan {
@@ -26,12 +27,16 @@ Dims all_dims(const Tensor& x) {
   return d;
 }
 
+}  // namespace
+
 Dims normalized(const Tensor& x, const Dims& dims) {
   if (dims.empty()) return all_dims(x);
   Dims d;
   for (auto i : dims) d.push_back(wrap_dim(i, x->rank()));
   return d;
 }
+
+namespace {
 
 bool contains(const Dims& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
@@ -137,8 +142,6 @@ void reduction_scratch(Run& r, const Tensor& in, const Tensor& out, const Dims& 
   Tensor semaphores = r.scratch(Bytes(4 * grid));
 }
 
-namespace {
-
 Dims reduced_sizes(const Tensor& x, const Dims& dims, bool keepdim) {
   Dims sizes;
   for (int d = 0; d < x->rank(); ++d) {
@@ -150,6 +153,8 @@ Dims reduced_sizes(const Tensor& x, const Dims& dims, bool keepdim) {
   return sizes;
 }
 
+namespace {
+
 /// The gradient of a sum: an expanded view, no memory.
 Tensor expand_back(Run& r, Tensor g, const Dims& from, const Dims& dims, bool keepdim) {
   if (!keepdim && !from.empty()) {
@@ -160,8 +165,9 @@ Tensor expand_back(Run& r, Tensor g, const Dims& from, const Dims& dims, bool ke
   return expand(r, g, from);
 }
 
-/// `acc_bytes` of a partial result: sums of half types are kept in fp32, extremes in the type itself.
-Tensor reduced(Run& r, const Tensor& x, const Dims& dims, bool keepdim, DType dtype, int acc_bytes = 0) {
+}  // namespace
+
+Tensor reduced(Run& r, const Tensor& x, const Dims& dims, bool keepdim, DType dtype, int acc_bytes) {
   // The output of a reduction keeps the order of the remaining dimensions of its input.
   Tensor y =
       x->on_host ? r.host(reduced_sizes(x, dims, keepdim), dtype) : r.empty(reduced_sizes(x, dims, keepdim), dtype);
@@ -172,8 +178,6 @@ Tensor reduced(Run& r, const Tensor& x, const Dims& dims, bool keepdim, DType dt
   reduction_scratch(r, x, y, dims, acc_bytes);
   return y;
 }
-
-}  // namespace
 
 Tensor sum(Run& r, const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
   const Dims dims = normalized(x, given);
@@ -210,37 +214,18 @@ Tensor mean(Run& r, const Tensor& x, const Dims& given, bool keepdim, std::optio
 
 namespace {
 
-std::optional<DType> dtype_of(const Args& a, std::size_t i) {
-  auto d = a.dtype(i);
-  return d.empty() ? std::nullopt : std::optional(d[0]);
-}
-
-Dims dims_of(const Tensor& x, const Args& a, std::size_t i) {
-  if (a.none(i)) return op::normalized(x, {});
-  return op::normalized(x, a[i].is_list() ? a.dims(i) : Dims{a.integer(i)});
-}
-
-/// What the formulas of reductions read besides tensors.
-Bindings reduction_constants(const Tensor& x, const Dims& dims, bool keepdim, double scale = 1) {
-  Bindings b;
-  ValueList list;
-  for (auto d : dims) list.emplace_back(d);
-  b.set("dim", std::move(list));
-  b.set("keepdim", keepdim);
-  b.set("rank", static_cast<std::int64_t>(x->rank()));
-  b.set("scale", scale);
-  return b;
-}
+using reduced::add_derived;
+using reduced::reduction_constants;
 
 /// One reduction kernel with the row's derivatives: "self, dim, keepdim".
 ValueList reduce_value(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const bool by_dim = a.size() > 1 && a.op() != "aten::prod";
-  const Dims dims = by_dim ? dims_of(x, a, 1) : op::normalized(x, {});
+  const Dims dims = by_dim ? reduced::dims_of(x, a, 1) : op::normalized(x, {});
   const bool keep = a.size() > 2 && a[2].is_number() && a.boolean(2);
   const bool extreme = a.op().find("max") != std::string_view::npos || a.op().find("min") != std::string_view::npos;
   const bool product = a.op().starts_with("aten::prod");
-  const DType dtype = product ? dtype_of(a, a.size() - 1).value_or(x->dtype) : x->dtype;
+  const DType dtype = product ? reduced::dtype_of(a, a.size() - 1).value_or(x->dtype) : x->dtype;
   Tensor y = op::reduced(r, x, dims, keep, dtype, extreme ? bits_of(x->dtype) / 8 : 0);
   a.row().derivatives.record(r, {{"self", x}}, {y}, reduction_constants(x, dims, keep));
   return {y};
@@ -249,7 +234,7 @@ ValueList reduce_value(Run& r, Args& a) {
 /// maxes = amax(self); their infinities become 0; then log(sum(exp(self - maxes))) + maxes.
 ValueList run_logsumexp(Run& r, Args& a) {
   Tensor x = a.tensor(0), y;
-  const Dims dims = dims_of(x, a, 1);
+  const Dims dims = reduced::dims_of(x, a, 1);
   const bool keep = a.boolean(2);
   {
     ScopedValue<bool> no_grad(r.grad_mode, false);
@@ -268,45 +253,10 @@ ValueList run_logsumexp(Run& r, Args& a) {
   return {y};
 }
 
-/// var, std and their pairs with the mean, all by Welford's algorithm (16 bytes per partial result).
-ValueList variance(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const bool by_dim = a.size() > 2;
-  const Dims dims = by_dim ? dims_of(x, a, 1) : op::normalized(x, {});
-  const bool keep = by_dim && a.boolean(3);
-  const bool pair = a.op().find("_mean") != std::string_view::npos;
-  Tensor y = r.empty(op::reduced_sizes(x, dims, keep), x->dtype);
-  Tensor m = pair ? r.empty(op::reduced_sizes(x, dims, keep), x->dtype) : Tensor();
-  op::reduction_scratch(r, x, y, dims, 16);
-  a.row().derivatives.record(r, {{"self", x}}, pair ? TensorList{y, m} : TensorList{y},
-                             reduction_constants(x, dims, keep));
-  if (pair) return {y, m};
-  return {y};
-}
-
-/// Over all elements the result has no dimensions, so that it does not widen what it meets.
-constexpr const char* whole_norm_formula =
-    "self: scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? grad / result.pow(p - 1) : none; "
-    "p > 2 ? share.masked_fill_(result == 0, 0) : 0; p == 1 ? self.sgn() * grad : p == 2 ? grad * (self / "
-    "result).masked_fill_(result == 0, 0) : scaled * share";
-
-ValueList run_norm(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const bool by_dim = a.size() > 2;
-  const Dims dims = by_dim ? dims_of(x, a, 2) : op::normalized(x, {});
-  const bool keep = by_dim && a.boolean(3);
-  auto dtype = by_dim && a.size() > 4 ? dtype_of(a, 4) : std::nullopt;
-  Tensor y = op::reduced(r, x, dims, keep, dtype.value_or(x->dtype));
-  Bindings b = reduction_constants(x, dims, keep);
-  b.set("p", a[1].is_none() ? 2.0 : a.number(1));
-  a.row().derivatives.record(r, {{"self", x}}, {y}, std::move(b));
-  return {y};
-}
-
 ValueList run_scan(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const bool integral = !is_floating(x->dtype) && !is_complex(x->dtype);
-  const DType dtype = dtype_of(a, 2).value_or(integral ? DType::int64 : x->dtype);
+  const DType dtype = reduced::dtype_of(a, 2).value_or(integral ? DType::int64 : x->dtype);
   Tensor y = x->on_host ? op::pointwise(r, {x}, dtype) : r.empty(x->sizes, dtype);
   {
     ScopedValue<bool> no_grad(r.grad_mode, false);
@@ -335,7 +285,7 @@ ValueList run_count_nonzero(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   ScopedValue<bool> no_grad(r.grad_mode, false);
   Tensor mask = op::pointwise(r, {x}, DType::boolean);
-  return {op::reduced(r, mask, dims_of(x, a, 1), false, DType::int64)};
+  return {op::reduced(r, mask, reduced::dims_of(x, a, 1), false, DType::int64)};
 }
 
 constexpr const char* amax_formula =
@@ -346,47 +296,18 @@ constexpr const char* extreme_formula =
 constexpr const char* prod_formula =
     "self: zero_mask = self == 0; zero_mask_count = zero_mask.sum(dim, true_); sum(zero_mask_count); "
     "restore_reduced_dims(grad, dim, keepdim, rank) * (restore_reduced_dims(result, dim, keepdim, rank) / self)";
-constexpr const char* var_formula =
-    "self: (scale * restore_reduced_dims(grad, dim, keepdim, rank)) * (self - self.mean(dim, true_))";
-constexpr const char* std_formula =
-    "self: grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0); (scale * restore_reduced_dims(grad_var, dim, "
-    "keepdim, rank)) * (self - self.mean(dim, true_))";
-constexpr const char* var_mean_formula =
-    "self: gvar = defined(grad0) ? (scale * restore_reduced_dims(grad0, dim, keepdim, rank)) * (self - self.mean(dim, "
-    "true_)) : none; "
-    "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
-    "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
-constexpr const char* std_mean_formula =
-    "self: gstd = defined(grad0) ? (grad0 / (result0 * 2)).masked_fill_(result0 == 0, 0) : none; "
-    "gvar = defined(grad0) ? (scale * restore_reduced_dims(gstd, dim, keepdim, rank)) * (self - self.mean(dim, true_)) "
-    ": none; "
-    "gmean = defined(grad1) ? restore_reduced_dims(grad1, dim, keepdim, rank).expand_like(self) / 2 : none; "
-    "defined(gvar) & defined(gmean) ? gvar + gmean : defined(gvar) ? gvar : gmean";
-/// norm_backward by the order of the norm: 1, 2, and others from 2 up.
-constexpr const char* norm_formula =
-    "self: g = restore_reduced_dims(grad, dim, keepdim, rank); norm = restore_reduced_dims(result, dim, keepdim, "
-    "rank); "
-    "scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? g / norm.pow(p - 1) : none; p > 2 ? "
-    "share.masked_fill_(norm == 0, 0) : 0; "
-    "p == 1 ? self.sgn() * g : p == 2 ? g * (self / norm).masked_fill_(norm == 0, 0) : scaled * share";
-
-void add_derived(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
-                 const char* derivatives) {
-  for (const char* n : names) t.add(n, schema, kernel).derivatives = Derivatives(derivatives);
-}
-
 }  // namespace
 
 void register_reductions(OpTable& t) {
   t.add("aten::sum", "self, dtype=None",
-        [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+        [](Run& r, Args& a) -> ValueList { return {op::sum(r, a.tensor(0), {}, false, reduced::dtype_of(a, 1))}; });
   t.add("aten::sum.dim_IntList", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
-    return {op::sum(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
+    return {op::sum(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), reduced::dtype_of(a, 3))};
   });
   t.add("aten::mean", "self, dtype=None",
-        [](Run& r, Args& a) -> ValueList { return {op::mean(r, a.tensor(0), {}, false, dtype_of(a, 1))}; });
+        [](Run& r, Args& a) -> ValueList { return {op::mean(r, a.tensor(0), {}, false, reduced::dtype_of(a, 1))}; });
   t.add("aten::mean.dim", "self, dim, keepdim=False, dtype=None", [](Run& r, Args& a) -> ValueList {
-    return {op::mean(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), dtype_of(a, 3))};
+    return {op::mean(r, a.tensor(0), a.none(1) ? Dims{} : a.dims(1), a.boolean(2), reduced::dtype_of(a, 3))};
   });
   add_derived(t, {"aten::amax", "aten::amin"}, "self, dim=[], keepdim=False", reduce_value, amax_formula);
   add_derived(t, {"aten::max", "aten::min", "aten::median"}, "self", reduce_value, extreme_formula);
@@ -404,26 +325,6 @@ void register_reductions(OpTable& t) {
   add_derived(t, {"aten::logsumexp"}, "self, dim, keepdim=False", run_logsumexp,
               "self: restore_reduced_dims(grad, dim, keepdim, rank) * (self - restore_reduced_dims(result, dim, "
               "keepdim, rank)).exp()");
-  const char *correction = "self, dim=None, correction=None, keepdim=False",
-             *unbiased = "self, dim, unbiased=True, keepdim=False";
-  add_derived(t, {"aten::var.correction"}, correction, variance, var_formula);
-  add_derived(t, {"aten::std.correction"}, correction, variance, std_formula);
-  add_derived(t, {"aten::var.dim"}, unbiased, variance, var_formula);
-  add_derived(t, {"aten::std.dim"}, unbiased, variance, std_formula);
-  add_derived(t, {"aten::var"}, "self, unbiased=True", variance, var_formula);
-  add_derived(t, {"aten::std"}, "self, unbiased=True", variance, std_formula);
-  add_derived(t, {"aten::var_mean.correction"}, correction, variance, var_mean_formula);
-  add_derived(t, {"aten::std_mean.correction"}, correction, variance, std_mean_formula);
-  add_derived(t, {"aten::var_mean"}, "self, unbiased=True", variance, var_mean_formula);
-  add_derived(t, {"aten::std_mean"}, "self, unbiased=True", variance, std_mean_formula);
-  add_derived(t, {"aten::var_mean.dim"}, unbiased, variance, var_mean_formula);
-  add_derived(t, {"aten::std_mean.dim"}, unbiased, variance, std_mean_formula);
-  // Of matrices with an order of their own it takes singular values: LinearAlgebra.cpp, linalg_norm.
-  add_derived(t, {"aten::linalg_norm"}, "self, ord=None, dim=None, keepdim=False, dtype=None", run_norm, norm_formula);
-  add_derived(t, {"aten::linalg_vector_norm"}, "self, ord=2, dim=None, keepdim=False, dtype=None", run_norm,
-              norm_formula);
-  add_derived(t, {"aten::norm.ScalarOpt_dim"}, "self, p, dim, keepdim=False", run_norm, norm_formula);
-  add_derived(t, {"aten::norm.Scalar"}, "self, p=2", run_norm, norm_formula);
   add_derived(t, {"aten::cumsum"}, "self, dim, dtype=None", run_scan,
               "self: to(grad, self_dtype).flip(dim).cumsum(dim).flip(dim)");
   add_derived(t, {"aten::cumprod", "aten::logcumsumexp"}, "self, dim, dtype=None", run_scan,
@@ -432,7 +333,7 @@ void register_reductions(OpTable& t) {
   t.add("aten::count_nonzero.dim_IntList", "self, dim", run_count_nonzero);
   t.add("aten::aminmax", "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
-    const Dims sizes = op::reduced_sizes(x, dims_of(x, a, 1), a.boolean(2));
+    const Dims sizes = op::reduced_sizes(x, reduced::dims_of(x, a, 1), a.boolean(2));
     Tensor low = r.empty(sizes, x->dtype), high = r.empty(sizes, x->dtype);
     return {low, high};
   });
