@@ -197,6 +197,34 @@ TEST_CASE("a copy after a view that a module returns is a dropout that does noth
   CHECK(ops("return turned(y)") == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp"});
 }
 
+TEST_CASE("two bounds after each other, which an optimizer made one, are two calls again") {
+  for (const std::string gone : {"relu", "clamp"}) {
+    Builder b;
+    b.input("x", {-1, 8}).real("low", 0).real("high", 1);
+    noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "");
+    noted(b.node("Clip", {"exp", "low", "high"}, {"hardtanh"}), "hardtanh",
+          "clamp.default](args = (%" + gone + ", 0.0, 1.0)", "");
+    b.output("hardtanh");
+    const auto tape = b.tape(with_batch(4));
+    REQUIRE(tape.ok());
+    CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::" + gone, "aten::clamp"});
+  }
+}
+
+TEST_CASE("a step of a call that another one's own was merged with is made for both") {
+  // F.silu(x) is x * sigmoid(x) in ONNX; y * torch.sigmoid(x) reads the same sigmoid.
+  Builder b;
+  b.input("x", {-1, 8}).input("y", {-1, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "");
+  noted(b.node("Sigmoid", {"exp"}, {"val_1"}), "silu", "silu.default](args = (%exp,)", "");
+  noted(b.node("Mul", {"exp", "val_1"}, {"silu"}), "silu", "silu.default](args = (%exp,)", "");
+  noted(b.node("Mul", {"y", "val_1"}, {"mul"}), "mul", "mul.Tensor](args = (%y, %sigmoid)", "");
+  b.output("silu").output("mul");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::silu", "aten::sigmoid", "aten::mul.Tensor"});
+}
+
 TEST_CASE("calls that share steps have all of them again") {
   // Differential attention: softmax(q @ k) is there once, for two values. The op stands for one that takes several
   // nodes.

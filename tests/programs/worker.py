@@ -7,7 +7,7 @@ import sys
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "recording")]
+sys.path[:0] = [os.path.join(HERE, "..", "zoo"), os.path.join(HERE, "..", "recording")]
 import torch
 
 import naming

@@ -1,0 +1,129 @@
+// Ops that exporters take apart, and lines whose Python does more than their text shows.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
+#include "estimators/restore/passes.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/check.h"
+#include "estimators/tape/tape_text.h"
+#include "estimators/tape/uses.h"
+
+using namespace memplan;
+
+namespace {
+
+using Ops = std::vector<std::string>;
+
+Tape whole(const std::string& calls, Mode mode = Mode::training) {
+  Tape tape = from_text("input %x float32 [2, 4]\ninput %y float32 [2, 4]\nscope 0 \"\" M\n" + calls);
+  TrainingSetup setup;
+  setup.mode = mode;
+  recover_whole_ops(tape, setup);
+  check(tape);
+  return tape;
+}
+
+Ops ops_of(const Tape& tape) {
+  Ops ops;
+  for (const Call& c : tape.calls) ops.push_back(c.op);
+  return ops;
+}
+
+std::string name_of(const Tape& tape, ValueId id) { return tape.values[static_cast<std::size_t>(id.index)].name; }
+
+int gone_after(const std::string& text, std::string_view name) {
+  Tape tape = from_text("input %x float32 [2, 4]\nscope 0 \"\" M\n" + text);
+  bind_names(tape);
+  mark_last_uses(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].last_uses)
+      if (name_of(tape, id) == name) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("a variance that the exporter took apart is one op, and a standard deviation where its line says so") {
+  for (const auto& [line, root, op] : {std::tuple{"x.std(-1, keepdim=True)", true, "aten::std.correction"},
+                                       std::tuple{"x.var(-1, keepdim=True).sqrt()", true, "aten::var.correction"},
+                                       std::tuple{"x.var(-1)", false, "aten::var.correction"}}) {
+    const std::string at = std::string(" in 0 at \"m.py:1 y = ") + line + "\"\n";
+    const Tape tape = whole("%var = prims::var(%x, [1], 1.0)" + at +
+                            (root ? "%kept = prims::broadcast_in_dim(%var, [2, 1], [0])" + at +
+                                        "%root = aten::sqrt(%kept)" + at + "return %root\n"
+                                  : "return %var\n"));
+    REQUIRE(!tape.calls.empty());
+    const Call& call = tape.calls[0];
+    CHECK(call.op == op);
+    CHECK(tape.calls.size() == (root && call.op == "aten::var.correction" ? 2 : 1));
+    CHECK(name_of(tape, call.outputs[0]) == (call.op == "aten::std.correction" ? "root" : root ? "kept" : "var"));
+    REQUIRE(call.kwargs.size() == 2);
+    CHECK(std::get<bool>(call.kwargs[1].second.value) == root);  // keepdim
+  }
+}
+
+TEST_CASE("numbers put in the place of NaN are one op") {
+  const std::string at = " in 0 at \"m.py:1 y = torch.nan_to_num(x)\"\n";
+  const std::string first = "%a = aten::isnan(%x)" + at + "%b = aten::where.ScalarSelf(%a, 0.0, %x)" + at;
+  const std::string last = "%d = aten::where.ScalarSelf(%c, -1.0, %b)" + at + "%e = aten::isposinf(%x)" + at +
+                           "%f = aten::where.ScalarSelf(%e, 1.0, %d)" + at + "return %f\n";
+  const Tape tape = whole(first + "%c = aten::isneginf(%x)" + at + last);
+  CHECK(ops_of(tape) == Ops{"aten::nan_to_num"});
+  CHECK(name_of(tape, tape.calls[0].outputs[0]) == "f");
+  CHECK(whole(first + "%c = aten::isneginf(%y)" + at + last).calls.size() == 6);  // of another tensor
+}
+
+TEST_CASE("a cosine similarity is one op, of one tensor or of two") {
+  const std::string at = " in 0 at \"m.py:1 y = F.cosine_similarity(x, y, dim=-1)\"\n";
+  const std::string rest = "%c = aten::clamp(%a, 0.00000001, None)" + at + "%e = aten::div.Tensor(%x, %c)" + at +
+                           "%f = aten::mul.Tensor(%e, %e)" + at + "%g = aten::sum.dim_IntList(%f, [-1])" + at +
+                           "return %g\n";
+  const Tape one = whole("%a = aten::linalg_vector_norm(%x, 2, [-1], True)" + at + rest);
+  REQUIRE(ops_of(one) == Ops{"aten::cosine_similarity"});
+  CHECK(value_at(one.calls[0], 0) == value_at(one.calls[0], 1));
+  const Tape two = whole("%a = aten::linalg_vector_norm(%x, 2, [-1], True)" + at +
+                         "%b = aten::linalg_vector_norm(%y, 2, [-1], True)" + at + rest);
+  REQUIRE(ops_of(two) == Ops{"aten::cosine_similarity"});
+  CHECK(name_of(two, value_at(two.calls[0], 1)) == "y");
+}
+
+TEST_CASE("a dropout of whole feature maps is one op, and does nothing in inference") {
+  const std::string at = " in 0 at \"m.py:1 y = self.drop(x)\"\n";
+  const std::string calls = "%n = aten::new_empty(%x, [2, 1])" + at + "%b = aten::bernoulli.p(%n, 0.9)" + at +
+                            "%t = memplan::to_default_dtype(%b) in 0\n%d = aten::div.Scalar(%t, 0.9)" + at +
+                            "%y2 = aten::mul.Tensor(%x, %d)" + at + "return %y2\n";
+  for (const Mode mode : {Mode::training, Mode::inference}) {
+    const Tape tape = whole(calls, mode);
+    REQUIRE(ops_of(tape) == Ops{"aten::feature_dropout"});
+    CHECK(std::get<bool>(tape.calls[0].args[2].value) == (mode == Mode::training));
+  }
+}
+
+TEST_CASE("one divided by a tensor holds the tensor until the product is made") {
+  const std::string calls =
+      "%sum = aten::add.Tensor(%x, 1) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"
+      "%share = aten::reciprocal(%sum) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"
+      "%y = aten::mul.Tensor(%share, 1) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"
+      "%out = aten::exp(%y) in 0 at \"m.py:2 return y.exp()\"\nreturn %out\n";
+  CHECK(gone_after(calls, "sum") == 2);
+  std::string spelled = calls;
+  for (auto at = spelled.find("1 / (x + 1)"); at != spelled.npos; at = spelled.find("1 / (x + 1)"))
+    spelled.replace(at, 11, "(x + 1).reciprocal() * 1");
+  CHECK(gone_after(spelled, "sum") == 1);
+}
+
+TEST_CASE("of a tuple that a line takes one element of, the others go at once") {
+  const auto calls = [](const std::string& line) {
+    return "%values, %indices = aten::sort(%x, 1) in 0 at \"m.py:1 " + line +
+           "\"\n%y = aten::exp(%values) in 0 at \"m.py:2 y = y.exp()\"\n"
+           "%out = aten::tanh(%y) in 0 at \"m.py:3 return y.tanh()\"\nreturn %out\n";
+  };
+  CHECK(gone_after(calls("y = x.sort(dim=1)[0]"), "indices") == 0);
+  CHECK(gone_after(calls("y, order = x.sort(dim=1)"), "indices") > 0);
+}
