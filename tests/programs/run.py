@@ -54,7 +54,7 @@ def prepare(options):
     missing = [n for n in sources if n in changed or not os.path.exists(os.path.join(FOLDER, n + ".pt2"))]
     failed = {n: a for n, a in ask("export", missing, options.python).items() if a} if missing else {}
     for name, why in failed.items():
-        print(f"{name}: no export: {why.splitlines()[-1][:100]}")
+        print(f"{name}: no export: {why['failed'].splitlines()[-1][:100]}")
     missing = [n for n in sources if n in changed or n not in truths]
     if missing:
         truths.update(ask("truth", missing, options.python, os.path.abspath(os.path.join(options.build, "emulated_gpu", "libemulated_gpu.so"))))
@@ -76,7 +76,7 @@ def estimate(memplan, path, flags):
 def look(options, name, setup, truth, totals):
     """What of the program's run is not exact; adds to the totals by route."""
     if not isinstance(truth, list):
-        return [f"no truth: {truth.splitlines()[0][:100]}"]
+        return [f"no truth: {truth['failed'][:100]}"]
     said = []
     for route in ROUTES:
         path = os.path.join(FOLDER, f"{name}.{route}")

@@ -7,9 +7,10 @@ import sys
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "zoo"), os.path.join(HERE, "..", "recording")]
+sys.path[:0] = [os.path.join(HERE, "..", suite) for suite in ("zoo", "recording", "accuracy")]
 import torch
 
+import forked
 import naming
 
 BATCH = 8
@@ -38,24 +39,6 @@ def truth(stem, setup):
     return [max(step[c] for step in rows) for c in range(3)]
 
 
-def in_a_copy(work):
-    """Its answer, from a copy of this process; what went wrong, as text."""
-    read, write = os.pipe()
-    if (pid := os.fork()) == 0:
-        try:
-            answer = work()
-        except BaseException as e:
-            answer = f"{type(e).__name__}: {e}"[:300]
-        with os.fdopen(write, "w") as f:
-            json.dump(answer, f)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as f:
-        text = f.read()
-    os.waitpid(pid, 0)
-    return json.loads(text) if text else "the process died"
-
-
 def main():
     task, folder = sys.argv[1:3]
     out = os.fdopen(os.dup(1), "w")
@@ -65,7 +48,7 @@ def main():
     torch.set_num_threads(1)
     for name in sys.stdin.read().split():
         stem = os.path.join(folder, name)
-        answer = in_a_copy(lambda: export(stem)) if task == "export" else {k: in_a_copy(lambda: truth(stem, v[0])) for k, v in naming.SETUPS.items()}
+        answer = forked.row_of(lambda: export(stem)) if task == "export" else {k: forked.row_of(lambda: truth(stem, v[0])) for k, v in naming.SETUPS.items()}
         print(json.dumps([name, answer]), file=out, flush=True)
 
 
