@@ -78,10 +78,6 @@ Estimate heaviest_stage(const Tape& tape, const TrainingSetup& setup, const Rank
   return std::move(*heaviest);
 }
 
-}  // namespace
-
-namespace {
-
 TrainingSetup resolved(const TrainingSetup& given, bool falling_addresses) {
   TrainingSetup setup = given;
   setup.parallel = resolve(given.parallel);

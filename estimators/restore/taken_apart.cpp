@@ -66,12 +66,13 @@ std::optional<Whole> variance_at(const OneLine& line) {
   std::size_t n = 1;
   const Call* last = var;
   const Call* kept = line.at(n, "prims::broadcast_in_dim");
-  if (kept && line.only_read_by(last->outputs[0], *kept)) last = kept, ++n;
+  const bool keepdim = kept && line.only_read_by(last->outputs[0], *kept);
+  if (keepdim) last = kept, ++n;
   const Call* root = line.says("std(") ? line.at(n, "aten::sqrt") : nullptr;
   if (root && line.only_read_by(last->outputs[0], *root)) last = root, ++n;
   Whole w = line.whole(n, last == root ? "aten::std.correction" : "aten::var.correction", {var->args[0], var->args[1]});
   if (var->args.size() > 2) w.call.kwargs.emplace_back("correction", var->args[2]);
-  w.call.kwargs.emplace_back("keepdim", Arg{kept != nullptr && n > 1 && last != var});
+  w.call.kwargs.emplace_back("keepdim", Arg{keepdim});
   return w;
 }
 

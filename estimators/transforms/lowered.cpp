@@ -130,7 +130,7 @@ Tape lowered(const Model& model, const DimBinding& dims, const TrainingSetup& se
   // What was asked for cannot be: the nodes alone would not know it better.
   if (!tape && tape.error().kind == ErrorKind::usage) return unwrap(std::move(tape));
   const bool training = setup.mode == Mode::training;
-  std::optional<Failed> failed = training ? backward_of(tape) : run(tape);
+  std::optional<Failed> failed = training && tape ? backward_of(tape) : run(tape);
   if (!failed) return unwrap(std::move(tape));
   // The forward pass alone tells which call failed.
   if (training)

@@ -37,7 +37,7 @@ def ask(task, names, python, library=None):
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
-def prepare(options):
+def prepare(options, python, library):
     """Sources, exports and truths of the programs asked for; {name: {set-up: truth}}."""
     sources = {n: s for n, s in generate.programs(options.random).items() if re.search(options.only, n)}
     if not options.search:
@@ -52,12 +52,12 @@ def prepare(options):
             open(path, "w").write(source)
             changed.append(name)
     missing = [n for n in sources if n in changed or not os.path.exists(os.path.join(FOLDER, n + ".pt2"))]
-    failed = {n: a for n, a in ask("export", missing, options.python).items() if a} if missing else {}
+    failed = {n: a for n, a in ask("export", missing, python).items() if a} if missing else {}
     for name, why in failed.items():
         print(f"{name}: no export: {why['failed'].splitlines()[-1][:100]}")
     missing = [n for n in sources if n in changed or n not in truths]
     if missing:
-        truths.update(ask("truth", missing, options.python, os.path.abspath(os.path.join(options.build, "emulated_gpu", "libemulated_gpu.so"))))
+        truths.update(ask("truth", missing, python, os.path.abspath(library)))
         with open(kept + ".part", "w") as f:
             json.dump(truths, f)
         os.replace(kept + ".part", kept)
@@ -95,17 +95,16 @@ def look(options, name, setup, truth, totals):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
-    parser.add_argument("--python", help="a Python with PyTorch; the build knows one after make live")
     parser.add_argument("--search", action="store_true", help="all programs, not the sample of the tests")
     parser.add_argument("--random", type=int, default=100, metavar="N", help="random programs beside those of one expression")
     parser.add_argument("--only", default="", metavar="PATTERN")
     options = parser.parse_args()
-    options.python = options.python or build_tree.cached(options.build, "MEMPLAN_TORCH_PYTHON")
-    if not options.python or not os.path.exists(options.python):
+    emulated = build_tree.emulated(options.build)
+    if not emulated:
         print("PyTorch is not set up (make live): no program is run\n0 passed, 0 failed")
         return 0
     totals = {r: dict(runs=0, exact=0, outside=0) for r in ROUTES}
-    truths = prepare(options)
+    truths = prepare(options, *emulated)
     for name in sorted(truths):
         for setup, truth in truths[name].items():
             if said := look(options, name, setup, truth, totals):

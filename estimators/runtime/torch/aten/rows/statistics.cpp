@@ -26,12 +26,6 @@ ValueList variance(Run& r, Args& a) {
   return {y};
 }
 
-/// Over all elements the result has no dimensions, so that it does not widen what it meets.
-constexpr const char* whole_norm_formula =
-    "self: scaled = p > 2 ? self * self.abs().pow_(p - 2) : none; share = p > 2 ? grad / result.pow(p - 1) : none; "
-    "p > 2 ? share.masked_fill_(result == 0, 0) : 0; p == 1 ? self.sgn() * grad : p == 2 ? grad * (self / "
-    "result).masked_fill_(result == 0, 0) : scaled * share";
-
 ValueList run_norm(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const bool by_dim = a.size() > 2;
@@ -39,11 +33,11 @@ ValueList run_norm(Run& r, Args& a) {
   const bool keep = by_dim && a.boolean(3);
   auto dtype = by_dim && a.size() > 4 ? reduced::dtype_of(a, 4) : std::nullopt;
   Tensor y = op::reduced(r, x, dims, keep, dtype.value_or(x->dtype));
-  Bindings b = reduction_constants(x, dims, keep);
+  // Over all elements the result has no dimensions and gets none back, so that it does not widen what it meets.
+  const bool over_all = !by_dim || a[2].is_none() || (a[2].is_list() && a[2].list().empty());
+  Bindings b = reduction_constants(x, dims, keep || over_all);
   b.set("p", a[1].is_none() ? 2.0 : a.number(1));
-  static const Derivatives whole(whole_norm_formula);
-  const bool over_all = !keep && (!by_dim || a[2].is_none() || (a[2].is_list() && a[2].list().empty()));
-  (over_all ? whole : a.row().derivatives).record(r, {{"self", x}}, {y}, std::move(b));
+  a.row().derivatives.record(r, {{"self", x}}, {y}, std::move(b));
   return {y};
 }
 
