@@ -10,6 +10,7 @@
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
 #include "estimators/estimate/lengths.h"
+#include "estimators/estimate/lost_operands.h"
 #include "estimators/estimate/recorded_difference.h"
 #include "estimators/estimate/trials.h"
 #include "estimators/frontends/recording/steps.h"
@@ -253,6 +254,7 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
     sources.push_back(s);
   }
+  if (const RangeSource s = lost_operands(tape, setup); s.moves()) merge(sources, s);
   // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
   if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
     std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });

@@ -208,6 +208,26 @@ bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l
   return names > 0;
 }
 
+/// What such an op reads, "aten::mul.Tensor(0)", stays as well where it was a name's.
+Until read_by_functions(const Tape& tape, const Frames& frames) {
+  Until until(tape.values.size(), -1);
+  std::map<std::pair<std::int32_t, std::size_t>, std::map<std::string, std::ptrdiff_t>> seen;  // by line: ops
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    if (call.scope < 0) continue;
+    const std::size_t at = frames.line_of(call.scope, static_cast<std::int32_t>(i));
+    const Line& line = frames.line(call.scope, at);
+    const auto& held = frames.binding(line).held;
+    if (held.empty()) continue;
+    const std::ptrdiff_t before = seen[{call.scope, at}][call.op]++;
+    for (std::size_t a = 0; a < call.args.size(); ++a)
+      if (const ValueId id = value_at(call, a);
+          id.valid() && std::ranges::count(held, call.op + "(" + std::to_string(a) + ")") > before)
+        until[index(id)] = line.last;
+  }
+  return until;
+}
+
 /// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes.
 bool takes_one_element(std::string_view source) {
   for (auto at = source.find(")["); at != source.npos; at = source.find(")[", at + 1)) {
@@ -252,7 +272,8 @@ void mark_last_uses(Tape& tape) {
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
-              cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives);
+              cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives),
+              read = read_by_functions(tape, frames);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -273,6 +294,7 @@ void mark_last_uses(Tape& tape) {
         !outlives && settled[v] == l.born && made_by.outputs.size() > 1 && takes_one_element(made_by.source);
     const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
     if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
+    if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
                       cached[v], others[v]});

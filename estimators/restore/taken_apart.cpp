@@ -90,7 +90,7 @@ std::optional<Whole> nan_to_num_at(const OneLine& line) {
 /// Both norms (one, where both sides are the same), their bounds, quotients, and the sum of the products.
 std::optional<Whole> cosine_similarity_at(const OneLine& line) {
   const Call* norm = line.at(0, "aten::linalg_vector_norm");
-  if (!norm || !line.says("cosine_similarity(") || norm->args.size() < 3) return std::nullopt;
+  if (!norm || norm->args.size() < 3) return std::nullopt;
   const auto* dims = std::get_if<Arg::List>(&norm->args[2].value);
   if (!dims || dims->size() != 1) return std::nullopt;
   ValueId left = value_at(*norm, 0), right = left;
@@ -101,10 +101,16 @@ std::optional<Whole> cosine_similarity_at(const OneLine& line) {
                                                 "aten::clone", "aten::dropout", "aten::div.Tensor", "aten::mul.Tensor"},
         [&](std::string_view op) { return line.at(i, op) != nullptr; });
   };
-  for (; between(n); ++n)
+  // F.normalize has one norm after the other, with other bounds and no copies of them.
+  const Call* bound = line.at(1, "aten::linalg_vector_norm") ? line.at(2, "aten::clamp") : nullptr;
+  const auto* least = bound && bound->args.size() > 1 ? std::get_if<double>(&bound->args[1].value) : nullptr;
+  bool copied = line.says("cosine_similarity(") || (least && *least > 0.99e-8 && *least < 1.01e-8);
+  for (; between(n); ++n) {
     if (const Call* other = line.at(n, "aten::linalg_vector_norm")) right = value_at(*other, 0);
-  if (n < 4 || !line.at(n, "aten::sum.dim_IntList") || !line.at(n - 1, "aten::mul.Tensor") || !left.valid() ||
-      !right.valid())
+    copied = copied || (line.at(n, "aten::clamp_min.Tensor") && line.at(n - 1, "aten::clone"));
+  }
+  if (!copied || n < 4 || !line.at(n, "aten::sum.dim_IntList") || !line.at(n - 1, "aten::mul.Tensor") ||
+      !left.valid() || !right.valid())
     return std::nullopt;
   return line.whole(n + 1, "aten::cosine_similarity", {{left}, {right}, (*dims)[0]});
 }
@@ -123,9 +129,52 @@ std::optional<Whole> feature_dropout_at(const OneLine& line, bool training) {
   return line.whole(n + 2, "aten::feature_dropout", {product->args[0], {1 - *kept}, {training}});
 }
 
+/// Losses of torch/_refs/nn/functional, in the names that the calls have without "aten::".
+struct TakenApartLoss {
+  std::string_view op;
+  std::vector<std::string_view> calls;  ///< the first two are those of `target - input`, or of `-input * target`
+  std::size_t threshold;                ///< the call whose last argument is beta or delta; 0: none
+};
+
+const std::vector<TakenApartLoss>& losses() {
+  static const std::vector<TakenApartLoss> all{
+      {"aten::smooth_l1_loss",
+       {"sub.Tensor", "abs", "lt.Scalar", "pow.Tensor_Scalar", "mul.Tensor", "div.Tensor", "sub.Tensor", "where.self"},
+       2},
+      {"aten::huber_loss",
+       {"sub.Tensor", "abs", "lt.Scalar", "mul.Tensor", "mul.Tensor", "sub.Tensor", "mul.Tensor", "where.self"},
+       2},
+      {"aten::soft_margin_loss", {"neg", "mul.Tensor", "exp", "log1p"}, 0}};
+  return all;
+}
+
+std::optional<Whole> loss_at(const OneLine& line) {
+  for (const TakenApartLoss& loss : losses()) {
+    std::size_t n = 0;
+    const auto is_next = [&](std::string_view op) { return line.at(n, "aten::" + std::string(op)) != nullptr; };
+    while (n < loss.calls.size() && is_next(loss.calls[n])) ++n;
+    if (n < loss.calls.size()) continue;
+    const Call &first = *line.at(0, "aten::" + std::string(loss.calls[0])),
+               &second = *line.at(1, "aten::" + std::string(loss.calls[1])),
+               &last = *line.at(n - 1, "aten::" + std::string(loss.calls[n - 1]));
+    const ValueId input = value_at(first, 0), target = loss.threshold ? value_at(first, 1) : value_at(second, 1);
+    if (!input.valid() || !target.valid() || value_at(second, 0) != first.outputs[0]) return std::nullopt;
+    const Call *mean = line.at(n, "aten::mean"), *sum = line.at(n, "aten::sum"), *reduced = mean ? mean : sum;
+    const bool reduces = reduced && line.only_read_by(last.outputs[0], *reduced);
+    std::vector<Arg> args{{input}, {target}, {std::int64_t{!reduces ? 0 : mean ? 1 : 2}}};
+    if (loss.threshold)
+      args.push_back(line.at(loss.threshold, "aten::" + std::string(loss.calls[loss.threshold]))->args.back());
+    return line.whole(reduces ? n + 1 : n, loss.op, std::move(args));
+  }
+  return std::nullopt;
+}
+
 /// What the ops above begin with.
-bool may_begin(std::string_view op) {
-  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty";
+bool may_begin(const Tape& tape, std::size_t i) {
+  const std::string_view op = tape.calls[i].op,
+                         next = i + 1 < tape.calls.size() ? std::string_view(tape.calls[i + 1].op) : "";
+  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty" ||
+         (op == "aten::sub.Tensor" && next == "aten::abs") || (op == "aten::neg" && next == "aten::mul.Tensor");
 }
 
 std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first, bool training) {
@@ -133,6 +182,7 @@ std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, s
   if (auto w = variance_at(line)) return w;
   if (auto w = nan_to_num_at(line)) return w;
   if (auto w = feature_dropout_at(line, training)) return w;
+  if (auto w = loss_at(line)) return w;
   return cosine_similarity_at(line);
 }
 
@@ -143,7 +193,7 @@ void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
   std::vector<std::pair<std::size_t, Whole>> found;
   std::optional<std::vector<int>> reads;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    if (!may_begin(tape.calls[i].op)) continue;
+    if (!may_begin(tape, i)) continue;
     if (!reads) reads = count_reads(tape);
     if (auto w = whole_at(tape, *reads, i, training)) {
       const std::size_t end = w->end;

@@ -78,7 +78,7 @@ struct Binding {
   bool makes_list = false;        ///< its value is a list, "skips = [self.inc(x)]"
   std::vector<std::string> pops;  ///< lists that give an element away here: "x = up(x, skips.pop())"
   /// Ops of a plain function called here whose first result a name inside of that function holds until the statement
-  /// ends; an op that stands here twice, its first two results.
+  /// ends; an op that stands here twice, its first two results. "aten::mul.Tensor(0)": what the first such op reads.
   std::vector<std::string> held;
 };
 
@@ -139,6 +139,7 @@ struct Exported {
   bool tells_frozen = true;                  ///< the file says which parameters want no gradients
   bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
+  std::vector<std::string> lost_parameters;  ///< paths of those that no node of the file reads
   bool checkpoints_seen =
       false;  ///< the exporter watched torch.utils.checkpoint and noted what it saw: lines need not tell
 };

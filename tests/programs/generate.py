@@ -1,4 +1,6 @@
-"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing."""
+"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing; and whole models (models/)."""
+import glob
+import os
 import random
 import re
 
@@ -30,6 +32,27 @@ def loss(expression):
     members = dict(first="nn.Linear(128, 128)", second="nn.Linear(128, 128)", head="nn.Linear(128, 128)")
     body = ["target = x.mean(dim=1)", "h = self.second(F.silu(self.first(x)))", "y = self.head(h).mean(dim=1)", f"return {expression.format(y='y', t='target')}"]
     return HEAD + module("Model", members, [], "x", body)
+
+
+def dense(expression, helper):
+    """A loss of images, in the line of its own or in a method, of which exporters write no line."""
+    members = dict(inner="nn.Linear(3, 16)", outer="nn.Linear(16, 3)")
+    if "self.w" in expression:
+        members["w"] = "nn.Parameter(torch.ones(3, 1, 1))"
+    methods = [f"\n    def criterion(self, h, y):\n        return {expression}\n"] if helper else []
+    body = ["h = self.outer(torch.tanh(self.inner(x))).permute(0, 3, 1, 2)", "return self.criterion(h, y)" if helper else f"return {expression}"]
+    return HEAD + module("Model", members, methods, "x, y", body) + "\n\ndef inputs(batch):\n    return torch.randn(batch, 48, 48, 3), torch.rand(batch, 3, 48, 48)\n"
+
+
+def written():
+    """{name: source} of models/: its functions, each as the Model and the inputs of a program."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models", "*.py"))):
+        with open(path) as f:
+            source = f.read()
+        for name in re.findall(r"^def (\w+)\(batch\):", source, re.M):
+            found[f"model/{name}"] = f"{source}\n\ndef Model():\n    return {name}(1)[0]\n\n\ndef inputs(batch):\n    return {name}(batch)[1]\n"
+    return found
 
 
 def without_dead(body, members, result):
@@ -116,5 +139,7 @@ def programs(seeds):
     found = {f"one/{i:03}": one(e) for i, e in enumerate(lines.COMMON + lines.RARER + lines.MODULES)}
     found.update({f"two/{i:03}": one(e, "x") for i, e in enumerate(lines.PAIRS)})
     found.update({f"loss/{i:03}": loss(e) for i, e in enumerate(lines.LOSSES)})
+    found.update({f"dense/{i:03}{'h' * helper}": dense(e, helper) for i, e in enumerate(lines.DENSE) for helper in (False, True)})
+    found.update(written())
     found.update({f"several/{s:04}": several(s) for s in range(seeds)})
     return found

@@ -16,26 +16,44 @@ import naming
 BATCH = 8
 
 
-def model_of(path):
+def program_of(path):
     spec = importlib.util.spec_from_file_location(os.path.basename(path).removesuffix(".py"), path)
     program = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = program
     spec.loader.exec_module(program)
+    return program
+
+
+def parts_of(stem, batch):
+    """The module, and what it is called with."""
+    program = program_of(stem + ".py")
     torch.manual_seed(0)
-    return program.Model()
+    return program.Model(), program.inputs(batch) if hasattr(program, "inputs") else (torch.randn(batch, 64, 128),)
 
 
 def export(stem):
-    model, x, batch = model_of(stem + ".py").train(), torch.randn(2, 64, 128), torch.export.Dim("batch")
-    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},), strict=False)
+    (model, args), batch = parts_of(stem, 2), torch.export.Dim("batch")
+    open_batch = tuple({0: batch} for _ in args)
+    program = torch.export.export(model.train(), args, dynamic_shapes=open_batch, strict=False)
     torch.export.save(program, stem + ".pt2")
-    torch.onnx.export(model, (x,), stem + ".onnx", dynamo=True, dynamic_shapes=({0: batch},), verbose=False, external_data=False)
+    torch.onnx.export(model, args, stem + ".onnx", dynamo=True, dynamic_shapes=open_batch, verbose=False, external_data=False)
+
+
+def target_of(stem):
+    """Sizes of the class numbers that the reference program compares with; None of a model that gives its loss."""
+    import truth as program
+
+    model, args = parts_of(stem, 2)
+    with torch.no_grad():
+        sizes = tuple(program.first_floating(model(*args)).shape)
+    return (BATCH, *sizes[2:]) if len(sizes) in (2, 4) else (BATCH, *sizes[1:-1]) if sizes else None
 
 
 def truth(stem, setup):
     import truth as program
 
-    rows = program.steps(model_of(stem + ".py"), (torch.randn(BATCH, 64, 128),), {}, setup, (BATCH,) if setup["mode"] == "training" and "/loss/" not in stem else None)
+    model, args = parts_of(stem, BATCH)
+    rows = program.steps(model, args, {}, setup, target_of(stem) if setup["mode"] == "training" else None)
     return [max(step[c] for step in rows) for c in range(3)]
 
 

@@ -485,3 +485,23 @@ return %out
   CHECK(gone("MixtralTopKRouter") == 3);
   CHECK(gone("MixtralExperts") == 1);
 }
+
+// torch 2.11.0, torch/nn/functional.py:6632, multi_head_attention_forward: `q_scaled = q * …` leaves q to its name.
+TEST_CASE("what F.multi_head_attention_forward calls q, k and v lives until it returns") {
+  const auto gone = [](const std::string& line, const char* name) {
+    const std::string at = " in 1 at \"activation.py:1490 " + line + "\"\n";
+    return gone_after(
+        from_text("input %x float32 [2, 2]\ninput %k float32 [2, 2]\nscope 0 \"\" M\n"
+                  "scope 1 read torch.nn.modules.activation.MultiheadAttention in 0 at \"m.py:1 z = "
+                  "self.read(x, k, k)[0]\"\n%q = aten::linear(%x, %x)" +
+                  at + "%key = aten::exp(%k)" + at + "%scaled = aten::mul.Tensor(%q, 0.5)" + at +
+                  "%turned = aten::transpose.int(%key, 0, 1)" + at + "%scores = aten::bmm(%scaled, %turned)" + at +
+                  "%w = aten::softmax.int(%scores, -1)" + at + "%out = aten::tanh(%w)" + at +
+                  "%end = aten::exp(%out) in 0 at \"m.py:2 return z.exp()\"\nreturn %end\n"),
+        name);
+  };
+  const std::string attention = "attn_output, attn_output_weights = F.multi_head_attention_forward(";
+  CHECK(gone(attention, "q") == 6);
+  CHECK(gone(attention, "turned") == 6);
+  CHECK(gone("attn_output, attn_output_weights = own_attention(", "q") == 2);
+}

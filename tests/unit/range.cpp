@@ -314,3 +314,26 @@ return %y
   CHECK(ops("torch.arange(n, device=x.device)", "own.M") ==
         "aten::sym_size.int aten::arange aten::mul.Tensor aten::index.Tensor ");
 }
+
+// y = norm(conv(x)) * self.gamma[i] with gamma = torch.ones(4): the exporter's optimizer leaves no product.
+TEST_CASE("a line that names a parameter which no node reads may make one tensor more, and keep one in training") {
+  Tape tape = lowered(R"tape(
+input %x float32 [1024, 1024]
+parameter %w float32 [1024, 1024]
+scope 0 "" M
+%a = aten::mm(%x, %w) in 0 shapes(float32 [1024, 1024]) at "m.py:1 y = torch.mm(x, self.w) * self.gamma[i]"
+%b = aten::mm(%a, %w) in 0 shapes(float32 [1024, 1024]) at "m.py:2 y = torch.mm(y, self.w)"
+%c = aten::mm(%b, %w) in 0 shapes(float32 [1024, 1024]) at "m.py:1 y = torch.mm(y, self.w) * self.gamma[i]"
+return %c
+)tape");
+  const auto room = [&](const TrainingSetup& setup) {
+    const Estimate e = ranged(tape, setup);
+    return e.high.requested - e.peak.requested;
+  };
+  const Bytes before = room({}), in_inference = room(inference());
+  tape.exported.lost_parameters = {"head.gamma", "other"};  // of another module, of no line
+  CHECK(room({}) == before);
+  tape.exported.lost_parameters = {"gamma"};
+  CHECK(room({}) == before + Bytes::mib(8));
+  CHECK(room(inference()) == in_inference + Bytes::mib(4));
+}

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "estimators/restore/lifetimes.h"
@@ -91,6 +92,56 @@ TEST_CASE("a cosine similarity is one op, of one tensor or of two") {
                          "%b = aten::linalg_vector_norm(%y, 2, [-1], True)" + at + rest);
   REQUIRE(ops_of(two) == Ops{"aten::cosine_similarity"});
   CHECK(name_of(two, value_at(two.calls[0], 1)) == "y");
+}
+
+// `stats(a)` of a program's own, whose line says nothing.
+TEST_CASE("a cosine similarity is known by its bound where no line tells it, and F.normalize is none") {
+  const std::string at = " in 0 at \"m.py:1 y = self.criterion(x, y)\"\n";
+  const auto ops = [&](const std::string& bound) {
+    return ops_of(whole(
+        "%a = aten::linalg_vector_norm(%x, 2, [-1], True)" + at + "%b = aten::linalg_vector_norm(%y, 2, [-1], True)" +
+        at + "%c = aten::clamp(%a, " + bound + ", None)" + at + "%d = aten::clamp(%b, " + bound + ", None)" + at +
+        "%e = aten::div.Tensor(%y, %d)" + at + "%f = aten::div.Tensor(%x, %c)" + at + "%g = aten::mul.Tensor(%f, %e)" +
+        at + "%h = aten::sum.dim_IntList(%g, [-1])" + at + "return %h\n"));
+  };
+  CHECK(ops("0.00000000999999993922529") == Ops{"aten::cosine_similarity"});
+  CHECK(ops("0.000000000001").size() == 8);
+}
+
+// torch/_refs/nn/functional/__init__.py: smooth_l1_loss, huber_loss, soft_margin_loss
+TEST_CASE("losses that the exporter takes apart are one op, with their reduction and their threshold") {
+  const std::string at = " in 0 at \"m.py:1 return self.criterion(x, y)\"\n";
+  const std::string distance =
+      "%s = aten::sub.Tensor(%x, %y)" + at + "%a = aten::abs(%s)" + at + "%l = aten::lt.Scalar(%a, 0.5)" + at;
+  const std::string smooth = distance + "%p = aten::pow.Tensor_Scalar(%a, 2)" + at + "%m = aten::mul.Tensor(%p, 0.5)" +
+                             at + "%d = aten::div.Tensor(%m, 0.5)" + at + "%b = aten::sub.Tensor(%a, 0.25)" + at +
+                             "%w = aten::where.self(%l, %d, %b)" + at;
+  const std::string huber = distance + "%p = aten::mul.Tensor(%a, 0.5)" + at + "%m = aten::mul.Tensor(%p, %a)" + at +
+                            "%b = aten::sub.Tensor(%a, 0.25)" + at + "%d = aten::mul.Tensor(%b, 0.5)" + at +
+                            "%w = aten::where.self(%l, %m, %d)" + at;
+  const std::string margin = "%s = aten::neg(%x)" + at + "%m = aten::mul.Tensor(%s, %y)" + at + "%e = aten::exp(%m)" +
+                             at + "%w = aten::log1p(%e)" + at;
+  struct {
+    std::string calls, op;
+    bool threshold;
+  } const losses[] = {{smooth, "aten::smooth_l1_loss", true},
+                      {huber, "aten::huber_loss", true},
+                      {margin, "aten::soft_margin_loss", false}};
+  for (const auto& loss : losses)
+    for (const auto& [end, reduction] :
+         {std::pair{"%out = aten::mean(%w)" + at + "return %out\n", 1},
+          std::pair{"%out = aten::sum(%w)" + at + "return %out\n", 2}, std::pair{std::string("return %w\n"), 0}}) {
+      const Tape tape = whole(loss.calls + end);
+      REQUIRE(ops_of(tape) == Ops{loss.op});
+      const Call& call = tape.calls[0];
+      CHECK(name_of(tape, value_at(call, 0)) == "x");
+      CHECK(name_of(tape, value_at(call, 1)) == "y");
+      CHECK(std::get<std::int64_t>(call.args[2].value) == reduction);
+      CHECK(call.args.size() == (loss.threshold ? 4 : 3));
+      if (loss.threshold) CHECK(std::get<double>(call.args[3].value) == 0.5);
+    }
+  // Nearly a loss: the distance is no absolute one.
+  CHECK(whole("%s = aten::sub.Tensor(%x, %y)" + at + "%a = aten::abs(%s)" + at + "return %a\n").calls.size() == 2);
 }
 
 TEST_CASE("a dropout of whole feature maps is one op, and does nothing in inference") {

@@ -51,6 +51,7 @@ Names names_of(const Graph& g, const FxProgram& program) {
 /// An op whose one result is the output of its last node.
 bool is_plain(const FxGroup& group, const Graph& g) {
   const std::string_view t = group.text.target;
+  if (t == "torch.ops.prims.var.default") return true;
   if (t.substr(0, 15) != "torch.ops.aten." || has_no_effect(t) || t.find("batch_norm") != std::string_view::npos ||
       t.find(".sym_") != std::string_view::npos)
     return false;
@@ -60,15 +61,6 @@ bool is_plain(const FxGroup& group, const Graph& g) {
   const auto& outputs = g.nodes[static_cast<std::size_t>(group.nodes.back())].outputs;
   return std::count_if(outputs.begin(), outputs.end(), [](GraphValueId id) { return id >= 0; }) == 1 &&
          !outputs.empty() && outputs[0] >= 0;
-}
-
-/// Calls whose first list of numbers says the sizes of the result.
-bool gives_sizes(std::string_view op) {
-  for (std::string_view o : {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros",
-                             "aten::new_ones", "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones",
-                             "aten::full", "aten::rand", "aten::randn", "aten::empty.memory_format"})
-    if (op == o) return true;
-  return false;
 }
 
 /// The op has no form with a number in that place: what is one number there is a tensor of one element.
@@ -92,9 +84,10 @@ class GroupMatcher {
           group_of_[at(n)] = static_cast<std::int32_t>(&group - program_.groups.data());
     std::vector<std::optional<Found>> by_group(program_.groups.size());
     for (std::size_t i = 0; i < program_.groups.size(); ++i)
-      if (const FxGroup& group = program_.groups[i]; group_of_[at(group.nodes.back())] == static_cast<std::int32_t>(i))
-        by_group[i] =
-            is_recurrent(group) ? match_recurrent(v_, group, program_, names_) : match(group, static_cast<int>(i));
+      if (const FxGroup& group = program_.groups[i];
+          !is_recurrent(group) && group_of_[at(group.nodes.back())] == static_cast<std::int32_t>(i))
+        by_group[i] = match(group, static_cast<int>(i));
+    for (auto& [i, call] : match_recurrent(v_, program_, names_)) by_group[i] = std::move(call);
     drop_read_inside(by_group);
     std::vector<std::optional<Found>> out(g_.nodes.size());
     for (std::size_t i = 0; i < by_group.size(); ++i)

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
@@ -28,8 +29,18 @@ std::optional<std::size_t> output_behind(const View& v, const Nodes& inside, Gra
   return std::nullopt;
 }
 
-/// Values that others read, with the output that each is.
-std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(const View& v, const FxGroup& group) {
+/// Nodes of all recurrent calls.
+Nodes nodes_of_recurrent(const FxProgram& program) {
+  Nodes out;
+  for (const FxGroup& group : program.groups)
+    if (is_recurrent(group)) out.insert(group.nodes.begin(), group.nodes.end());
+  return out;
+}
+
+/// Values that others read, with the output that each is. Of `arranged` ones, weights that several calls of one module
+/// share, no call of eager code reads anything.
+std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(const View& v, const FxGroup& group,
+                                                                            const Nodes& arranged) {
   const Nodes inside(group.nodes.begin(), group.nodes.end());
   std::vector<std::pair<GraphValueId, std::size_t>> out;
   for (std::int32_t n : group.nodes)
@@ -38,6 +49,7 @@ std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(cons
       bool read = false;
       for (std::int32_t reader : v.readers_of(id)) {
         if (inside.count(reader)) continue;
+        if (arranged.count(reader) && !output_behind(v, inside, id)) continue;
         if (reader >= 0 && reader < group.nodes.back()) return std::nullopt;
         read = true;
       }
@@ -49,25 +61,86 @@ std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(cons
   return out;
 }
 
-/// Two first states that an optimizer merged are two tensors in eager code.
-void part_states(Call& call, Emit& e) {
-  auto* states = call.args.size() > 1 ? std::get_if<Arg::List>(&call.args[1].value) : nullptr;
-  if (!states || states->size() != 2) return;
-  const auto *h = std::get_if<ValueId>(&(*states)[0].value), *c = std::get_if<ValueId>(&(*states)[1].value);
-  if (!h || !c || *h != *c) return;
+/// A tensor of zeros once more, if the value is one.
+std::optional<ValueId> zeros_again(ValueId id, Emit& e) {
   for (auto made = e.tape.calls.rbegin(); made != e.tape.calls.rend(); ++made)
-    if (made->op == "aten::zeros" && made->outputs.size() == 1 && made->outputs[0] == *h) {
+    if (made->op == "aten::zeros" && made->outputs.size() == 1 && made->outputs[0] == id) {
       const Call again = *made;  // e.call() may move the calls
-      (*states)[1] = {e.call(again.op, again.args, again.kwargs)};
+      const ValueId copy = e.call(again.op, again.args, again.kwargs);
       e.tape.calls.back().known_shapes = again.known_shapes;
-      return;
+      return copy;
     }
+  return std::nullopt;
+}
+
+/// Two first states that an optimizer merged are two tensors in eager code, and others than those of an earlier call.
+void part_states(Call& call, bool of_other_call, Emit& e) {
+  auto* states = call.args.size() > 1 ? std::get_if<Arg::List>(&call.args[1].value) : nullptr;
+  if (!states) return;
+  for (std::size_t i = 0; i < states->size(); ++i) {
+    const auto *first = std::get_if<ValueId>(&(*states)[0].value), *id = std::get_if<ValueId>(&(*states)[i].value);
+    if (!id || !(of_other_call || (i > 0 && first && *first == *id))) continue;
+    if (const auto copy = zeros_again(*id, e)) (*states)[i] = {*copy};
+  }
+}
+
+/// The zeros that the layer's nodes read in the place of those of a name that is gone.
+std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std::string_view name) {
+  if (op_of_name(name) != "zeros") return std::nullopt;
+  for (std::int32_t n : group.nodes)
+    for (GraphValueId id : v.node(n).inputs)
+      if (id >= 0 && op_of_name(v.graph.values[static_cast<std::size_t>(id)].name) == "zeros") return id;
+  return std::nullopt;
 }
 
 std::int64_t hidden_size(const GraphNode& node) {
   const auto it = node.attributes.find("hidden_size");
   const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
   return n ? *n : 0;
+}
+
+std::optional<Found> match_call(const View& v, const FxGroup& group, const FxProgram& program,
+                                const std::unordered_map<std::string_view, GraphValueId>& names,
+                                const Nodes& arranged) {
+  const auto results = results_of(v, group, arranged);
+  if (!results) return std::nullopt;
+  auto call = std::make_shared<Call>();
+  call->op = op_of_target(group.text.target);
+  call->args = group.text.args;
+  bool known = true, of_other_call = false;
+  Found f;
+  replace_values(*call, [&](ValueId name) {
+    const std::string_view text = program.names[static_cast<std::size_t>(name.index)];
+    const auto it = names.find(text);
+    const auto zeros = it == names.end() ? other_zeros(v, group, text) : std::nullopt;
+    known = known && (it != names.end() || zeros);
+    of_other_call = of_other_call || zeros;
+    if (it == names.end() && !zeros) return Arg{};
+    const GraphValueId id = zeros ? *zeros : it->second;
+    f.reads.push_back(id);
+    return Arg{ValueId{id}};  // a graph value, for the time being
+  });
+  if (!known) return std::nullopt;
+  f.nodes = group.nodes;
+  f.op = "ATen calls";
+  f.from = "the exporter's fx_node text";
+  f.emit = [call, of_other_call, results = *results, name = std::string(group.text.name)](Emit& e) {
+    Call c = *call;
+    replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
+    part_states(c, of_other_call, e);
+    rewrite(c, e.setup);
+    c.scope = e.scope;
+    const int count = outputs_of(c.op);
+    for (int i = 0; i < count; ++i) {
+      TapeValue value;
+      value.name = name + "." + std::to_string(i);
+      c.outputs.push_back(e.tape.add_value(std::move(value)));
+    }
+    for (const auto& [id, which] : results)
+      if (which < c.outputs.size()) e.bind(id, c.outputs[which]);
+    e.tape.calls.push_back(std::move(c));
+  };
+  return f;
 }
 
 }  // namespace
@@ -82,43 +155,24 @@ bool is_recurrent(const FxGroup& group) {
   return false;
 }
 
-std::optional<Found> match_recurrent(const View& v, const FxGroup& group, const FxProgram& program,
-                                     const std::unordered_map<std::string_view, GraphValueId>& names) {
-  const auto results = results_of(v, group);
-  if (!results) return std::nullopt;
-  auto call = std::make_shared<Call>();
-  call->op = op_of_target(group.text.target);
-  call->args = group.text.args;
-  bool known = true;
-  Found f;
-  replace_values(*call, [&](ValueId name) {
-    const auto it = names.find(program.names[static_cast<std::size_t>(name.index)]);
-    known = known && it != names.end();
-    if (it == names.end()) return Arg{};
-    f.reads.push_back(it->second);
-    return Arg{ValueId{it->second}};  // a graph value, for the time being
-  });
-  if (!known) return std::nullopt;
-  f.nodes = group.nodes;
-  f.op = "ATen calls";
-  f.from = "the exporter's fx_node text";
-  f.emit = [call, results = *results, name = std::string(group.text.name)](Emit& e) {
-    Call c = *call;
-    replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
-    part_states(c, e);
-    rewrite(c, e.setup);
-    c.scope = e.scope;
-    const int count = outputs_of(c.op);
-    for (int i = 0; i < count; ++i) {
-      TapeValue value;
-      value.name = name + "." + std::to_string(i);
-      c.outputs.push_back(e.tape.add_value(std::move(value)));
+std::vector<std::pair<std::size_t, Found>> match_recurrent(
+    const View& v, const FxProgram& program, const std::unordered_map<std::string_view, GraphValueId>& names) {
+  std::vector<std::pair<std::size_t, Found>> out;
+  const auto match = [&](const Nodes& arranged) {
+    out.clear();
+    bool all = true;
+    for (std::size_t i = 0; i < program.groups.size(); ++i) {
+      if (program.groups[i].name < 0 || !is_recurrent(program.groups[i])) continue;
+      if (auto found = match_call(v, program.groups[i], program, names, arranged))
+        out.emplace_back(i, std::move(*found));
+      else
+        all = false;
     }
-    for (const auto& [id, which] : results)
-      if (which < c.outputs.size()) e.bind(id, c.outputs[which]);
-    e.tape.calls.push_back(std::move(c));
+    return all;
   };
-  return f;
+  // What arranges weights for several calls is needed where one of them is left to its nodes.
+  if (!match(nodes_of_recurrent(program))) match({});
+  return out;
 }
 
 std::vector<std::int64_t> recurrent_sizes(const Graph& graph, const GraphNode& node, std::size_t which) {

@@ -107,6 +107,7 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
   std::string_view first;
   for (const std::size_t i : lines) {
     const SignatureLine& line = signature_.inputs[i];
+    if (line.kind == "PARAMETER") tape_.exported.lost_parameters.emplace_back(line.target);
     const bool read = folded.contains(line.target) || folded.contains(line.name);
     const auto sizes = read ? std::nullopt : sizes_of_like_names(line.target, known);
     if (!sizes) {

@@ -129,4 +129,12 @@ std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, cons
   return std::nullopt;
 }
 
+bool gives_sizes(std::string_view op) {
+  for (std::string_view o : {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::expand", "aten::new_zeros",
+                             "aten::new_ones", "aten::new_empty", "aten::new_full", "aten::zeros", "aten::ones",
+                             "aten::full", "aten::rand", "aten::randn", "aten::empty.memory_format"})
+    if (op == o) return true;
+  return false;
+}
+
 }  // namespace memplan::onnx_format

@@ -13,4 +13,7 @@ namespace memplan::onnx_format {
 /// tell.
 std::optional<bool> gives(std::string_view op, const std::vector<Sizes>& x, const Sizes& y);
 
+/// Calls whose first list of numbers says the sizes of the result.
+bool gives_sizes(std::string_view op);
+
 }  // namespace memplan::onnx_format

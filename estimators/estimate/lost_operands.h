@@ -1,0 +1,15 @@
+// Parameters that a file says its module has, and that none of its nodes reads.
+#pragma once
+
+#include "estimators/estimate/estimate.h"
+#include "estimators/setup/setup.h"
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// `x * self.gamma[i]` with a gamma of ones is nothing that an exporter's optimizer would keep. In eager code the line
+/// makes one more tensor, and in training keeps what it read: as many bytes as the last results of lines that name such
+/// a parameter have, of all in training and of the largest one in inference. Moves nothing where no line does.
+RangeSource lost_operands(const Tape& tape, const TrainingSetup& setup);
+
+}  // namespace memplan
