@@ -238,6 +238,19 @@ bool takes_one_element(std::string_view source) {
   return false;
 }
 
+void tell_counts(Tape& tape, std::int64_t by_line, std::int64_t by_function, std::int64_t by_tuple,
+                 std::int64_t by_class) {
+  // The pass runs again after every change of the tape: only its last word counts.
+  std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
+  const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {
+    if (count > 0) tape.notes.push_back({{}, text, evidence, About::lifetime, {}, {}, -1, count, {}});
+  };
+  tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
+  tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
+  tell(by_tuple, Evidence::told_by_name, "attention weights that modules hand on");
+  tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
+}
+
 }  // namespace
 
 void settle_releases(Tape& tape) {
@@ -315,15 +328,7 @@ void mark_last_uses(Tape& tape) {
                              [&](ValueId id) { return frames.depth(lives[index(id)].top); });
     call.last_uses.insert(call.last_uses.end(), call.releases.begin(), call.releases.end());
   }
-  // The pass runs again after every change of the tape: only its last word counts.
-  std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
-  const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {
-    if (count > 0) tape.notes.push_back({{}, text, evidence, About::lifetime, {}, {}, -1, count, {}});
-  };
-  tell(by_line, Evidence::told_by_source_line, "values that a name of the forward pass keeps beyond their last use");
-  tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
-  tell(by_tuple, Evidence::told_by_name, "attention weights that modules hand on");
-  tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
+  tell_counts(tape, by_line, by_function, by_tuple, by_class);
 }
 
 }  // namespace memplan

@@ -136,7 +136,7 @@ struct TakenApartLoss {
   std::size_t threshold;                ///< the call whose last argument is beta or delta; 0: none
 };
 
-const std::vector<TakenApartLoss>& losses() {
+const std::vector<TakenApartLoss>& losses_taken_apart() {
   static const std::vector<TakenApartLoss> all{
       {"aten::smooth_l1_loss",
        {"sub.Tensor", "abs", "lt.Scalar", "pow.Tensor_Scalar", "mul.Tensor", "div.Tensor", "sub.Tensor", "where.self"},
@@ -149,7 +149,7 @@ const std::vector<TakenApartLoss>& losses() {
 }
 
 std::optional<Whole> loss_at(const OneLine& line) {
-  for (const TakenApartLoss& loss : losses()) {
+  for (const TakenApartLoss& loss : losses_taken_apart()) {
     std::size_t n = 0;
     const auto is_next = [&](std::string_view op) { return line.at(n, "aten::" + std::string(op)) != nullptr; };
     while (n < loss.calls.size() && is_next(loss.calls[n])) ++n;
