@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
@@ -21,6 +24,7 @@ class EvalMode {
   EvalMode(Tape& tape, bool fast_paths) : tape_(tape), fast_paths_(fast_paths) {}
 
   void run() {
+    reads_ = count_reads(tape_);
     std::vector<Call> calls = std::move(tape_.calls);
     tape_.calls.clear();
     for (std::size_t i = 0; i < calls.size();) {
@@ -109,18 +113,79 @@ class EvalMode {
     return 0;
   }
 
-  /// Self-attention over a batch-first input with a packed projection and no mask (nn/modules/activation.py, forward).
+  /// Masks as torch/nn/modules/activation.py numbers them (merge_masks): attn_mask, of queries and keys, is 0;
+  /// key_padding_mask, of samples and keys, is 1.
+  struct Mask {
+    ValueId value;  ///< invalid: attention is causal, for which the file has no mask
+    std::int64_t type = 0;
+  };
+
+  /// The mask that the caller gave, of which attention makes views: `view(…).expand(…)` for every head of one of keys.
+  /// An optimizer may leave those of the first of several modules alone. None where there is no mask that the fast path
+  /// takes as one: two were added.
+  std::optional<Mask> mask_of(Iterator first, Iterator last, const Attention& a) {
+    const Call* reader = a.core;
+    for (auto c = first; c != last && !reader; ++c)
+      if (c->op.starts_with("aten::baddbmm")) reader = &*c;
+    if (!reader) return std::nullopt;
+    const auto* causal = a.core && a.core->args.size() > 5 ? std::get_if<bool>(&a.core->args[5].value) : nullptr;
+    if (causal && *causal) return Mask{};
+    Mask mask{value_at(*reader, a.core ? 3 : 0), 0};
+    if (const auto known = masks_.find(mask.value.index); known != masks_.end()) return known->second;
+    std::vector<std::int32_t> views;
+    for (auto c = std::make_reverse_iterator(last); c != std::make_reverse_iterator(first) && mask.value.valid(); ++c) {
+      if (c->outputs.size() != 1 || c->outputs[0] != mask.value) continue;
+      if (c->op == "aten::expand") mask.type = 1;
+      views.push_back(mask.value.index);
+      const bool view =
+          c->op == "aten::expand" || c->op == "aten::view" || c->op == "aten::reshape" || c->op == "aten::unsqueeze";
+      mask.value = view ? value_at(*c, 0) : ValueId{};
+    }
+    if (views.empty() || !mask.value.valid()) return std::nullopt;
+    for (const std::int32_t v : views) masks_[v] = mask;
+    return mask;
+  }
+
+  bool is_view_of_mask(const Call& call) const {
+    return call.outputs.size() == 1 && masks_.contains(call.outputs[0].index);
+  }
+
+  /// A view of the mask that calls of other modules read as well.
+  bool is_read_outside(Iterator first, Iterator last, const Call& call) const {
+    if (!is_view_of_mask(call)) return false;
+    int here = 0;
+    for (auto c = first; c != last; ++c) for_each_value(*c, [&](ValueId id) { here += id == call.outputs[0]; });
+    return here < reads_[static_cast<std::size_t>(call.outputs[0].index)];
+  }
+
+  /// nn.TransformerEncoder makes a nested tensor of what a mask of keys leaves.
+  bool in_encoder(std::int32_t scope) const {
+    for (; scope >= 0; scope = tape_.scopes[static_cast<std::size_t>(scope)].parent)
+      if (tape_.scopes[static_cast<std::size_t>(scope)].module_class ==
+          "torch.nn.modules.transformer.TransformerEncoder")
+        return true;
+    return false;
+  }
+
+  /// Self-attention over a batch-first input with a packed projection, with one mask or none (nn/modules/activation.py,
+  /// forward).
   bool attention(Iterator first, Iterator last) {
-    const Call* swap = &*first;
-    const Attention a = parts_of(first, last);
-    if (swap->op != "aten::transpose.int" || !a.packed || !a.out || a.masked || a.packed->args.size() < 3 ||
+    // What makes numbers of a mask comes before the choice of a path.
+    const auto begin = std::find_if_not(
+        first, last, [](const Call& c) { return c.op == "aten::zeros_like" || c.op.starts_with("aten::masked_fill"); });
+    if (begin == last) return false;
+    const Call* swap = &*begin;
+    const Attention a = parts_of(begin, last);
+    const std::optional<Mask> mask = mask_of(begin, last, a);
+    if ((a.masked && !mask) || (mask && mask->type == 1 && in_encoder(swap->scope))) return false;
+    if (swap->op != "aten::transpose.int" || !a.packed || !a.out || a.packed->args.size() < 3 ||
         a.out->args.size() < 3 || (!a.core && !a.softmax))
       return false;
     const ValueId* weight = id_at(*a.packed, 1);
     if (!weight) return false;
     const TapeValue& projection = tape_.values[static_cast<std::size_t>(weight->index)];
     if (!projection.name.ends_with("in_proj_weight") || projection.sizes.size() != 2) return false;
-    const std::int64_t features = features_of_head(first, last, a);
+    const std::int64_t features = features_of_head(begin, last, a);
     const std::int64_t heads = features > 0 ? projection.sizes[1] / features : 0;
     const Call& end = *(last - 1);
     if (heads <= 0 || heads % 2 != 0 || end.op != "aten::transpose.int" || end.outputs.size() != 1) return false;
@@ -129,6 +194,10 @@ class EvalMode {
     // Without need_weights=False the module asks for the weights, and gets their mean over the heads.
     fast.args = {swap->args.at(0), a.packed->args[1], a.packed->args[2], a.out->args[1],
                  a.out->args[2],   Arg{heads},        Arg{!a.core},      Arg{a.averaged || !a.core}};
+    if (mask) {
+      fast.args.push_back(mask->value.valid() ? Arg{mask->value} : Arg{});
+      fast.args.push_back({mask->type});
+    }
     fast.outputs = end.outputs;
     if (!a.core) {
       TapeValue weights;
@@ -137,9 +206,12 @@ class EvalMode {
     }
     fast.scope = end.scope;
     fast.source = end.source;
-    // Sizes that are worked out here may be read by other modules.
-    std::copy_if(first, last, std::back_inserter(tape_.calls),
-                 [](const Call& c) { return c.op.starts_with("_operator.") || c.op.starts_with("aten::sym_"); });
+    std::move(first, begin, std::back_inserter(tape_.calls));
+    // Sizes that are worked out here, and views of the mask, may be read by other modules.
+    const bool shared = std::any_of(begin, last, [&](const Call& c) { return is_read_outside(begin, last, c); });
+    std::copy_if(begin, last, std::back_inserter(tape_.calls), [&](const Call& c) {
+      return c.op.starts_with("_operator.") || c.op.starts_with("aten::sym_") || (shared && is_view_of_mask(c));
+    });
     tape_.calls.push_back(std::move(fast));
     ++fast_;
     return true;
@@ -210,6 +282,8 @@ class EvalMode {
   }
 
   Tape& tape_;
+  std::vector<int> reads_;                        ///< of each value
+  std::unordered_map<std::int32_t, Mask> masks_;  ///< by the views that attention makes of them
   const bool fast_paths_;
   std::unordered_map<std::int32_t, ValueId> renamed_;
   std::int64_t skipped_ = 0, fast_ = 0;
