@@ -303,3 +303,50 @@ return %y
   CHECK(std::any_of(tape.calls.begin(), tape.calls.end(),
                     [](const Call& c) { return c.op == "aten::_native_multi_head_attention"; }));
 }
+
+// torch/nn/modules/activation.py, forward and merge_masks: one mask of either kind leaves the fast path open.
+TEST_CASE("attention under a mask takes its fast path in inference, also where modules share the mask's views") {
+  const auto attention = [](const std::string& n, const std::string& chain, const std::string& mask,
+                            const std::string& causal = "False") {
+    return "%t" + n + " = aten::transpose.int(%x, 1, 0) in " + n + "\n%p" + n + " = aten::linear(%t" + n +
+           ", %a.in_proj_weight, %a.in_proj_bias) in " + n + "\n%q" + n + " = aten::reshape(%p" + n +
+           ", [2, 2, 4, 4]) in " + n + "\n" + chain + "%s" + n + " = aten::scaled_dot_product_attention(%q" + n +
+           ", %q" + n + ", %q" + n + ", " + mask + ", 0.0, " + causal + ") in " + n + "\n%o" + n +
+           " = aten::linear(%s" + n + ", %a.out_proj.weight, %a.out_proj.bias) in " + n + "\n%r" + n +
+           " = aten::transpose.int(%o" + n + ", 1, 0) in " + n + "\n";
+  };
+  const auto fast = [](const std::string& calls, const std::string& owner = "M") {
+    std::vector<Call> found;
+    Tape tape = from_text(
+        "input %x float32 [2, 4, 8]\ninput %keys bool [2, 4]\ninput %pairs bool [4, 4]\n"
+        "parameter %a.in_proj_weight float32 [24, 8]\nparameter %a.in_proj_bias float32 [24]\n"
+        "parameter %a.out_proj.weight float32 [8, 8]\nparameter %a.out_proj.bias float32 [8]\n"
+        "scope 0 \"\" " +
+        owner +
+        "\nscope 1 a torch.nn.modules.activation.MultiheadAttention in 0\n"
+        "scope 2 b torch.nn.modules.activation.MultiheadAttention in 0\n" +
+        calls);
+    enter_inference(tape, Precision::fp32);
+    check(tape);
+    for (const Call& c : tape.calls)
+      if (c.op == "aten::_native_multi_head_attention") found.push_back(c);
+    return found;
+  };
+  const auto type = [](const Call& c) { return std::get<std::int64_t>(c.args.at(9).value); };
+  const std::string heads = "%v = aten::reshape(%keys, [2, 1, 1, 4]) in 1\n%e = aten::expand(%v, [2, 2, 1, 4]) in 1\n";
+  const std::string both = "%y = aten::add.Tensor(%r1, %r2) in 0\nreturn %y\n", one = "return %r1\n";
+  const auto shared = fast(attention("1", heads, "%e") + attention("2", "", "%e") + both);
+  REQUIRE(shared.size() == 2);
+  for (const Call& c : shared) CHECK(type(c) == 1);
+  const auto pairs = fast(attention("1", "%u = aten::unsqueeze(%pairs, 0) in 1\n", "%u") + one);
+  REQUIRE(pairs.size() == 1);
+  CHECK(type(pairs[0]) == 0);
+  const auto causal = fast(attention("1", "", "None", "True") + one);
+  REQUIRE(causal.size() == 1);
+  CHECK(causal[0].args.at(8).is_none());
+  CHECK(type(causal[0]) == 0);
+  CHECK(fast(attention("1", "", "None") + one).at(0).args.size() == 8);
+  // Two masks that were added, and nn.TransformerEncoder, which makes a nested tensor of what is no padding.
+  CHECK(fast(attention("1", "%w = aten::add.Tensor(%pairs, %keys) in 1\n", "%w") + one).empty());
+  CHECK(fast(attention("1", heads, "%e") + one, "torch.nn.modules.transformer.TransformerEncoder").empty());
+}
