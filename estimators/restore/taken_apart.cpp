@@ -154,6 +154,9 @@ std::optional<Whole> loss_at(const OneLine& line) {
     const auto is_next = [&](std::string_view op) { return line.at(n, "aten::" + std::string(op)) != nullptr; };
     while (n < loss.calls.size() && is_next(loss.calls[n])) ++n;
     if (n < loss.calls.size()) continue;
+    // A program that writes the loss out says so where its line is known.
+    const std::string_view last_name = loss.calls.back();
+    if (line.says(std::string(last_name.substr(0, last_name.find('.'))) + "(")) return std::nullopt;
     const Call &first = *line.at(0, "aten::" + std::string(loss.calls[0])),
                &second = *line.at(1, "aten::" + std::string(loss.calls[1])),
                &last = *line.at(n - 1, "aten::" + std::string(loss.calls[n - 1]));

@@ -140,7 +140,12 @@ TEST_CASE("losses that the exporter takes apart are one op, with their reduction
       CHECK(call.args.size() == (loss.threshold ? 4 : 3));
       if (loss.threshold) CHECK(std::get<double>(call.args[3].value) == 0.5);
     }
-  // Nearly a loss: the distance is no absolute one.
+  // A program that wrote one out itself.
+  std::string own = margin + "%out = aten::mean(%w)" + at + "return %out\n";
+  for (auto i = own.find("self.criterion(x, y)"); i != own.npos; i = own.find("self.criterion(x, y)"))
+    own.replace(i, 20, "torch.log1p(torch.exp(-x * y)).mean()");
+  CHECK(whole(own).calls.size() == 5);
+  // Nearly a loss: nothing compares the distance with a threshold.
   CHECK(whole("%s = aten::sub.Tensor(%x, %y)" + at + "%a = aten::abs(%s)" + at + "return %a\n").calls.size() == 2);
 }
 
