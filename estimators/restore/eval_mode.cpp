@@ -83,6 +83,7 @@ class EvalMode {
   struct Attention {
     const Call *packed = nullptr, *out = nullptr;  ///< the projections
     const Call *core = nullptr, *softmax = nullptr, *averaged = nullptr;
+    const Call* biased = nullptr;  ///< scores that a mask is added to
     bool masked = false;
   };
 
@@ -93,9 +94,10 @@ class EvalMode {
       if (c->op == "aten::scaled_dot_product_attention") a.core = &*c;
       if (c->op == "aten::softmax.int" || c->op == "aten::_softmax") a.softmax = &*c;
       if (c->op == "aten::mean.dim") a.averaged = &*c;
-      a.masked = a.masked || c->op.starts_with("aten::baddbmm") || c->op == "aten::masked_fill.Scalar";
+      if (c->op.starts_with("aten::baddbmm")) a.biased = &*c;
+      a.masked = a.masked || c->op == "aten::masked_fill.Scalar";
     }
-    a.masked = a.masked || (a.core && a.core->args.size() > 3 && !a.core->args[3].is_none());
+    a.masked = a.masked || a.biased || (a.core && a.core->args.size() > 3 && !a.core->args[3].is_none());
     return a;
   }
 
@@ -124,9 +126,7 @@ class EvalMode {
   /// An optimizer may leave those of the first of several modules alone. None where there is no mask that the fast path
   /// takes as one: two were added.
   std::optional<Mask> mask_of(Iterator first, Iterator last, const Attention& a) {
-    const Call* reader = a.core;
-    for (auto c = first; c != last && !reader; ++c)
-      if (c->op.starts_with("aten::baddbmm")) reader = &*c;
+    const Call* reader = a.core ? a.core : a.biased;
     if (!reader) return std::nullopt;
     const auto* causal = a.core && a.core->args.size() > 5 ? std::get_if<bool>(&a.core->args[5].value) : nullptr;
     if (causal && *causal) return Mask{};

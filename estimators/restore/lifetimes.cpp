@@ -198,12 +198,14 @@ Until held_in_lists(const Tape& tape, const Frames& frames) {
   return until;
 }
 
-/// The first results of such an op in its line, which names inside of the function that the line calls hold.
-bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l, const Line& line) {
-  const std::string& op = maker(tape, l).op;
+/// Names inside of the function that the line calls hold what `what` says of its first calls of an op: of as many as
+/// there are rows of it. Whether call `at` is one of these.
+bool is_held_by_function(const Tape& tape, const Frames& frames, const Line& line, std::int32_t at,
+                         std::string_view what) {
   const auto& held = frames.binding(line).held;
-  auto names = std::count(held.begin(), held.end(), op);
-  for (std::int32_t i = line.first; names > 0 && i < l.born; ++i)
+  auto names = std::count(held.begin(), held.end(), what);
+  const std::string& op = tape.calls[static_cast<std::size_t>(at)].op;
+  for (std::int32_t i = line.first; names > 0 && i < at; ++i)
     if (tape.calls[static_cast<std::size_t>(i)].op == op) --names;
   return names > 0;
 }
@@ -211,18 +213,15 @@ bool held_by_function(const Tape& tape, const Frames& frames, const ValueLife& l
 /// What such an op reads, "aten::mul.Tensor(0)", stays as well where it was a name's.
 Until read_by_functions(const Tape& tape, const Frames& frames) {
   Until until(tape.values.size(), -1);
-  std::map<std::pair<std::int32_t, std::size_t>, std::map<std::string, std::ptrdiff_t>> seen;  // by line: ops
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
-    if (call.scope < 0) continue;
-    const std::size_t at = frames.line_of(call.scope, static_cast<std::int32_t>(i));
-    const Line& line = frames.line(call.scope, at);
-    const auto& held = frames.binding(line).held;
-    if (held.empty()) continue;
-    const std::ptrdiff_t before = seen[{call.scope, at}][call.op]++;
+    if (call.scope < 0 || call.binding < 0 || tape.bindings[static_cast<std::size_t>(call.binding)].held.empty())
+      continue;
+    const auto at = static_cast<std::int32_t>(i);
+    const Line& line = frames.line(call.scope, frames.line_of(call.scope, at));
     for (std::size_t a = 0; a < call.args.size(); ++a)
       if (const ValueId id = value_at(call, a);
-          id.valid() && std::ranges::count(held, call.op + "(" + std::to_string(a) + ")") > before)
+          id.valid() && is_held_by_function(tape, frames, line, at, call.op + "(" + std::to_string(a) + ")"))
         until[index(id)] = line.last;
   }
   return until;
@@ -306,7 +305,7 @@ void mark_last_uses(Tape& tape) {
     const bool dropped =
         !outlives && settled[v] == l.born && made_by.outputs.size() > 1 && takes_one_element(made_by.source);
     const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
-    if (held_by_function(tape, frames, l, line)) until = std::max(until, line.last), ++by_function;
+    if (is_held_by_function(tape, frames, line, l.born, made_by.op)) until = std::max(until, line.last), ++by_function;
     if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],

@@ -129,44 +129,48 @@ std::optional<Whole> feature_dropout_at(const OneLine& line, bool training) {
   return line.whole(n + 2, "aten::feature_dropout", {product->args[0], {1 - *kept}, {training}});
 }
 
-/// Losses of torch/_refs/nn/functional, in the names that the calls have without "aten::".
+/// Losses of torch/_refs/nn/functional.
 struct TakenApartLoss {
   std::string_view op;
   std::vector<std::string_view> calls;  ///< the first two are those of `target - input`, or of `-input * target`
   std::size_t threshold;                ///< the call whose last argument is beta or delta; 0: none
+  std::string_view last;                ///< how Python writes the last of the calls
 };
 
 const std::vector<TakenApartLoss>& losses_taken_apart() {
   static const std::vector<TakenApartLoss> all{
       {"aten::smooth_l1_loss",
-       {"sub.Tensor", "abs", "lt.Scalar", "pow.Tensor_Scalar", "mul.Tensor", "div.Tensor", "sub.Tensor", "where.self"},
-       2},
+       {"aten::sub.Tensor", "aten::abs", "aten::lt.Scalar", "aten::pow.Tensor_Scalar", "aten::mul.Tensor",
+        "aten::div.Tensor", "aten::sub.Tensor", "aten::where.self"},
+       2,
+       "where("},
       {"aten::huber_loss",
-       {"sub.Tensor", "abs", "lt.Scalar", "mul.Tensor", "mul.Tensor", "sub.Tensor", "mul.Tensor", "where.self"},
-       2},
-      {"aten::soft_margin_loss", {"neg", "mul.Tensor", "exp", "log1p"}, 0}};
+       {"aten::sub.Tensor", "aten::abs", "aten::lt.Scalar", "aten::mul.Tensor", "aten::mul.Tensor", "aten::sub.Tensor",
+        "aten::mul.Tensor", "aten::where.self"},
+       2,
+       "where("},
+      {"aten::soft_margin_loss", {"aten::neg", "aten::mul.Tensor", "aten::exp", "aten::log1p"}, 0, "log1p("}};
   return all;
 }
 
 std::optional<Whole> loss_at(const OneLine& line) {
   for (const TakenApartLoss& loss : losses_taken_apart()) {
-    std::size_t n = 0;
-    const auto is_next = [&](std::string_view op) { return line.at(n, "aten::" + std::string(op)) != nullptr; };
-    while (n < loss.calls.size() && is_next(loss.calls[n])) ++n;
+    std::vector<const Call*> calls;
+    while (calls.size() < loss.calls.size())
+      if (const Call* next = line.at(calls.size(), loss.calls[calls.size()]))
+        calls.push_back(next);
+      else
+        break;
+    const std::size_t n = calls.size();
     if (n < loss.calls.size()) continue;
     // A program that writes the loss out says so where its line is known.
-    const std::string_view last_name = loss.calls.back();
-    if (line.says(std::string(last_name.substr(0, last_name.find('.'))) + "(")) return std::nullopt;
-    const Call &first = *line.at(0, "aten::" + std::string(loss.calls[0])),
-               &second = *line.at(1, "aten::" + std::string(loss.calls[1])),
-               &last = *line.at(n - 1, "aten::" + std::string(loss.calls[n - 1]));
-    const ValueId input = value_at(first, 0), target = loss.threshold ? value_at(first, 1) : value_at(second, 1);
-    if (!input.valid() || !target.valid() || value_at(second, 0) != first.outputs[0]) return std::nullopt;
+    if (line.says(loss.last)) return std::nullopt;
+    const ValueId input = value_at(*calls[0], 0), target = value_at(*calls[loss.threshold ? 0 : 1], 1);
+    if (!input.valid() || !target.valid() || value_at(*calls[1], 0) != calls[0]->outputs[0]) return std::nullopt;
     const Call *mean = line.at(n, "aten::mean"), *sum = line.at(n, "aten::sum"), *reduced = mean ? mean : sum;
-    const bool reduces = reduced && line.only_read_by(last.outputs[0], *reduced);
+    const bool reduces = reduced && line.only_read_by(calls.back()->outputs[0], *reduced);
     std::vector<Arg> args{{input}, {target}, {std::int64_t{!reduces ? 0 : mean ? 1 : 2}}};
-    if (loss.threshold)
-      args.push_back(line.at(loss.threshold, "aten::" + std::string(loss.calls[loss.threshold]))->args.back());
+    if (loss.threshold) args.push_back(calls[loss.threshold]->args.back());
     return line.whole(reduces ? n + 1 : n, loss.op, std::move(args));
   }
   return std::nullopt;

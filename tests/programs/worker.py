@@ -39,21 +39,12 @@ def export(stem):
     torch.onnx.export(model, args, stem + ".onnx", dynamo=True, dynamic_shapes=open_batch, verbose=False, external_data=False)
 
 
-def target_of(stem):
-    """Sizes of the class numbers that the reference program compares with; None of a model that gives its loss."""
-    import truth as program
-
-    model, args = parts_of(stem, 2)
-    with torch.no_grad():
-        sizes = tuple(program.first_floating(model(*args)).shape)
-    return (BATCH, *sizes[2:]) if len(sizes) in (2, 4) else (BATCH, *sizes[1:-1]) if sizes else None
-
-
 def truth(stem, setup):
     import truth as program
 
     model, args = parts_of(stem, BATCH)
-    rows = program.steps(model, args, {}, setup, target_of(stem) if setup["mode"] == "training" else None)
+    target = program.target_of(*parts_of(stem, BATCH), {}) if setup["mode"] == "training" else None
+    rows = program.steps(model, args, {}, setup, target)
     return [max(step[c] for step in rows) for c in range(3)]
 
 

@@ -122,11 +122,10 @@ def truth(name):
         error = error or found["error"]
     else:
         return dict(error=error)
-    s = found["shape"]
-    target = (s[0], *s[2:]) if len(s) in (2, 4) else s[:-1]
+    target = program.target_sizes(found["shape"])
 
     def run(setup):
-        return dict(steps=program.steps(model, args, kwargs, setup, tuple(target) if s and setup["mode"] == "training" else None))
+        return dict(steps=program.steps(model, args, kwargs, setup, target if setup["mode"] == "training" else None))
 
     return dict(arguments=chosen, parameters=sum(p.numel() for p in model.parameters()), setups={k: inner(lambda: run(v[0])) for k, v in naming.SETUPS.items()})
 

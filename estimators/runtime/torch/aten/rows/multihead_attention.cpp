@@ -6,8 +6,8 @@ namespace memplan {
 namespace {
 
 /// Without a kernel that does all of attention: queries, keys and values are one tensor, the scores are normalized in
-/// place and the result is written over the queries. Under a mask of keys, which becomes one of booleans, the
-/// normalized scores are a tensor of their own (native/cuda/SoftMax.cu: masked_softmax_cuda).
+/// place and the result is written over the queries. Under a mask, which becomes one of booleans, the normalized
+/// scores are a tensor of their own (native/cuda/SoftMax.cu: masked_softmax_cuda).
 ValueList native_mha_in_steps(Run& r, const Tensor& x, Args& a, bool weights, bool averaged) {
   const std::int64_t b = x->sizes[0], t = x->sizes[1], width = x->sizes[2], heads = a.integer(5);
   Tensor packed = op::linear(r, x, a.tensor(1), {});
