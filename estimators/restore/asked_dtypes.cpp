@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -56,12 +57,21 @@ std::string named_by_fact(const Tape& tape, const Call& call) {
              : fact->detail.substr(space + 1);
 }
 
-/// "v" of `q = rotate(q, rope).type_as(v)` and of `q = rotate(q).to(v.dtype)`: the whole result is converted. Empty for
-/// all other lines.
-std::string converted_to(std::string_view source) {
+/// What a line converts its whole result to.
+struct ConvertedTo {
+  std::string name;   ///< "v" of `q = rotate(q, rope).type_as(v)` and of `return rotate(q).to(v.dtype)`
+  bool fp32 = false;  ///< `return self.head(x).float()`
+  explicit operator bool() const { return fp32 || !name.empty(); }
+};
+
+ConvertedTo converted_to(std::string_view source) {
+  if (!source.ends_with(')')) return {};  // most lines: no need to take them apart
   const Statement statement = parse_statement(source);
   std::string_view value = statement.value;
-  if (statement.targets.empty() || statement.augmented != 0 || !value.ends_with(')')) return {};
+  constexpr std::string_view returns = "return ";
+  const bool returned = value.starts_with(returns);
+  if (returned) value.remove_prefix(returns.size());
+  if ((statement.targets.empty() && !returned) || statement.augmented != 0) return {};
   int depth = 0;
   std::size_t last = value.npos;  // where the last bracket of the outermost level opens
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -78,13 +88,14 @@ std::string converted_to(std::string_view source) {
   const std::string_view method = value.substr(0, last);
   std::string_view name = value.substr(last + 1, value.size() - last - 2);
   constexpr std::string_view type = ".dtype", keyword = "dtype=";
-  if (method.ends_with(".to") && name.ends_with(type)) {
-    if (name.starts_with(keyword)) name.remove_prefix(keyword.size());
+  if (method.ends_with(").float") && name.empty()) return {{}, true};
+  if (name.starts_with(keyword)) name.remove_prefix(keyword.size());
+  if (method.ends_with(").to") && name == "torch.float32") return {{}, true};
+  if (method.ends_with(".to") && name.ends_with(type))
     name.remove_suffix(type.size());
-  } else if (!method.ends_with(".type_as")) {
+  else if (!method.ends_with(".type_as"))
     return {};
-  }
-  return std::ranges::all_of(name, in_name) ? std::string(name) : std::string();
+  return {std::ranges::all_of(name, in_name) ? std::string(name) : std::string(), false};
 }
 
 bool converts(const Call& call) {
@@ -102,7 +113,7 @@ class Names {
       if (std::string first = named_by_fact(tape, tape.calls[i]); !first.empty())
         wanted_.emplace(tape.calls[i].scope, std::move(first));
       if (!tape.exported.keeps_casts)
-        if (std::string like = converted_to(tape.calls[i].source); !like.empty())
+        if (std::string like = converted_to(tape.calls[i].source).name; !like.empty())
           wanted_.emplace(tape.calls[i].scope, std::move(like));
       in_scope_[tape.calls[i].scope].push_back(i);
       for (ValueId id : tape.calls[i].outputs)
@@ -110,13 +121,12 @@ class Names {
     }
   }
 
-  bool wants_none() const { return wanted_.empty(); }
-
   /// The call has run: its frame's name holds its first result, and those of its callers what their modules return.
   void ran(const Call& call) {
     if (call.outputs.empty() || !call.outputs[0].valid()) return;
     bind(call.scope, call.binding, call.outputs[0]);
     bind_all(call);
+    widen(call);
     settle(call);
     for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent)
       bind(scope(s).parent, scope(s).binding, call.outputs[0]);
@@ -153,18 +163,19 @@ class Names {
   }
 
   /// What the name held first in the frame of call `at`.
-  ValueId held_first(std::size_t at, const std::string& name) const { return found_in(first_, at, name); }
+  ValueId held_first(std::size_t at, const std::string& name) const {
+    const auto it = first_.find({tape_.calls[at].scope, name});
+    return it == first_.end() ? ValueId{} : it->second;
+  }
 
   /// What a line of the frame before that of call `at` has bound to the name.
-  ValueId held_surely(std::size_t at, const std::string& name) const { return found_in(settled_, at, name); }
+  ValueId held_surely(std::int32_t frame, const std::string& name) const {
+    const auto it = settled_.find({frame, name});
+    return it == settled_.end() ? ValueId{} : it->second;
+  }
 
  private:
   using Name = std::pair<std::int32_t, std::string>;  ///< of a scope's frame
-
-  ValueId found_in(const std::map<Name, ValueId>& names, std::size_t at, const std::string& name) const {
-    const auto it = names.find({tape_.calls[at].scope, name});
-    return it == names.end() ? ValueId{} : it->second;
-  }
 
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }
 
@@ -183,6 +194,14 @@ class Names {
     if (targets.size() != 1 || targets[0].size() != call.outputs.size()) return;
     for (std::size_t k = 0; k < call.outputs.size(); ++k)
       if (wanted_.contains({call.scope, targets[0][k]})) bound_[{call.scope, targets[0][k]}] = call.outputs[k];
+  }
+
+  /// The conversion that was put back for `x.float()` tells what the name holds there.
+  void widen(const Call& call) {
+    if (tape_.exported.keeps_casts || call.op != "aten::to.dtype" || call.args.empty()) return;
+    const auto* x = std::get_if<ValueId>(&call.args[0].value);
+    const std::vector<std::string> names = widened_names(call.source);
+    if (x && names.size() == 1 && wanted_.contains({call.scope, names[0]})) settled_[{call.scope, names[0]}] = *x;
   }
 
   /// A statement binds its names when it has ended. Of `q, k, v = qkv.unbind(0)` all have one type.
@@ -204,60 +223,93 @@ class Names {
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;
 };
 
-/// Where call `at` is the last of a line that converts its result, which an export in fp32 leaves out.
-ValueId dtype_at_end(const Tape& tape, std::size_t at, Names& names) {
-  const Call& call = tape.calls[at];
-  if (tape.exported.keeps_casts || call.source.empty() || converts(call) || call.outputs.size() != 1) return {};
-  for (std::size_t i = at + 1; i < tape.calls.size(); ++i) {
-    const Call& next = tape.calls[i];
-    if (next.scope != call.scope || next.source.empty()) continue;  // what the line calls
-    if (next.source == call.source) return {};
-    break;
+/// The line of `frame` at which the call runs, there or in what the line calls; empty where the file does not say,
+/// nothing where it runs elsewhere.
+std::optional<std::string_view> line_in(const Tape& tape, const Call& call, std::int32_t frame) {
+  std::string_view line = call.source;
+  for (std::int32_t s = call.scope; s != frame; s = tape.scopes[static_cast<std::size_t>(s)].parent) {
+    if (s < 0) return std::nullopt;
+    line = tape.scopes[static_cast<std::size_t>(s)].source;
   }
-  const std::string name = converted_to(call.source);
-  return name.empty() ? ValueId{} : names.held_surely(at, name);
+  return line;
 }
 
-/// Another call of the last one's line, which takes its place for all that follows.
-ValueId append(Tape& tape, std::vector<Call>& calls, const char* op, std::vector<Arg> args) {
-  Call c = calls.back();
+/// The next line of `frame` that a call after `at` runs at; nothing where the frame ends.
+std::optional<std::string_view> next_line(const Tape& tape, std::size_t at, std::int32_t frame) {
+  for (std::size_t i = at + 1; i < tape.calls.size(); ++i)
+    if (const auto line = line_in(tape, tape.calls[i], frame); !line || !line->empty()) return line;
+  return std::nullopt;
+}
+
+/// The end of a line that converts its result, which an export in fp32 leaves out.
+struct LineEnd {
+  std::size_t at = 0;  ///< the line's last call, or the last of the module that the line calls last
+  ValueId like;        ///< whose dtype the result takes; none: fp32
+  std::int32_t frame = -1, module = -1;
+  std::string line;
+};
+
+/// Whether call `at` is the last of such a line.
+std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& names) {
+  const Call& call = tape.calls[at];
+  if (tape.exported.keeps_casts || converts(call) || call.outputs.size() != 1 || !call.outputs[0].valid()) return {};
+  std::int32_t module = -1;
+  for (std::int32_t frame = call.scope; frame >= 0; frame = tape.scopes[static_cast<std::size_t>(frame)].parent) {
+    const std::string_view line = *line_in(tape, call, frame);
+    const auto next = next_line(tape, at, frame);
+    if (line.empty() || next == line) return {};
+    if (const ConvertedTo to = converted_to(line); to && !has_restored_casts(tape, frame)) {
+      const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name);
+      if (to.fp32 || like.valid()) return LineEnd{at, like, frame, module, std::string(line)};
+    }
+    if (next) return {};  // the frame goes on
+    module = frame;
+  }
+  return {};
+}
+
+/// A call at the end of the line, which takes the place of the line's result for all that follows.
+ValueId append(Tape& tape, std::vector<Call>& calls, const LineEnd& end, const char* op, std::vector<Arg> args) {
+  Call c;
   c.op = op;
   c.args = std::move(args);
-  c.kwargs.clear();
-  c.known_shapes.clear();
+  c.scope = end.frame;
+  c.source = end.line;
+  c.binding = end.module < 0 ? calls.back().binding : tape.scopes[static_cast<std::size_t>(end.module)].binding;
   TapeValue v;
-  v.name = tape.values[static_cast<std::size_t>(c.outputs[0].index)].name + ".to";
+  v.name = tape.values[static_cast<std::size_t>(calls.back().outputs[0].index)].name + ".to";
   const ValueId made = tape.add_value(std::move(v));
   c.outputs = {made};
   calls.push_back(std::move(c));
   return made;
 }
 
-void convert_results(Tape& tape, const std::vector<std::pair<std::size_t, ValueId>>& ends) {
+void convert_results(Tape& tape, const std::vector<LineEnd>& ends) {
   if (ends.empty()) return;
   std::vector<Call> calls;
   std::map<std::int32_t, ValueId> instead;
+  const auto now = [&](ValueId id) {
+    const auto it = instead.find(id.index);
+    return it == instead.end() ? id : it->second;
+  };
   std::size_t next = 0;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    replace_values(tape.calls[i], [&](ValueId id) {
-      const auto it = instead.find(id.index);
-      return Arg{it == instead.end() ? id : it->second};
-    });
+    replace_values(tape.calls[i], [&](ValueId id) { return Arg{now(id)}; });
     calls.push_back(std::move(tape.calls[i]));
-    if (next >= ends.size() || ends[next].first != i) continue;
-    const auto like = instead.find(ends[next].second.index);
+    if (next >= ends.size() || ends[next].at != i) continue;
+    const LineEnd& end = ends[next++];
     const ValueId result = calls.back().outputs[0];
-    instead[result.index] =
-        append(tape, calls, "aten::type_as", {{result}, {like == instead.end() ? ends[next].second : like->second}});
+    instead[result.index] = end.like.valid() ? append(tape, calls, end, "aten::type_as", {{result}, {now(end.like)}})
+                                             : append(tape, calls, end, "aten::to.dtype", {{result}, {DType::float32}});
     // What is joined to nothing, `torch.cat([q[:, :, :0], rotated], dim=2)`, is copied; an optimizer leaves that out.
-    if (parse_statement(calls.back().source).value.starts_with("torch.cat(["))
+    if (parse_statement(end.line).value.starts_with("torch.cat(["))
       instead[result.index] =
-          append(tape, calls, "aten::cat", {{Arg::List{{instead[result.index]}}}, {std::int64_t{0}}});
-    ++next;
+          append(tape, calls, end, "aten::cat", {{Arg::List{{instead[result.index]}}}, {std::int64_t{0}}});
+    if (end.module >= 0)  // no name holds what the module returned
+      tape.scopes[static_cast<std::size_t>(end.module)].binding = tape.add_binding({});
   }
   tape.calls = std::move(calls);
-  for (ValueId& id : tape.outputs)
-    if (const auto it = instead.find(id.index); it != instead.end()) id = it->second;
+  for (ValueId& id : tape.outputs) id = now(id);
 }
 
 }  // namespace
@@ -265,12 +317,11 @@ void convert_results(Tape& tape, const std::vector<std::pair<std::size_t, ValueI
 void follow_asked_dtypes(Tape& tape) {
   std::int64_t count = 0;
   Names names(tape);
-  if (names.wants_none()) return;
-  std::vector<std::pair<std::size_t, ValueId>> ends;  // the last call of a line, and what it takes its dtype from
+  std::vector<LineEnd> ends;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     names.begins(call);
-    if (const ValueId like = dtype_at_end(tape, i, names); like.valid()) ends.emplace_back(i, like);
+    if (const auto end = line_end(tape, i, names)) ends.push_back(*end);
     const std::string name = asked_of(call), first = named_by_fact(tape, call);
     const ValueId like = !first.empty() ? names.held_first(i, first) : !name.empty() ? names.held(i, name) : ValueId{};
     if (like.valid()) {

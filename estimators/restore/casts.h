@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,8 +39,11 @@ void insert_calls(std::vector<Call>& calls, CallsBefore before);
 /// Losses of transformers convert the logits to fp32 ("widens_logits"): put back where the file keeps no conversions.
 void restore_loss_casts(Tape& tape);
 
-/// `name.float()` in a line that reads the name nowhere else: put back where the file keeps no conversions and the line
-/// before says what the name holds.
+/// "x" of `a, b = x.float().chunk(2)`: names that the line converts to fp32 wherever it reads their elements.
+std::vector<std::string> widened_names(std::string_view source);
+
+/// `name.float()` in a line that reads the name nowhere else: put back where the file keeps no conversions, and a line
+/// before says what the name holds, or the line reads one tensor only, as those of functions do.
 void widen_named(Tape& tape);
 
 /// Losses in the model whose line converts what they are given, `F.cross_entropy(logits.float(), …)`: put back where
@@ -51,6 +56,10 @@ bool has_own_loss(const Tape& tape);
 /// `torch.rand(shape, dtype=x.dtype)` makes a half tensor under autocast where x is one: the dtype of what the line
 /// names takes the place of the one that the export wrote. To be called after bind_names.
 void follow_asked_dtypes(Tape& tape);
+
+/// `out.type_as(x)` in a function of the model leaves the name of its result, "type_as_1", and x is the one tensor in
+/// half precision that the function was given: it computes in fp32 between. To be called after the others.
+void convert_named(Tape& tape);
 
 /// Whether the scope is one of those modules.
 bool has_restored_casts(const Tape& tape, std::int32_t scope);

@@ -1,6 +1,8 @@
 // Conversions to fp32 of what a line names: `logits = logits.float() / cap`.
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,28 +16,23 @@ namespace memplan {
 
 namespace {
 
-/// How often the text reads the name; attributes of that name do not count.
-std::size_t count_reads_of(std::string_view text, std::string_view name) {
-  std::size_t n = 0;
-  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1))
-    n += is_whole_name(text, at, name.size()) && (at == 0 || text[at - 1] != '.');
-  return n;
+constexpr std::string_view conversions[] = {".float()", ".to(torch.float32)"};
+
+/// What a tensor is asked for that reads no element of it.
+constexpr std::string_view questions[] = {".shape", ".size(", ".dtype", ".device", ".dim(", ".ndim", ".numel("};
+
+bool starts_with_any(std::string_view text, std::span<const std::string_view> starts) {
+  return std::ranges::any_of(starts, [&](std::string_view s) { return text.starts_with(s); });
 }
 
-/// Names that the line converts wherever it reads them.
-std::vector<std::string> widened_names(std::string_view source) {
-  std::vector<std::string> names;
-  if (source.find("float") == source.npos) return names;  // most lines: no need to take them apart
-  const std::string_view value = parse_statement(source).value;
-  for (const std::string_view end : {".float()", ".to(torch.float32)"})
-    for (auto at = value.find(end); at != value.npos; at = value.find(end, at + 1)) {
-      std::size_t first = at;
-      while (first > 0 && in_name(value[first - 1])) --first;
-      const std::string name(value.substr(first, at - first));
-      const bool plain = first < at && (first == 0 || value[first - 1] != '.');
-      if (plain && count_reads_of(value, name) == 1) names.push_back(name);
-    }
-  return names;
+/// The text reads the name's elements, and only converted ones; attributes of that name do not count.
+bool converts_each_read(std::string_view text, std::string_view name) {
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+    if (!is_whole_name(text, at, name.size()) || (at > 0 && text[at - 1] == '.')) continue;
+    const std::string_view after = text.substr(at + name.size());
+    if (!starts_with_any(after, conversions) && !starts_with_any(after, questions)) return false;
+  }
+  return true;
 }
 
 /// What names of frames hold. A statement binds its names when it has ended.
@@ -77,7 +74,46 @@ class Bound {
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;  ///< by frame: its line
 };
 
+/// The one tensor from outside that the line of call `at` reads, parameters and buffers aside: what a function's only
+/// argument holds there. None where it reads several.
+ValueId only_operand(const Tape& tape, std::size_t at) {
+  const Call& first = tape.calls[at];
+  std::set<std::int32_t> made;
+  ValueId found;
+  for (std::size_t i = at; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    if (call.scope != first.scope || call.source != first.source) break;
+    bool several = false;
+    for_each_value(call, [&](ValueId id) {
+      const ValueKind kind = tape.values[static_cast<std::size_t>(id.index)].kind;
+      if (kind == ValueKind::parameter || kind == ValueKind::buffer || made.contains(id.index)) return;
+      several = several || (found.valid() && found != id);
+      found = id;
+    });
+    if (several) return {};
+    for (const ValueId id : call.outputs)
+      if (id.valid()) made.insert(id.index);
+  }
+  return found;
+}
+
 }  // namespace
+
+std::vector<std::string> widened_names(std::string_view source) {
+  std::vector<std::string> names;
+  if (source.find("float") == source.npos) return names;  // most lines: no need to take them apart
+  const std::string_view value = parse_statement(source).value;
+  for (const std::string_view end : conversions)
+    for (auto at = value.find(end); at != value.npos; at = value.find(end, at + 1)) {
+      std::size_t first = at;
+      while (first > 0 && in_name(value[first - 1])) --first;
+      const std::string name(value.substr(first, at - first));
+      const bool plain = first < at && (first == 0 || value[first - 1] != '.');
+      if (plain && converts_each_read(value, name) && std::ranges::find(names, name) == names.end())
+        names.push_back(name);
+    }
+  return names;
+}
 
 Call fp32_copy(Tape& tape, ValueId x, const Call& beside) {
   Call cast;
@@ -110,21 +146,27 @@ void widen_named(Tape& tape) {
   Bound bound(tape);
   std::map<std::pair<std::int32_t, std::int32_t>, ValueId> wide;  // of a line: by frame and value
   std::map<std::int32_t, std::string_view> line;
+  std::map<std::int32_t, ValueId> argument;  // of a frame's line
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     bound.begins(call);
+    const std::vector<std::string> names = widened_names(call.source);
     if (auto& now = line[call.scope]; now != call.source) {
       now = call.source;
       std::erase_if(wide, [&](const auto& w) { return w.first.first == call.scope; });
+      argument[call.scope] = names.size() == 1 ? only_operand(tape, i) : ValueId{};
     }
-    const std::vector<std::string> names = widened_names(call.source);
     if (!names.empty() && !has_restored_casts(tape, call.scope) && !call.op.starts_with("aten::to.") &&
         call.op != "aten::type_as")
       for (const std::string& name : names) {
-        const ValueId x = bound.held(call.scope, name);
-        bool reads = false;
-        for_each_value(call, [&](ValueId id) { reads = reads || (x.valid() && id.index == x.index); });
-        if (!reads) continue;
+        const auto reads = [&](ValueId x) {
+          bool found = false;
+          for_each_value(call, [&](ValueId id) { found = found || (x.valid() && id == x); });
+          return found;
+        };
+        ValueId x = bound.held(call.scope, name);
+        if (!reads(x)) x = argument[call.scope];
+        if (!reads(x)) continue;
         ValueId& to = wide[{call.scope, x.index}];
         if (!to.valid()) {
           casts.emplace_back(i, fp32_copy(tape, x, call));

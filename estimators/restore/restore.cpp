@@ -64,6 +64,7 @@ constexpr RestorePass restore_table[] = {
        widen_named(t);
        widen_own_losses(t);
        follow_asked_dtypes(t);
+       convert_named(t);
        begin_caches_like_keys(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },

@@ -140,6 +140,7 @@ class GroupMatcher {
         };
         if (!has(reads) && !has(open)) open.push_back(id);
       }
+    if (open.empty() && unknown.size() == 1 && index_of_list(group, unknown[0])) return true;
     if (open.size() != unknown.size()) return false;
     const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
     const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
@@ -153,6 +154,27 @@ class GroupMatcher {
         again_.emplace(unknown[i], made->second);
       else if (is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name))
         again_.emplace(unknown[i], folded_call(open[i]));
+    return true;
+  }
+
+  /// `x[:, [-1]]` makes a tensor of its list, "clone_3", every time; the file has one for all, joined with others to
+  /// [1, 1] for a node that gathers. False where the group is no such call.
+  bool index_of_list(const FxGroup& group, std::string_view name) {
+    if (op_of_name(name) != "clone" || group.text.target != "torch.ops.aten.index.Tensor") return false;
+    std::vector<GraphValueId> lists;
+    for (const std::int32_t n : group.nodes)
+      for (const GraphValueId id : v_.node(n).inputs)
+        if (const auto t = g_.initializers.find(id);
+            v_.node(n).op_type.starts_with("Gather") && t != g_.initializers.end() && t->second.dtype == DType::int64)
+          lists.push_back(id);
+    if (lists.size() != 1 || g_.initializers.at(lists[0]).sizes.empty()) return false;
+    auto call = std::make_shared<Call>();
+    call->op = "aten::empty.memory_format";
+    call->args = {list_of({count_of(g_.initializers.at(lists[0]).sizes)})};
+    call->kwargs = {{"dtype", {DType::int64}}};
+    names_.emplace(name, lists[0]);
+    lists_.insert(lists[0]);
+    again_.emplace(name, std::move(call));
     return true;
   }
 
@@ -251,7 +273,8 @@ class GroupMatcher {
     bool known = v_.sizes(v_.output(last)).has_value();
     for_each_value(call, [&](ValueId id) {
       known = known && v_.sizes(id.index);
-      if (known) inputs.push_back(*v_.sizes(id.index));
+      if (known)
+        inputs.push_back(lists_.contains(id.index) ? Sizes{count_of(*v_.sizes(id.index))} : *v_.sizes(id.index));
     });
     for (const auto& [i, sizes] : reshapes_of(group, call))
       if (i < inputs.size()) inputs[i] = sizes;
@@ -382,6 +405,7 @@ class GroupMatcher {
   std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
   std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;       ///< by names that are gone
   std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
+  std::unordered_set<GraphValueId> lists_;                                        ///< of indices
   Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };

@@ -133,7 +133,7 @@ std::unordered_set<std::size_t> Values::add_described_initializers() {
 
 void Values::find_folded(const std::unordered_set<std::size_t>& present) {
   for (const auto& [id, tensor] : graph_.initializers) {
-    const auto from = tensor.sizes.empty() ? std::vector<std::string_view>{} : folded_from(graph_, id);
+    const auto from = folded_from(graph_, id);
     if (from.empty()) continue;
     std::vector<std::size_t> parameters, all;
     for (const std::string_view name : from)
@@ -147,6 +147,7 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
     // A view of what other calls made of the parameter is more than a view.
     const bool alone = std::ranges::all_of(
         from, [&](std::string_view name) { return name.starts_with("val_") || line_of_target_.count(name) > 0; });
+    if (tensor.sizes.empty() && parameters.empty()) continue;  // a number, which may be on the CPU
     if (parameters.empty())
       folded_results_.insert(id);
     else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name) &&

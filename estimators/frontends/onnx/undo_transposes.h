@@ -1,0 +1,16 @@
+// Transposes that the exporter's optimizer joined with the next one: made apart again.
+#pragma once
+
+#include <optional>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+/// `torch.index_select(x, 1, i).transpose(1, 2)`: the last node of a call's group turns its result back, and is one
+/// with the transpose that follows, whose text says what it does alone. The other one comes back to its call. None
+/// where the graph has no such node. `program` is the graph's own.
+std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program);
+
+}  // namespace memplan::onnx_format
