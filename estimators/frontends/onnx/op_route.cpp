@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "estimators/frontends/onnx/emit.h"
@@ -193,6 +194,7 @@ class OpRoute {
       if (values_.is_folded_result(id)) {
         if (bind_view(id, values_.viewed_buffer(id))) continue;
         if (is_of_frequencies(id)) hold_positions((*f.sizes)[1]);
+        if (bind_view_of_made(id)) continue;
         emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
                                   emit_.name_of(id)));
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
@@ -234,6 +236,27 @@ class OpRoute {
     return true;
   }
 
+  /// `cos.unsqueeze(1)` of every layer was worked out for each, where cos is small. They are views of what the same
+  /// calls made. False where the result is no view.
+  bool bind_view_of_made(GraphValueId id) {
+    const auto is_view = [](std::string_view name) {
+      const char* op = folded_op(name);
+      return op && op == std::string_view("aten::view");
+    };
+    if (!is_view(emit_.name_of(id))) return false;
+    std::string calls;
+    for (const std::string_view name : folded_from(graph_, id))
+      if (!name.starts_with("val_") && !is_view(name)) calls.append(name).push_back(' ');
+    if (calls.empty()) return false;
+    const Inferred& f = inferred_[id];
+    ValueId& made = made_by_calls_[{calls, count_of(*f.sizes)}];
+    if (!made.valid() && f.sizes->size() > 2) hold_positions_of_angles(id, (*f.sizes)[f.sizes->size() - 2]);
+    if (!made.valid())
+      made = emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}}, emit_.name_of(id));
+    emit_.bind(id, emit_.call("aten::view", {{made}, list_of(*f.sizes)}, {}, emit_.name_of(id)));
+    return true;
+  }
+
   /// The angles of transformers' rotary embeddings, [1, positions, features].
   bool is_of_frequencies(GraphValueId id) const {
     const auto from = folded_from(graph_, id);
@@ -241,10 +264,26 @@ class OpRoute {
            std::ranges::any_of(from, [](std::string_view name) { return name.ends_with("inv_freq"); });
   }
 
+  /// Where they went into the result: that model's are held.
+  void hold_positions_of_angles(GraphValueId id, std::int64_t length) {
+    constexpr std::string_view angles = ".rotary_emb.inv_freq";
+    for (const std::string_view name : folded_from(graph_, id)) {
+      if (!name.ends_with(angles)) continue;
+      std::int32_t model = emit_.scope;
+      while (model >= 0 &&
+             tape_.scopes[static_cast<std::size_t>(model)].path != name.substr(0, name.size() - angles.size()))
+        model = tape_.scopes[static_cast<std::size_t>(model)].parent;
+      hold_positions(length, model);
+    }
+  }
+
   /// The model that calls them makes position_ids before, and its frame holds them.
   void hold_positions(std::int64_t length) {
+    if (emit_.scope >= 0) hold_positions(length, tape_.scopes[static_cast<std::size_t>(emit_.scope)].parent);
+  }
+
+  void hold_positions(std::int64_t length, std::int32_t model) {
     const std::int32_t rotary = emit_.scope;
-    const std::int32_t model = rotary < 0 ? -1 : tape_.scopes[static_cast<std::size_t>(rotary)].parent;
     if (model < 0 || !positions_of_.insert(model).second) return;
     emit_.scope = model;
     emit_.call("aten::empty.memory_format", {list_of({1, length})}, {{"dtype", {DType::int64}}}, "position_ids");
@@ -319,9 +358,10 @@ class OpRoute {
   std::vector<std::optional<Found>> found_;       ///< by the last node of a pattern
   std::vector<bool> covered_, needed_;            ///< by node
   bool by_metadata_ = false;
-  std::set<std::int32_t> positions_of_;  ///< scopes whose position_ids are made
-  std::vector<std::int32_t> regions_;    ///< by call: of ScopeTracker
-  Bytes tables_;                         ///< what tables of relative positions may take
+  std::map<std::pair<std::string, std::int64_t>, ValueId> made_by_calls_;  ///< by names of calls, and elements
+  std::set<std::int32_t> positions_of_;                                    ///< scopes whose position_ids are made
+  std::vector<std::int32_t> regions_;                                      ///< by call: of ScopeTracker
+  Bytes tables_;  ///< what tables of relative positions may take
   std::int64_t looked_up_ = 0;
 };
 

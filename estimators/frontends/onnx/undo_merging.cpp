@@ -22,6 +22,7 @@ namespace memplan::onnx_format {
 namespace {
 
 constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
+constexpr const char* input_kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
 
 std::int64_t number_of_name(std::string_view name) {
@@ -32,8 +33,11 @@ std::int64_t number_of_name(std::string_view name) {
   return n;
 }
 
-/// The first of a dropout's two results is called "getitem".
-bool has_dropped(const FxGroup& g) { return g.text.target.find("native_dropout") != std::string_view::npos; }
+/// The first of several results, which is called "getitem": a dropout's, a norm's.
+bool gives_item(const FxGroup& g) {
+  return g.text.target.find("native_dropout") != std::string_view::npos ||
+         g.text.target.find("native_batch_norm") != std::string_view::npos;
+}
 
 class Parter {
  public:
@@ -80,8 +84,12 @@ class Parter {
     for (const SignatureLine& line : signature.inputs) {
       know(line.name);
       missing_.emplace(line.target);
+      lines_.emplace(line.target, Line{std::string(line.name), std::string(line.kind)});
     }
-    for (const auto& [id, t] : g.initializers) missing_.erase(t.name);
+    for (const auto& [id, t] : g.initializers) {
+      missing_.erase(t.name);
+      for (const std::string_view name : folded_from(g, id)) missing_.erase(std::string(name));
+    }
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -94,6 +102,11 @@ class Parter {
   }
 
  private:
+  /// Of the signature.
+  struct Line {
+    std::string name, kind;
+  };
+
   struct Read {
     std::size_t node = 0, input = 0;
     GraphValueId id = -1;
@@ -169,7 +182,7 @@ class Parter {
     if (const auto it = again_.find(name); it != again_.end()) {
       again = it->second;
     } else if (by >= 0 && (op == op_of_name(program_.groups[at(by)].text.name) ||
-                           (op == "getitem" && has_dropped(program_.groups[at(by)])))) {
+                           (op == "getitem" && gives_item(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target) &&
@@ -195,7 +208,8 @@ class Parter {
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
     const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
     const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
-    const Parting apart = parting(there, here);
+    const std::string sibling = lost_sibling(program_.groups[at(by)], there);
+    const Parting apart = sibling.empty() ? parting(there, here) : Parting{there, sibling};
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
     const std::string_view root = other ? apart.root : there;
@@ -203,10 +217,10 @@ class Parter {
     gather(by, root, other, before, chain);
     if (std::ranges::all_of(chain, [&](std::int32_t k) {
           const FxGroup& group = program_.groups[at(k)];
-          return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !has_dropped(group);
+          return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !gives_item(group);
         }))
       return -1;
-    if (other && reads_equal_parameter(chain, here)) return -1;
+    if (other && sibling.empty() && reads_equal_parameter(chain, here)) return -1;
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
@@ -232,6 +246,30 @@ class Parter {
           if (path != own && missing_.contains(own)) return true;
         }
     return false;
+  }
+
+  /// The one module beside a call's own whose parameters the file lacks, and has by the names that the call reads: two
+  /// norms of one tensor are one call while their weights are equal. Empty where there is none, or several.
+  std::string lost_sibling(const FxGroup& call, std::string_view module) const {
+    const std::string_view parent = module.substr(0, module.rfind('.') == module.npos ? 0 : module.rfind('.') + 1);
+    std::vector<std::string_view> leaves;
+    for (const Read& r : reads_of(call))
+      if (const auto t = old_.initializers.find(r.id); t != old_.initializers.end())
+        if (const std::string_view name = t->second.name; is_within(name, module) && name.size() > module.size())
+          leaves.push_back(name.substr(module.size()));  // ".weight"
+    if (leaves.empty() || module.empty()) return {};
+    std::string found;
+    for (const std::string& name : missing_) {
+      if (!name.starts_with(parent) || !name.ends_with(leaves[0])) continue;
+      const std::string beside = name.substr(0, name.size() - leaves[0].size());
+      if (beside == module || beside.size() <= parent.size() || beside.find('.', parent.size()) != beside.npos ||
+          !std::ranges::all_of(leaves,
+                               [&](std::string_view leaf) { return missing_.contains(beside + std::string(leaf)); }))
+        continue;
+      if (!found.empty()) return {};
+      found = beside;
+    }
+    return found;
   }
 
   /// Calls of the module that have to come again with call `k`. `other`: the reader stands in another module.
@@ -270,7 +308,7 @@ class Parter {
       const FxGroup& group = program_.groups[at(k)];
       const GraphValueId old = old_.nodes[at(group.nodes.back())].outputs[0];
       const std::string& value = old_.values[at(old)].name;  // that of a cast after it which an optimizer took out
-      const bool item = has_dropped(group);
+      const bool item = gives_item(group);
       const std::string called = k == last && !item ? std::string(name) : fresh_name(group.text.name);
       if (const auto it = made.find(k); k != last && !apart.root.empty() && it != made.end()) {
         names.emplace(group.text.name, g_.read().values[at(it->second)].name);
@@ -314,17 +352,47 @@ class Parter {
         values[id] = fresh;
         id = fresh;
       }
-    if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end()) it->second = renamed(it->second, names);
+    const auto twins = read_twins(node, apart);
+    if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
+      it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
     if (const auto line = of_reader.metadata.find(trace_key); apart.root.empty() && line != of_reader.metadata.end())
       node.metadata[trace_key] = line->second;  // it is made where it is read
-    if (apart.index) {
+    if (apart.index || !twins.empty()) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
     } else if (!apart.root.empty()) {
       move_to_twin(node, of_reader);
     }
     before_[before].push_back(std::move(node));
+  }
+
+  /// The node reads the parameters of its module's twin where the file has no tensor for them: `head.head.bn.weight`
+  /// and `head.head_dist.bn.weight`. Their names in the text, by those of the others.
+  std::unordered_map<std::string, std::string> read_twins(GraphNode& node, const Parting& apart) {
+    std::unordered_map<std::string, std::string> out;
+    if (apart.root.empty()) return out;
+    for (GraphValueId& id : node.inputs) {
+      const auto stored = old_.initializers.find(id);
+      if (stored == old_.initializers.end() || !is_within(stored->second.name, apart.root)) continue;
+      const std::string twin = std::string(apart.other) + stored->second.name.substr(apart.root.size());
+      const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
+      if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;
+      out.emplace(mine->second.name, its->second.name);
+      const auto [known, fresh] = twins_.emplace(twin, -1);
+      if (fresh) {
+        StoredTensor t;
+        t.name = twin;
+        t.dtype = stored->second.dtype;
+        t.sizes = stored->second.sizes;
+        t.metadata = {{input_kind_key, its->second.kind}, {original_name_key, its->second.name}};
+        const GraphValue x = old_.values[at(id)];
+        known->second = new_value(twin, x.dtype, x.shape);
+        g_.write().initializers.emplace(known->second, std::move(t));
+      }
+      id = known->second;
+    }
+    return out;
   }
 
   GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
@@ -416,6 +484,8 @@ class Parter {
   std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
   std::unordered_set<std::string> missing_;  ///< parameters that the file has no tensor for
+  std::unordered_map<std::string, GraphValueId> twins_;
+  std::unordered_map<std::string, Line> lines_;                                  ///< by parameter
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
   std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
