@@ -133,12 +133,15 @@ std::vector<ValueId> tensors_of(const FxGroup& group) {
   return out;
 }
 
-bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name) {
+bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name, std::string_view target) {
+  if (module_of_node(here) == module_of_node(view) ||
+      note_at(here.metadata, trace_key).find("contiguous") != std::string_view::npos)
+    return false;
+  if (target.find("aten.linear.") != target.npos && (op_of_name(name) == "select" || op_of_name(name) == "slice"))
+    return true;
   const std::string_view trace = note_at(view.metadata, trace_key);
   const auto line = trace.rfind("    return ");
-  return module_of_node(here) != module_of_node(view) && line != trace.npos &&
-         trace.substr(line).find(fmt::format(".{}(", op_of_name(name))) != trace.npos &&
-         note_at(here.metadata, trace_key).find("contiguous") == std::string_view::npos;
+  return line != trace.npos && trace.substr(line).find(fmt::format(".{}(", op_of_name(name))) != trace.npos;
 }
 
 bool takes_any_layout(std::string_view target) {

@@ -187,7 +187,7 @@ class Parter {
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target) &&
                !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(made_by_[at(reads[0].id)])],
-                               program_.groups[at(by)].text.name)) {
+                               program_.groups[at(by)].text.name, reader.text.target)) {
       again = add_same(reader, name, reads[0], "contiguous.default");
     } else if (by < 0 && is_step(reads[0].id)) {
       again = add_step(reader, name, reads[0]);
@@ -208,7 +208,7 @@ class Parter {
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
     const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
     const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
-    const std::string sibling = lost_sibling(program_.groups[at(by)], there);
+    const std::string sibling = lost_sibling(program_.groups[at(by)], there, reader);
     const Parting apart = sibling.empty() ? parting(there, here) : Parting{there, sibling};
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
@@ -248,9 +248,11 @@ class Parter {
     return false;
   }
 
-  /// The one module beside a call's own whose parameters the file lacks, and has by the names that the call reads: two
-  /// norms of one tensor are one call while their weights are equal. Empty where there is none, or several.
-  std::string lost_sibling(const FxGroup& call, std::string_view module) const {
+  /// The one module beside a call's own whose parameters the file lacks, with the names that the call reads, and that
+  /// the reader's lines call: two norms of one tensor are one call while their weights are equal. Empty where there is
+  /// none, or several.
+  std::string lost_sibling(const FxGroup& call, std::string_view module, const FxGroup& reader) const {
+    const std::string_view lines = note_at(old_.nodes[at(reader.nodes.back())].metadata, trace_key);
     const std::string_view parent = module.substr(0, module.rfind('.') == module.npos ? 0 : module.rfind('.') + 1);
     std::vector<std::string_view> leaves;
     for (const Read& r : reads_of(call))
@@ -263,6 +265,7 @@ class Parter {
       if (!name.starts_with(parent) || !name.ends_with(leaves[0])) continue;
       const std::string beside = name.substr(0, name.size() - leaves[0].size());
       if (beside == module || beside.size() <= parent.size() || beside.find('.', parent.size()) != beside.npos ||
+          lines.find(fmt::format(".{}(", beside.substr(parent.size()))) == lines.npos ||
           !std::ranges::all_of(leaves,
                                [&](std::string_view leaf) { return missing_.contains(beside + std::string(leaf)); }))
         continue;
