@@ -194,6 +194,8 @@ class Parter {
     } else if ((op == "relu" || op == "clamp") && by >= 0 && is_bound(reader)) {
       // FuseRelusClips of onnxscript: two bounds after each other are one Clip.
       again = add_same(reader, name, reads[0], op == "relu" ? "relu.default" : "clamp.default , 0.0, 1.0");
+    } else if (op == "cat" && by >= 0) {
+      again = add_joined(reader, name, reads[0]);
     } else if (op == "detach" && by >= 0) {
       again = add_same(reader, name, reads[0], "detach.default");
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
@@ -459,6 +461,21 @@ class Parter {
     node.op_type = "Identity";
     node.inputs = {read.id};
     return add_node(reader, name, read, std::move(node), call);
+  }
+
+  /// `torch.cat([rotated, rest], dim=-1)` where nothing is left of the rest: a copy.
+  GraphValueId add_joined(const FxGroup& reader, std::string_view name, const Read& read) {
+    const GraphValueId made = add_same(reader, name, read, "cat.default , -1");
+    for (auto& [at, nodes] : before_)
+      for (GraphNode& node : nodes)
+        if (!node.outputs.empty() && node.outputs[0] == made) {
+          node.op_type = "Concat";
+          node.attributes["axis"] = std::int64_t{-1};
+          std::string& text = node.metadata[fx_node_key];
+          const auto from = text.find("(%") + 1, to = text.find(',', from);
+          text = text.substr(0, from) + "[" + text.substr(from, to - from) + "]" + text.substr(to);
+        }
+    return made;
   }
 
   /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.

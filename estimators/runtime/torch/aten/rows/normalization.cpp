@@ -62,6 +62,14 @@ void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bo
 
 bool channels_last(const Tensor& x) { return x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x); }
 
+/// Impl::General of Normalization.cu, for inputs that lie neither way, as turned ones do: var_mean_out converts bf16 to
+/// fp32 (make_reduction; fp16 it reads as it is), and numbers stand in for weights that are not there.
+void general_statistics(Run& r, const Tensor& x, const Tensor& w, const Tensor& b, bool training) {
+  if (training && x->dtype == DType::bfloat16) Tensor wide = r.empty(x->sizes, DType::float32);
+  Tensor one = w ? Tensor() : r.empty({}, stats_dtype(x->dtype)),
+         zero = b ? Tensor() : r.empty({}, stats_dtype(x->dtype));
+}
+
 ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor& b, const Tensor& mean,
                      const Tensor& var, bool training) {
   const std::int64_t c = input->size(1);
@@ -75,6 +83,7 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
   Tensor m = save ? r.empty({c}, stats) : Tensor();
   Tensor s = save ? r.empty({c}, stats) : Tensor();
   if (training && !cudnn && channels_last(x)) stage(r, x, c, 4);
+  if (!cudnn && !is_contiguous(*x) && !is_channels_last(*x)) general_statistics(r, x, w, b, training);
   Node* node = r.record(
       {x, w, b}, {y},
       [c, cudnn, training, save, w_dtype = w ? w->dtype : DType::float32](Run& r, Node& n, TensorList& g) {
@@ -96,8 +105,12 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
         }
         // The native kernel for 2-D inputs and channels_last reduces first, then computes the elements.
         const bool reduce_first = !cudnn && x->rank() == 2;
-        Tensor grad = op::contiguous(
-            r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
+        // batch_norm_backward_cuda_template reads any strides of three dimensions, and gives a contiguous gradient.
+        const bool fused = !cudnn && x->rank() == 3;
+        Tensor grad = fused ? g[0]
+                            : op::contiguous(r, g[0],
+                                             is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last
+                                                                                        : op::Format::contiguous);
         if (reduce_first) {
           Tensor sum_dy = r.empty({c}, stats_dtype(x->dtype)), sum_dy_xmu = r.empty({c}, stats_dtype(x->dtype));
           if (n.wants(1)) out[1] = r.empty({c}, w_dtype);
@@ -106,7 +119,7 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
           sum_dy_xmu.reset();
           return out;
         }
-        if (n.wants(0) || cudnn) out[0] = r.empty_like(x);
+        if (n.wants(0) || cudnn) out[0] = fused ? r.empty(x->sizes, x->dtype) : r.empty_like(x);
         if (n.wants(1) || cudnn) out[1] = r.empty({c}, w_dtype);
         if (n.wants(2) || cudnn) out[2] = r.empty({c}, w_dtype);
         return out;
