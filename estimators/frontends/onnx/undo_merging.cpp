@@ -194,7 +194,7 @@ class Parter {
     } else if ((op == "relu" || op == "clamp") && by >= 0 && is_bound(reader)) {
       // FuseRelusClips of onnxscript: two bounds after each other are one Clip.
       again = add_same(reader, name, reads[0], op == "relu" ? "relu.default" : "clamp.default , 0.0, 1.0");
-    } else if (op == "cat" && by >= 0) {
+    } else if (op == "cat" && by >= 0 && old_.nodes[reads[0].node].op_type != "Transpose") {  // one may be joined there
       again = add_joined(reader, name, reads[0]);
     } else if (op == "detach" && by >= 0) {
       again = add_same(reader, name, reads[0], "detach.default");

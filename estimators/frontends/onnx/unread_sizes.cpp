@@ -77,9 +77,26 @@ std::optional<std::int64_t> width_of_token(std::string_view path, const KnownSiz
   return std::nullopt;
 }
 
+/// PEFT trains a copy of a head, `modules_to_save.default`, and keeps `original_module` beside it
+/// (peft/utils/other.py: ModulesToSaveWrapper).
+std::optional<Sizes> sizes_of_copy(std::string_view path, const KnownSizes& known) {
+  constexpr std::string_view original = ".original_module.";
+  const auto at = path.find(original);
+  if (at == path.npos) return std::nullopt;
+  const std::string saved = std::string(path.substr(0, at)) + ".modules_to_save.";
+  const std::string_view rest = path.substr(at + original.size());
+  return common(known, [&](std::string_view p) {
+    if (!p.starts_with(saved)) return false;
+    const std::string_view copy = p.substr(saved.size());  // "default.weight"
+    const auto dot = copy.find('.');
+    return dot != copy.npos && copy.substr(dot + 1) == rest;
+  });
+}
+
 }  // namespace
 
 std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes& known) {
+  if (auto s = sizes_of_copy(path, known)) return s;
   const std::string pattern = without_numbers(path);
   if (auto s = common(known, [&](std::string_view p) { return without_numbers(p) == pattern; })) return s;
   const std::string_view end = tail(path, 2), beside = head(path, 3);
