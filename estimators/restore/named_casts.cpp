@@ -31,6 +31,14 @@ bool only_turns(std::string_view op) {
   return false;
 }
 
+/// Gives parts of one tensor, or another shape to it.
+bool passes_on(std::string_view op) {
+  for (const std::string_view o : {"aten::unbind.int", "aten::split.Tensor", "aten::split_with_sizes", "aten::chunk",
+                                   "aten::select.int", "aten::slice.Tensor", "aten::expand"})
+    if (op == o) return true;
+  return only_turns(op);
+}
+
 /// Autocast runs it in half precision: what it makes may be what the line's function was given.
 bool makes_half(std::string_view op) {
   for (const std::string_view o : {"aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm",
@@ -100,9 +108,9 @@ class NamedCasts {
     return after_turns({ValueId{*given.begin()}, last.outputs[0], at, at}, inside);
   }
 
-  /// What call `by` makes comes from an op in half precision, turned at most.
+  /// What call `by` makes comes from an op in half precision, as a part of it or turned at most.
   bool is_half(std::size_t by) const {
-    while (only_turns(tape_.calls[by].op)) {
+    while (passes_on(tape_.calls[by].op)) {
       const ValueId x = value_at(tape_.calls[by], 0);
       if (!x.valid() || maker_[index(x)] == none) return false;
       by = maker_[index(x)];

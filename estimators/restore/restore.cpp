@@ -58,13 +58,13 @@ constexpr RestorePass restore_table[] = {
      }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},
     {"casts", [](const Tape& t, const TrainingSetup&) { return t.reading.casts && !t.exported.recorded; },
-     [](Tape& t, const TrainingSetup&) {
+     [](Tape& t, const TrainingSetup& s) {
        restore_casts(t);
        restore_loss_casts(t);
        widen_named(t);
        widen_own_losses(t);
        follow_asked_dtypes(t);
-       convert_named(t);
+       if (s.precision != Precision::fp32) convert_named(t);
        begin_caches_like_keys(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },

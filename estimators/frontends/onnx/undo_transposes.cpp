@@ -100,7 +100,7 @@ std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& progra
     turn.outputs = {static_cast<GraphValueId>(out->values.size() - 1)};
     out->nodes[at].inputs = turn.outputs;
     out->nodes[at].attributes["perm"] = *second;
-    before[at].push_back(std::move(turn));
+    before[maker.at(node.inputs[0]) + 1].push_back(std::move(turn));
   }
   if (out) insert_nodes(out->nodes, before);
   return out;
