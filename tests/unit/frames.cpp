@@ -229,30 +229,6 @@ return %out
   CHECK(gone("transformers.models.xlm.modeling_xlm.MultiHeadAttention") == 2);  // only if it is asked to
 }
 
-// transformers 5.23.0, models/beam/modeling_beam.py:637: logits = logits.float() / self.config.final_logit_softcapping
-TEST_CASE("a line converts to fp32 what a name holds") {
-  const auto ops = [](const char* line) {
-    Tape tape = from_text(std::string(R"tape(
-input %in float32 [2, 8]
-scope 0 "" M
-%first = aten::relu(%in) in 0 at "m.py:1 logits = relu(x)"
-%second = aten::div.Tensor(%first, 30.0) in 0 at "m.py:2 )tape") +
-                          line + "\"\nreturn %second\n");
-    bind_names(tape);
-    widen_named(tape);
-    check(tape);
-    std::vector<std::string> out;
-    for (const Call& c : tape.calls) out.push_back(c.op);
-    return out;
-  };
-  using Ops = std::vector<std::string>;
-  CHECK(ops("logits = logits.float() / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
-  CHECK(ops("logits = logits.to(torch.float32) / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
-  CHECK(ops("logits = logits / 30.0") == Ops{"aten::relu", "aten::div.Tensor"});
-  CHECK(ops("logits = f(logits, logits.float())") == Ops{"aten::relu", "aten::div.Tensor"});  // which of them?
-  CHECK(ops("logits = scores.float() / 30.0") == Ops{"aten::relu", "aten::div.Tensor"});
-}
-
 TEST_CASE("a layer with which a norm was folded has its own place and line again") {
   const auto moved = [](const std::string& line) {
     Graph g;

@@ -265,11 +265,15 @@ TEST_CASE("sizes of parameters that no node reads") {
   const KnownSizes tokens{{"vit.embeddings.cls_token", {1, 1, 48}},
                           {"focal.embeddings.patch.projection.weight", {96, 3, 4, 4}},
                           {"speech.encoder.layers.0.layer_norm.weight", {64}},
-                          {"net.bn.weight", {24}}};
+                          {"net.bn.weight", {24}},
+                          {"net.head.modules_to_save.default.weight", {2, 24}}};
   CHECK(sizes_of_like_names("vit.embeddings.mask_token", tokens) == Sizes{48});
   CHECK(sizes_of_like_names("focal.embeddings.mask_token", tokens) == Sizes{96});
   CHECK(sizes_of_like_names("speech.masked_spec_embed", tokens) == Sizes{64});
   CHECK(sizes_of_like_names("net.bn.running_var", tokens) == Sizes{24});
+  // ModulesToSaveWrapper of peft/utils/other.py.
+  CHECK(sizes_of_like_names("net.head.original_module.weight", tokens) == Sizes{2, 24});
+  CHECK(sizes_of_like_names("net.head.original_module.bias", tokens) == std::nullopt);
   CHECK_FALSE(sizes_of_like_names("other.mask_token", tokens));
   CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
   CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));

@@ -1,0 +1,102 @@
+// Conversions that an export in fp32 drops, put back by lines and by names of results.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "estimators/restore/casts.h"
+#include "estimators/restore/names.h"
+#include "estimators/tape/check.h"
+#include "estimators/tape/tape_text.h"
+
+using namespace memplan;
+
+// transformers 5.23.0, models/beam/modeling_beam.py:637: logits = logits.float() / self.config.final_logit_softcapping
+TEST_CASE("a line converts to fp32 what a name holds") {
+  const auto ops = [](const char* line) {
+    Tape tape = from_text(std::string(R"tape(
+input %in float32 [2, 8]
+scope 0 "" M
+%first = aten::relu(%in) in 0 at "m.py:1 logits = relu(x)"
+%second = aten::div.Tensor(%first, 30.0) in 0 at "m.py:2 )tape") +
+                          line + "\"\nreturn %second\n");
+    bind_names(tape);
+    widen_named(tape);
+    check(tape);
+    std::vector<std::string> out;
+    for (const Call& c : tape.calls) out.push_back(c.op);
+    return out;
+  };
+  using Ops = std::vector<std::string>;
+  CHECK(ops("logits = logits.float() / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = logits.to(torch.float32) / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = logits / 30.0") == Ops{"aten::relu", "aten::div.Tensor"});
+  CHECK(ops("logits = f(logits, logits.float())") == Ops{"aten::relu", "aten::div.Tensor"});  // which of them?
+  // The one tensor that the line reads has that name there: an argument, or "scores = logits".
+  CHECK(ops("logits = scores.float() / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = scores.float().view(scores.shape) / 30.0") ==
+        Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
+  CHECK(ops("logits = scores.float() / scores.max()") == Ops{"aten::relu", "aten::div.Tensor"});
+}
+
+TEST_CASE("a line converts its result, or that of the module that it calls") {
+  const auto ops = [](const std::string& line) {
+    Tape tape = from_text(R"tape(
+input %in float32 [2, 8]
+parameter %w float32 [8, 8]
+binding 0 {y}
+scope 0 "" M
+scope 1 head torch.nn.modules.linear.Linear in 0 by 0 at "m.py:2 )tape" +
+                          line +
+                          R"tape("
+%first = aten::relu(%in) in 0 at "m.py:1 x = relu(x)"
+%second = aten::linear(%first, %w, None) in 1
+%last = aten::neg(%second) in 0 at "m.py:3 return -y"
+return %last
+)tape");
+    bind_names(tape);
+    follow_asked_dtypes(tape);
+    check(tape);
+    std::vector<std::string> out;
+    for (const Call& c : tape.calls) out.push_back(c.op);
+    return out;
+  };
+  using Ops = std::vector<std::string>;
+  const Ops as_it_is{"aten::relu", "aten::linear", "aten::neg"};
+  CHECK(ops("y = self.head(x).float()") == Ops{"aten::relu", "aten::linear", "aten::to.dtype", "aten::neg"});
+  CHECK(ops("y = self.head(x).to(torch.float32)") == Ops{"aten::relu", "aten::linear", "aten::to.dtype", "aten::neg"});
+  CHECK(ops("y = self.head(x).type_as(x)") == Ops{"aten::relu", "aten::linear", "aten::type_as", "aten::neg"});
+  CHECK(ops("y = self.head(x)") == as_it_is);
+  CHECK(ops("y = 2 * self.head(x).float()") == as_it_is);     // the product takes it, not the line
+  CHECK(ops("y = self.head(x).type_as(other)") == as_it_is);  // which nobody knows
+}
+
+// The exporter's name of what `return (x.float() * self.decay).type_as(x)` gives; the line is not in the file.
+TEST_CASE("a result that the exporter calls type_as was converted, and so was what it was made of") {
+  const auto ops = [](const char* name, const char* maker) {
+    const std::string n = name;
+    Tape tape = from_text(R"tape(
+input %in float32 [2, 8]
+parameter %w float32 [8, 8]
+buffer %decay float32 [8]
+scope 0 "" M
+%given = )tape" + std::string(maker) +
+                          R"tape( in 0 at "m.py:1 q = self.q(x)"
+%)tape" + n + R"tape( = aten::mul.Tensor(%given, %decay) in 0 at "m.py:2 q = self.decayed(q)"
+%last = aten::neg(%)tape" +
+                          n + R"tape() in 0 at "m.py:3 return -q"
+return %last
+)tape");
+    convert_named(tape);
+    check(tape);
+    std::vector<std::string> out;
+    for (const Call& c : tape.calls) out.push_back(c.op);
+    return out;
+  };
+  using Ops = std::vector<std::string>;
+  CHECK(ops("type_as_1", "aten::linear(%in, %w, None)") ==
+        Ops{"aten::linear", "aten::to.dtype", "aten::mul.Tensor", "aten::type_as", "aten::neg"});
+  CHECK(ops("mul_1", "aten::linear(%in, %w, None)") == Ops{"aten::linear", "aten::mul.Tensor", "aten::neg"});
+  // What autocast leaves in fp32 needs no conversion.
+  CHECK(ops("type_as_1", "aten::relu(%in)") == Ops{"aten::relu", "aten::mul.Tensor", "aten::neg"});
+}
