@@ -107,6 +107,9 @@ bool converts(const Call& call) {
 class Names {
  public:
   explicit Names(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
+    if (!tape.exported.keeps_casts)
+      for (const Scope& s : tape.scopes)
+        if (std::string like = converted_to(s.source).name; !like.empty()) wanted_.emplace(s.parent, std::move(like));
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const std::string name = asked_of(tape.calls[i]);
       if (!name.empty()) wanted_.emplace(tape.calls[i].scope, name);
@@ -168,8 +171,10 @@ class Names {
     return it == first_.end() ? ValueId{} : it->second;
   }
 
-  /// What a line of the frame before that of call `at` has bound to the name.
-  ValueId held_surely(std::int32_t frame, const std::string& name) const {
+  /// What a line of the frame before this one has bound to the name.
+  ValueId held_surely(std::int32_t frame, const std::string& name, std::string_view line) const {
+    if (const auto open = open_.find(frame); open != open_.end() && open->second.first != line)
+      if (const auto it = open->second.second.find(name); it != open->second.second.end()) return it->second;
     const auto it = settled_.find({frame, name});
     return it == settled_.end() ? ValueId{} : it->second;
   }
@@ -257,9 +262,9 @@ std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& n
   for (std::int32_t frame = call.scope; frame >= 0; frame = tape.scopes[static_cast<std::size_t>(frame)].parent) {
     const std::string_view line = *line_in(tape, call, frame);
     const auto next = next_line(tape, at, frame);
-    if (line.empty() || next == line) return {};
+    if (!line.empty() && next == line) return {};
     if (const ConvertedTo to = converted_to(line); to && !has_restored_casts(tape, frame)) {
-      const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name);
+      const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name, line);
       if (to.fp32 || like.valid()) return LineEnd{at, like, frame, module, std::string(line)};
     }
     if (next) return {};  // the frame goes on
