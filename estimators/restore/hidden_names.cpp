@@ -50,9 +50,8 @@ class HiddenNames {
     const Call& call = tape_.calls[static_cast<std::size_t>(born)];
     std::int32_t until = -1;
     if (opaque(top, line)) {
-      const std::string_view kind = child < 0
-                                        ? std::string_view(call.op)
-                                        : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].path);
+      const std::string_view kind =
+          child < 0 ? std::string_view(call.op) : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].path);
       auto& later = next_[{top, line, kind}];
       const auto names = static_cast<std::size_t>(names_of_kind(top, line));
       until = later.size() < names ? frames_.line(top, line).last : later[later.size() - names];

@@ -144,6 +144,19 @@ bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_vi
   return line != trace.npos && trace.substr(line).find(fmt::format(".{}(", op_of_name(name))) != trace.npos;
 }
 
+std::int64_t number_of_name(std::string_view name) {
+  const std::string_view op = op_of_name(name);
+  if (op.size() == name.size()) return 0;
+  std::int64_t n = 0;
+  for (char c : name.substr(op.size() + 1)) n = n < 100'000'000 ? n * 10 + (c - '0') : n;
+  return n;
+}
+
+bool gives_item(const FxGroup& g) {
+  return g.text.target.find("native_dropout") != std::string_view::npos ||
+         g.text.target.find("native_batch_norm") != std::string_view::npos;
+}
+
 bool takes_any_layout(std::string_view target) {
   return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
          target.find("aten.reshape.") != target.npos;

@@ -52,6 +52,12 @@ bool counts_sizes(std::string_view op);
 /// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
 bool is_turned(std::string_view target);
 
+/// 2 of "relu_2"; 0 where the name has no number.
+std::int64_t number_of_name(std::string_view name);
+
+/// The first of several results, which is called "getitem": a dropout's, a norm's.
+bool gives_item(const FxGroup& group);
+
 /// Names of tensors in a call's text, without those that stand in lists of sizes.
 std::vector<ValueId> tensors_of(const FxGroup& group);
 

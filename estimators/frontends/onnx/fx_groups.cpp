@@ -18,36 +18,6 @@ namespace memplan::onnx_format {
 
 namespace {
 
-/// What a name of the text stands for: a value of the graph, or a number.
-using Names = std::unordered_map<std::string_view, GraphValueId>;
-
-Names names_of(const Graph& g, const FxProgram& program) {
-  Names names;
-  for (const auto& [id, t] : g.initializers) {
-    for (std::string_view n : {note_at(t.metadata, original_name_key),
-                               note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key)})
-      if (!n.empty()) names.emplace(n, id);
-  }
-  for (GraphValueId id : g.inputs) {
-    names.emplace(g.values[static_cast<std::size_t>(id)].name, id);
-    if (const auto n = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key); !n.empty())
-      names.emplace(n, id);
-  }
-  for (const GraphNode& n : g.nodes)
-    for (GraphValueId id : n.outputs)
-      if (id >= 0) names.emplace(g.values[static_cast<std::size_t>(id)].name, id);
-  for (const FxGroup& group : program.groups)
-    if (group.name >= 0)
-      for (GraphValueId id : g.nodes[static_cast<std::size_t>(group.nodes.back())].outputs)
-        if (id >= 0) {
-          names.emplace(group.text.name, id);
-          break;
-        }
-  // What was folded has the name of the last call that went into it.
-  for (const auto& [id, t] : g.initializers) names.emplace(t.name, id);
-  return names;
-}
-
 /// An op whose one result is the output of its last node.
 bool is_plain(const FxGroup& group, const Graph& g) {
   const std::string_view t = group.text.target;
@@ -74,7 +44,7 @@ bool takes_tensor(std::string_view op, std::size_t position) {
 class GroupMatcher {
  public:
   GroupMatcher(const View& v, const Graph& g)
-      : v_(v), g_(g), program_(read_fx_program(g)), names_(names_of(g, program_)) {}
+      : v_(v), g_(g), program_(read_fx_program(g)), names_(values_of_names(g, program_)) {}
 
   std::vector<std::optional<Found>> run() {
     group_of_.assign(g_.nodes.size(), -1);
@@ -402,12 +372,12 @@ class GroupMatcher {
   const View& v_;
   const Graph& g_;
   const FxProgram program_;
-  Names names_;  ///< and, while groups are matched, what stands in for names that are gone
+  ValuesOfNames names_;  ///< and, while groups are matched, what stands in for names that are gone
   std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
   std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;       ///< by names that are gone
   std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
   std::unordered_set<GraphValueId> lists_;                                        ///< of indices
-  Names reshaped_;                      ///< names that are gone, and what was reshaped to make them
+  ValuesOfNames reshaped_;              ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };
 

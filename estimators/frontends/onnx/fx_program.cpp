@@ -138,4 +138,31 @@ bool is_complete_fx(const Graph& g, const FxProgram& program) {
   return std::all_of(made.begin(), made.end(), [](bool m) { return m; });
 }
 
+ValuesOfNames values_of_names(const Graph& g, const FxProgram& program) {
+  ValuesOfNames names;
+  for (const auto& [id, t] : g.initializers) {
+    for (std::string_view n : {note_at(t.metadata, original_name_key),
+                               note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key)})
+      if (!n.empty()) names.emplace(n, id);
+  }
+  for (GraphValueId id : g.inputs) {
+    names.emplace(g.values[static_cast<std::size_t>(id)].name, id);
+    if (const auto n = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key); !n.empty())
+      names.emplace(n, id);
+  }
+  for (const GraphNode& n : g.nodes)
+    for (GraphValueId id : n.outputs)
+      if (id >= 0) names.emplace(g.values[static_cast<std::size_t>(id)].name, id);
+  for (const FxGroup& group : program.groups)
+    if (group.name >= 0)
+      for (GraphValueId id : g.nodes[static_cast<std::size_t>(group.nodes.back())].outputs)
+        if (id >= 0) {
+          names.emplace(group.text.name, id);
+          break;
+        }
+  // What was folded has the name of the last call that went into it.
+  for (const auto& [id, t] : g.initializers) names.emplace(t.name, id);
+  return names;
+}
+
 }  // namespace memplan::onnx_format

@@ -39,4 +39,9 @@ FxProgram read_fx_program(const Graph& graph);
 /// nodes, and then the text alone no longer tells the program.
 bool is_complete_fx(const Graph& graph, const FxProgram& program);
 
+/// What a name of the text stands for: a value of the graph, or a number.
+using ValuesOfNames = std::unordered_map<std::string_view, GraphValueId>;
+
+ValuesOfNames values_of_names(const Graph& g, const FxProgram& program);
+
 }  // namespace memplan::onnx_format

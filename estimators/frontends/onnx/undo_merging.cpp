@@ -12,6 +12,7 @@
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
+#include "estimators/frontends/onnx/lost_twins.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/expression.h"
@@ -22,26 +23,11 @@ namespace memplan::onnx_format {
 namespace {
 
 constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
-constexpr const char* input_kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
-
-std::int64_t number_of_name(std::string_view name) {
-  const std::string_view op = op_of_name(name);
-  if (op.size() == name.size()) return 0;
-  std::int64_t n = 0;
-  for (char c : name.substr(op.size() + 1)) n = n < 100'000'000 ? n * 10 + (c - '0') : n;
-  return n;
-}
-
-/// The first of several results, which is called "getitem": a dropout's, a norm's.
-bool gives_item(const FxGroup& g) {
-  return g.text.target.find("native_dropout") != std::string_view::npos ||
-         g.text.target.find("native_batch_norm") != std::string_view::npos;
-}
 
 class Parter {
  public:
-  Parter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
+  Parter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program), lost_(g) {
     group_of_.assign(g.nodes.size(), -1);
     result_of_.assign(g.values.size(), -1);
     made_by_.assign(g.values.size(), -1);
@@ -80,16 +66,7 @@ class Parter {
       know(note_at(t.metadata, original_name_key));
       know(note_at(g.values[at(id)].metadata, original_name_key));
     }
-    const Signature signature = signature_of(g);
-    for (const SignatureLine& line : signature.inputs) {
-      know(line.name);
-      missing_.emplace(line.target);
-      lines_.emplace(line.target, Line{std::string(line.name), std::string(line.kind)});
-    }
-    for (const auto& [id, t] : g.initializers) {
-      missing_.erase(t.name);
-      for (const std::string_view name : folded_from(g, id)) missing_.erase(std::string(name));
-    }
+    for (const SignatureLine& line : signature_of(g).inputs) know(line.name);
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -102,11 +79,6 @@ class Parter {
   }
 
  private:
-  /// Of the signature.
-  struct Line {
-    std::string name, kind;
-  };
-
   struct Read {
     std::size_t node = 0, input = 0;
     GraphValueId id = -1;
@@ -210,7 +182,8 @@ class Parter {
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
     const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
     const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
-    const std::string sibling = lost_sibling(program_.groups[at(by)], there, reader);
+    const std::string sibling =
+        lost_.sibling(parameters_of({by}), there, note_at(old_.nodes[at(reader.nodes.back())].metadata, trace_key));
     const Parting apart = sibling.empty() ? parting(there, here) : Parting{there, sibling};
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
@@ -222,7 +195,7 @@ class Parter {
           return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !gives_item(group);
         }))
       return -1;
-    if (other && sibling.empty() && reads_equal_parameter(chain, here)) return -1;
+    if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here)) return -1;
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
@@ -237,44 +210,13 @@ class Parter {
     return from && to && *from != *to;
   }
 
-  /// Whether calls read a parameter that the reader's module has as well, and the file has no tensor for: equal ones
-  /// were merged, and the calls of each module read its own (Values::of_module).
-  bool reads_equal_parameter(const std::vector<std::int32_t>& chain, std::string_view here) const {
-    for (std::int32_t k : chain)
+  /// What the file has that calls read.
+  std::vector<GraphValueId> parameters_of(const std::vector<std::int32_t>& calls) const {
+    std::vector<GraphValueId> out;
+    for (const std::int32_t k : calls)
       for (const Read& r : reads_of(program_.groups[at(k)]))
-        if (const auto t = old_.initializers.find(r.id); t != old_.initializers.end()) {
-          const std::string& path = t->second.name;
-          const std::string own = fmt::format("{}.{}", here, path.substr(path.rfind('.') + 1));
-          if (path != own && missing_.contains(own)) return true;
-        }
-    return false;
-  }
-
-  /// The one module beside a call's own whose parameters the file lacks, with the names that the call reads, and that
-  /// the reader's lines call: two norms of one tensor are one call while their weights are equal. Empty where there is
-  /// none, or several.
-  std::string lost_sibling(const FxGroup& call, std::string_view module, const FxGroup& reader) const {
-    const std::string_view lines = note_at(old_.nodes[at(reader.nodes.back())].metadata, trace_key);
-    const std::string_view parent = module.substr(0, module.rfind('.') == module.npos ? 0 : module.rfind('.') + 1);
-    std::vector<std::string_view> leaves;
-    for (const Read& r : reads_of(call))
-      if (const auto t = old_.initializers.find(r.id); t != old_.initializers.end())
-        if (const std::string_view name = t->second.name; is_within(name, module) && name.size() > module.size())
-          leaves.push_back(name.substr(module.size()));  // ".weight"
-    if (leaves.empty() || module.empty()) return {};
-    std::string found;
-    for (const std::string& name : missing_) {
-      if (!name.starts_with(parent) || !name.ends_with(leaves[0])) continue;
-      const std::string beside = name.substr(0, name.size() - leaves[0].size());
-      if (beside == module || beside.size() <= parent.size() || beside.find('.', parent.size()) != beside.npos ||
-          lines.find(fmt::format(".{}(", beside.substr(parent.size()))) == lines.npos ||
-          !std::ranges::all_of(leaves,
-                               [&](std::string_view leaf) { return missing_.contains(beside + std::string(leaf)); }))
-        continue;
-      if (!found.empty()) return {};
-      found = beside;
-    }
-    return found;
+        if (old_.initializers.contains(r.id)) out.push_back(r.id);
+    return out;
   }
 
   /// Calls of the module that have to come again with call `k`. `other`: the reader stands in another module.
@@ -357,7 +299,7 @@ class Parter {
         values[id] = fresh;
         id = fresh;
       }
-    const auto twins = read_twins(node, apart);
+    const auto twins = lost_.read_twins(node, apart, g_);
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
@@ -370,34 +312,6 @@ class Parter {
       move_to_twin(node, of_reader);
     }
     before_[before].push_back(std::move(node));
-  }
-
-  /// The node reads the parameters of its module's twin where the file has no tensor for them: `head.head.bn.weight`
-  /// and `head.head_dist.bn.weight`. Their names in the text, by those of the others.
-  std::unordered_map<std::string, std::string> read_twins(GraphNode& node, const Parting& apart) {
-    std::unordered_map<std::string, std::string> out;
-    if (apart.root.empty()) return out;
-    for (GraphValueId& id : node.inputs) {
-      const auto stored = old_.initializers.find(id);
-      if (stored == old_.initializers.end() || !is_within(stored->second.name, apart.root)) continue;
-      const std::string twin = std::string(apart.other) + stored->second.name.substr(apart.root.size());
-      const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
-      if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;
-      out.emplace(mine->second.name, its->second.name);
-      const auto [known, fresh] = twins_.emplace(twin, -1);
-      if (fresh) {
-        StoredTensor t;
-        t.name = twin;
-        t.dtype = stored->second.dtype;
-        t.sizes = stored->second.sizes;
-        t.metadata = {{input_kind_key, its->second.kind}, {original_name_key, its->second.name}};
-        const GraphValue x = old_.values[at(id)];
-        known->second = new_value(twin, x.dtype, x.shape);
-        g_.write().initializers.emplace(known->second, std::move(t));
-      }
-      id = known->second;
-    }
-    return out;
   }
 
   GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
@@ -419,10 +333,12 @@ class Parter {
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
     node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
-    node.metadata[fx_node_key] = fmt::format(
-        "%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = (%{}{}), kwargs = {{}})", name,
-        call.substr(0, call.find(' ')), by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name),
-        call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
+    const std::string_view from = by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name);
+    node.metadata[fx_node_key] =
+        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = ({}{}), kwargs = {{}})", name,
+                    call.substr(0, call.find(' ')),
+                    call.starts_with("cat.") ? fmt::format("[%{}]", from) : fmt::format("%{}", from),
+                    call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
     auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
     there.insert(there.begin(), std::move(node));
     return made;
@@ -465,17 +381,11 @@ class Parter {
 
   /// `torch.cat([rotated, rest], dim=-1)` where nothing is left of the rest: a copy.
   GraphValueId add_joined(const FxGroup& reader, std::string_view name, const Read& read) {
-    const GraphValueId made = add_same(reader, name, read, "cat.default , -1");
-    for (auto& [at, nodes] : before_)
-      for (GraphNode& node : nodes)
-        if (!node.outputs.empty() && node.outputs[0] == made) {
-          node.op_type = "Concat";
-          node.attributes["axis"] = std::int64_t{-1};
-          std::string& text = node.metadata[fx_node_key];
-          const auto from = text.find("(%") + 1, to = text.find(',', from);
-          text = text.substr(0, from) + "[" + text.substr(from, to - from) + "]" + text.substr(to);
-        }
-    return made;
+    GraphNode node;
+    node.op_type = "Concat";
+    node.inputs = {read.id};
+    node.attributes["axis"] = std::int64_t{-1};
+    return add_node(reader, name, read, std::move(node), "cat.default , -1");
   }
 
   /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
@@ -503,9 +413,7 @@ class Parter {
   std::vector<std::int32_t> made_by_;    ///< by value: its node, else -1
   std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
-  std::unordered_set<std::string> missing_;  ///< parameters that the file has no tensor for
-  std::unordered_map<std::string, GraphValueId> twins_;
-  std::unordered_map<std::string, Line> lines_;                                  ///< by parameter
+  LostTwins lost_;
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
   std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.

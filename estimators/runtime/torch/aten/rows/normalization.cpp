@@ -60,6 +60,10 @@ void backward_channels_last(Run& r, Node& n, const Tensor& x, std::int64_t c, bo
   invstd.reset();
 }
 
+op::Format format_of_gradient(const Tensor& x) {
+  return is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous;
+}
+
 bool channels_last(const Tensor& x) { return x->rank() == 4 && is_channels_last(*x) && !is_contiguous(*x); }
 
 /// Impl::General of Normalization.cu, for inputs that lie neither way, as turned ones do: var_mean_out converts bf16 to
@@ -92,8 +96,7 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
         const DType acc = stats_dtype(x->dtype);
         if (!training && !n.wants(1) && !n.wants(2)) {
           // batch_norm_elementwise_backward_eval
-          Tensor grad = op::contiguous(
-              r, g[0], is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last : op::Format::contiguous);
+          Tensor grad = op::contiguous(r, g[0], format_of_gradient(x));
           Tensor invstd = save ? Tensor() : r.empty({c}, acc);
           out[0] = r.empty_like(x);
           return out;
@@ -107,10 +110,7 @@ ValueList batch_norm(Run& r, const Tensor& input, const Tensor& w, const Tensor&
         const bool reduce_first = !cudnn && x->rank() == 2;
         // batch_norm_backward_cuda_template reads any strides of three dimensions, and gives a contiguous gradient.
         const bool fused = !cudnn && x->rank() == 3;
-        Tensor grad = fused ? g[0]
-                            : op::contiguous(r, g[0],
-                                             is_channels_last(*x) && !is_contiguous(*x) ? op::Format::channels_last
-                                                                                        : op::Format::contiguous);
+        Tensor grad = fused ? g[0] : op::contiguous(r, g[0], format_of_gradient(x));
         if (reduce_first) {
           Tensor sum_dy = r.empty({c}, stats_dtype(x->dtype)), sum_dy_xmu = r.empty({c}, stats_dtype(x->dtype));
           if (n.wants(1)) out[1] = r.empty({c}, w_dtype);

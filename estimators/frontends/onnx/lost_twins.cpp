@@ -1,0 +1,92 @@
+#include "estimators/frontends/onnx/lost_twins.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/frontends/onnx/signature.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+constexpr const char* signature_kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
+
+}  // namespace
+
+LostTwins::LostTwins(const Graph& graph) : graph_(graph) {
+  for (const SignatureLine& line : signature_of(graph).inputs) {
+    missing_.emplace(line.target);
+    lines_.emplace(line.target, Line{std::string(line.name), std::string(line.kind)});
+  }
+  for (const auto& [id, t] : graph.initializers) {
+    missing_.erase(t.name);
+    for (const std::string_view name : folded_from(graph, id)) missing_.erase(std::string(name));
+  }
+}
+
+bool LostTwins::has_own(const std::vector<GraphValueId>& parameters, std::string_view module) const {
+  return std::ranges::any_of(parameters, [&](GraphValueId id) {
+    const std::string& path = graph_.initializers.at(id).name;
+    const std::string own = fmt::format("{}.{}", module, path.substr(path.rfind('.') + 1));
+    return path != own && missing_.contains(own);
+  });
+}
+
+std::string LostTwins::sibling(const std::vector<GraphValueId>& parameters, std::string_view module,
+                               std::string_view lines) const {
+  const std::string_view parent = module.substr(0, module.rfind('.') == module.npos ? 0 : module.rfind('.') + 1);
+  std::vector<std::string_view> leaves;
+  for (const GraphValueId id : parameters)
+    if (const std::string_view name = graph_.initializers.at(id).name;
+        is_within(name, module) && name.size() > module.size())
+      leaves.push_back(name.substr(module.size()));  // ".weight"
+  if (leaves.empty() || module.empty()) return {};
+  std::string found;
+  for (const std::string& name : missing_) {
+    if (!name.starts_with(parent) || !name.ends_with(leaves[0])) continue;
+    const std::string beside = name.substr(0, name.size() - leaves[0].size());
+    if (beside == module || beside.size() <= parent.size() || beside.find('.', parent.size()) != beside.npos ||
+        lines.find(fmt::format(".{}(", beside.substr(parent.size()))) == lines.npos ||
+        !std::ranges::all_of(leaves,
+                             [&](std::string_view leaf) { return missing_.contains(beside + std::string(leaf)); }))
+      continue;
+    if (!found.empty()) return {};
+    found = beside;
+  }
+  return found;
+}
+
+std::unordered_map<std::string, std::string> LostTwins::read_twins(GraphNode& node, const Parting& apart,
+                                                                   ChangedGraph& g) {
+  std::unordered_map<std::string, std::string> out;
+  if (apart.root.empty()) return out;
+  for (GraphValueId& id : node.inputs) {
+    const auto stored = graph_.initializers.find(id);
+    if (stored == graph_.initializers.end() || !is_within(stored->second.name, apart.root)) continue;
+    const std::string twin = std::string(apart.other) + stored->second.name.substr(apart.root.size());
+    const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
+    if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;
+    out.emplace(mine->second.name, its->second.name);
+    const auto [known, fresh] = twins_.emplace(twin, -1);
+    if (fresh) {
+      StoredTensor t;
+      t.name = twin;
+      t.dtype = stored->second.dtype;
+      t.sizes = stored->second.sizes;
+      t.metadata = {{signature_kind_key, its->second.kind}, {original_name_key, its->second.name}};
+      GraphValue value = graph_.values[static_cast<std::size_t>(id)];
+      value.name = twin;
+      value.metadata.clear();
+      g.write().values.push_back(std::move(value));
+      known->second = static_cast<GraphValueId>(g.read().values.size() - 1);
+      g.write().initializers.emplace(known->second, std::move(t));
+    }
+    id = known->second;
+  }
+  return out;
+}
+
+}  // namespace memplan::onnx_format

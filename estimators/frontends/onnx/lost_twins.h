@@ -1,0 +1,44 @@
+// Parameters that the file has no tensor for, since they were equal to another module's when it was written.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+class LostTwins {
+ public:
+  explicit LostTwins(const Graph& graph);
+
+  /// Whether the module has parameters of the same names as these, and the file has no tensor for one.
+  bool has_own(const std::vector<GraphValueId>& parameters, std::string_view module) const;
+
+  /// The one module beside `module` that has lost parameters of the names of these, and that the reader's lines call:
+  /// two norms of one tensor are one call while their weights are equal. Empty where there is none, or several.
+  std::string sibling(const std::vector<GraphValueId>& parameters, std::string_view module,
+                      std::string_view lines) const;
+
+  /// The node reads the parameters of its module's twin where the file has no tensor for them: `head.head.bn.weight`
+  /// and `head.head_dist.bn.weight`. Their names in the exporter's text, by those of the others.
+  std::unordered_map<std::string, std::string> read_twins(GraphNode& node, const Parting& apart, ChangedGraph& g);
+
+ private:
+  /// Of the signature.
+  struct Line {
+    std::string name, kind;
+  };
+
+  const Graph& graph_;
+  std::unordered_set<std::string> missing_;
+  std::unordered_map<std::string, Line> lines_;          ///< by parameter
+  std::unordered_map<std::string, GraphValueId> twins_;  ///< what is there again
+};
+
+}  // namespace memplan::onnx_format
