@@ -254,20 +254,27 @@ struct LineEnd {
   std::string line;
 };
 
+bool runs_in(const Tape& tape, const Call& call, std::int32_t frame) {
+  std::int32_t s = call.scope;
+  while (s >= 0 && s != frame) s = tape.scopes[static_cast<std::size_t>(s)].parent;
+  return s == frame;
+}
+
 /// Whether call `at` is the last of such a line.
 std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& names) {
   const Call& call = tape.calls[at];
   if (tape.exported.keeps_casts || converts(call) || call.outputs.size() != 1 || !call.outputs[0].valid()) return {};
   std::int32_t module = -1;
+  std::string_view line = call.source;
   for (std::int32_t frame = call.scope; frame >= 0; frame = tape.scopes[static_cast<std::size_t>(frame)].parent) {
-    const std::string_view line = *line_in(tape, call, frame);
-    const auto next = next_line(tape, at, frame);
-    if (!line.empty() && next == line) return {};
+    const bool goes_on = at + 1 < tape.calls.size() && runs_in(tape, tape.calls[at + 1], frame);
     if (const ConvertedTo to = converted_to(line); to && !has_restored_casts(tape, frame)) {
       const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name, line);
-      if (to.fp32 || like.valid()) return LineEnd{at, like, frame, module, std::string(line)};
+      if ((to.fp32 || like.valid()) && (!goes_on || next_line(tape, at, frame) != line))
+        return LineEnd{at, like, frame, module, std::string(line)};
     }
-    if (next) return {};  // the frame goes on
+    if (goes_on) return {};
+    line = tape.scopes[static_cast<std::size_t>(frame)].source;
     module = frame;
   }
   return {};

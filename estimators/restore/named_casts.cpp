@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "estimators/restore/casts.h"
@@ -50,8 +51,12 @@ bool makes_half(std::string_view op) {
 /// Where a function converts what it was given, and what it gives back.
 struct Converted {
   ValueId given, result;
-  std::size_t from = 0, at = 0;  ///< calls: the first that reads what was converted, the one that makes the result
+  std::size_t from = 0, at = 0;     ///< calls: the first that reads what was converted, the one that makes the result
+  std::vector<std::size_t> inside;  ///< those between, and these
 };
+
+/// Of a function's line; one that takes more calls is read as it is.
+constexpr std::size_t most_calls = 256;
 
 class NamedCasts {
  public:
@@ -90,12 +95,12 @@ class NamedCasts {
     while (!open.empty()) {
       const std::size_t i = open.back();
       open.pop_back();
-      bool converts = false;
+      bool converts = inside.size() > most_calls;
       for_each_value(tape_.calls[i], [&](ValueId id) {
         const std::size_t by = maker_[index(id)];
         if (by == none) return;
         const Call& maker = tape_.calls[by];
-        converts = converts || is_conversion(maker.op);
+        converts = converts || is_conversion(maker.op) || is_named_type_as(tape_.values[index(id)].name);
         if (maker.scope == last.scope && maker.source == last.source && !makes_half(maker.op)) {
           if (inside.insert(by).second) open.push_back(by);
         } else if (is_half(by)) {
@@ -105,7 +110,7 @@ class NamedCasts {
       if (converts) return {};
     }
     if (given.size() != 1) return {};
-    return after_turns({ValueId{*given.begin()}, last.outputs[0], at, at}, inside);
+    return after_turns({ValueId{*given.begin()}, last.outputs[0], at, at, {inside.begin(), inside.end()}});
   }
 
   /// What call `by` makes comes from an op in half precision, as a part of it or turned at most.
@@ -120,10 +125,10 @@ class NamedCasts {
 
   /// Views at the beginning may be the caller's, whose names hold the half tensor; those of the converted one are as
   /// large. The conversion stands behind the last of them.
-  Converted after_turns(Converted c, const std::set<std::size_t>& inside) const {
+  Converted after_turns(Converted c) const {
     while (true) {
       std::size_t first = none, readers = 0;
-      for (const std::size_t i : inside) {
+      for (const std::size_t i : c.inside) {
         bool reads = false;
         for_each_value(tape_.calls[i], [&](ValueId id) { reads = reads || id == c.given; });
         if (!reads) continue;
@@ -147,22 +152,26 @@ void convert_named(Tape& tape) {
   const std::vector<Converted> found = NamedCasts(tape).all();
   if (found.empty()) return;
   CallsBefore casts;
+  std::unordered_map<std::int32_t, ValueId> narrowed;
   for (const Converted& c : found) {
     Call wide = fp32_copy(tape, c.given, tape.calls[c.from]);
-    for (std::size_t i = c.from; i <= c.at; ++i)
-      if (tape.calls[i].scope == wide.scope && tape.calls[i].source == wide.source)
+    for (const std::size_t i : c.inside)
+      if (i >= c.from)
         replace_values(tape.calls[i], [&](ValueId id) { return Arg{id == c.given ? wide.outputs[0] : id}; });
     casts.emplace_back(c.from, std::move(wide));
     Call narrow = fp32_copy(tape, c.result, tape.calls[c.at]);
     narrow.op = "aten::type_as";
     narrow.args = {{c.result}, {c.given}};
     narrow.binding = tape.calls[c.at].binding;
-    for (std::size_t i = c.at + 1; i < tape.calls.size(); ++i)
-      replace_values(tape.calls[i], [&](ValueId id) { return Arg{id == c.result ? narrow.outputs[0] : id}; });
-    for (ValueId& out : tape.outputs)
-      if (out == c.result) out = narrow.outputs[0];
+    narrowed.emplace(c.result.index, narrow.outputs[0]);
     casts.emplace_back(c.at + 1, std::move(narrow));
   }
+  const auto now = [&](ValueId id) {
+    const auto it = narrowed.find(id.index);
+    return it == narrowed.end() ? id : it->second;
+  };
+  for (Call& call : tape.calls) replace_values(call, [&](ValueId id) { return Arg{now(id)}; });
+  for (ValueId& out : tape.outputs) out = now(out);
   std::ranges::stable_sort(casts, {}, [](const auto& c) { return c.first; });
   insert_calls(tape.calls, std::move(casts));
   tape.recovered.push_back({"aten::type_as", "conversions whose results the file names, absent from an fp32 export",

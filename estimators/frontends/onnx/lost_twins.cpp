@@ -45,13 +45,14 @@ std::string LostTwins::sibling(const std::vector<GraphValueId>& parameters, std:
       leaves.push_back(name.substr(module.size()));  // ".weight"
   if (leaves.empty() || module.empty()) return {};
   std::string found;
-  for (const std::string& name : missing_) {
-    if (!name.starts_with(parent) || !name.ends_with(leaves[0])) continue;
-    const std::string beside = name.substr(0, name.size() - leaves[0].size());
-    if (beside == module || beside.size() <= parent.size() || beside.find('.', parent.size()) != beside.npos ||
-        lines.find(fmt::format(".{}(", beside.substr(parent.size()))) == lines.npos ||
-        !std::ranges::all_of(leaves,
-                             [&](std::string_view leaf) { return missing_.contains(beside + std::string(leaf)); }))
+  for (auto open = lines.find('('); open != lines.npos; open = lines.find('(', open + 1)) {
+    std::size_t first = open;
+    while (first > 0 && lines[first - 1] != '.' && lines[first - 1] != ' ' && lines[first - 1] != '(') --first;
+    if (first == open || first == 0 || lines[first - 1] != '.') continue;
+    const std::string beside = fmt::format("{}{}", parent, lines.substr(first, open - first));
+    if (beside == module || beside == found || !std::ranges::all_of(leaves, [&](std::string_view leaf) {
+          return missing_.contains(beside + std::string(leaf));
+        }))
       continue;
     if (!found.empty()) return {};
     found = beside;
