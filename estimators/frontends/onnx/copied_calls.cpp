@@ -134,14 +134,14 @@ std::vector<ValueId> tensors_of(const FxGroup& group) {
 }
 
 bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name, std::string_view target) {
-  if (module_of_node(here) == module_of_node(view) ||
-      note_at(here.metadata, trace_key).find("contiguous") != std::string_view::npos)
-    return false;
-  if (target.find("aten.linear.") != target.npos && (op_of_name(name) == "select" || op_of_name(name) == "slice"))
-    return true;
+  const std::string_view op = op_of_name(name);
+  if (note_at(here.metadata, trace_key).find("contiguous") != std::string_view::npos) return false;
+  if (target.find("aten.matmul.") != target.npos && op == "slice") return true;
+  if (module_of_node(here) == module_of_node(view)) return false;
+  if (target.find("aten.linear.") != target.npos && (op == "select" || op == "slice")) return true;
   const std::string_view trace = note_at(view.metadata, trace_key);
   const auto line = trace.rfind("    return ");
-  return line != trace.npos && trace.substr(line).find(fmt::format(".{}(", op_of_name(name))) != trace.npos;
+  return line != trace.npos && trace.substr(line).find(fmt::format(".{}(", op)) != trace.npos;
 }
 
 std::int64_t number_of_name(std::string_view name) {

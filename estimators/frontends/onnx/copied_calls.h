@@ -61,9 +61,9 @@ bool gives_item(const FxGroup& group);
 /// Names of tensors in a call's text, without those that stand in lists of sizes.
 std::vector<ValueId> tensors_of(const FxGroup& group);
 
-/// A view that its module's last line returns is copied by nobody there, and a head takes one token as it is; a dropout
-/// that does nothing follows it. `here`: a node of the call that reads it, of this target; `view`: its own, under this
-/// name.
+/// A view that its module's last line returns is copied by nobody there, a head takes one token as it is, and attention
+/// with sinks multiplies what it cut off, `dropout(probs[..., :-1])`: a dropout that does nothing follows it. `here`: a
+/// node of the call that reads it, of this target; `view`: its own, under this name.
 bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name, std::string_view target);
 
 /// A copy in front of these is their own, which aten::reshape makes where it is needed.
