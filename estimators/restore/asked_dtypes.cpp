@@ -107,22 +107,26 @@ bool converts(const Call& call) {
 class Names {
  public:
   explicit Names(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
-    if (!tape.exported.keeps_casts)
-      for (const Scope& s : tape.scopes)
-        if (std::string like = converted_to(s.source).name; !like.empty()) wanted_.emplace(s.parent, std::move(like));
+    const auto want = [&](std::int32_t frame, std::string_view line) {
+      if (tape.exported.keeps_casts) return;
+      ConvertedTo to = converted_to(line);
+      converts_ = converts_ || to;
+      if (!to.name.empty()) wanted_.emplace(frame, std::move(to.name));
+    };
+    for (const Scope& s : tape.scopes) want(s.parent, s.source);
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const std::string name = asked_of(tape.calls[i]);
       if (!name.empty()) wanted_.emplace(tape.calls[i].scope, name);
       if (std::string first = named_by_fact(tape, tape.calls[i]); !first.empty())
         wanted_.emplace(tape.calls[i].scope, std::move(first));
-      if (!tape.exported.keeps_casts)
-        if (std::string like = converted_to(tape.calls[i].source).name; !like.empty())
-          wanted_.emplace(tape.calls[i].scope, std::move(like));
+      want(tape.calls[i].scope, tape.calls[i].source);
       in_scope_[tape.calls[i].scope].push_back(i);
       for (ValueId id : tape.calls[i].outputs)
         if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int64_t>(i);
     }
   }
+
+  bool wants_none() const { return wanted_.empty() && !converts_; }
 
   /// The call has run: its frame's name holds its first result, and those of its callers what their modules return.
   void ran(const Call& call) {
@@ -223,6 +227,7 @@ class Names {
   std::vector<std::int64_t> maker_;
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;
   std::set<Name> wanted_;
+  bool converts_ = false;  ///< some line converts its result
   std::map<Name, ValueId> bound_, first_, guessed_, settled_;
   /// By scope: its frame's last line, and what that will have bound.
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;
@@ -254,12 +259,6 @@ struct LineEnd {
   std::string line;
 };
 
-bool runs_in(const Tape& tape, const Call& call, std::int32_t frame) {
-  std::int32_t s = call.scope;
-  while (s >= 0 && s != frame) s = tape.scopes[static_cast<std::size_t>(s)].parent;
-  return s == frame;
-}
-
 /// Whether call `at` is the last of such a line.
 std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& names) {
   const Call& call = tape.calls[at];
@@ -267,7 +266,7 @@ std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& n
   std::int32_t module = -1;
   std::string_view line = call.source;
   for (std::int32_t frame = call.scope; frame >= 0; frame = tape.scopes[static_cast<std::size_t>(frame)].parent) {
-    const bool goes_on = at + 1 < tape.calls.size() && runs_in(tape, tape.calls[at + 1], frame);
+    const bool goes_on = at + 1 < tape.calls.size() && line_in(tape, tape.calls[at + 1], frame).has_value();
     if (const ConvertedTo to = converted_to(line); to && !has_restored_casts(tape, frame)) {
       const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name, line);
       if ((to.fp32 || like.valid()) && (!goes_on || next_line(tape, at, frame) != line))
@@ -329,6 +328,7 @@ void convert_results(Tape& tape, const std::vector<LineEnd>& ends) {
 void follow_asked_dtypes(Tape& tape) {
   std::int64_t count = 0;
   Names names(tape);
+  if (names.wants_none()) return;
   std::vector<LineEnd> ends;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];

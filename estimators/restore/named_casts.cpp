@@ -148,7 +148,9 @@ class NamedCasts {
 }  // namespace
 
 void convert_named(Tape& tape) {
-  if (tape.exported.keeps_casts) return;
+  if (tape.exported.keeps_casts ||
+      std::ranges::none_of(tape.values, [](const TapeValue& v) { return is_named_type_as(v.name); }))
+    return;
   const std::vector<Converted> found = NamedCasts(tape).all();
   if (found.empty()) return;
   CallsBefore casts;

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "estimators/frontends/onnx/copied_calls.h"
-#include "estimators/restore/casts.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"

@@ -9,19 +9,11 @@
 #include "estimators/restore/passes.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
+#include "onnx_builder.h"
 
 using namespace memplan;
+using test::ops_of;
 using Ops = std::vector<std::string>;
-
-namespace {
-
-Ops ops_in(const Tape& tape) {
-  Ops out;
-  for (const Call& c : tape.calls) out.push_back(c.op);
-  return out;
-}
-
-}  // namespace
 
 // timm 1.0.31, layers/norm.py:286: rms_norm(x.float(), …, self.weight.float(), …).to(x.dtype)
 TEST_CASE("a norm that runs in fp32 converts its input and its result") {
@@ -33,7 +25,7 @@ TEST_CASE("a norm that runs in fp32 converts its input and its result") {
   Tape wide = from_text(text("timm.layers.norm.RmsNormFp32"));
   restore_casts(wide);
   check(wide);
-  CHECK(ops_in(wide) == Ops{"aten::to.dtype", "aten::to.dtype", "aten::rms_norm", "aten::type_as", "aten::relu"});
+  CHECK(ops_of(wide) == Ops{"aten::to.dtype", "aten::to.dtype", "aten::rms_norm", "aten::type_as", "aten::relu"});
   CHECK(std::get<ValueId>(wide.calls[4].args[0].value) == wide.calls[3].outputs[0]);
   Tape plain = from_text(text("timm.layers.norm.RmsNorm"));
   restore_casts(plain);
@@ -52,7 +44,7 @@ return %out
 )tape");
   restore_casts(tape);
   check(tape);
-  CHECK(ops_in(tape) == Ops{"aten::relu", "aten::type_as", "aten::add.Tensor"});
+  CHECK(ops_of(tape) == Ops{"aten::relu", "aten::type_as", "aten::add.Tensor"});
 }
 
 // timm 1.0.31, layers/attention.py:278: q = torch.cat([q[:, :, :npt, :], rotate(q[:, :, npt:, :])], dim=2).type_as(v),
@@ -75,7 +67,7 @@ return %out
     bind_names(tape);
     follow_asked_dtypes(tape);
     check(tape);
-    const Ops all = ops_in(tape);
+    const Ops all = ops_of(tape);
     return Ops(all.begin() + 2, all.end() - 1);
   };
   CHECK(ops_of_line("q = rotate(q).type_as(v)") == Ops{"aten::cos", "aten::type_as"});
@@ -178,7 +170,7 @@ return %out
     return tape;
   };
   const Tape levit = kept("timm.models.levit.Attention");
-  CHECK(ops_in(levit) == Ops{"aten::add.Tensor"});
+  CHECK(ops_of(levit) == Ops{"aten::add.Tensor"});
   REQUIRE(levit.buffers.size() == 2);
   CHECK(levit.values[static_cast<std::size_t>(levit.buffers[1].index)].sizes == std::vector<std::int64_t>{2, 4, 4});
   CHECK(kept("mine.Attention").calls.size() == 2);
@@ -205,7 +197,7 @@ return %out
     return tape;
   };
   const Tape dora = detached("peft.tuners.lora.dora.DoraLinearLayer");
-  CHECK(ops_in(dora) ==
+  CHECK(ops_of(dora) ==
         Ops{"aten::relu", "aten::detach", "aten::add.Tensor", "aten::linalg_vector_norm", "aten::div.Tensor"});
   CHECK(std::get<ValueId>(dora.calls[4].args[0].value) == dora.calls[0].outputs[0]);  // later lines have the gradient
   CHECK(detached("mine.Layer").calls.size() == 4);

@@ -8,8 +8,10 @@
 #include "estimators/restore/names.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
+#include "onnx_builder.h"
 
 using namespace memplan;
+using test::ops_of;
 
 // transformers 5.23.0, models/beam/modeling_beam.py:637: logits = logits.float() / self.config.final_logit_softcapping
 TEST_CASE("a line converts to fp32 what a name holds") {
@@ -23,9 +25,7 @@ scope 0 "" M
     bind_names(tape);
     widen_named(tape);
     check(tape);
-    std::vector<std::string> out;
-    for (const Call& c : tape.calls) out.push_back(c.op);
-    return out;
+    return ops_of(tape);
   };
   using Ops = std::vector<std::string>;
   CHECK(ops("logits = logits.float() / 30.0") == Ops{"aten::relu", "aten::to.dtype", "aten::div.Tensor"});
@@ -57,9 +57,7 @@ return %last
     bind_names(tape);
     follow_asked_dtypes(tape);
     check(tape);
-    std::vector<std::string> out;
-    for (const Call& c : tape.calls) out.push_back(c.op);
-    return out;
+    return ops_of(tape);
   };
   using Ops = std::vector<std::string>;
   const Ops as_it_is{"aten::relu", "aten::linear", "aten::neg"};
@@ -89,9 +87,7 @@ return %last
 )tape");
     convert_named(tape);
     check(tape);
-    std::vector<std::string> out;
-    for (const Call& c : tape.calls) out.push_back(c.op);
-    return out;
+    return ops_of(tape);
   };
   using Ops = std::vector<std::string>;
   CHECK(ops("type_as_1", "aten::linear(%in, %w, None)") ==

@@ -14,7 +14,7 @@ namespace memplan::onnx_format {
 
 namespace {
 
-constexpr const char *classes_key = "pkg.torch.onnx.class_hierarchy", *trace_key = "pkg.torch.onnx.stack_trace";
+constexpr const char* classes_key = "pkg.torch.onnx.class_hierarchy";
 
 }  // namespace
 
@@ -135,11 +135,11 @@ std::vector<ValueId> tensors_of(const FxGroup& group) {
 
 bool is_dropped_out(const GraphNode& here, const GraphNode& view, std::string_view name, std::string_view target) {
   const std::string_view op = op_of_name(name);
-  if (note_at(here.metadata, trace_key).find("contiguous") != std::string_view::npos) return false;
+  if (note_at(here.metadata, stack_trace_key).find("contiguous") != std::string_view::npos) return false;
   if (target.find("aten.matmul.") != target.npos && op == "slice") return true;
   if (module_of_node(here) == module_of_node(view)) return false;
   if (target.find("aten.linear.") != target.npos && (op == "select" || op == "slice")) return true;
-  const std::string_view trace = note_at(view.metadata, trace_key);
+  const std::string_view trace = note_at(view.metadata, stack_trace_key);
   const auto line = trace.rfind("    return ");
   return line != trace.npos && trace.substr(line).find(fmt::format(".{}(", op)) != trace.npos;
 }
@@ -218,7 +218,7 @@ void name_after_layer(GraphNode& node, std::string_view layer) {
                                                       : "conv.ConvTranspose2d";
     replace_last(node.metadata[classes_key], before, "'torch.nn.modules." + kind + "'");
   }
-  write_own_line(node.metadata[trace_key], leaf_of(norm), leaf_of(layer));
+  write_own_line(node.metadata[stack_trace_key], leaf_of(norm), leaf_of(layer));
 }
 
 }  // namespace
@@ -234,8 +234,8 @@ void move_to_twin(GraphNode& node, const GraphNode& reader) {
   if (i + 1 >= common || kinds[i] != its_kinds[i]) return;  // the last one is the node itself
   const std::string scopes = with_module(node.metadata[scopes_key], {mine[i], its[i]});
   // A module's frame is one entry of the trace.
-  const auto trace = node.metadata.find(trace_key);
-  const std::string_view lines = note_at(reader.metadata, trace_key);
+  const auto trace = node.metadata.find(stack_trace_key);
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
   if (trace != node.metadata.end())
     trace->second = std::string(lines.substr(0, frame_at(lines, i))) + trace->second.substr(frame_at(trace->second, i));
   node.metadata[scopes_key] = scopes;
@@ -249,7 +249,7 @@ void move_home(Graph& g, std::size_t conv, std::string_view layer) {
   for (std::size_t i = conv; i-- > 0 && i + near > conv;) {
     const std::string beside(module_of_node(g.nodes[i]));
     if (parent_of(beside) != parent_of(layer)) continue;
-    for (const char* key : {scopes_key, classes_key, trace_key})
+    for (const char* key : {scopes_key, classes_key, stack_trace_key})
       if (const auto from = g.nodes[i].metadata.find(key); from != g.nodes[i].metadata.end())
         node.metadata[key] = from->second;
     std::string& scopes = node.metadata[scopes_key];

@@ -5,25 +5,17 @@
 #include <algorithm>
 
 #include "estimators/frontends/onnx/folded.h"
-#include "estimators/frontends/onnx/metadata.h"
-#include "estimators/frontends/onnx/signature.h"
 
 namespace memplan::onnx_format {
 
-namespace {
-
-constexpr const char* signature_kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
-
-}  // namespace
-
-LostTwins::LostTwins(const Graph& graph) : graph_(graph) {
-  for (const SignatureLine& line : signature_of(graph).inputs) {
-    missing_.emplace(line.target);
-    lines_.emplace(line.target, Line{std::string(line.name), std::string(line.kind)});
+LostTwins::LostTwins(const Graph& graph, const Signature& signature) : graph_(graph) {
+  for (const SignatureLine& line : signature.inputs) {
+    missing_.insert(line.target);
+    lines_.emplace(line.target, &line);
   }
   for (const auto& [id, t] : graph.initializers) {
     missing_.erase(t.name);
-    for (const std::string_view name : folded_from(graph, id)) missing_.erase(std::string(name));
+    for (const std::string_view name : folded_from(graph, id)) missing_.erase(name);
   }
 }
 
@@ -70,21 +62,9 @@ std::unordered_map<std::string, std::string> LostTwins::read_twins(GraphNode& no
     const std::string twin = std::string(apart.other) + stored->second.name.substr(apart.root.size());
     const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
     if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;
-    out.emplace(mine->second.name, its->second.name);
+    out.emplace(mine->second->name, its->second->name);
     const auto [known, fresh] = twins_.emplace(twin, -1);
-    if (fresh) {
-      StoredTensor t;
-      t.name = twin;
-      t.dtype = stored->second.dtype;
-      t.sizes = stored->second.sizes;
-      t.metadata = {{signature_kind_key, its->second.kind}, {original_name_key, its->second.name}};
-      GraphValue value = graph_.values[static_cast<std::size_t>(id)];
-      value.name = twin;
-      value.metadata.clear();
-      g.write().values.push_back(std::move(value));
-      known->second = static_cast<GraphValueId>(g.read().values.size() - 1);
-      g.write().initializers.emplace(known->second, std::move(t));
-    }
+    if (fresh) known->second = add_stored(g.write(), *its->second, stored->second.dtype, stored->second.sizes);
     id = known->second;
   }
   return out;

@@ -9,13 +9,15 @@
 
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
 
 class LostTwins {
  public:
-  explicit LostTwins(const Graph& graph);
+  /// `signature`: the graph's own.
+  LostTwins(const Graph& graph, const Signature& signature);
 
   /// Whether the module has parameters of the same names as these, and the file has no tensor for one.
   bool has_own(const std::vector<GraphValueId>& parameters, std::string_view module) const;
@@ -30,14 +32,9 @@ class LostTwins {
   std::unordered_map<std::string, std::string> read_twins(GraphNode& node, const Parting& apart, ChangedGraph& g);
 
  private:
-  /// Of the signature.
-  struct Line {
-    std::string name, kind;
-  };
-
   const Graph& graph_;
-  std::unordered_set<std::string> missing_;
-  std::unordered_map<std::string, Line> lines_;          ///< by parameter
+  std::unordered_map<std::string_view, const SignatureLine*> lines_;  ///< of the signature, by parameter
+  std::unordered_set<std::string_view> missing_;
   std::unordered_map<std::string, GraphValueId> twins_;  ///< what is there again
 };
 

@@ -250,9 +250,10 @@ class OpRoute {
     if (calls.empty()) return false;
     const Inferred& f = inferred_[id];
     ValueId& made = made_by_calls_[{calls, count_of(*f.sizes)}];
-    if (!made.valid() && f.sizes->size() > 2) hold_positions_of_angles(id, (*f.sizes)[f.sizes->size() - 2]);
-    if (!made.valid())
+    if (!made.valid()) {
+      if (f.sizes->size() > 2) hold_positions_of_angles(id, (*f.sizes)[f.sizes->size() - 2]);
       made = emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}}, emit_.name_of(id));
+    }
     emit_.bind(id, emit_.call("aten::view", {{made}, list_of(*f.sizes)}, {}, emit_.name_of(id)));
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/frontends/onnx/fx_text.h"
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -55,7 +56,7 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   if (paths.empty() || paths.front().substr(0, 22) == "_empty_nn_module_stack") return current();
   paths.pop_back();  // the op itself
   // Equal blocks have equal traces.
-  const std::string_view trace = get(node, "pkg.torch.onnx.stack_trace");
+  const std::string_view trace = get(node, stack_trace_key);
   const auto [it, fresh] = lines_.try_emplace(trace);
   if (fresh) it->second = stack_lines(trace);
   return enter(paths, classes, it->second, source);

@@ -1,7 +1,7 @@
 #include "estimators/frontends/onnx/signature.h"
 
 #include "estimators/frontends/onnx/metadata.h"
-#include "estimators/graph/graph.h"
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -43,6 +43,23 @@ Signature parse_signature(std::string_view text) {
 
 Signature signature_of(const Graph& graph) {
   return parse_signature(note_at(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
+}
+
+GraphValueId add_stored(Graph& graph, const SignatureLine& line, DType dtype, std::vector<std::int64_t> sizes) {
+  GraphValue value;
+  value.name = line.target;
+  value.dtype = dtype;
+  value.shape.emplace();
+  for (const std::int64_t n : sizes) value.shape->push_back({n, {}});
+  graph.values.push_back(std::move(value));
+  const auto id = static_cast<GraphValueId>(graph.values.size() - 1);
+  StoredTensor t;
+  t.name = line.target;
+  t.dtype = dtype;
+  t.sizes = std::move(sizes);
+  t.metadata = {{input_kind_key, std::string(line.kind)}, {original_name_key, std::string(line.name)}};
+  graph.initializers.emplace(id, std::move(t));
+  return id;
 }
 
 }  // namespace memplan::onnx_format

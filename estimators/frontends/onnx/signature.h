@@ -5,12 +5,11 @@
 //   x: USER_INPUT            linear: USER_OUTPUT            getitem_3: BUFFER_MUTATION target='bn1.running_mean'
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
-namespace memplan {
-struct Graph;
-}
+#include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
 
@@ -31,5 +30,8 @@ Signature parse_signature(std::string_view text);
 
 /// Of the graph's metadata; empty where there is none. The views point into it.
 Signature signature_of(const Graph& graph);
+
+/// A tensor that the file lost, as the exporter would have stored it.
+GraphValueId add_stored(Graph& graph, const SignatureLine& line, DType dtype, std::vector<std::int64_t> sizes);
 
 }  // namespace memplan::onnx_format

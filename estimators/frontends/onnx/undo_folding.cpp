@@ -22,8 +22,6 @@ namespace memplan::onnx_format {
 
 namespace {
 
-constexpr const char* kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
-
 std::int64_t number_of(const GraphNode& node, const char* name, std::int64_t otherwise) {
   const auto it = node.attributes.find(name);
   const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
@@ -309,16 +307,7 @@ class Restorer {
 
   GraphValueId stored(std::size_t line, DType dtype, std::vector<std::int64_t> sizes) {
     if (auto it = present_.find(line); it != present_.end()) return it->second;
-    const SignatureLine& s = signature_.inputs[line];
-    const GraphValueId id = new_value(std::string(s.target), dtype, &sizes);
-    StoredTensor t;
-    t.name = s.target;
-    t.dtype = dtype;
-    t.sizes = std::move(sizes);
-    t.metadata = {{kind_key, std::string(s.kind)}, {original_name_key, std::string(s.name)}};
-    g_.initializers.emplace(id, std::move(t));
-    present_[line] = id;
-    return id;
+    return present_[line] = add_stored(g_, signature_.inputs[line], dtype, std::move(sizes));
   }
 
   void put_back(const FxGroup& group, std::size_t line, const Read& read) {

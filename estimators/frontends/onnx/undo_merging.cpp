@@ -23,11 +23,11 @@ namespace memplan::onnx_format {
 namespace {
 
 constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
-constexpr const char* trace_key = "pkg.torch.onnx.stack_trace";
 
 class Parter {
  public:
-  Parter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program), lost_(g) {
+  Parter(const Graph& g, const FxProgram& program)
+      : old_(g), g_(g), program_(program), signature_(signature_of(g)), lost_(g, signature_) {
     group_of_.assign(g.nodes.size(), -1);
     result_of_.assign(g.values.size(), -1);
     made_by_.assign(g.values.size(), -1);
@@ -66,7 +66,7 @@ class Parter {
       know(note_at(t.metadata, original_name_key));
       know(note_at(g.values[at(id)].metadata, original_name_key));
     }
-    for (const SignatureLine& line : signature_of(g).inputs) know(line.name);
+    for (const SignatureLine& line : signature_.inputs) know(line.name);
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -182,8 +182,8 @@ class Parter {
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
     const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
     const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
-    const std::string sibling =
-        lost_.sibling(parameters_of({by}), there, note_at(old_.nodes[at(reader.nodes.back())].metadata, trace_key));
+    const std::string sibling = lost_.sibling(parameters_of({by}), there,
+                                              note_at(old_.nodes[at(reader.nodes.back())].metadata, stack_trace_key));
     const Parting apart = sibling.empty() ? parting(there, here) : Parting{there, sibling};
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
@@ -303,8 +303,9 @@ class Parter {
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
-    if (const auto line = of_reader.metadata.find(trace_key); apart.root.empty() && line != of_reader.metadata.end())
-      node.metadata[trace_key] = line->second;  // it is made where it is read
+    if (const auto line = of_reader.metadata.find(stack_trace_key);
+        apart.root.empty() && line != of_reader.metadata.end())
+      node.metadata[stack_trace_key] = line->second;  // it is made where it is read
     if (apart.index || !twins.empty()) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
@@ -413,6 +414,7 @@ class Parter {
   std::vector<std::int32_t> made_by_;    ///< by value: its node, else -1
   std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
+  const Signature signature_;
   LostTwins lost_;
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
   std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value

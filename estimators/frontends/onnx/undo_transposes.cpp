@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -63,13 +62,13 @@ std::optional<Axes> first_of(const Axes& joined, const Axes& second) {
 }  // namespace
 
 std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program) {
-  std::unordered_map<GraphValueId, std::size_t> maker;
-  std::unordered_map<std::int32_t, const FxGroup*> named;
+  std::vector<std::int32_t> maker(graph.values.size(), -1);          // by value
+  std::vector<const FxGroup*> named(program.names.size(), nullptr);  // by name
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const GraphValueId id : graph.nodes[i].outputs)
-      if (id >= 0) maker.emplace(id, i);
+      if (id >= 0) maker[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(i);
   for (const FxGroup& group : program.groups)
-    if (group.name >= 0) named.emplace(group.name, &group);
+    if (group.name >= 0) named[static_cast<std::size_t>(group.name)] = &group;
   std::optional<Graph> out;
   NodesBefore before;
   for (const FxGroup& group : program.groups) {
@@ -78,19 +77,18 @@ std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& progra
     const GraphNode& node = graph.nodes[at];
     const Axes* joined = axes_of(node);
     const auto* read = std::get_if<ValueId>(&group.text.args[0].value);
-    if (!joined || !read || node.inputs.size() != 1 || !maker.contains(node.inputs[0])) continue;
+    if (!joined || !read || node.inputs.size() != 1 || node.inputs[0] < 0) continue;
+    const std::int32_t made = maker[static_cast<std::size_t>(node.inputs[0])];
     const auto second = axes_of(group.text, joined->size());
     const auto first = second ? first_of(*joined, *second) : std::nullopt;
-    const auto call = named.find(read->index);
+    const FxGroup* call = named[static_cast<std::size_t>(read->index)];
     // The call must end where its result was to be turned.
-    if (!first || call == named.end() ||
-        call->second->nodes.back() != static_cast<std::int32_t>(maker.at(node.inputs[0])))
-      continue;
+    if (made < 0 || !first || !call || call->nodes.back() != made) continue;
     if (!out) out = graph;
     GraphNode turn;
     turn.op_type = "Transpose";
     turn.name = node.name + "_first";
-    turn.metadata = graph.nodes[maker.at(node.inputs[0])].metadata;
+    turn.metadata = graph.nodes[static_cast<std::size_t>(made)].metadata;
     turn.attributes["perm"] = *first;
     turn.inputs = node.inputs;
     GraphValue value;
@@ -100,7 +98,7 @@ std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& progra
     turn.outputs = {static_cast<GraphValueId>(out->values.size() - 1)};
     out->nodes[at].inputs = turn.outputs;
     out->nodes[at].attributes["perm"] = *second;
-    before[maker.at(node.inputs[0]) + 1].push_back(std::move(turn));
+    before[static_cast<std::size_t>(made) + 1].push_back(std::move(turn));
   }
   if (out) insert_nodes(out->nodes, before);
   return out;

@@ -107,9 +107,8 @@ std::unordered_set<std::size_t> Values::add_described_initializers() {
   std::unordered_set<std::size_t> present;
   for (const auto& [id, tensor] : graph_.initializers) {
     const GraphValue& v = graph_.values[static_cast<std::size_t>(id)];
-    const auto& metadata =
-        tensor.metadata.count("pkg.torch.export.graph_signature.InputSpec.kind") ? tensor.metadata : v.metadata;
-    auto kind = kind_of(note_at(metadata, "pkg.torch.export.graph_signature.InputSpec.kind"));
+    const auto& metadata = tensor.metadata.count(input_kind_key) ? tensor.metadata : v.metadata;
+    auto kind = kind_of(note_at(metadata, input_kind_key));
     const std::string_view fx = note_at(metadata, original_name_key);
     std::optional<std::size_t> line;
     if (auto it = line_of_.find(fx); it != line_of_.end())
