@@ -67,7 +67,7 @@ class FewestSearch {
         const TrainingSetup s = with(step.setup, gpus, tensor);
         if (!promises(s)) continue;
         const Result<Estimate> e =
-            catching([&] { return unwrap(estimate_planned_tape(tapes_.of_rank(s, 0), s, device_)); });
+            catching([&] { return unwrap(estimate_planned_tape(*tapes_.of_rank(s, 0), s, device_)); });
         if (e && judge(*e, device_, margin_).verdict == Verdict::fits)
           return FewestGpus{gpus, flags_of(s.parallel) + step.flags, s, e->peak.process};
       }

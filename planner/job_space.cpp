@@ -76,7 +76,7 @@ void JobSpace::make_options(const TrainingSetup& alone, const Device& device, co
     TrainingSetup s = alone;
     s.parallel.tensor = tensor, s.parallel.context = context, s.parallel.expert = expert;
     s.checkpoint.clear();
-    const Result<Tape> tape = catching([&] { return tapes.of_rank(s, shallow_depths(depth).first); });
+    const auto tape = catching([&] { return tapes.of_rank(s, shallow_depths(depth).first); });
     return tape ? std::nullopt : std::optional(tape.error().what);
   };
   parallel = parallel_choices(present, limits, options.knobs);

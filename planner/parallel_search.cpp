@@ -153,7 +153,7 @@ class ParallelSearch : public SetupSearch {
       c.cautions.push_back(o.setup.param_dtype
                                ? "products in bfloat16 (shards of weights stay fp32)"
                                : "products and gradients in bfloat16 (DeepSpeed keeps fp32 copies of the weights)");
-    const Estimate e = unwrap(estimate_planned_tape(tapes_.of_rank(c.setup, 0), c.setup, device_));
+    const Estimate e = unwrap(estimate_planned_tape(*tapes_.of_rank(c.setup, 0), c.setup, device_));
     judge_into(c, e);
     if (present) out_.estimate = e;
     // A rank's tape says its own share of the weights only.

@@ -205,16 +205,17 @@ double DepthLines::others_at(std::int64_t batch) const {
   return most;
 }
 
-DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at,
+DepthLines depth_lines(const DepthRuns& runs,
+                       const std::function<std::shared_ptr<const Tape>(std::int64_t, std::int64_t)>& tape_at,
                        const TrainingSetup& given, const Device& device) {
   TrainingSetup setup = given;
   setup.parallel = tensor_alone(given.parallel, given.parallel.tensor, given.parallel.sequence_parallel);
   const std::int64_t depths[2] = {runs.low, runs.high}, batches[2] = {runs.small, runs.large};
   const int deep = runs.high > runs.low ? 2 : 1, large = runs.large > runs.small ? 2 : 1;
-  std::vector<Tape> tapes;
+  std::vector<std::shared_ptr<const Tape>> tapes;
   for (int i = 0; i < deep * large; ++i) tapes.push_back(tape_at(depths[i / large], batches[i % large]));
   Profile ran[4];
-  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = unwrap(profile(tapes[i], setup, device)); });
+  in_parallel(tapes.size(), [&](std::size_t i) { ran[i] = unwrap(profile(*tapes[i], setup, device)); });
   // Where there is one depth or one batch it stands for both.
   Profile p[2][2];
   for (int d = 0; d < 2; ++d)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "planner/cost/step_time.h"
@@ -56,7 +57,8 @@ inline ParallelSetup tensor_alone(const ParallelSetup& given, std::int64_t ranks
 
 /// `tape_at(blocks, batch)` makes the tape, cut for `setup.parallel`'s tensor-parallel ranks. Failure where a run
 /// fails.
-DepthLines depth_lines(const DepthRuns& runs, const std::function<Tape(std::int64_t, std::int64_t)>& tape_at,
+DepthLines depth_lines(const DepthRuns& runs,
+                       const std::function<std::shared_ptr<const Tape>(std::int64_t, std::int64_t)>& tape_at,
                        const TrainingSetup& setup, const Device& device);
 
 /// Process bytes that the heaviest rank needs at least. `setup.parallel` is resolved; `batch` and `micro_batches` (of a

@@ -29,7 +29,7 @@ double drawn_on(const Counters& low, const Counters& high, double steps) {
 }
 
 Forecast as_it_is(Tapes& tapes, const TrainingSetup& s, const Device& device) {
-  const Estimate e = unwrap(estimate_planned_tape(tapes.of_rank(s, 0), s, device));
+  const Estimate e = unwrap(estimate_planned_tape(*tapes.of_rank(s, 0), s, device));
   return {e.peak.process, e.peak_phase == Phase::optimizer};
 }
 
@@ -63,9 +63,10 @@ Forecast forecast_of_pipeline(Tapes& tapes, const TrainingSetup& s, const Depth&
   if (uneven || 2 * ranks * chunks * unit >= blocks || blocks - 2 * chunks * unit >= depth.run)
     return as_it_is(tapes, s, device);
   const TrainingSetup few = short_pipeline(s, ranks);
-  const Tape tape[2] = {tapes.of_rank(few, ranks * chunks * unit), tapes.of_rank(few, 2 * ranks * chunks * unit)};
+  const std::shared_ptr<const Tape> tape[2] = {tapes.of_rank(few, ranks * chunks * unit),
+                                               tapes.of_rank(few, 2 * ranks * chunks * unit)};
   Estimate ran[2];
-  in_parallel(2, [&](std::size_t i) { ran[i] = unwrap(estimate_planned_tape(tape[i], few, device)); });
+  in_parallel(2, [&](std::size_t i) { ran[i] = unwrap(estimate_planned_tape(*tape[i], few, device)); });
   // Each rank has buffers for every micro-batch of the step: the first one for gradients (and for what comes around to
   // its later chunks), the last one for activations, those between for both.
   const auto peak_of = [&](std::int64_t rank, std::int64_t of_stage, std::int64_t short_rank, std::int64_t received) {
@@ -104,9 +105,9 @@ Forecast forecast_of_rank(Tapes& tapes, const TrainingSetup& setup, const Depth&
   if (s.parallel.pipeline > 1) return forecast_of_pipeline(tapes, s, depth, blocks, crossing, device);
   const auto [low, high] = shallow_depths(depth);
   if (low == 0) return as_it_is(tapes, s, device);
-  const Tape ranks[2] = {tapes.of_rank(s, low), tapes.of_rank(s, high)};
+  const std::shared_ptr<const Tape> ranks[2] = {tapes.of_rank(s, low), tapes.of_rank(s, high)};
   Estimate e[2];
-  in_parallel(2, [&](std::size_t i) { e[i] = unwrap(estimate_planned_tape(ranks[i], s, device)); });
+  in_parallel(2, [&](std::size_t i) { e[i] = unwrap(estimate_planned_tape(*ranks[i], s, device)); });
   const double steps = static_cast<double>(depth.blocks - low) / static_cast<double>(high - low);
   return {Bytes(static_cast<std::int64_t>(drawn_on(e[0].peak, e[1].peak, steps))), e[1].peak_phase == Phase::optimizer};
 }

@@ -19,6 +19,14 @@ std::string key_of(const TrainingSetup& s) {
                      dtype ? static_cast<int>(*dtype) : -1, s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
 }
 
+/// What of a setup shapes a rank's tape (the transforms of estimators/transforms/transforms.cpp).
+std::string key_of_rank(const TrainingSetup& s, std::int64_t blocks) {
+  const ParallelSetup& p = s.parallel;
+  return fmt::format("{} {} {} {} {} {} {} {} {}", key_of(s), blocks, fmt::join(s.checkpoint, ","),
+                     fmt::join(s.checkpoint_save, ","), p.tensor, p.sequence_parallel, p.loss_parallel, in_megatron(p),
+                     p.expert);
+}
+
 }  // namespace
 
 const Tape& Tapes::whole(const TrainingSetup& setup) {
@@ -44,8 +52,16 @@ const Tape& Tapes::shortened(const TrainingSetup& setup, std::int64_t blocks) {
   return *place;
 }
 
-Tape Tapes::of_rank(const TrainingSetup& setup, std::int64_t blocks) {
-  return unwrap(tape_of_rank(blocks > 0 ? shortened(setup, blocks) : whole(setup), setup));
+std::shared_ptr<const Tape> Tapes::made_for_rank(const TrainingSetup& setup, std::int64_t blocks) {
+  return std::make_shared<const Tape>(
+      unwrap(tape_of_rank(blocks > 0 ? shortened(setup, blocks) : whole(setup), setup)));
+}
+
+std::shared_ptr<const Tape> Tapes::of_rank(const TrainingSetup& setup, std::int64_t blocks) {
+  if (setup.parallel.tensor < 2 || setup.fp8 != Fp8::none) return made_for_rank(setup, blocks);
+  std::shared_ptr<const Tape>& place = cut_[key_of_rank(setup, blocks)];
+  if (!place) place = made_for_rank(setup, blocks);
+  return place;
 }
 
 }  // namespace memplan

@@ -19,16 +19,18 @@ class Tapes {
   const Tape& whole(const TrainingSetup& setup);
   /// The tape of one rank with `blocks` blocks; 0: all. Failure where the model cannot be had with so few, and as of
   /// tape_of_rank.
-  Tape of_rank(const TrainingSetup& setup, std::int64_t blocks);
+  std::shared_ptr<const Tape> of_rank(const TrainingSetup& setup, std::int64_t blocks);
   Depth depth(const TrainingSetup& setup);
 
  private:
+  std::shared_ptr<const Tape> made_for_rank(const TrainingSetup& setup, std::int64_t blocks);
   const Tape& shortened(const TrainingSetup& setup, std::int64_t blocks);
 
   const Model& model_;
   std::map<std::string, std::unique_ptr<const Tape>> whole_;
   std::map<std::pair<std::string, std::int64_t>, std::unique_ptr<const Tape>> short_;
   std::map<std::string, Depth> depths_;
+  std::map<std::string, std::shared_ptr<const Tape>> cut_;  ///< by tensor parallelism, which is dear
 };
 
 }  // namespace memplan

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <set>
 #include <string_view>
 
@@ -26,76 +27,103 @@ TensorStyle style_of(const TrainingSetup& setup) {
   return style;
 }
 
+/// By scope, whether it lies in a block, which is where layers are cut.
+std::vector<bool> scopes_in_blocks(const Tape& tape, const ParallelSetup& p) {
+  const auto blocks = outermost(
+      tape, named_modules(tape, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, Field::blocks));
+  std::vector<bool> inside(tape.scopes.size(), false);
+  for (std::size_t s = 0; s < tape.scopes.size(); ++s)
+    for (auto at = static_cast<std::int32_t>(s); at >= 0; at = tape.scopes[static_cast<std::size_t>(at)].parent)
+      if (blocks.count(at)) inside[s] = true;
+  return inside;
+}
+
+/// One try at cutting the layers of a tape. Calls are copied only where they change: a try may end at any of them, and
+/// most tries do.
 class Sharder {
  public:
   Sharder(const Tape& given, const TrainingSetup& setup, const std::vector<std::optional<Dims>>& shapes,
-          const std::set<std::size_t>& keep_whole)
-      : tape_(given),
+          const std::vector<bool>& in_block, const std::set<std::size_t>& keep_whole)
+      : given_(given),
         ranks_(setup.parallel.tensor),
         sequence_(setup.parallel.sequence_parallel),
         divided_loss_(setup.parallel.loss_parallel),
         style_(style_of(setup)),
+        values_(given.values),
+        outputs_(given.outputs),
+        changed_(given.calls.size()),
         shapes_(shapes),
+        in_block_(in_block),
         keep_whole_(keep_whole),
         layouts_(given.values.size()),
         cut_(given.values.size(), -1),
-        gathered_(given.values.size()) {
-    mark_blocks(setup.parallel);
-  }
+        gathered_(given.values.size()) {}
 
   /// The rank's tape, or the layers that have to stay whole.
   std::variant<Tape, Conflict> run() {
-    std::vector<Call> calls = std::move(tape_.calls);
-    tape_.calls.clear();
-    std::vector<std::int32_t> new_index(calls.size());
-    for (std::size_t i = 0; i < calls.size(); ++i) {
+    for (std::size_t i = 0; i < given_.calls.size(); ++i) {
+      if (!concerns(given_.calls[i])) continue;
       at_ = i;
-      call_ = std::move(calls[i]);
-      call_.last_uses.clear();
+      call_ = given_.calls[i];
       if (std::optional<Conflict> conflict = visit()) return std::move(*conflict);
-      tape_.calls.push_back(call_);
-      for (Call& c : after_) tape_.calls.push_back(std::move(c));
+      changed_[i] = std::make_unique<Change>(Change{std::move(before_), std::move(call_), std::move(after_)});
+      before_.clear();
       after_.clear();
-      new_index[i] = static_cast<std::int32_t>(tape_.calls.size()) - 1;
     }
     if (divided_loss_ && !head_)
       fail(ErrorKind::usage, "this model has no layer of logits that can be divided by the vocabulary",
            setting(Field::loss_parallel), "leave it out");
-    for (ValueId& id : tape_.outputs)
+    if (!given_.calls.empty()) call_.scope = given_.calls.back().scope;
+    for (ValueId& id : outputs_)
       if (const Layout l = layout(id); !l.whole() && !is_logits(l)) {
         if (!l.sequence) return Conflict{l.origins};
         id = gather(id, l.dim, false);
       }
     for (std::size_t i = 0; i < cut_.size(); ++i)
       if (cut_[i] >= 0) {
-        auto& size = tape_.values[i].sizes[static_cast<std::size_t>(cut_[i])];
+        auto& size = values_[i].sizes[static_cast<std::size_t>(cut_[i])];
         size = (size + ranks_ - 1) / ranks_;
       }
-    for (CheckpointRegion& region : tape_.checkpoints) {
-      region.first = region.first == 0 ? 0 : new_index[static_cast<std::size_t>(region.first) - 1] + 1;
-      region.last = new_index[static_cast<std::size_t>(region.last)];
-    }
-    mark_last_uses(tape_);
-    return std::move(tape_);
+    return joined();
   }
 
  private:
   /// TensorStyle::cut_logits
   bool is_logits(const Layout& l) const { return head_ && l.origins == std::set<std::size_t>{*head_}; }
 
+  /// The given tape with the changed calls.
+  Tape joined() {
+    Tape tape = given_;
+    tape.values = std::move(values_);
+    tape.outputs = std::move(outputs_);
+    std::vector<Call> calls = std::move(tape.calls);
+    tape.calls.clear();
+    tape.calls.reserve(calls.size());
+    const auto take = [&](std::vector<Call>& more) {
+      for (Call& c : more) tape.calls.push_back(std::move(c));
+    };
+    std::vector<std::int32_t> new_index(calls.size());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (changed_[i]) take(changed_[i]->before);
+      tape.calls.push_back(std::move(changed_[i] ? changed_[i]->call : calls[i]));
+      tape.calls.back().last_uses.clear();
+      if (changed_[i]) take(changed_[i]->after);
+      new_index[i] = static_cast<std::int32_t>(tape.calls.size()) - 1;
+    }
+    take(before_);
+    for (CheckpointRegion& region : tape.checkpoints) {
+      region.first = region.first == 0 ? 0 : new_index[static_cast<std::size_t>(region.first) - 1] + 1;
+      region.last = new_index[static_cast<std::size_t>(region.last)];
+    }
+    mark_last_uses(tape);
+    return tape;
+  }
+
   // --- what is where -----------------------------------------------------------------------------------------------
 
-  void mark_blocks(const ParallelSetup& p) {
-    const auto blocks = outermost(
-        tape_, named_modules(tape_, p.blocks.empty() ? std::vector<std::string>{"blocks"} : p.blocks, Field::blocks));
-    in_block_.resize(tape_.scopes.size(), false);
-    for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
-      for (auto at = static_cast<std::int32_t>(s); at >= 0; at = tape_.scopes[static_cast<std::size_t>(at)].parent)
-        if (blocks.count(at)) in_block_[s] = true;
-  }
   bool in_block() const { return call_.scope >= 0 && in_block_[static_cast<std::size_t>(call_.scope)]; }
 
-  const TapeValue& value(ValueId id) const { return tape_.values[static_cast<std::size_t>(id.index)]; }
+  const TapeValue& value(ValueId id) const { return values_[static_cast<std::size_t>(id.index)]; }
   const Dims& shape(ValueId id) const {
     static const Dims none{};
     const auto& s = shapes_[static_cast<std::size_t>(id.index)];
@@ -120,12 +148,12 @@ class Sharder {
   /// Cuts a parameter and those tied to it.
   void cut(ValueId parameter, int dim) {
     const ValueId first = owner(parameter);
-    for (ValueId id : tape_.parameters)
+    for (ValueId id : given_.parameters)
       if (owner(id) == first) cut_[static_cast<std::size_t>(id.index)] = dim;
   }
 
   std::string place() const {
-    return call_.scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(call_.scope)].path;
+    return call_.scope < 0 ? std::string() : given_.scopes[static_cast<std::size_t>(call_.scope)].path;
   }
 
   // --- collectives -------------------------------------------------------------------------------------------------
@@ -139,7 +167,8 @@ class Sharder {
     cut_.push_back(-1);
     gathered_.emplace_back();
     shapes_.push_back(shapes_[static_cast<std::size_t>(like.index)]);
-    return tape_.add_value(std::move(v));
+    values_.push_back(std::move(v));
+    return ValueId{static_cast<std::int32_t>(values_.size() - 1)};
   }
 
   Call collective(const char* op, ValueId in, ValueId out, std::vector<Arg> rest = {}) const {
@@ -156,7 +185,7 @@ class Sharder {
     ValueId& known = gathered_[static_cast<std::size_t>(id.index)];
     if (known.valid()) return known;
     const ValueId out = fresh(id, ".gathered");
-    tape_.calls.push_back(collective("memplan::all_gather", id, out, {{std::int64_t{dim}}, {ranks_}, {reduce}}));
+    before_.push_back(collective("memplan::all_gather", id, out, {{std::int64_t{dim}}, {ranks_}, {reduce}}));
     gathered_[static_cast<std::size_t>(id.index)] = out;
     return out;
   }
@@ -186,6 +215,15 @@ class Sharder {
 
   // --- calls -------------------------------------------------------------------------------------------------------
 
+  /// Whether visit() has anything to do.
+  bool concerns(const Call& c) const {
+    const std::string_view op = base_name(c.op);
+    if (op == "linear" || op == "addmm" || op == "embedding" || op == "view" || op == "reshape") return true;
+    bool any = false;
+    for_each_value(c, [&](ValueId id) { any = any || !layouts_[static_cast<std::size_t>(id.index)].whole(); });
+    return any;
+  }
+
   /// The layers that have to stay whole, where the call cannot be had from cut operands.
   std::optional<Conflict> visit() {
     const std::string_view op = base_name(call_.op);
@@ -200,7 +238,7 @@ class Sharder {
     bool any = false;
     for_each_value(call_, [&](ValueId id) { any = any || !layout(id).whole(); });
     if (!any) return std::nullopt;
-    CutCall cut_call{call_, tape_.values, shapes_, layouts_, style_, ranks_, place()};
+    CutCall cut_call{call_, values_, shapes_, layouts_, style_, ranks_, place()};
     CutOutcome outcome = cut_outcome(cut_call);
     if (auto* conflict = std::get_if<Conflict>(&outcome)) return std::move(*conflict);
     if (std::holds_alternative<NeedsWhole>(outcome)) return gather_arguments();
@@ -244,7 +282,7 @@ class Sharder {
       call_.args[call_.op.starts_with("aten::addmm") ? 1 : 0] = {gather(x, l.dim, true)};
     } else {
       const ValueId copy = fresh(x, ".copy");
-      tape_.calls.push_back(collective("memplan::all_reduce_backward", x, copy, {{style_.reduces_in_place}}));
+      before_.push_back(collective("memplan::all_reduce_backward", x, copy, {{style_.reduces_in_place}}));
       call_.args[call_.op.starts_with("aten::addmm") ? 1 : 0] = {copy};
     }
     cut(weight, out_dim);
@@ -283,23 +321,32 @@ class Sharder {
     reduce_output(scatter, 1);
   }
 
-  Tape tape_;
+  struct Change {
+    std::vector<Call> before;  ///< collectives
+    Call call;
+    std::vector<Call> after;
+  };
+
+  const Tape& given_;
   const std::int64_t ranks_;
   const bool sequence_;
   const bool divided_loss_;
   const TensorStyle style_;
-  std::vector<std::optional<Dims>> shapes_;  ///< of the whole values, whatever a rank holds of them
+  std::vector<TapeValue> values_;  ///< the given ones, then those of collectives
+  std::vector<ValueId> outputs_;
+  std::vector<std::unique_ptr<Change>> changed_;  ///< by given call
+  std::vector<std::optional<Dims>> shapes_;       ///< of the whole values, whatever a rank holds of them
+  const std::vector<bool>& in_block_;
   const std::set<std::size_t>& keep_whole_;
   std::vector<Layout> layouts_;
   std::vector<int> cut_;           ///< per value: dimension along which a parameter is cut
   std::vector<ValueId> gathered_;  ///< per value: its whole form, once somebody needed it
-  std::vector<bool> in_block_;
-  std::set<std::int32_t> ids_;  ///< other shapes of the model's inputs
+  std::set<std::int32_t> ids_;     ///< other shapes of the model's inputs
   std::int64_t vocabulary_ = 0;
   std::optional<std::size_t> head_;  ///< the call whose result stays cut by the vocabulary
   std::size_t at_ = 0;
   Call call_;
-  std::vector<Call> after_;
+  std::vector<Call> before_, after_;
 };
 
 }  // namespace
@@ -307,9 +354,10 @@ class Sharder {
 Tape shard_tensors(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   const auto shapes = value_shapes(tape, setup, device);
   check_heads(tape, shapes, setup.parallel.tensor);
+  const std::vector<bool> in_block = scopes_in_blocks(tape, setup.parallel);
   std::set<std::size_t> keep_whole;
   for (;;) {
-    std::variant<Tape, Conflict> cut = Sharder(tape, setup, shapes, keep_whole).run();
+    std::variant<Tape, Conflict> cut = Sharder(tape, setup, shapes, in_block, keep_whole).run();
     if (auto* done = std::get_if<Tape>(&cut)) return std::move(*done);
     // Everything is cut that can be; what turns out to be needed whole is tried again without these layers.
     const Conflict& conflict = std::get<Conflict>(cut);
