@@ -7,7 +7,6 @@
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/repetitions.h"
-#include "estimators/setup/runtimes.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 
@@ -27,6 +26,7 @@ enum class Asked : std::uint8_t {
 struct Probe {
   bool fits = false;
   Bytes peak;
+  Bytes high;  ///< what the verdict goes by
 };
 
 class BatchSearch {
@@ -47,13 +47,18 @@ class BatchSearch {
       const Result<Tape> tape = tape_of(model_, setup_);
       if (!tape) return {};
       const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
-      return step ? Probe{step->fits, step->peak} : Probe{};
+      return step ? Probe{step->fits, step->peak, step->peak} : Probe{};
     }
     const Result<Estimate> e = asked_ == Asked::peak ? estimate_planned(model_, setup_, device_)
                                                      : estimate_to_search(model_, setup_, device_, margin_, enough_);
     // A batch whose sizes overflow does not fit either.
     if (!e) return {};
-    return {judge(*e, device_, margin_).verdict == Verdict::fits, e->peak.process};
+    return probe_of(*e);
+  }
+
+  Probe probe_of(const Estimate& e) const {
+    return {judge(e, device_, margin_).verdict == Verdict::fits, e.peak.process,
+            std::max(e.peak.process, e.high.process)};
   }
 
  private:
@@ -100,6 +105,37 @@ LargestBatch search_batches(BatchSearch& search, std::int64_t at, const std::opt
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, fits == upper_end};
 }
 
+/// What a sample takes, over enough of them that the allocator's rounding does not show.
+double bytes_of_sample(BatchSearch& by_peak, const LargestBatch& here) {
+  const std::int64_t below = here.batch - std::max<std::int64_t>(1, here.batch / 8);
+  const Bytes peak = below > 0 ? by_peak.probe(below).peak : Bytes();
+  return static_cast<double>((here.peak - peak).count) / static_cast<double>(here.batch - below);
+}
+
+/// The range takes many runs, so the largest batch is looked for by the peak alone, and the verdict is asked from there
+/// down: beyond what fits by its peak nothing fits.
+LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
+                             const std::optional<Probe>& here) {
+  const LargestBatch by_peaks = search_batches(by_peak, 0, {});
+  if (by_peaks.batch == 0) return by_peaks;
+  std::int64_t fits = 0, too_large = by_peaks.batch + 1, next = by_peaks.batch;
+  Bytes fits_peak, smallest_peak;
+  std::optional<double> slope;
+  for (int round = 0;; ++round) {
+    const Probe p = here && next == at ? *here : search.probe(next);
+    if (p.fits) fits = next, fits_peak = p.peak;
+    if (!p.fits) too_large = next, smallest_peak = p.peak;
+    if (too_large - fits <= 1) break;
+    if (!slope) slope = bytes_of_sample(by_peak, by_peaks);
+    const double guess = static_cast<double>(next) + (search.limit() - static_cast<double>(p.high.count)) / *slope;
+    next = (fits + too_large) / 2;
+    if (*slope > 0 && round < 6)
+      next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(too_large)))) + round % 2;
+    next = std::clamp(next, fits + 1, std::max(fits + 1, too_large - 1));
+  }
+  return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, by_peaks.at_least && fits == by_peaks.batch};
+}
+
 /// Checkpoints are planned anew for every batch, so that the search asks for the smallest step of each, and plans only
 /// for its answer. None where that answer has not the verdict `fits` after all.
 std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
@@ -144,26 +180,23 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
-  BatchSearch search(model, start, device, margin(device), Asked::verdict);
-  const Probe here{judge(known, device, margin(device)).verdict == Verdict::fits, known.peak.process};
-  if (runs_nodes(setup.runtime)) {
-    // The range of a session is that of many orders of its weights: only the answer is asked for it, where it holds.
-    BatchSearch by_peak(model, start, device, margin(device), Asked::peak);
-    const LargestBatch found = search_batches(by_peak, at, here);
-    if (found.batch == 0 || search.probe(found.batch).fits) return found;
-  }
+  const auto searching = [&](const TrainingSetup& s, Asked asked) {
+    return BatchSearch(model, s, device, margin(device), asked);
+  };
+  BatchSearch search = searching(start, Asked::verdict), by_peak = searching(start, Asked::peak);
   if (!model.recorded && !has_few_repetitions(start)) {
     // More of them need no less, but for what the allocator caches: the answer is asked again with all, and the next
     // batch, too.
-    BatchSearch by_few(model, few_repetitions(start), device, margin(device), Asked::verdict);
-    LargestBatch found = search_batches(by_few, 0, {});
+    const TrainingSetup few = few_repetitions(start);
+    BatchSearch by_few = searching(few, Asked::verdict), by_few_peak = searching(few, Asked::peak);
+    LargestBatch found = search_verdicts(by_few_peak, by_few, 0, {});
     const Probe all = found.batch > 0 ? search.probe(found.batch) : Probe{};
     if (all.fits && (found.at_least || !search.probe(found.batch + 1).fits)) {
       found.peak = all.peak;
       return found;
     }
   }
-  return search_batches(search, at, here);
+  return search_verdicts(by_peak, search, at, search.probe_of(known));
 }
 
 std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, const MarginOf& margin,

@@ -46,9 +46,11 @@ void check_degrees(const ParallelSetup& p) {
            "write interleaved:2");
   if (p.micro_batches < 0)
     refuse("a step needs at least 1 micro-batch", setting(Field::micro_batches), "give at least 1");
-  if (p.micro_batches > most_micro_batches)
-    refuse(fmt::format("a step of a pipeline has at most {} micro-batches here", most_micro_batches),
-           setting(Field::micro_batches), "give fewer; from a few per rank on memory stays the same");
+  // Each has buffers of its own in every chunk.
+  if (p.micro_batches > most_micro_batches / p.virtual_stages)
+    refuse(fmt::format("a rank of a pipeline runs at most {} micro-batches of all its chunks in a step here",
+                       most_micro_batches),
+           setting(Field::micro_batches), "give fewer");
   if (p.bucket_cap_mib && *p.bucket_cap_mib < 1)
     refuse("a DDP bucket needs at least 1 MiB", setting(Field::bucket_cap), "leave it out for PyTorch's own");
 }
