@@ -87,8 +87,8 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
         [](Reading& r) { r.masks = MaskReading::eager; });
   if (rests_on(facts, About::function, told) && setup.mode == Mode::training) {
     constexpr auto function = "what an autograd.Function of the model's own keeps";
-    if (tape.checkpoints.empty())
-      add(About::function, function, [](Reading& r) { r.functions = FunctionReading::ends; });
+    add(About::function, function, [](Reading& r) { r.functions = FunctionReading::alone; });
+    add(About::function, function, [](Reading& r) { r.functions = FunctionReading::pieces; });
     add(About::function, function, [](Reading& r) { r.functions = FunctionReading::all; });
   }
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
@@ -118,7 +118,7 @@ std::optional<Tape> read_again(const Model& model, const Tape& tape, const Train
   if (!keeps_calls(reading)) {
     Tape other = unwrap(read_otherwise(tape, model, setup, reading));
     // Of a recording calls stay as many; what they are asked for differs.
-    const bool same = !tape.exported.recorded && reading.functions != FunctionReading::all && same_calls(tape, other);
+    const bool same = !tape.exported.recorded && reading.functions == tape.reading.functions && same_calls(tape, other);
     return same ? std::nullopt : std::optional(std::move(other));
   }
   Tape other = tape;

@@ -51,19 +51,15 @@ std::vector<CheckpointRegion> own_checkpoints(const Tape& tape) {
   return regions;
 }
 
-std::vector<CheckpointRegion> applications(const Tape& tape) {
-  std::vector<CheckpointRegion> regions;
+/// Of autograd functions of the model's own.
+std::size_t applications(const Tape& tape) {
+  std::size_t count = 0;
   std::int32_t last = -1;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    const auto at = static_cast<std::int32_t>(i);
-    if (call.function >= 0 && call.function == last)
-      regions.back().last = at;
-    else if (call.function >= 0)
-      regions.push_back({at, at, call.scope, {}});
+  for (const Call& call : tape.calls) {
+    if (call.function >= 0 && call.function != last) ++count;
     last = call.function;
   }
-  return regions;
+  return count;
 }
 
 /// Calls of functions that compute something else while they are exported, where that was not put back.
@@ -89,10 +85,9 @@ void note_open_places(Tape& tape) {
     fact.count = static_cast<std::int64_t>(count);
     tape.notes.push_back(std::move(fact));
   };
-  tell("MP016 own-function", applications(tape).size(), About::function,
-       "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps, "
-       "so "
-       "they are counted like any others");
+  tell("MP016 own-function", applications(tape), About::function,
+       "the model has an autograd.Function of its own; the file shows the ops of its forward pass, not what it keeps: "
+       "it counts as one that keeps its inputs and makes the rest again in its backward pass");
   tell("MP026 traced-branch", other_branches(tape), About::branch,
        "a function of the library computes this another way while it is exported; eager code needs other bytes there");
   if (tape.exported.checkpoints_seen) return;
@@ -103,7 +98,6 @@ void note_open_places(Tape& tape) {
 void checkpoint_open_places(Tape& tape) {
   if (!tape.checkpoints.empty()) return;
   if (tape.reading.own_checkpoints) tape.checkpoints = own_checkpoints(tape);
-  if (tape.reading.functions == FunctionReading::ends) tape.checkpoints = applications(tape);
 }
 
 }  // namespace memplan

@@ -22,6 +22,8 @@ struct OwnFunction {
   SubTape forward;             ///< inputs: the arguments of the call; results: its outputs
   std::vector<ValueId> saved;  ///< of `forward`
   SubTape backward;            ///< inputs: the gradients of the outputs, then what was saved; results: one per argument
+  /// The backward pass is not known: it runs the forward pass again, with gradients. All arguments are saved.
+  bool again = false;
 };
 
 /// What autograd kept of one call.

@@ -21,8 +21,9 @@ enum class WorkspaceReading : std::uint8_t { nearest, least, most };
 
 /// What an autograd.Function of the model's own keeps for its backward pass.
 enum class FunctionReading : std::uint8_t {
-  pieces,  ///< as the ops of its forward pass would
-  ends,    ///< its inputs and outputs
+  ends,    ///< its inputs; the backward pass makes again what the ops of its forward pass would keep
+  alone,   ///< its inputs; the backward pass makes nothing but gradients
+  pieces,  ///< what the ops of its forward pass would
   all,     ///< everything that its forward pass makes
 };
 
@@ -43,7 +44,7 @@ enum class InPlaceReading : std::uint8_t {
 struct Reading {
   NameReading names = NameReading::as_told;
   WorkspaceReading workspaces = WorkspaceReading::nearest;
-  FunctionReading functions = FunctionReading::pieces;
+  FunctionReading functions = FunctionReading::ends;
   MaskReading masks = MaskReading::restored;
   InPlaceReading in_place = InPlaceReading::as_told;
   bool casts = true;               ///< casts of known classes are put back

@@ -20,6 +20,7 @@
 #include "estimators/transforms/lora.h"
 #include "estimators/transforms/lowered.h"
 #include "estimators/transforms/offload.h"
+#include "estimators/transforms/own_functions.h"
 #include "estimators/transforms/recorded_checkpoints.h"
 #include "estimators/transforms/tensor_parallel.h"
 
@@ -54,6 +55,8 @@ constexpr Transform transform_table[] = {
      [](Tape t, const TrainingSetup& s) { return gather_keys_and_values(t, s.parallel.context), t; }},
     {"fp8", TransformOf::rank, [](const TrainingSetup& s) { return s.fp8 != Fp8::none; },
      [](Tape t, const TrainingSetup& s) { return linears_in_fp8(t, s), t; }},
+    {"autograd functions", TransformOf::rank, [](const TrainingSetup& s) { return s.mode == Mode::training; },
+     [](Tape t, const TrainingSetup&) { return join_own_functions(t), t; }},
 };
 
 Tape transformed(Tape tape, const TrainingSetup& setup, TransformOf of) {
@@ -119,6 +122,7 @@ Tape tape_read_as(const Reading& reading, const Model& model, const TrainingSetu
     Reading traced = reading;
     traced.masks = MaskReading::traced;
     traced.in_place = InPlaceReading::never;
+    traced.functions = FunctionReading::pieces;
     return tape_of_file(traced, model, setup, false);
   }
   if (!model.recorded || !model.recorded->plain) return tape_of_file(reading, model, setup, keep);

@@ -42,6 +42,9 @@ std::vector<std::string> called_modules(const std::string& path, std::string_vie
   return out;
 }
 
+/// PyTorch's own files have no autograd functions that models apply, but modules: `nn.Sequential(*layers)(x)`.
+bool may_be_function(std::string_view line) { return !line.starts_with("torch/nn/modules/"); }
+
 /// A module that the forward pass itself makes, and puts where another one was, is not among those that the exporter
 /// knows. Its frame is there, and the line that calls it tells its path. Changes nothing where that does not bring both
 /// lists together.
@@ -56,8 +59,71 @@ void put_in_made(CallFrames& f) {
     const auto at = static_cast<std::ptrdiff_t>(i);
     g.paths.insert(g.paths.begin() + at, *std::ranges::find_if(called, left_out));
     g.classes.insert(g.classes.begin() + at, std::string());
+    if (may_be_function(g.lines[i])) g.application = g.lines[i - 1];
   }
   if (g.lines.size() == g.paths.size()) f = std::move(g);
+}
+
+std::string_view file_of(std::string_view line) { return line.substr(0, line.find(':')); }
+
+bool ends_with_path(std::string_view path, std::string_view end) {
+  return path.ends_with(end) && (path.size() == end.size() || path[path.size() - end.size() - 1] == '/');
+}
+
+/// Whether a frame of this file can be the class's forward: 2 where the class is of the file, 0 where it is of another
+/// one, from which its forward may be inherited; 1 where the class does not say.
+int fits(std::string_view line, std::string_view module_class) {
+  const auto dot = module_class.rfind('.');
+  if (dot == module_class.npos || module_class.starts_with("__main__")) return 1;
+  std::string file(module_class.substr(0, dot));
+  std::ranges::replace(file, '.', '/');
+  file += ".py";
+  const std::string_view path = file_of(line);
+  return ends_with_path(path, file) || ends_with_path(file, path) ? 2 : 0;
+}
+
+/// Which lines are no module's frames by the files that they and the classes are of, or nothing where the files allow
+/// for several answers.
+std::vector<std::size_t> lines_alone(const CallFrames& f) {
+  struct Best {
+    int score = -1, ways = 0;
+  };
+  const std::size_t n = f.lines.size(), m = f.paths.size();
+  // best[i][j]: of the first i lines and j modules; the first line is the first module's.
+  std::vector<std::vector<Best>> best(n + 1, std::vector<Best>(m + 1));
+  best[0][0] = {0, 1};
+  const auto take = [](Best& to, const Best& from, int more) {
+    if (from.score < 0 || from.score + more < to.score) return;
+    to = {from.score + more, std::min(2, from.ways + (from.score + more == to.score ? to.ways : 0))};
+  };
+  for (std::size_t i = 1; i <= n; ++i)
+    for (std::size_t j = 0; j <= std::min(i, m); ++j) {
+      if (i > 1) take(best[i][j], best[i - 1][j], 0);
+      if (j > 0) take(best[i][j], best[i - 1][j - 1], fits(f.lines[i - 1], f.classes[j - 1]));
+    }
+  if (best[n][m].ways != 1) return {};
+  std::vector<std::size_t> alone;
+  for (std::size_t i = n, j = m; i > 0; --i) {
+    const bool module = j > 0 && best[i - 1][j - 1].score >= 0 &&
+                        best[i - 1][j - 1].score + fits(f.lines[i - 1], f.classes[j - 1]) == best[i][j].score;
+    if (module)
+      --j;
+    else
+      alone.push_back(i - 1);
+  }
+  return {alone.rbegin(), alone.rend()};
+}
+
+/// Frames of no known module, where the files tell which they are.
+void put_in_alone(CallFrames& f) {
+  for (const std::size_t i : lines_alone(f)) {
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    const std::vector<std::string> called = called_modules(f.paths[i - 1], f.lines[i - 1]);
+    std::string path = called.size() == 1 ? called[0] : i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
+    if (may_be_function(f.lines[i])) f.application = f.lines[i - 1];
+    f.paths.insert(f.paths.begin() + at, std::move(path));
+    f.classes.insert(f.classes.begin() + at, called.size() == 1 ? std::string() : std::string(frame_alone));
+  }
 }
 
 }  // namespace
@@ -67,14 +133,17 @@ bool without_module(std::string_view module_class) { return module_class == fram
 CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> classes,
                        std::vector<std::string> lines) {
   classes.resize(paths.size());
-  CallFrames f{std::move(paths), std::move(classes), std::move(lines)};
+  CallFrames f{std::move(paths), std::move(classes), std::move(lines), {}};
   if (f.lines.size() > f.paths.size()) {
     std::vector<std::string> fewer;
     for (std::size_t i = 0; i < f.lines.size(); ++i)
       if (i == 0 || !calls_base_class(f.lines[i - 1])) fewer.push_back(f.lines[i]);
     f.lines = std::move(fewer);
   }
-  if (f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, calls_forward)) put_in_made(f);
+  if (!f.paths.empty() && f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, calls_forward)) {
+    put_in_alone(f);
+    if (f.lines.size() > f.paths.size()) put_in_made(f);
+  }
   const auto more = f.lines.size() > f.paths.size() ? f.lines.size() - f.paths.size() : 0;
   if (more > 0 && !f.paths.empty() &&
       more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
@@ -85,6 +154,7 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       f.paths.insert(f.paths.begin() + at, std::move(path));
       f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
     }
+  if (!f.paths.empty() && f.lines.size() > f.paths.size()) f.application = f.lines[f.paths.size() - 1];
   return f;
 }
 

@@ -11,13 +11,16 @@ namespace memplan::onnx_format {
 /// called without its module. Else they could not be brought together.
 struct CallFrames {
   std::vector<std::string> paths, classes, lines;
+  /// The line that calls a frame which may be that of an autograd.Function, or nothing: PyTorch calls its forward, and
+  /// where a helper method calls `apply`, no line of the trace says so.
+  std::string application;
 };
 
 /// Brings both lists together. Exporters note frames of functions called `forward`, and modules that were called as
 /// such. A class's forward that calls its base class's stands in the trace with two frames and among the modules once:
 /// the inner one is left out. A module that the forward pass itself makes is missing among the modules; the line that
-/// calls it tells its path, and its class is not known. `layer.forward(x)` is a frame without a module: it gets an
-/// entry with a path that the modules below it suggest.
+/// calls it tells its path, and its class is not known; a function's frame looks the same. `layer.forward(x)` is a
+/// frame without a module: it gets an entry with a path that the modules below it suggest.
 CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> classes,
                        std::vector<std::string> lines);
 

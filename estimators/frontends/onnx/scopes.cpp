@@ -73,8 +73,7 @@ const std::string* application_in(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-void ScopeTracker::follow_functions(const std::vector<std::string>& lines, std::int32_t scope) {
-  const std::string* line = application_in(lines);
+void ScopeTracker::follow_functions(const std::string* line, std::int32_t scope) {
   if (line && (function_ < 0 || scope != function_scope_ || *line != application_)) {
     function_ = functions_++;
     function_scope_ = scope;
@@ -110,14 +109,17 @@ bool is_same(Scope& open, std::string_view path, std::string_view module_class) 
 template <class Text>
 std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
                                  const std::vector<std::string>& lines, std::string& source) {
-  if (lines.size() <= paths.size()) return open(paths, classes, lines, lines, source);
+  const std::string* application = application_in(lines);
+  if (lines.size() <= paths.size()) return open(paths, classes, lines, application, source);
   const CallFrames f = call_frames({paths.begin(), paths.end()}, {classes.begin(), classes.end()}, lines);
-  return open(f.paths, f.classes, f.lines, lines, source);
+  if (!application && !f.application.empty() && !lines.back().starts_with("<eval_with_key>"))
+    application = &f.application;
+  return open(f.paths, f.classes, f.lines, application, source);
 }
 
 template <class Text>
 std::int32_t ScopeTracker::open(const std::vector<Text>& paths, const std::vector<Text>& classes,
-                                const std::vector<std::string>& lines, const std::vector<std::string>& frames,
+                                const std::vector<std::string>& lines, const std::string* application,
                                 std::string& source) {
   const bool region = follow_regions(lines);
   if (region)
@@ -131,7 +133,7 @@ std::int32_t ScopeTracker::open(const std::vector<Text>& paths, const std::vecto
                        lines.front().find("torch/fx/passes") == std::string::npos;
   if (aligned) source = lines.back();
   if (paths.empty()) {
-    follow_functions(frames, -1);
+    follow_functions(application, -1);
     return stack_.empty() ? -1 : stack_.front();
   }
 
@@ -157,7 +159,7 @@ std::int32_t ScopeTracker::open(const std::vector<Text>& paths, const std::vecto
     tape_.scopes.push_back(std::move(s));
     stack_.push_back(static_cast<std::int32_t>(tape_.scopes.size() - 1));
   }
-  follow_functions(frames, stack_.back());
+  follow_functions(application, stack_.back());
   return stack_.back();
 }
 

@@ -38,11 +38,12 @@ class ScopeTracker {
   std::int32_t region() const { return region_; }
 
  private:
-  /// `frames`: the lines as the trace has them.
+  /// `application`: the line that applies the function that the node stands in, or null.
   template <class Text>
   std::int32_t open(const std::vector<Text>& paths, const std::vector<Text>& classes,
-                    const std::vector<std::string>& lines, const std::vector<std::string>& frames, std::string& source);
-  void follow_functions(const std::vector<std::string>& lines, std::int32_t scope);
+                    const std::vector<std::string>& lines, const std::string* application, std::string& source);
+  /// `line`: the one that applies the function that a node stands in, or null.
+  void follow_functions(const std::string* line, std::int32_t scope);
   /// Whether the node stands in a region.
   bool follow_regions(const std::vector<std::string>& lines);
   Tape& tape_;

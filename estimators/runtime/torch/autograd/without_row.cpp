@@ -62,6 +62,15 @@ Tensor tensor_in(std::vector<Value>& values, ValueId id) {
   return id.valid() && at(values, id).is_tensor() ? at(values, id).tensor() : Tensor();
 }
 
+/// As much as the forward pass took once more, and the gradients beside its results.
+TensorList run_again(Run& r, const OwnFunction& f, const Node& n, std::vector<Value> values, bool autocast) {
+  for (std::size_t i = 0, k = 0; i < f.saved.size() && k < n.saved.size(); ++i)
+    if (at(values, f.saved[i]).is_none()) at(values, f.saved[i]) = n.saved[k++];
+  ScopedValue<bool> again(r.recomputing, true);
+  run_stretch(r, f.forward.tape, values, autocast);
+  return fresh_gradients(r, n);
+}
+
 TensorList run_backward(Run& r, const OwnFunction& f, const Node& n, const TensorList& grads, bool autocast) {
   const Tape& tape = f.backward.tape;
   if (f.backward.results.empty()) return fresh_gradients(r, n);
@@ -134,8 +143,12 @@ ValueList run_own_function(Run& r, const std::shared_ptr<const OwnFunction>& f, 
       t = r.detach(t);
     outputs.push_back(std::move(t));
   }
-  Node* node = r.record(inputs, outputs, [f, autocast](Run& run, Node& n, TensorList& grads) {
-    return run_backward(run, *f, n, grads, autocast);
+  // Numbers among the arguments, for a forward pass that runs again.
+  std::vector<Value> numbers(f->again ? f->forward.tape.values.size() : 0);
+  for (std::size_t i = 0; f->again && i < f->forward.tape.inputs.size() && i < args.size(); ++i)
+    if (!args[i].is_tensor()) at(numbers, f->forward.tape.inputs[i]) = args[i];
+  Node* node = r.record(inputs, outputs, [f, autocast, numbers](Run& run, Node& n, TensorList& grads) {
+    return f->again ? run_again(run, *f, n, numbers, autocast) : run_backward(run, *f, n, grads, autocast);
   });
   for (const ValueId id : f->saved) {
     const Tensor t = tensor_in(values, id);
