@@ -1,6 +1,7 @@
 #include "estimators/restore/hidden_names.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <iterator>
 #include <map>
@@ -252,6 +253,38 @@ void hold_in_caches(const Tape& tape, const std::vector<ValueLife>& lives, std::
     if (lives[v].born >= 0 && cached[static_cast<std::size_t>(lives[v].born)]) until[v] = end;
 }
 
+/// Libraries whose modules return nothing unread but attention weights.
+bool returns_known_tuples(std::string_view module_class) {
+  constexpr std::array<std::string_view, 5> known{"torch.", "torchvision.", "timm.", "transformers.", "diffusers."};
+  return std::ranges::any_of(known, [&](std::string_view library) { return module_class.starts_with(library); });
+}
+
+/// `out, inter = block(x)`, and the program reads only one result of the block: what the other name stands for may hold
+/// whatever the block made, and lists may collect it until the caller returns, or the caller's caller where that hands
+/// on a tuple of the same kind.
+void hold_under_unread_targets(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
+                               std::vector<std::int32_t>& until) {
+  std::vector<std::size_t> read(tape.scopes.size(), 0);  // results of each module that its callers read
+  for (const ValueLife& l : lives) {
+    if (l.born < 0) continue;
+    std::int32_t s = tape.calls[static_cast<std::size_t>(l.born)].scope;
+    for (; s >= 0 && s != l.top; s = frames.parent(s)) ++read[static_cast<std::size_t>(s)];
+  }
+  const auto has_unread = [&](std::int32_t s) {
+    const Scope& scope = tape.scopes[static_cast<std::size_t>(s)];
+    if (scope.binding < 0 || returns_known_tuples(scope.module_class)) return false;
+    const auto& targets = tape.bindings[static_cast<std::size_t>(scope.binding)].targets;
+    return targets.size() == 1 && targets[0].size() > std::max<std::size_t>(1, read[static_cast<std::size_t>(s)]);
+  };
+  std::vector<std::int32_t> end(tape.scopes.size(), -1);
+  for (std::size_t s = 0; s < end.size(); ++s)
+    for (auto at = static_cast<std::int32_t>(s); at >= 0 && has_unread(at); at = frames.parent(at))
+      end[s] = frames.end(frames.parent(at));
+  for (std::size_t v = 0; v < lives.size(); ++v)
+    if (lives[v].born >= 0 && lives[v].top >= 0)
+      until[v] = std::max(until[v], end[static_cast<std::size_t>(lives[v].top)]);
+}
+
 }  // namespace
 
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
@@ -266,6 +299,7 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   }
   hold_under_unseen_names(tape, frames, lives, until);
   hold_in_lists_of_callers(tape, frames, lives, until);
+  hold_under_unread_targets(tape, frames, lives, until);
   hold_in_caches(tape, lives, until);
   return until;
 }

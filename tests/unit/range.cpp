@@ -12,6 +12,7 @@
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
+#include "estimators/transforms/own_functions.h"
 #include "estimators/tape/tape_text.h"
 
 using namespace memplan;
@@ -213,12 +214,13 @@ parameter %w float32 [1024, 1024]
 scope 0 "" M
 %h = aten::linear(%x, %w) in 0
 %a = aten::exp(%h) in 0
-%b = aten::mul.Tensor(%a, %a) in 0
-%c = aten::add.Tensor(%b, 1) in 0
-%d = aten::sum(%c) in 0
+%b = aten::exp(%a) in 0
+%c = aten::exp(%b) in 0
+%e = aten::add.Tensor(%c, 1) in 0
+%d = aten::sum(%e) in 0
 return %d
 )tape");
-  for (std::size_t i = 1; i <= 3; ++i) tape.calls[i].function = 0;
+  for (std::size_t i = 1; i <= 4; ++i) tape.calls[i].function = 0;
   note_open_places(tape);
   mark_last_uses(tape);
   REQUIRE(tape.notes.size() == 1);
@@ -227,11 +229,16 @@ return %d
   const auto requested = [&](FunctionReading functions) {
     Tape other = tape;
     other.reading.functions = functions;
-    checkpoint_open_places(other);
+    join_own_functions(other);
     return memplan::unwrap(estimate_tape(other, {}, device)).peak.requested;
   };
-  // b and c as well.
-  CHECK(requested(FunctionReading::all) >= requested(FunctionReading::pieces) + Bytes(4 << 20));
+  const Bytes tensor(4 << 20);
+  // The results of three ops instead of their input; and what add() makes as well.
+  CHECK(requested(FunctionReading::pieces) == requested(FunctionReading::alone) + tensor + tensor);
+  CHECK(requested(FunctionReading::all) >= requested(FunctionReading::pieces) + tensor);
+  // The input, the incoming gradient, two results of ops at a time and the gradient of the input.
+  CHECK(requested(FunctionReading::ends) >= requested(FunctionReading::alone));
+  CHECK(requested(FunctionReading::ends) < requested(FunctionReading::all));
 }
 
 TEST_CASE("a line with checkpoint() marks what it calls") {
