@@ -98,6 +98,8 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
   if (one && n > 1) {
     // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
     Tensor y = op::mean(r, x, last, true);
+    if (n == 2 && op::format_of(*x) == op::Format::channels_last)
+      y->strides = {y->sizes[1], 1, y->sizes[1], y->sizes[1]};
     if (n == 2 && op::format_of(*x) == op::Format::channels_last && !is_contiguous(*x))
       r.rebase(y, r.record({y}, {},
                            [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
@@ -155,7 +157,8 @@ void record_image_upsample(Run& r, const Tensor& x, const Tensor& y, std::string
   }
   r.record({x}, {y}, [=, from = x->sizes](Run& r, Node&, TensorList& g) {
     Tensor dx = op::empty_as(r, cubic ? dense : format, from, g[0]->dtype);
-    const Tensor grad = cubic || smooth ? op::read_as(r, g[0], dense) : Tensor();
+    // A slice of what cat's gradient is, for one, is laid out neither way.
+    const Tensor grad = op::read_as(r, g[0], cubic || smooth ? dense : op::format_of(*g[0]));
     return TensorList{dx};
   });
 }
