@@ -259,30 +259,90 @@ bool returns_known_tuples(std::string_view module_class) {
   return std::ranges::any_of(known, [&](std::string_view library) { return module_class.starts_with(library); });
 }
 
-/// `out, inter = block(x)`, and the program reads only one result of the block: what the other name stands for may hold
-/// whatever the block made, and lists may collect it until the caller returns, or the caller's caller where that hands
-/// on a tuple of the same kind.
-void hold_under_unread_targets(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
-                               std::vector<std::int32_t>& until) {
-  std::vector<std::size_t> read(tape.scopes.size(), 0);  // results of each module that its callers read
-  for (const ValueLife& l : lives) {
-    if (l.born < 0) continue;
-    std::int32_t s = tape.calls[static_cast<std::size_t>(l.born)].scope;
-    for (; s >= 0 && s != l.top; s = frames.parent(s)) ++read[static_cast<std::size_t>(s)];
+/// What modules hand to their callers beside what the program reads of it.
+class UnreadResults {
+ public:
+  UnreadResults(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives)
+      : tape_(tape), frames_(frames), read_(tape.scopes.size(), 0) {
+    for (const ValueLife& l : lives) {
+      if (l.born < 0) continue;
+      std::int32_t s = tape.calls[static_cast<std::size_t>(l.born)].scope;
+      for (; s >= 0 && s != l.top; s = frames.parent(s)) ++read_[static_cast<std::size_t>(s)];
+    }
   }
-  const auto has_unread = [&](std::int32_t s) {
-    const Scope& scope = tape.scopes[static_cast<std::size_t>(s)];
-    if (scope.binding < 0 || returns_known_tuples(scope.module_class)) return false;
-    const auto& targets = tape.bindings[static_cast<std::size_t>(scope.binding)].targets;
-    return targets.size() == 1 && targets[0].size() > std::max<std::size_t>(1, read[static_cast<std::size_t>(s)]);
-  };
-  std::vector<std::int32_t> end(tape.scopes.size(), -1);
-  for (std::size_t s = 0; s < end.size(); ++s)
-    for (auto at = static_cast<std::int32_t>(s); at >= 0 && has_unread(at); at = frames.parent(at))
-      end[s] = frames.end(frames.parent(at));
-  for (std::size_t v = 0; v < lives.size(); ++v)
-    if (lives[v].born >= 0 && lives[v].top >= 0)
-      until[v] = std::max(until[v], end[static_cast<std::size_t>(lives[v].top)]);
+
+  /// `out, inter = block(x)`, of which one result is read: what the other name stands for may hold anything, and lists
+  /// may collect it until the caller returns, or the caller's caller where that hands on a tuple of the same kind.
+  std::int32_t end_of_objects(std::int32_t s) const {
+    std::int32_t end = -1;
+    for (std::int32_t at = s; at >= 0 && has_unread_name(at); at = frames_.parent(at))
+      end = frames_.end(frames_.parent(at));
+    return end;
+  }
+
+  /// `features = encoder(x)`, of which several results are read: there may be more in the list, of those that had
+  /// names.
+  std::int32_t end_of_list(std::int32_t s) const {
+    const auto* names = names_of(s);
+    return names && names->size() == 1 && read_[static_cast<std::size_t>(s)] > 1 ? frames_.end(frames_.parent(s)) : -1;
+  }
+
+ private:
+  const std::vector<std::string>* names_of(std::int32_t s) const {
+    const Scope& scope = tape_.scopes[static_cast<std::size_t>(s)];
+    if (scope.binding < 0 || returns_known_tuples(scope.module_class)) return nullptr;
+    const auto& targets = tape_.bindings[static_cast<std::size_t>(scope.binding)].targets;
+    return targets.size() == 1 ? targets.data() : nullptr;
+  }
+
+  bool has_unread_name(std::int32_t s) const {
+    const auto* names = names_of(s);
+    return names && names->size() > std::max<std::size_t>(1, read_[static_cast<std::size_t>(s)]);
+  }
+
+  const Tape& tape_;
+  const Frames& frames_;
+  std::vector<std::size_t> read_;  ///< by module: how many of its results its callers read
+};
+
+/// `features[i] = norm(features[i])`: a list or a dict of the frame's holds it until the frame returns.
+bool fills_container(std::string_view source) {
+  const std::string_view text = source.substr(std::min(source.size(), source.find(' ') + 1));
+  std::size_t at = 0;
+  while (at < text.size() && in_name(text[at])) ++at;
+  if (at == 0 || at == text.size() || text[at] != '[') return false;
+  const auto close = text.find(']', at);
+  return close != text.npos && text.substr(close + 1).starts_with(" = ");
+}
+
+void hold_in_containers(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
+                        std::vector<std::int32_t>& until) {
+  for (std::size_t v = 0; v < lives.size(); ++v) {
+    const ValueLife& l = lives[v];
+    if (l.born < 0) continue;
+    const Call& call = tape.calls[static_cast<std::size_t>(l.born)];
+    std::int32_t child = -1;
+    for (std::int32_t s = call.scope; s != l.top && s >= 0; s = frames.parent(s)) child = s;
+    const std::string& line = child < 0 ? call.source : tape.scopes[static_cast<std::size_t>(child)].source;
+    if (fills_container(line)) until[v] = std::max(until[v], frames.end(l.top));
+  }
+}
+
+void hold_in_unread_results(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
+                            std::vector<std::int32_t>& until) {
+  const UnreadResults results(tape, frames, lives);
+  std::vector<std::pair<std::int32_t, std::int32_t>> ends;
+  for (std::size_t s = 0; s < tape.scopes.size(); ++s)
+    ends.emplace_back(results.end_of_objects(static_cast<std::int32_t>(s)),
+                      results.end_of_list(static_cast<std::int32_t>(s)));
+  for (std::size_t v = 0; v < lives.size(); ++v) {
+    const ValueLife& l = lives[v];
+    if (l.born < 0 || l.top < 0) continue;
+    const auto [objects, list] = ends[static_cast<std::size_t>(l.top)];
+    until[v] = std::max(until[v], objects);
+    if (list >= 0 && !frames.binding(frames.line(l.top, frames.line_of(l.top, l.born))).targets.empty())
+      until[v] = std::max(until[v], list);
+  }
 }
 
 }  // namespace
@@ -299,7 +359,8 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   }
   hold_under_unseen_names(tape, frames, lives, until);
   hold_in_lists_of_callers(tape, frames, lives, until);
-  hold_under_unread_targets(tape, frames, lives, until);
+  hold_in_containers(tape, frames, lives, until);
+  hold_in_unread_results(tape, frames, lives, until);
   hold_in_caches(tape, lives, until);
   return until;
 }

@@ -13,7 +13,7 @@ namespace memplan {
 
 namespace {
 
-constexpr std::int64_t most_micro_batches = 65'536, most_gpus = 1'048'576;
+constexpr std::int64_t most_micro_batches = 16'384, most_gpus = 1'048'576;
 
 struct Degree {
   Field field;

@@ -156,7 +156,8 @@ void record_image_upsample(Run& r, const Tensor& x, const Tensor& y, std::string
     op::read_as(r, x, format);
   }
   r.record({x}, {y}, [=, from = x->sizes](Run& r, Node&, TensorList& g) {
-    Tensor dx = op::empty_as(r, cubic ? dense : format, from, g[0]->dtype);
+    // The gradient says how what it makes is laid out (upsample_bilinear2d_backward's meta function).
+    Tensor dx = op::empty_as(r, cubic ? dense : smooth ? format : op::format_of(*g[0]), from, g[0]->dtype);
     // A slice of what cat's gradient is, for one, is laid out neither way.
     const Tensor grad = op::read_as(r, g[0], cubic || smooth ? dense : op::format_of(*g[0]));
     return TensorList{dx};
