@@ -6,6 +6,7 @@
 
 #include "estimators/frontends/onnx/shared_pads.h"
 #include "estimators/frontends/onnx/shared_steps.h"
+#include "estimators/frontends/onnx/shared_variance.h"
 #include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/undo_merging.h"
 #include "estimators/frontends/onnx/undo_transposes.h"
@@ -24,7 +25,7 @@ bool has_no_line(const GraphNode& n) {
 /// In place, since the program's views point into its graph.
 void prepare(const Graph& file, Prepared& out) {
   out.program = read_fx_program(file);
-  for (auto* undo : {undo_folding, undo_transposes, share_pads, part_shared_steps, undo_merging})
+  for (auto* undo : {undo_folding, undo_transposes, share_pads, part_variances, part_shared_steps, undo_merging})
     if (std::optional<Graph> changed = undo(out.graph ? *out.graph : file, out.program)) {
       out.graph = std::move(changed);
       out.program = read_fx_program(*out.graph);

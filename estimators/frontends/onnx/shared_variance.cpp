@@ -1,0 +1,134 @@
+#include "estimators/frontends/onnx/shared_variance.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/fx_rewrites.h"
+#include "estimators/frontends/onnx/insert_nodes.h"
+#include "estimators/frontends/onnx/metadata.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+/// Nodes of a variance: the mean, and the deviations from it.
+struct Deviations {
+  std::int32_t mean = -1, sub = -1;
+};
+
+class VarianceParter {
+ public:
+  VarianceParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
+    group_of_.assign(g.nodes.size(), -1);
+    maker_.assign(g.values.size(), -1);
+    for (std::size_t k = 0; k < program.groups.size(); ++k)
+      for (std::int32_t n : program.groups[k].nodes) {
+        group_of_[at(n)] = static_cast<std::int32_t>(k);
+        for (GraphValueId id : g.nodes[at(n)].outputs)
+          if (id >= 0) maker_[at(id)] = n;
+      }
+  }
+
+  std::optional<Graph> run() {
+    std::map<GraphValueId, std::int32_t> variances;  // by their deviations
+    for (std::size_t k = 0; k < program_.groups.size(); ++k)
+      if (const Deviations d = deviations_of(program_.groups[k]); d.sub >= 0)
+        variances.emplace(old_.nodes[at(d.sub)].outputs[0], static_cast<std::int32_t>(k));
+    if (variances.empty()) return std::nullopt;
+    for (std::size_t n = 0; n < old_.nodes.size(); ++n)
+      for (std::size_t i = 0; i < old_.nodes[n].inputs.size(); ++i)
+        if (const auto it = variances.find(old_.nodes[n].inputs[i]);
+            it != variances.end() && group_of_[n] != it->second)
+          part(n, i, program_.groups[at(it->second)]);
+    if (before_.empty()) return std::nullopt;
+    insert_nodes(g_.write().nodes, before_);
+    return g_.take();
+  }
+
+ private:
+  Deviations deviations_of(const FxGroup& group) const {
+    if (group.name < 0 || group.text.target != "torch.ops.prims.var.default" || !dims_of(group)) return {};
+    for (std::int32_t n : group.nodes) {
+      const GraphNode& sub = old_.nodes[at(n)];
+      if (sub.op_type != "Sub" || sub.inputs.size() != 2 || sub.inputs[1] < 0) continue;
+      const std::int32_t mean = maker_[at(sub.inputs[1])];
+      if (mean >= 0 && group_of_[at(mean)] == group_of_[at(n)] && old_.nodes[at(mean)].op_type == "ReduceMean" &&
+          !old_.nodes[at(mean)].inputs.empty() && old_.nodes[at(mean)].inputs[0] == sub.inputs[0])
+        return {mean, n};
+    }
+    return {};
+  }
+
+  /// "[1]" of the text of the variance.
+  static std::optional<std::string> dims_of(const FxGroup& group) {
+    const auto* list = group.text.args.size() > 1 ? std::get_if<Arg::List>(&group.text.args[1].value) : nullptr;
+    if (!list) return std::nullopt;
+    std::vector<std::int64_t> dims;
+    for (const Arg& a : *list)
+      if (const auto* n = std::get_if<std::int64_t>(&a.value)) dims.push_back(*n);
+    return dims.size() == list->size() ? std::optional(fmt::format("[{}]", fmt::join(dims, ", "))) : std::nullopt;
+  }
+
+  /// The reader's own text says by which name it reads them: `sub_6`, which no node of the file has.
+  void part(std::size_t reader, std::size_t input, const FxGroup& variance) {
+    const FxGroup& call = program_.groups[at(group_of_[reader])];
+    if (call.name < 0 || call.nodes.size() != 1) return;
+    const std::vector<ValueId> names = tensors_of(call);
+    if (names.size() <= input) return;
+    const std::string_view name = program_.names[at(names[input].index)];
+    if (op_of_name(name) != "sub") return;
+    const Deviations d = deviations_of(variance);
+    GraphValueId& own = own_[std::string(name)];
+    if (own == 0) {
+      const auto* x = std::get_if<ValueId>(&variance.text.args[0].value);
+      if (!x) return;
+      const std::string_view of = program_.names[at(x->index)];
+      const std::string mean = fmt::format("mean_{}", 70'000'000 + own_.size());
+      const GraphValueId m =
+          add(reader, d.mean, mean, fmt::format("mean.dim](args = (%{}, {}, True)", of, *dims_of(variance)), -1);
+      own = add(reader, d.sub, name, fmt::format("sub.Tensor](args = (%{}, %{})", of, mean), m);
+    }
+    g_.write().nodes[reader].inputs[input] = own;
+  }
+
+  /// The node once more, before the reader and in its line. `second`: what it reads as its second input.
+  GraphValueId add(std::size_t reader, std::int32_t of, std::string_view name, const std::string& call,
+                   GraphValueId second) {
+    GraphNode node = old_.nodes[at(of)];
+    GraphValue v = old_.values[at(node.outputs[0])];
+    v.name = name;
+    g_.write().values.push_back(std::move(v));
+    const auto made = static_cast<GraphValueId>(g_.read().values.size() - 1);
+    node.name = fmt::format("node_{}", name);
+    node.outputs = {made};
+    if (second >= 0) node.inputs[1] = second;
+    node.metadata = old_.nodes[reader].metadata;
+    node.metadata[fx_node_key] =
+        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}, kwargs = {{}})", name, call);
+    before_[reader].push_back(std::move(node));
+    return made;
+  }
+
+  const Graph& old_;
+  ChangedGraph g_;
+  const FxProgram& program_;
+  std::vector<std::int32_t> group_of_;       ///< by node
+  std::vector<std::int32_t> maker_;          ///< by value: its node, else -1
+  std::map<std::string, GraphValueId> own_;  ///< names that are gone -> their value
+  NodesBefore before_;
+};
+
+}  // namespace
+
+std::optional<Graph> part_variances(const Graph& graph, const FxProgram& program) {
+  return VarianceParter(graph, program).run();
+}
+
+}  // namespace memplan::onnx_format
