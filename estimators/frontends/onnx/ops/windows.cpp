@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/ops/common.h"
 #include "estimators/frontends/onnx/ops/contents.h"
 #include "estimators/frontends/onnx/table.h"
@@ -61,10 +62,16 @@ std::int64_t windows_in(const At& at, const Window& w, std::size_t i, bool ceil)
   return n;
 }
 
-/// Uneven padding is an op of its own in PyTorch: F.pad in front of the layer.
+/// An optimizer moved an F.pad into the layer, and says so.
+bool has_fused_pad(const At& at, const Window& w) {
+  return note_at(at.node.metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos &&
+         std::ranges::any_of(w.before, [](std::int64_t n) { return n != 0; });
+}
+
+/// Uneven padding is an op of its own in PyTorch, too: F.pad in front of the layer.
 ValueId padded(const At& at, Emit& e, Window& w) {
   const ValueId x = e.tensor(at.id(0));
-  if (w.even()) return x;
+  if (w.even() && !has_fused_pad(at, w)) return x;
   Sizes pad;
   for (std::size_t i = w.before.size(); i-- > 0;) pad.push_back(w.before[i]), pad.push_back(w.after[i]);
   w.before.assign(w.before.size(), 0);
