@@ -67,6 +67,10 @@ void keep_in_inference(Tape& tape);
 /// too.
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);
 
+/// A tensor that a module holds as a plain attribute and that its lines move to the device, `self.table.to(x.device)`,
+/// is on the CPU, and each such line makes a copy.
+void copy_host_constants(Tape& tape);
+
 /// Removes calls on integers, booleans and sizes whose results nobody uses.
 void remove_dead_calls(Tape& tape);
 
