@@ -110,6 +110,20 @@ bool is_closed(const Tape& tape, const CellCalls& s) {
   return closed;
 }
 
+/// Calls of the stretch that make what the cell reads: a view without a line of its own. They stay before it.
+std::vector<Call> calls_before(const Tape& tape, const CellCalls& s) {
+  std::vector<ValueId> wanted{s.cell_state};
+  for (const Arg& arg : {s.input, s.hidden}) for_each_value(arg, [&](ValueId id) { wanted.push_back(id); });
+  std::vector<Call> out;
+  for (std::size_t i = s.end; i-- > s.first;) {
+    const Call& call = tape.calls[i];
+    if (std::ranges::none_of(call.outputs, [&](ValueId id) { return std::ranges::count(wanted, id) > 0; })) continue;
+    for_each_value(call, [&](ValueId id) { wanted.push_back(id); });
+    out.insert(out.begin(), call);
+  }
+  return out;
+}
+
 }  // namespace
 
 void recover_recurrent_cells(Tape& tape) {
@@ -127,9 +141,12 @@ void recover_recurrent_cells(Tape& tape) {
     call.kwargs.clear();
     call.outputs = lstm ? std::vector<ValueId>{s->next, s->next_state} : std::vector<ValueId>{s->next};
     call.known_shapes.clear();
+    std::vector<Call> before = calls_before(tape, *s);
     const auto at = tape.calls.begin() + static_cast<std::ptrdiff_t>(s->first);
     tape.calls.erase(at, tape.calls.begin() + static_cast<std::ptrdiff_t>(s->end));
     tape.calls.insert(tape.calls.begin() + static_cast<std::ptrdiff_t>(i), std::move(call));
+    tape.calls.insert(tape.calls.begin() + static_cast<std::ptrdiff_t>(i), before.begin(), before.end());
+    i += before.size();
     ++counts[static_cast<std::size_t>(cell - cells.data())];
   }
   for (std::size_t k = 0; k < cells.size(); ++k)

@@ -66,10 +66,42 @@ struct Equation {
   std::string labels;  ///< of the output, then those that are summed
 };
 
-Equation parse_equation(const std::string& given) {
+/// The equation without spaces, and with digits for the dimensions that "..." stands for: as many as the operand with
+/// most of them has, aligned at the right (at::einsum, aten/src/ATen/native/Linear.cpp).
+std::string spelled_out(const std::string& given, const TensorList& operands) {
+  constexpr std::string_view dots = "...", digits = "0123456789";
   std::string text;
   for (char c : given)
     if (c != ' ') text += c;
+  if (text.find(dots) == text.npos) return text;
+  const std::size_t arrow = std::min(text.find("->"), text.size());
+  std::vector<std::size_t> counts;
+  for (std::size_t first = 0; first <= arrow && counts.size() < operands.size();) {
+    const std::size_t end = std::min(text.find(',', first), arrow);
+    const std::string part = text.substr(first, end - first);
+    const auto rank = static_cast<std::size_t>(operands[counts.size()]->rank());
+    const bool has = part.find(dots) != part.npos;
+    counts.push_back(has && rank + dots.size() >= part.size() ? rank + dots.size() - part.size() : 0);
+    first = end + 1;
+  }
+  const std::size_t most = counts.empty() ? 0 : std::ranges::max(counts);
+  if (most > digits.size()) return text;
+  std::string out;
+  std::size_t operand = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, dots.size(), dots) != 0) {
+      if (i == arrow) operand = counts.size();
+      if (text[i] == ',' && i < arrow) ++operand;
+      out += text[i];
+      continue;
+    }
+    out += digits.substr(0, most).substr(most - (operand < counts.size() ? counts[operand] : most));
+    i += dots.size() - 1;
+  }
+  return out;
+}
+
+Equation parse_equation(const std::string& text) {
   Equation e;
   const auto arrow = text.find("->");
   for (char c : text.substr(0, arrow)) {
@@ -94,11 +126,12 @@ Equation parse_equation(const std::string& given) {
 
 }  // namespace
 
-/// Operands are permuted to the order output labels, then summed ones; pairs are contracted from the left. Ellipses
-/// and repeated labels within one operand are not known.
+/// Operands are permuted to the order output labels, then summed ones; pairs are contracted from the left. Repeated
+/// labels within one operand are not known.
 Tensor einsum(Run& r, const std::string& given, TensorList operands) {
-  const auto [inputs, output, labels] = parse_equation(given);
-  if (given.find('.') != std::string::npos || inputs.size() != operands.size())
+  const std::string text = spelled_out(given, operands);
+  const auto [inputs, output, labels] = parse_equation(text);
+  if (text.find('.') != std::string::npos || inputs.size() != operands.size())
     fail_input("an einsum equation of this form is not known: " + given, "aten::einsum");
   for (std::size_t k = 0; k < operands.size(); ++k) {
     std::string have = inputs[k];
