@@ -45,12 +45,36 @@ TEST_CASE("a frame of a base class's forward is left out, one of a forward witho
   CHECK(own_op.paths == Texts{"", "attention", "attention.self"});
   // Two modules are called there: which of them it is remains open.
   const auto either = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = self.a(self.b(x))", "m.py:2 x * x"});
-  CHECK(either.paths.size() == 1);
+  REQUIRE(either.paths.size() == 2);
+  CHECK(onnx_format::without_module(either.classes[1]));
 
-  // A frame that nothing explains: both lists stay as they are.
+  // A frame that no module explains may be an autograd.Function's.
   const auto unclear = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = f(x)", "m.py:2 return x + x"});
-  CHECK(unclear.paths.size() == 1);
-  CHECK(unclear.lines.size() == 2);
+  REQUIRE(unclear.paths.size() == 2);
+  CHECK(onnx_format::without_module(unclear.classes[1]));
+  CHECK(unclear.application == "m.py:1 y = f(x)");
+  CHECK(alone.application.empty());
+}
+
+TEST_CASE("files tell which frame is no module's") {
+  // mambapy 1.2's selective scan: `ssm` is a method that applies PScan, an autograd.Function.
+  const auto scan = onnx_format::call_frames(
+      {"", "layers.0", "layers.0.mixer"},
+      {"mambapy.mamba.Mamba", "mambapy.mamba.ResidualBlock", "mambapy.mamba.MambaBlock"},
+      {"mambapy/mamba.py:94 x = layer(x)", "mambapy/mamba.py:120 output = self.mixer(self.norm(x)) + x",
+       "mambapy/mamba.py:222 y = self.ssm(x, z)", "mambapy/pscan.py:181 PScan.pscan(A, X)"});
+  CHECK(scan.application == "mambapy/mamba.py:222 y = self.ssm(x, z)");
+  // g-mlp-pytorch: `nn.Sequential(*layers)(x)` is a module that the forward pass makes, and no function.
+  const auto made = onnx_format::call_frames(
+      {"", "layers.0", "layers.0.fn"}, {"g_mlp.gMLP", "g_mlp.Residual", "g_mlp.PreNorm"},
+      {"g_mlp.py:289 x = nn.Sequential(*layers)(x)", "torch/nn/modules/container.py:253 input = module(input)",
+       "g_mlp.py:45 return self.fn(x) + x", "g_mlp.py:73 x = self.norm(x)"});
+  CHECK(made.paths == Texts{"", "layers", "layers.0", "layers.0.fn"});
+  CHECK(made.application.empty());
+  // Frames of one file may be either.
+  const auto same = onnx_format::call_frames({"", "a"}, {"m.Model", "m.Block"},
+                                             {"m.py:1 y = self.a(x)", "m.py:2 y = scan(x)", "m.py:3 return x * x"});
+  CHECK_FALSE(same.application.empty());
 }
 
 // Swin's table of a window of 7 has (2·7-1)² rows for its 7⁴ pairs (torchvision 0.26, swin_transformer.py); BEiT's has
