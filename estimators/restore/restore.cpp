@@ -63,8 +63,7 @@ constexpr RestorePass restore_table[] = {
        restore_loss_casts(t);
        widen_named(t), widen_own_losses(t);
        follow_asked_dtypes(t);
-       if (s.precision != Precision::fp32) follow_drawn_dtypes(t);
-       if (s.precision != Precision::fp32) convert_named(t);
+       if (s.precision != Precision::fp32) follow_drawn_dtypes(t), convert_named(t);
        begin_caches_like_keys(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
