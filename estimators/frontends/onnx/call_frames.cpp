@@ -42,8 +42,11 @@ std::vector<std::string> called_modules(const std::string& path, std::string_vie
   return out;
 }
 
-/// PyTorch's own files have no autograd functions that models apply, but modules: `nn.Sequential(*layers)(x)`.
-bool may_be_function(std::string_view line) { return !line.starts_with("torch/nn/modules/"); }
+/// PyTorch's modules apply no autograd functions of models: `nn.Sequential(*layers)(x)`. What torch.utils.checkpoint
+/// applies saves arguments and does nothing else.
+bool may_be_function(std::string_view line) {
+  return !line.starts_with("torch/nn/modules/") && !line.starts_with("torch/utils/checkpoint.py");
+}
 
 /// A module that the forward pass itself makes, and puts where another one was, is not among those that the exporter
 /// knows. Its frame is there, and the line that calls it tells its path. Changes nothing where that does not bring both
@@ -154,7 +157,10 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       f.paths.insert(f.paths.begin() + at, std::move(path));
       f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
     }
-  if (!f.paths.empty() && f.lines.size() > f.paths.size()) f.application = f.lines[f.paths.size() - 1];
+  if (!f.paths.empty() && f.lines.size() > f.paths.size() && std::ranges::all_of(f.lines, [](std::string_view line) {
+        return !line.starts_with("torch/utils/checkpoint.py");
+      }))
+    f.application = f.lines[f.paths.size() - 1];
   return f;
 }
 
