@@ -70,12 +70,11 @@ class BatchSearch {
   Asked asked_;
 };
 
-/// `here`: what is known of batch `at`.
-LargestBatch search_batches(BatchSearch& search, std::int64_t at, const std::optional<Probe>& here) {
+LargestBatch search_batches(BatchSearch& search) {
   std::int64_t fits = 0, too_large = upper_end + 1;
   Bytes fits_peak, smallest_peak;
   const auto look = [&](std::int64_t batch) {
-    const Probe p = here && batch == at ? *here : search.probe(batch);
+    const Probe p = search.probe(batch);
     if (p.fits && batch > fits) fits = batch, fits_peak = p.peak;
     if (!p.fits && batch < too_large) too_large = batch;
     if (batch == 1) smallest_peak = p.peak;
@@ -113,10 +112,10 @@ double bytes_of_sample(BatchSearch& by_peak, const LargestBatch& here) {
 }
 
 /// The range takes many runs, so the largest batch is looked for by the peak alone, and the verdict is asked from there
-/// down: beyond what fits by its peak nothing fits.
+/// down: beyond what fits by its peak nothing fits. `here`: what is known of batch `at`.
 LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
                              const std::optional<Probe>& here) {
-  const LargestBatch by_peaks = search_batches(by_peak, 0, {});
+  const LargestBatch by_peaks = search_batches(by_peak);
   if (by_peaks.batch == 0) return by_peaks;
   std::int64_t fits = 0, too_large = by_peaks.batch + 1, next = by_peaks.batch;
   Bytes fits_peak, smallest_peak;
@@ -141,7 +140,7 @@ LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int
 std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
                                                   Bytes margin) {
   BatchSearch search(model, few_repetitions(setup), device, margin, Asked::smallest_step);
-  LargestBatch found = search_batches(search, 0, {});
+  LargestBatch found = search_batches(search);
   if (found.batch == 0) return LargestBatch{};
   setup.batch = found.batch;
   const Result<Estimate> e = estimate_planned(model, setup, device);

@@ -106,7 +106,7 @@ bool converts(const Call& call) {
 /// What the names of frames hold while calls are gone through in their order.
 class Names {
  public:
-  explicit Names(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
+  explicit Names(const Tape& tape) : tape_(tape), maker_(makers_of(tape)) {
     const auto want = [&](std::int32_t frame, std::string_view line) {
       if (tape.exported.keeps_casts) return;
       ConvertedTo to = converted_to(line);
@@ -121,8 +121,6 @@ class Names {
         wanted_.emplace(tape.calls[i].scope, std::move(first));
       want(tape.calls[i].scope, tape.calls[i].source);
       in_scope_[tape.calls[i].scope].push_back(i);
-      for (ValueId id : tape.calls[i].outputs)
-        if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int64_t>(i);
     }
   }
 
@@ -159,8 +157,8 @@ class Names {
       const Call& call = tape_.calls[i];
       if (call.source.find(name) == std::string::npos) continue;
       for_each_value(call, [&](ValueId id) {
-        const std::int64_t made = maker_[static_cast<std::size_t>(id.index)];
-        if (made < 0 || made >= static_cast<std::int64_t>(at)) return;
+        const std::int32_t made = maker_[static_cast<std::size_t>(id.index)];
+        if (made < 0 || made >= static_cast<std::int32_t>(at)) return;
         const Call& maker = tape_.calls[static_cast<std::size_t>(made)];
         if (maker.scope != key.first && maker.op.starts_with("aten::") && !maker.op.starts_with("aten::sym_"))
           found.insert(id.index);
@@ -224,7 +222,7 @@ class Names {
   }
 
   const Tape& tape_;
-  std::vector<std::int64_t> maker_;
+  std::vector<std::int32_t> maker_;
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;
   std::set<Name> wanted_;
   bool converts_ = false;  ///< some line converts its result

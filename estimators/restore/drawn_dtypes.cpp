@@ -25,11 +25,7 @@ bool is_drawn(const Call& call) {
 /// Follows what a helper method makes of its draws, within the line that calls it.
 class Draws {
  public:
-  explicit Draws(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
-    for (std::size_t i = 0; i < tape.calls.size(); ++i)
-      for (const ValueId id : tape.calls[i].outputs)
-        if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int64_t>(i);
-  }
+  explicit Draws(const Tape& tape) : tape_(tape), maker_(makers_of(tape)) {}
 
   /// The tensor from before the draw that it is first combined with; invalid where the line itself draws.
   ValueId met_by(std::size_t at) const {
@@ -57,7 +53,7 @@ class Draws {
   static bool same_line(const Call& a, const Call& b) { return a.scope == b.scope && a.source == b.source; }
 
   bool is_float(ValueId id) const {
-    const std::int64_t by = maker_[static_cast<std::size_t>(id.index)];
+    const std::int32_t by = maker_[static_cast<std::size_t>(id.index)];
     const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
     if (by < 0) return v.kind == ValueKind::user_input && is_floating(v.dtype) && !v.sizes.empty();
     const Call& c = tape_.calls[static_cast<std::size_t>(by)];
@@ -67,8 +63,8 @@ class Draws {
   /// What the value was made of when the draw was made: `inputs` of `inputs / keep`.
   ValueId before(ValueId id, std::size_t at) const {
     for (int steps = 0; steps < 8; ++steps) {
-      const std::int64_t by = maker_[static_cast<std::size_t>(id.index)];
-      if (by < static_cast<std::int64_t>(at)) return id;
+      const std::int32_t by = maker_[static_cast<std::size_t>(id.index)];
+      if (by < static_cast<std::int32_t>(at)) return id;
       ValueId from;
       for_each_value(tape_.calls[static_cast<std::size_t>(by)], [&](ValueId v) {
         if (!from.valid() && is_float(v)) from = v;
@@ -80,7 +76,7 @@ class Draws {
   }
 
   const Tape& tape_;
-  std::vector<std::int64_t> maker_;  ///< by value
+  std::vector<std::int32_t> maker_;  ///< by value
 };
 
 }  // namespace

@@ -59,12 +59,18 @@ class Frames {
     return a;
   }
 
+  /// The module through which `top`'s frame got into `scope`; -1 where it is that frame itself.
+  std::int32_t child_towards(std::int32_t top, std::int32_t scope) const {
+    std::int32_t child = -1;
+    for (std::int32_t s = scope; s != top && s >= 0; s = parent(s)) child = s;
+    return child;
+  }
+
   /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until
   /// the module that got it returns.
   std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
-    std::int32_t child = -2;
-    for (std::int32_t s = scope; s != top && s >= 0; s = parent(s)) child = s;
-    return child == -2 ? at : end(child);
+    const std::int32_t child = child_towards(top, scope);
+    return child < 0 ? at : end(child);
   }
 
   /// Index of the line of `scope` that contains call `at`.

@@ -46,8 +46,7 @@ class HiddenNames {
 
   /// Values have to come in falling order.
   std::int32_t hold(std::int32_t top, std::size_t line, std::int32_t born, std::int32_t born_scope) {
-    std::int32_t child = -1;
-    for (std::int32_t s = born_scope; s != top && s >= 0; s = frames_.parent(s)) child = s;
+    const std::int32_t child = frames_.child_towards(top, born_scope);
     const Call& call = tape_.calls[static_cast<std::size_t>(born)];
     std::int32_t until = -1;
     if (opaque(top, line)) {
@@ -120,9 +119,7 @@ class HiddenNames {
     std::set<std::string_view> children;
     std::int64_t own = 0;
     for (std::int32_t i = line.first; i <= line.last; ++i) {
-      std::int32_t child = -1;
-      for (std::int32_t s = tape_.calls[static_cast<std::size_t>(i)].scope; s != scope && s >= 0; s = frames_.parent(s))
-        child = s;
+      const std::int32_t child = frames_.child_towards(scope, tape_.calls[static_cast<std::size_t>(i)].scope);
       if (child < 0)
         ++own;
       else
@@ -321,8 +318,7 @@ void hold_in_containers(const Tape& tape, const Frames& frames, const std::vecto
     const ValueLife& l = lives[v];
     if (l.born < 0) continue;
     const Call& call = tape.calls[static_cast<std::size_t>(l.born)];
-    std::int32_t child = -1;
-    for (std::int32_t s = call.scope; s != l.top && s >= 0; s = frames.parent(s)) child = s;
+    const std::int32_t child = frames.child_towards(l.top, call.scope);
     const std::string& line = child < 0 ? call.source : tape.scopes[static_cast<std::size_t>(child)].source;
     if (fills_container(line)) until[v] = std::max(until[v], frames.end(l.top));
   }

@@ -125,12 +125,7 @@ bool in_library_of_masks(std::string_view source) {
                      [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
 }
 
-MaskHistory::MaskHistory(const Tape& tape) : tape_(tape), maker_(tape.values.size(), -1) {
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].outputs)
-      if (id.valid()) maker_[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
-  note_builders();
-}
+MaskHistory::MaskHistory(const Tape& tape) : tape_(tape), maker_(makers_of(tape)) { note_builders(); }
 
 void MaskHistory::History::add(const History& o) {
   closed = closed || o.closed, built = built || o.built, causal = causal || o.causal;

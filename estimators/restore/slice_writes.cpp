@@ -47,16 +47,6 @@ void rewrite_calls(Tape& tape, F&& rewrite) {
     if (id.valid()) id = now(id);
 }
 
-/// By value: the last call that reads it, as long as the tape where the program returns it.
-std::vector<std::size_t> last_uses_of(const Tape& tape) {
-  std::vector<std::size_t> last(tape.values.size(), 0);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for_each_value(tape.calls[i], [&](ValueId id) { last[static_cast<std::size_t>(id.index)] = i; });
-  for (ValueId id : tape.outputs)
-    if (id.valid()) last[static_cast<std::size_t>(id.index)] = tape.calls.size();
-  return last;
-}
-
 }  // namespace
 
 void recover_slice_writes(Tape& tape) {
@@ -64,15 +54,16 @@ void recover_slice_writes(Tape& tape) {
   rewrite_calls(tape, [&](const Call& call, std::size_t) {
     return is_whole(call) && call.outputs.size() == 1 ? *value_in(call, 1) : ValueId{};
   });
-  std::vector<std::size_t> last = last_uses_of(tape);
+  std::vector<std::int32_t> last = last_readers(tape);
   std::int64_t count = 0;
   rewrite_calls(tape, [&](const Call& call, std::size_t i) {
     const ValueId *base = value_in(call, 0), *part = value_in(call, 1);
     if (call.op != "aten::slice_scatter" || call.outputs.size() != 1 || !base || !part || call.args.size() < 3)
       return ValueId{};
-    std::size_t& last_of_base = last[static_cast<std::size_t>(base->index)];
+    std::int32_t& last_of_base = last[static_cast<std::size_t>(base->index)];
     // Who reads the base later wants it as it was.
-    if (tape.values[static_cast<std::size_t>(base->index)].kind != ValueKind::computed || last_of_base > i)
+    if (tape.values[static_cast<std::size_t>(base->index)].kind != ValueKind::computed ||
+        last_of_base > static_cast<std::int32_t>(i))
       return ValueId{};
     last_of_base = last[static_cast<std::size_t>(call.outputs[0].index)];
     Call view = call, write = call;

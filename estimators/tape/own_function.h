@@ -22,7 +22,7 @@ struct OwnFunction {
   SubTape forward;             ///< inputs: the arguments of the call; results: its outputs
   std::vector<ValueId> saved;  ///< of `forward`
   SubTape backward;            ///< inputs: the gradients of the outputs, then what was saved; results: one per argument
-  /// The backward pass is not known: it runs the forward pass again, with gradients. All arguments are saved.
+  /// The backward pass is not known: it takes as much as the forward pass did. All arguments are saved.
   bool again = false;
 };
 

@@ -21,7 +21,7 @@ enum class WorkspaceReading : std::uint8_t { nearest, least, most };
 
 /// What an autograd.Function of the model's own keeps for its backward pass.
 enum class FunctionReading : std::uint8_t {
-  ends,    ///< its inputs; the backward pass makes again what the ops of its forward pass would keep
+  ends,    ///< its inputs; the backward pass takes as much as the forward pass did
   alone,   ///< its inputs; the backward pass makes nothing but gradients
   pieces,  ///< what the ops of its forward pass would
   all,     ///< everything that its forward pass makes

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,27 @@ inline std::vector<int> count_reads(const Tape& tape) {
   for (const Call& call : tape.calls) for_each_value(call, count);
   for (ValueId id : tape.outputs) count(id);
   return reads;
+}
+
+/// By value: the call that makes it; -1: none does.
+inline std::vector<std::int32_t> makers_of(const Tape& tape) {
+  std::vector<std::int32_t> maker(tape.values.size(), -1);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (const ValueId id : tape.calls[i].outputs)
+      if (id.valid()) maker[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i);
+  return maker;
+}
+
+/// By value: the last call that reads it; as many as the tape has where the program returns it, -1 where nothing reads
+/// it.
+inline std::vector<std::int32_t> last_readers(const Tape& tape) {
+  std::vector<std::int32_t> last(tape.values.size(), -1);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for_each_value(tape.calls[i],
+                   [&](ValueId id) { last[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i); });
+  for (const ValueId id : tape.outputs)
+    if (id.valid()) last[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(tape.calls.size());
+  return last;
 }
 
 /// Puts the Arg that `f(ValueId)` returns in the place of every value.

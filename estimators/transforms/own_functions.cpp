@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
@@ -34,14 +36,18 @@ class Application {
       function_->forward.tape.inputs.push_back(inner);
       function_->saved.push_back(inner);
     }
-    for (const ValueId made : made_) {
-      if (last_reader[static_cast<std::size_t>(made.index)] < static_cast<std::int32_t>(end_)) continue;
-      call.outputs.push_back(made);
-      function_->forward.results.push_back(renamed(made));
-    }
-    for (std::size_t i = first_; i < end_; ++i)
+    const auto leaves = [&](ValueId id) {
+      return last_reader[static_cast<std::size_t>(id.index)] >= static_cast<std::int32_t>(end_);
+    };
+    for (std::size_t i = first_; i < end_; ++i) {
+      for (const ValueId made : tape_.calls[i].outputs) {
+        if (!made.valid() || !leaves(made)) continue;
+        call.outputs.push_back(made);
+        function_->forward.results.push_back(renamed(made));
+      }
       for (const ValueId id : tape_.calls[i].last_uses)
-        if (!std::ranges::count(made_, id) || std::ranges::count(call.outputs, id)) call.last_uses.push_back(id);
+        if (!made_.contains(id) || leaves(id)) call.last_uses.push_back(id);
+    }
     call.own = std::move(function_);
     return call;
   }
@@ -51,7 +57,7 @@ class Application {
     const auto [at, fresh] = names_.try_emplace(id);
     if (!fresh) return at->second;
     at->second = function_->forward.tape.add_value(tape_.values[static_cast<std::size_t>(id.index)]);
-    if (!std::ranges::count(made_, id)) arguments_.emplace_back(id, at->second);
+    if (!made_.contains(id)) arguments_.emplace_back(id, at->second);
     return at->second;
   }
 
@@ -59,10 +65,10 @@ class Application {
     Call own = call;
     replace_values(own, [&](ValueId id) { return Arg{renamed(id)}; });
     for (ValueId& id : own.outputs)
-      if (id.valid()) made_.push_back(id), id = renamed(id);
+      if (id.valid()) made_.insert(id), id = renamed(id);
     own.releases.clear();
     for (const ValueId id : call.last_uses)
-      if (std::ranges::count(made_, id)) own.releases.push_back(renamed(id));
+      if (made_.contains(id)) own.releases.push_back(renamed(id));
     own.last_uses.clear();
     function_->forward.tape.calls.push_back(std::move(own));
   }
@@ -72,19 +78,8 @@ class Application {
   std::shared_ptr<OwnFunction> function_ = std::make_shared<OwnFunction>();
   std::map<ValueId, ValueId> names_;
   std::vector<std::pair<ValueId, ValueId>> arguments_;  ///< in the tape, in the function
-  std::vector<ValueId> made_;
+  std::set<ValueId> made_;
 };
-
-/// The last call that reads each value; the number of calls for those that the model returns, -1 for none.
-std::vector<std::int32_t> last_readers(const Tape& tape) {
-  std::vector<std::int32_t> last(tape.values.size(), -1);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for_each_value(tape.calls[i],
-                   [&](ValueId id) { last[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(i); });
-  for (const ValueId id : tape.outputs)
-    if (id.valid()) last[static_cast<std::size_t>(id.index)] = static_cast<std::int32_t>(tape.calls.size());
-  return last;
-}
 
 std::size_t end_of(const Tape& tape, std::size_t first) {
   std::size_t end = first + 1;

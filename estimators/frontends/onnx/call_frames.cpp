@@ -42,10 +42,12 @@ std::vector<std::string> called_modules(const std::string& path, std::string_vie
   return out;
 }
 
-/// PyTorch's modules apply no autograd functions of models: `nn.Sequential(*layers)(x)`. What torch.utils.checkpoint
-/// applies saves arguments and does nothing else.
+/// What torch.utils.checkpoint applies saves arguments and does nothing else.
+bool is_of_checkpoint(std::string_view line) { return line.starts_with("torch/utils/checkpoint.py"); }
+
+/// PyTorch's modules apply no autograd functions of models: `nn.Sequential(*layers)(x)`.
 bool may_be_function(std::string_view line) {
-  return !line.starts_with("torch/nn/modules/") && !line.starts_with("torch/utils/checkpoint.py");
+  return !line.starts_with("torch/nn/modules/") && !is_of_checkpoint(line);
 }
 
 /// A module that the forward pass itself makes, and puts where another one was, is not among those that the exporter
@@ -73,14 +75,19 @@ bool ends_with_path(std::string_view path, std::string_view end) {
   return path.ends_with(end) && (path.size() == end.size() || path[path.size() - end.size() - 1] == '/');
 }
 
-/// Whether a frame of this file can be the class's forward: 2 where the class is of the file, 0 where it is of another
-/// one, from which its forward may be inherited; 1 where the class does not say.
-int fits(std::string_view line, std::string_view module_class) {
+/// "torch/nn/modules/conv.py" of "torch.nn.modules.conv.Conv2d"; empty where the class does not say.
+std::string file_of_class(std::string_view module_class) {
   const auto dot = module_class.rfind('.');
-  if (dot == module_class.npos || module_class.starts_with("__main__")) return 1;
+  if (dot == module_class.npos || module_class.starts_with("__main__")) return {};
   std::string file(module_class.substr(0, dot));
   std::ranges::replace(file, '.', '/');
-  file += ".py";
+  return file + ".py";
+}
+
+/// Whether a frame can be the forward of a class of the file: 2 where it is of that file, 0 where it is of another one,
+/// from which the forward may be inherited; 1 where the class does not say.
+int fits(std::string_view line, std::string_view file) {
+  if (file.empty()) return 1;
   const std::string_view path = file_of(line);
   return ends_with_path(path, file) || ends_with_path(file, path) ? 2 : 0;
 }
@@ -92,6 +99,8 @@ std::vector<std::size_t> lines_alone(const CallFrames& f) {
     int score = -1, ways = 0;
   };
   const std::size_t n = f.lines.size(), m = f.paths.size();
+  std::vector<std::string> files;
+  for (const std::string& c : f.classes) files.push_back(file_of_class(c));
   // best[i][j]: of the first i lines and j modules; the first line is the first module's.
   std::vector<std::vector<Best>> best(n + 1, std::vector<Best>(m + 1));
   best[0][0] = {0, 1};
@@ -102,13 +111,13 @@ std::vector<std::size_t> lines_alone(const CallFrames& f) {
   for (std::size_t i = 1; i <= n; ++i)
     for (std::size_t j = 0; j <= std::min(i, m); ++j) {
       if (i > 1) take(best[i][j], best[i - 1][j], 0);
-      if (j > 0) take(best[i][j], best[i - 1][j - 1], fits(f.lines[i - 1], f.classes[j - 1]));
+      if (j > 0) take(best[i][j], best[i - 1][j - 1], fits(f.lines[i - 1], files[j - 1]));
     }
   if (best[n][m].ways != 1) return {};
   std::vector<std::size_t> alone;
   for (std::size_t i = n, j = m; i > 0; --i) {
     const bool module = j > 0 && best[i - 1][j - 1].score >= 0 &&
-                        best[i - 1][j - 1].score + fits(f.lines[i - 1], f.classes[j - 1]) == best[i][j].score;
+                        best[i - 1][j - 1].score + fits(f.lines[i - 1], files[j - 1]) == best[i][j].score;
     if (module)
       --j;
     else
@@ -143,13 +152,13 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       if (i == 0 || !calls_base_class(f.lines[i - 1])) fewer.push_back(f.lines[i]);
     f.lines = std::move(fewer);
   }
-  if (!f.paths.empty() && f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, calls_forward)) {
+  if (f.paths.empty() || f.lines.size() <= f.paths.size()) return f;
+  if (std::ranges::none_of(f.lines, calls_forward)) {
     put_in_alone(f);
     if (f.lines.size() > f.paths.size()) put_in_made(f);
   }
   const auto more = f.lines.size() > f.paths.size() ? f.lines.size() - f.paths.size() : 0;
-  if (more > 0 && !f.paths.empty() &&
-      more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
+  if (more > 0 && more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
     for (std::size_t i = 1; i < f.lines.size(); ++i) {
       if (!calls_forward(f.lines[i - 1])) continue;
       const auto at = static_cast<std::ptrdiff_t>(std::min(i, f.paths.size()));
@@ -157,9 +166,7 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       f.paths.insert(f.paths.begin() + at, std::move(path));
       f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
     }
-  if (!f.paths.empty() && f.lines.size() > f.paths.size() && std::ranges::all_of(f.lines, [](std::string_view line) {
-        return !line.starts_with("torch/utils/checkpoint.py");
-      }))
+  if (f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, is_of_checkpoint))
     f.application = f.lines[f.paths.size() - 1];
   return f;
 }

@@ -165,4 +165,14 @@ ValuesOfNames values_of_names(const Graph& g, const FxProgram& program) {
   return names;
 }
 
+GroupedNodes::GroupedNodes(const Graph& graph, const FxProgram& program)
+    : group(graph.nodes.size(), -1), maker(graph.values.size(), -1) {
+  for (std::size_t k = 0; k < program.groups.size(); ++k)
+    for (const std::int32_t n : program.groups[k].nodes) {
+      group[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(k);
+      for (const GraphValueId id : graph.nodes[static_cast<std::size_t>(n)].outputs)
+        if (id >= 0) maker[static_cast<std::size_t>(id)] = n;
+    }
+}
+
 }  // namespace memplan::onnx_format

@@ -29,6 +29,13 @@ struct FxProgram {
   std::unordered_map<std::string_view, std::int32_t> index;
 };
 
+/// Which group each node stands in, and which node makes each value; -1: none.
+struct GroupedNodes {
+  GroupedNodes(const Graph& graph, const FxProgram& program);
+  std::vector<std::int32_t> group;  ///< by node
+  std::vector<std::int32_t> maker;  ///< by value
+};
+
 /// Whether nodes of the graph carry the exporter's text.
 bool has_fx_text(const Graph& graph);
 

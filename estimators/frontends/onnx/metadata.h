@@ -13,4 +13,9 @@ inline std::string_view note_at(const std::map<std::string, std::string>& metada
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
 
+/// onnxscript's optimizer moved an F.pad into this convolution, and says so.
+inline bool has_fused_pad(const std::map<std::string, std::string>& metadata) {
+  return note_at(metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos;
+}
+
 }  // namespace memplan::onnx_format

@@ -40,9 +40,7 @@ std::optional<Graph> share_pads(const Graph& graph, const FxProgram&) {
         padded.emplace(std::pair{node.inputs[0], std::move(pads)}, node.outputs[0]);
       continue;
     }
-    if (node.op_type != "Conv" || node.inputs.empty() ||
-        note_at(node.metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") == std::string_view::npos)
-      continue;
+    if (node.op_type != "Conv" || node.inputs.empty() || !has_fused_pad(node.metadata)) continue;
     const auto pads = node.attributes.find("pads");
     const auto* own = pads == node.attributes.end() ? nullptr : std::get_if<Sizes>(&pads->second);
     const auto found = own ? padded.find({node.inputs[0], *own}) : padded.end();

@@ -17,16 +17,7 @@ constexpr std::size_t most_steps = 100'000;  ///< copied, of all calls together
 
 class StepParter {
  public:
-  StepParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
-    group_of_.assign(g.nodes.size(), -1);
-    maker_.assign(g.values.size(), -1);
-    for (std::size_t k = 0; k < program.groups.size(); ++k)
-      for (std::int32_t n : program.groups[k].nodes) {
-        group_of_[at(n)] = static_cast<std::int32_t>(k);
-        for (GraphValueId id : g.nodes[at(n)].outputs)
-          if (id >= 0) maker_[at(id)] = n;
-      }
-  }
+  StepParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program), nodes_(g, program) {}
 
   std::optional<Graph> run() {
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
@@ -39,18 +30,19 @@ class StepParter {
  private:
   /// A step of another call of the same op, and not that call's result.
   bool is_shared(GraphValueId id, std::int32_t group) const {
-    const std::int32_t by = id < 0 ? -1 : maker_[at(id)];
-    if (by < 0 || group_of_[at(by)] == group) return false;
-    const FxGroup& other = program_.groups[at(group_of_[at(by)])];
+    const std::int32_t by = id < 0 ? -1 : nodes_.maker[at(id)];
+    if (by < 0 || nodes_.group[at(by)] == group) return false;
+    const FxGroup& other = program_.groups[at(nodes_.group[at(by)])];
     return other.name >= 0 && by != other.nodes.back() && other.text.target == program_.groups[at(group)].text.target;
   }
 
   /// Nodes that the value is made with, in order, within the call that has them.
   void gather(GraphValueId id, std::vector<std::int32_t>& steps) const {
-    const std::int32_t by = maker_[at(id)];
+    const std::int32_t by = nodes_.maker[at(id)];
     if (std::ranges::find(steps, by) != steps.end()) return;
     for (GraphValueId input : old_.nodes[at(by)].inputs)
-      if (input >= 0 && maker_[at(input)] >= 0 && group_of_[at(maker_[at(input)])] == group_of_[at(by)])
+      if (input >= 0 && nodes_.maker[at(input)] >= 0 &&
+          nodes_.group[at(nodes_.maker[at(input)])] == nodes_.group[at(by)])
         gather(input, steps);
     steps.push_back(by);
   }
@@ -60,7 +52,8 @@ class StepParter {
     return std::ranges::any_of(steps, [&](std::int32_t n) {
       return old_.nodes[at(n)].op_type != "Shape" &&
              std::ranges::any_of(old_.nodes[at(n)].inputs, [&](GraphValueId id) {
-               if (id < 0 || maker_[at(id)] < 0 || group_of_[at(maker_[at(id)])] == group_of_[at(n)]) return false;
+               if (id < 0 || nodes_.maker[at(id)] < 0 || nodes_.group[at(nodes_.maker[at(id)])] == nodes_.group[at(n)])
+                 return false;
                const auto& dtype = old_.values[at(id)].dtype;
                return dtype && is_floating(*dtype);
              });
@@ -108,8 +101,7 @@ class StepParter {
   const Graph& old_;
   ChangedGraph g_;
   const FxProgram& program_;
-  std::vector<std::int32_t> group_of_;  ///< by node
-  std::vector<std::int32_t> maker_;     ///< by value: its node, else -1
+  const GroupedNodes nodes_;
   NodesBefore before_;
   std::size_t copied_ = 0;
 };

@@ -18,52 +18,50 @@ namespace memplan::onnx_format {
 
 namespace {
 
-/// Nodes of a variance: the mean, and the deviations from it.
-struct Deviations {
-  std::int32_t mean = -1, sub = -1;
+/// A variance as the exporter writes it.
+struct Variance {
+  std::int32_t group = -1;
+  std::int32_t mean = -1, sub = -1;  ///< its nodes for the mean, and for the deviations from it
+  std::string_view of;               ///< by name
+  std::string dims;                  ///< "[1]"
 };
 
 class VarianceParter {
  public:
-  VarianceParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program) {
-    group_of_.assign(g.nodes.size(), -1);
-    maker_.assign(g.values.size(), -1);
-    for (std::size_t k = 0; k < program.groups.size(); ++k)
-      for (std::int32_t n : program.groups[k].nodes) {
-        group_of_[at(n)] = static_cast<std::int32_t>(k);
-        for (GraphValueId id : g.nodes[at(n)].outputs)
-          if (id >= 0) maker_[at(id)] = n;
-      }
-  }
+  VarianceParter(const Graph& g, const FxProgram& program) : old_(g), g_(g), program_(program), nodes_(g, program) {}
 
   std::optional<Graph> run() {
-    std::map<GraphValueId, std::int32_t> variances;  // by their deviations
+    std::map<GraphValueId, Variance> variances;  // by their deviations
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
-      if (const Deviations d = deviations_of(program_.groups[k]); d.sub >= 0)
-        variances.emplace(old_.nodes[at(d.sub)].outputs[0], static_cast<std::int32_t>(k));
+      if (const auto v = variance_at(static_cast<std::int32_t>(k)))
+        variances.emplace(old_.nodes[at(v->sub)].outputs[0], *v);
     if (variances.empty()) return std::nullopt;
     for (std::size_t n = 0; n < old_.nodes.size(); ++n)
       for (std::size_t i = 0; i < old_.nodes[n].inputs.size(); ++i)
         if (const auto it = variances.find(old_.nodes[n].inputs[i]);
-            it != variances.end() && group_of_[n] != it->second)
-          part(n, i, program_.groups[at(it->second)]);
+            it != variances.end() && nodes_.group[n] != it->second.group)
+          part(n, i, it->second);
     if (before_.empty()) return std::nullopt;
     insert_nodes(g_.write().nodes, before_);
     return g_.take();
   }
 
  private:
-  Deviations deviations_of(const FxGroup& group) const {
-    if (group.name < 0 || group.text.target != "torch.ops.prims.var.default" || !dims_of(group)) return {};
+  std::optional<Variance> variance_at(std::int32_t k) const {
+    const FxGroup& group = program_.groups[at(k)];
+    if (group.name < 0 || group.text.target != "torch.ops.prims.var.default") return std::nullopt;
+    const auto dims = dims_of(group);
+    const auto* x = dims ? std::get_if<ValueId>(&group.text.args[0].value) : nullptr;
+    if (!x) return std::nullopt;
     for (std::int32_t n : group.nodes) {
       const GraphNode& sub = old_.nodes[at(n)];
       if (sub.op_type != "Sub" || sub.inputs.size() != 2 || sub.inputs[1] < 0) continue;
-      const std::int32_t mean = maker_[at(sub.inputs[1])];
-      if (mean >= 0 && group_of_[at(mean)] == group_of_[at(n)] && old_.nodes[at(mean)].op_type == "ReduceMean" &&
+      const std::int32_t mean = nodes_.maker[at(sub.inputs[1])];
+      if (mean >= 0 && nodes_.group[at(mean)] == k && old_.nodes[at(mean)].op_type == "ReduceMean" &&
           !old_.nodes[at(mean)].inputs.empty() && old_.nodes[at(mean)].inputs[0] == sub.inputs[0])
-        return {mean, n};
+        return Variance{k, mean, n, program_.names[at(x->index)], *dims};
     }
-    return {};
+    return std::nullopt;
   }
 
   /// "[1]" of the text of the variance.
@@ -77,25 +75,21 @@ class VarianceParter {
   }
 
   /// The reader's own text says by which name it reads them: `sub_6`, which no node of the file has.
-  void part(std::size_t reader, std::size_t input, const FxGroup& variance) {
-    const FxGroup& call = program_.groups[at(group_of_[reader])];
+  void part(std::size_t reader, std::size_t input, const Variance& v) {
+    const FxGroup& call = program_.groups[at(nodes_.group[reader])];
     if (call.name < 0 || call.nodes.size() != 1) return;
     const std::vector<ValueId> names = tensors_of(call);
     if (names.size() <= input) return;
     const std::string_view name = program_.names[at(names[input].index)];
     if (op_of_name(name) != "sub") return;
-    const Deviations d = deviations_of(variance);
-    GraphValueId& own = own_[std::string(name)];
-    if (own == 0) {
-      const auto* x = std::get_if<ValueId>(&variance.text.args[0].value);
-      if (!x) return;
-      const std::string_view of = program_.names[at(x->index)];
+    const auto [own, fresh] = own_.try_emplace(std::string(name), -1);
+    if (fresh) {
       const std::string mean = fmt::format("mean_{}", 70'000'000 + own_.size());
       const GraphValueId m =
-          add(reader, d.mean, mean, fmt::format("mean.dim](args = (%{}, {}, True)", of, *dims_of(variance)), -1);
-      own = add(reader, d.sub, name, fmt::format("sub.Tensor](args = (%{}, %{})", of, mean), m);
+          add(reader, v.mean, mean, fmt::format("mean.dim](args = (%{}, {}, True)", v.of, v.dims), -1);
+      own->second = add(reader, v.sub, name, fmt::format("sub.Tensor](args = (%{}, %{})", v.of, mean), m);
     }
-    g_.write().nodes[reader].inputs[input] = own;
+    g_.write().nodes[reader].inputs[input] = own->second;
   }
 
   /// The node once more, before the reader and in its line. `second`: what it reads as its second input.
@@ -119,8 +113,7 @@ class VarianceParter {
   const Graph& old_;
   ChangedGraph g_;
   const FxProgram& program_;
-  std::vector<std::int32_t> group_of_;       ///< by node
-  std::vector<std::int32_t> maker_;          ///< by value: its node, else -1
+  const GroupedNodes nodes_;
   std::map<std::string, GraphValueId> own_;  ///< names that are gone -> their value
   NodesBefore before_;
 };

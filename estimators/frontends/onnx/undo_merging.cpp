@@ -27,24 +27,17 @@ constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
 class Parter {
  public:
   Parter(const Graph& g, const FxProgram& program)
-      : old_(g), g_(g), program_(program), signature_(signature_of(g)), lost_(g, signature_) {
-    group_of_.assign(g.nodes.size(), -1);
+      : old_(g), g_(g), program_(program), nodes_(g, program), signature_(signature_of(g)), lost_(g, signature_) {
     result_of_.assign(g.values.size(), -1);
-    made_by_.assign(g.values.size(), -1);
     known_.assign(program.names.size(), false);
     const auto know = [&](std::string_view name) {
       if (const std::int32_t n = program.find(name); n >= 0) known_[at(n)] = true;
     };
     for (std::size_t k = 0; k < program.groups.size(); ++k) {
       const FxGroup& group = program.groups[k];
-      for (std::int32_t n : group.nodes) {
-        group_of_[at(n)] = static_cast<std::int32_t>(k);
+      for (std::int32_t n : group.nodes)
         for (GraphValueId id : g.nodes[at(n)].outputs)
-          if (id >= 0) {
-            made_by_[at(id)] = n;
-            know(g.values[at(id)].name);
-          }
-      }
+          if (id >= 0) know(g.values[at(id)].name);
       if (group.name < 0) continue;
       known_[at(group.name)] = true;
       // A convolution that became one node with the norm behind it: the norm's text alone names it.
@@ -91,7 +84,7 @@ class Parter {
       for (std::size_t i = 0; i < old_.nodes[at(n)].inputs.size(); ++i)
         if (const GraphValueId id = old_.nodes[at(n)].inputs[i];
             id >= 0 && (result_of_[at(id)] >= 0 || inputs_.count(id) || old_.initializers.count(id) || is_step(id)))
-          if (made_by_[at(id)] < 0 || group_of_[at(made_by_[at(id)])] != group_of_[at(n)])
+          if (nodes_.maker[at(id)] < 0 || nodes_.group[at(nodes_.maker[at(id)])] != nodes_.group[at(n)])
             out.push_back({at(n), i, id});
     return out;
   }
@@ -141,7 +134,7 @@ class Parter {
     // Nodes read in another order than the call does; names and values were made in the same one.
     if (std::ranges::all_of(gone, [&](std::string_view n) { return op_of_name(n) == op_of_name(gone[0]); })) {
       std::ranges::sort(gone, {}, number_of_name);
-      std::ranges::sort(open, {}, [&](const auto& o) { return made_by_[at(o[0].id)]; });
+      std::ranges::sort(open, {}, [&](const auto& o) { return nodes_.maker[at(o[0].id)]; });
     }
     for (std::size_t i = 0; i < gone.size(); ++i) part(group, gone[i], open[i]);
   }
@@ -158,7 +151,7 @@ class Parter {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
                !takes_any_layout(reader.text.target) &&
-               !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(made_by_[at(reads[0].id)])],
+               !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(nodes_.maker[at(reads[0].id)])],
                                program_.groups[at(by)].text.name, reader.text.target)) {
       again = add_same(reader, name, reads[0], "contiguous.default");
     } else if (by < 0 && is_step(reads[0].id)) {
@@ -330,7 +323,7 @@ class Parter {
                         std::string_view call, bool in_line = false) {
     const GraphValue x = g_.read().values[at(read.id)];
     const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
-    const std::int32_t maker = in_line ? -1 : made_by_[at(read.id)], by = result_of_[at(read.id)];
+    const std::int32_t maker = in_line ? -1 : nodes_.maker[at(read.id)], by = result_of_[at(read.id)];
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
     node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
@@ -348,8 +341,8 @@ class Parter {
   /// What one node made of one value within a call of several: the Sigmoid of a SiLU, which another call's own may have
   /// been merged with.
   bool is_step(GraphValueId id) const {
-    const std::int32_t by = made_by_[at(id)];
-    if (by < 0 || result_of_[at(id)] >= 0 || program_.groups[at(group_of_[at(by)])].name < 0) return false;
+    const std::int32_t by = nodes_.maker[at(id)];
+    if (by < 0 || result_of_[at(id)] >= 0 || program_.groups[at(nodes_.group[at(by)])].name < 0) return false;
     const GraphNode& node = old_.nodes[at(by)];
     return node.inputs.size() == 1 && node.outputs.size() == 1 && node.inputs[0] >= 0 &&
            (result_of_[at(node.inputs[0])] >= 0 || inputs_.count(node.inputs[0]) > 0);
@@ -357,7 +350,7 @@ class Parter {
 
   /// That node as a call of its own, where it is such an op.
   GraphValueId add_step(const FxGroup& reader, std::string_view name, const Read& read) {
-    const GraphNode& step = old_.nodes[at(made_by_[at(read.id)])];
+    const GraphNode& step = old_.nodes[at(nodes_.maker[at(read.id)])];
     if (lower_case(step.op_type) != op_of_name(name)) return -1;
     GraphNode node;
     node.op_type = step.op_type;
@@ -409,9 +402,8 @@ class Parter {
   const Graph& old_;
   ChangedGraph g_;
   const FxProgram& program_;
-  std::vector<std::int32_t> group_of_;   ///< by node
+  const GroupedNodes nodes_;
   std::vector<std::int32_t> result_of_;  ///< by value: the call whose result it is, else -1
-  std::vector<std::int32_t> made_by_;    ///< by value: its node, else -1
   std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
   const Signature signature_;

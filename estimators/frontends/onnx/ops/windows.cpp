@@ -62,16 +62,11 @@ std::int64_t windows_in(const At& at, const Window& w, std::size_t i, bool ceil)
   return n;
 }
 
-/// An optimizer moved an F.pad into the layer, and says so.
-bool has_fused_pad(const At& at, const Window& w) {
-  return note_at(at.node.metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos &&
-         std::ranges::any_of(w.before, [](std::int64_t n) { return n != 0; });
-}
-
-/// Uneven padding is an op of its own in PyTorch, too: F.pad in front of the layer.
+/// Uneven padding is an op of its own in PyTorch, as is what an optimizer moved into the layer: F.pad in front of it.
 ValueId padded(const At& at, Emit& e, Window& w) {
   const ValueId x = e.tensor(at.id(0));
-  if (w.even() && !has_fused_pad(at, w)) return x;
+  const bool none = std::ranges::all_of(w.before, [](std::int64_t n) { return n == 0; });
+  if (w.even() && (none || !has_fused_pad(at.node.metadata))) return x;
   Sizes pad;
   for (std::size_t i = w.before.size(); i-- > 0;) pad.push_back(w.before[i]), pad.push_back(w.after[i]);
   w.before.assign(w.before.size(), 0);

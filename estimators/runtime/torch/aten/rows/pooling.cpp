@@ -98,9 +98,9 @@ ValueList run_adaptive_avg(Run& r, Args& a) {
   if (one && n > 1) {
     // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
     Tensor y = op::mean(r, x, last, true);
-    if (n == 2 && op::format_of(*x) == op::Format::channels_last)
-      y->strides = {y->sizes[1], 1, y->sizes[1], y->sizes[1]};
-    if (n == 2 && op::format_of(*x) == op::Format::channels_last && !is_contiguous(*x))
+    if (n != 2 || op::format_of(*x) != op::Format::channels_last) return {y};
+    y->strides = channels_last_strides(y->sizes);
+    if (!is_contiguous(*x))
       r.rebase(y, r.record({y}, {},
                            [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
     return {y};
