@@ -16,8 +16,6 @@ namespace memplan {
 
 namespace {
 
-std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
-
 /// `x += self.table.to(device)`, and not `self.table = self.table.to(device)`, which keeps the copy.
 bool moves(std::string_view source, std::string_view leaf) {
   const Statement s = parse_statement(source);

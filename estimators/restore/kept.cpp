@@ -40,4 +40,33 @@ void keep_in_inference(Tape& tape) {
                               Evidence::told_by_name, About::lifetime});
 }
 
+namespace {
+
+/// nn.utils.weight_norm and nn.utils.spectral_norm, by the parameters that they register
+/// (torch/nn/utils/weight_norm.py, spectral_norm.py); those of nn.utils.parametrizations have other names.
+bool is_hooked_weight(const Tape& tape, const Call& call) {
+  const auto reads = [&](std::string_view end) {
+    bool found = false;
+    for_each_value(call, [&](ValueId id) {
+      const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+      found = found || (v.kind == ValueKind::parameter && v.name.ends_with(end));
+    });
+    return found;
+  };
+  return call.outputs.size() == 1 && ((call.op == "aten::_weight_norm" && reads("_g") && reads("_v")) ||
+                                      (call.op == "aten::div.Tensor" && reads("_orig")));
+}
+
+}  // namespace
+
+void keep_hooked_weights(Tape& tape) {
+  std::int64_t count = 0;
+  for (const Call& c : tape.calls)
+    if (is_hooked_weight(tape, c))
+      tape.values[static_cast<std::size_t>(c.outputs[0].index)].in_attribute = true, ++count;
+  if (count > 0)
+    tape.recovered.push_back({"weights of hooks", "names of the parameters that weight_norm and spectral_norm register",
+                              count, Evidence::told_by_name, About::lifetime});
+}
+
 }  // namespace memplan

@@ -318,7 +318,7 @@ void mark_last_uses(Tape& tape) {
     if (weights[v] > until) until = weights[v], ++by_tuple;
     if (tape.reading.names == NameReading::freed) until = settled[v];
     if (!hidden.empty()) until = std::max(until, hidden[v]);
-    if (!l.kept && !l.released)
+    if (!l.kept && !l.released && !tape.values[v].in_attribute)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
   for (Call& call : tape.calls) {

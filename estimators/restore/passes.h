@@ -63,6 +63,9 @@ void freeze_by_class(Tape& tape);
 /// What modules look up in a parameter of theirs once and for all in inference is a buffer of theirs.
 void keep_in_inference(Tape& tape);
 
+/// Weights that a hook makes before each forward pass of a module and puts into an attribute of it.
+void keep_hooked_weights(Tape& tape);
+
 /// Removes calls whose results nobody uses, among those that `may_go(call, index)` allows; what only they read goes
 /// too.
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);

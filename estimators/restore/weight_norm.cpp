@@ -31,6 +31,14 @@ std::int64_t kept_dimension(const Call& norm, std::int64_t rank) {
   return std::ranges::count(reduced, false) == 1 ? std::ranges::find(reduced, false) - reduced.begin() : -1;
 }
 
+/// nn.utils.weight_norm is a hook of the module that reads the weight, and the line is one that calls the module: it
+/// names neither the gain g nor the direction v (torch/nn/utils/weight_norm.py).
+bool is_hook(const TapeValue& v, const TapeValue& g, std::string_view line) {
+  return v.name.ends_with("_v") && g.name.ends_with("_g") &&
+         std::string_view(v.name).substr(0, v.name.size() - 1) == std::string_view(g.name).substr(0, g.name.size() - 1) &&
+         line.find(leaf_of(v.name)) == std::string_view::npos;
+}
+
 }  // namespace
 
 void recover_weight_norms(Tape& tape) {
@@ -39,12 +47,14 @@ void recover_weight_norms(Tape& tape) {
     const Call &norm = tape.calls[i], &scale = tape.calls[i + 1];
     Call& product = tape.calls[i + 2];
     const bool told = norm.op == "aten::linalg_vector_norm" && scale.op == "aten::div.Tensor" &&
-                      product.op == "aten::mul.Tensor" && norm.source.find("_weight_norm(") != std::string::npos &&
-                      scale.source == norm.source && product.source == norm.source;
+                      product.op == "aten::mul.Tensor" && scale.source == norm.source &&
+                      product.source == norm.source;
     if (!told || !reads_result(scale, 1, norm) || !reads_result(product, 1, scale)) continue;
     ValueId v, g, again;
     const TapeValue* weight = parameter_in(tape, norm, 0, v);
-    if (!weight || !parameter_in(tape, scale, 0, g) || !parameter_in(tape, product, 0, again) || v != again) continue;
+    const TapeValue* gain = parameter_in(tape, scale, 0, g);
+    if (!weight || !gain || !parameter_in(tape, product, 0, again) || v != again) continue;
+    if (norm.source.find("_weight_norm(") == std::string::npos && !is_hook(*weight, *gain, norm.source)) continue;
     const std::int64_t dim = kept_dimension(norm, static_cast<std::int64_t>(weight->sizes.size()));
     if (dim < 0) continue;
     product.op = "aten::_weight_norm";

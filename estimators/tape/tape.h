@@ -64,7 +64,8 @@ struct TapeValue {
   ValueId same_storage_as;             ///< tied parameters: the first one of the group
   std::optional<std::int64_t> number;  ///< a scalar integer input or constant whose value is known
   bool on_host = false;                ///< 0-dim constants that PyTorch keeps on the CPU
-  bool keeps_dtype = false;  ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
+  bool keeps_dtype = false;   ///< model.to(dtype) comes before it is made: its dtype stays whatever the precision
+  bool in_attribute = false;  ///< a module's attribute holds it until the next forward pass makes it anew
 };
 
 /// What one statement of a frame (a module's forward) does with the frame's names, as far as they keep tensors alive.

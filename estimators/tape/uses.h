@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,9 @@ inline ValueId value_at(const Call& call, std::size_t i) {
   const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;
   return id ? *id : ValueId{};
 }
+
+/// `weight` of `layers.0.weight`.
+inline std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
 /// How often calls and the tape's outputs read each value.
 inline std::vector<int> count_reads(const Tape& tape) {

@@ -49,6 +49,17 @@ MadeOfLines standardized(Emit& e, GraphValueId id, const Lines& lines) {
   return {e.call("aten::view", {made, list_of(sizes)}, {}, e.name_of(id)), {}};
 }
 
+/// The weight of weight_norm, of a gain and a direction. The gain is taken to be of the first dimension, as it is unless
+/// weight_norm is told of another.
+MadeOfLines weight_normed(Emit& e, GraphValueId id, const Lines& lines) {
+  const Sizes sizes = *e.inferred[id].sizes;
+  const DType dtype = *e.inferred[id].dtype;
+  Sizes each(sizes.size(), 1);
+  if (!sizes.empty()) each[0] = sizes[0];
+  const Arg gain = make_lost(e, *lines[0], dtype, each), direction = make_lost(e, *lines[1], dtype, sizes);
+  return {e.call("aten::_weight_norm", {direction, gain, {std::int64_t{0}}}, {}, e.name_of(id)), {}};
+}
+
 /// A table and the numbers of what was looked up in it; the numbers may be worked out in the forward pass.
 struct Table {
   Arg rows, numbers;
@@ -103,6 +114,7 @@ MadeOfLines make_of_lines(Emit& e, GraphValueId id, const Lines& lines) {
   const std::string name = e.name_of(id);
   const std::string_view op = op_of_name(name);
   if (op == "cat") return joined(e, id, lines);
+  if (op == "mul") return weight_normed(e, id, lines);
   if (op == "view" || op == "reshape") return standardized(e, id, lines);
   const bool by_column = op == "index" && lines.size() == 2 && e.inferred[id].sizes->size() == 3;
   return by_column ? columns(e, id, lines) : looked_up(e, id, lines);

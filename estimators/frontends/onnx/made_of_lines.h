@@ -14,7 +14,7 @@ struct MadeOfLines {
 };
 
 /// The calls that make the stored tensor `id` of what these lines of the signature name, whose tensors are gone:
-/// parameters that were joined, a weight that was standardized, a table that was looked up.
+/// parameters that were joined, a weight that was standardized or normed, a table that was looked up.
 MadeOfLines make_of_lines(Emit& e, GraphValueId id, const std::vector<const SignatureLine*>& lines);
 
 }  // namespace memplan::onnx_format

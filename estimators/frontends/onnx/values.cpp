@@ -45,6 +45,17 @@ bool is_standardized(std::string_view op, const std::vector<std::string_view>& f
   return leaf(0) == "weight" && (lines.size() == 1 || (leaf(1) == "gain" && has("mul")));
 }
 
+/// The weight of weight_norm: a gain g and a direction v (torch/nn/utils/weight_norm.py), or what the parametrization
+/// of that name calls original0 and original1 (torch/nn/utils/parametrizations.py). The signature has g first.
+bool is_weight_normed(std::string_view op, const std::vector<std::string_view>& from,
+                      const std::vector<std::size_t>& lines, const Signature& signature) {
+  if (op != "mul" || lines.size() != 2) return false;
+  const std::string_view g = signature.inputs[lines[0]].target, v = signature.inputs[lines[1]].target;
+  const bool named = (g.ends_with("_g") && v.ends_with("_v")) || (g.ends_with(".original0") && v.ends_with(".original1"));
+  return named && g.substr(0, g.rfind('.')) == v.substr(0, v.rfind('.')) &&
+         std::ranges::any_of(from, [](std::string_view name) { return op_of_name(name) == "linalg_vector_norm"; });
+}
+
 }  // namespace
 
 ValueKind guess_kind(const StoredTensor& t) {
@@ -153,6 +164,7 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
              (alone || step_before(tensor.name, from) || folded_op(tensor.name) != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
+                      is_weight_normed(op, from, all, signature_) ||
                       (parameters.size() == 1 && all.size() <= 2 && is_looked_up(op, tensor.sizes, all.size() == 2))))
       folded_lines_.emplace(id, std::move(all));
   }

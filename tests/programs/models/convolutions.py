@@ -198,3 +198,59 @@ def ghost(batch):
 
 def canvas2(batch):
     return Canvas(), (torch.randn(batch, 40, 32),)
+
+
+class Vocoder(nn.Module):
+    """Weights that a hook or a parametrization of weight_norm makes; some small enough for an exporter to fold."""
+
+    def __init__(self, wn):
+        super().__init__()
+        self.a = wn(nn.Conv1d(40, 64, 7, padding=3))
+        self.up = nn.ModuleList([wn(nn.ConvTranspose1d(64 >> i, 32 >> i, 8, stride=4, padding=2)) for i in range(2)])
+        self.res = nn.ModuleList([nn.ModuleList([wn(nn.Conv1d(32 >> i, 32 >> i, 3, dilation=d, padding=d)) for d in (1, 3)]) for i in range(2)])
+        self.b = wn(nn.Conv1d(16, 1, 7, padding=3))
+
+    def forward(self, mel):
+        x = self.a(mel)
+        for up, res in zip(self.up, self.res):
+            x = up(F.leaky_relu(x, 0.1))
+            for c in res:
+                x = c(F.leaky_relu(x, 0.1)) + x
+        return torch.tanh(self.b(F.leaky_relu(x)))
+
+
+class Spectrograms(nn.Module):
+    """Windows as columns, and images put together from columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.p, self.o = nn.Linear(27, 48), nn.Linear(48, 27)
+
+    def forward(self, x):
+        h = self.p(F.unfold(x, 3, stride=2, padding=1).transpose(1, 2))
+        h = self.o(F.gelu(h))
+        return F.fold(h.transpose(1, 2), x.shape[-2:], 3, stride=2, padding=1)
+
+
+def vocoder(batch):
+    return Vocoder(nn.utils.weight_norm), (torch.randn(batch, 40, 64),)
+
+
+def vocoder_parametrized(batch):
+    return Vocoder(nn.utils.parametrizations.weight_norm), (torch.randn(batch, 40, 64),)
+
+
+def unfolded(batch):
+    return Spectrograms(), (torch.randn(batch, 3, 64, 64),)
+
+
+def spectral_images(batch):
+    sn = nn.utils.spectral_norm
+    layers = [sn(nn.Conv2d(3, 32, 4, 2, 1)), nn.LeakyReLU(0.2), sn(nn.Conv2d(32, 64, 4, 2, 1)), nn.LeakyReLU(0.2), nn.Flatten(), sn(nn.Linear(64 * 64, 1))]
+    return nn.Sequential(*layers), (torch.randn(batch, 3, 32, 32),)
+
+
+def spectral_parametrized(batch):
+    sn = nn.utils.parametrizations.spectral_norm
+    layers = [sn(nn.Conv2d(3, 32, 4, 2, 1)), nn.LeakyReLU(0.2), sn(nn.Conv2d(32, 64, 4, 2, 1)), nn.LeakyReLU(0.2), nn.Flatten(), sn(nn.Linear(64 * 64, 1))]
+    return nn.Sequential(*layers), (torch.randn(batch, 3, 32, 32),)

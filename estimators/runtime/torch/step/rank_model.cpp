@@ -133,7 +133,7 @@ void RankModel::flatten(const std::vector<ValueId>& group) {
 void RankModel::drop_names() {
   for (ValueId id : tape_.inputs) env.values[id.index] = Value();
   for (std::size_t i = 0; i < tape_.values.size(); ++i)
-    if (tape_.values[i].kind == ValueKind::computed) env.values[i] = Value();
+    if (tape_.values[i].kind == ValueKind::computed && !tape_.values[i].in_attribute) env.values[i] = Value();
 }
 
 std::vector<Value> RankModel::forward(bool sync) {

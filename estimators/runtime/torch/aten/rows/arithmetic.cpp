@@ -108,6 +108,9 @@ ValueList run_rbinary(Run& r, Args& a) {
   return {f(r, operand(r, a, 1), operand(r, a, 0))};
 }
 
+/// torch.div(a, b, out=c), which autograd refuses to record: nothing is made.
+ValueList run_binary_out(Run&, Args& a) { return {a.tensor(2)}; }
+
 void add_binary(OpTable& t, std::initializer_list<const char*> names, const char* schema, Kernel kernel,
                 const char* derivatives) {
   for (const char* n : names) {
@@ -137,6 +140,8 @@ void register_arithmetic(OpTable& t) {
   add_binary(t, {"aten::sub_.Tensor", "aten::sub_.Scalar"}, alpha, run_elementwise_, difference);
   add_binary(t, {"aten::mul_.Tensor", "aten::mul_.Scalar"}, "self, other", run_elementwise_, product);
   add_binary(t, {"aten::div_.Tensor", "aten::div_.Scalar"}, "self, other", run_elementwise_, quotient);
+  for (const char* n : {"aten::add.out", "aten::sub.out", "aten::mul.out", "aten::div.out"})
+    t.add(n, "self, other, out", run_binary_out);
   t.add("aten::neg", "self", [](Run& r, Args& a) -> ValueList { return {op::neg(r, a.tensor(0))}; });
   Row& neg = t.add("aten::neg_", "self", run_elementwise_);
   neg.derivatives = Derivatives("self: -grad");

@@ -41,7 +41,12 @@ ValueList run_im2col(Run& r, Args& a) {
     const Tensor dense = op::read_as(r, x);
     y = resized(r, dense, column_sizes(x->sizes, windows(a, 1)));
   }
-  r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{resized(r, g[0], from)}; });
+  // The backward pass is col2im (native/cuda/Col2Im.cu), which reads dense columns.
+  r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) {
+    Tensor dx = resized(r, g[0], from);
+    op::read_as(r, g[0]);
+    return TensorList{dx};
+  });
   return {y};
 }
 
@@ -51,6 +56,7 @@ ValueList run_col2im(Run& r, Args& a) {
   const Dims image = a.dims_n(1, 2), kernel = a.dims_n(2, 2);
   if (kernel[0] <= 0 || kernel[1] <= 0) fail_input("col2im has a window that is not positive", "aten::col2im");
   Tensor y = resized(r, x, {x->sizes[0], x->sizes[1] / (kernel[0] * kernel[1]), image[0], image[1]});
+  op::read_as(r, x);
   r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{resized(r, g[0], from)}; });
   return {y};
 }
