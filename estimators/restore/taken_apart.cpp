@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "estimators/restore/passes.h"
+#include "estimators/restore/statement.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
@@ -51,6 +54,8 @@ class OneLine {
     w.call.kwargs.clear();
     return w;
   }
+  std::span<const Call> calls() const { return std::span(tape_.calls).subspan(first_, end_ - first_); }
+  int reads_of(ValueId id) const { return reads_[static_cast<std::size_t>(id.index)]; }
   bool says(std::string_view text) const { return tape_.calls[first_].source.find(text) != std::string::npos; }
 
  private:
@@ -176,12 +181,67 @@ std::optional<Whole> loss_at(const OneLine& line) {
   return std::nullopt;
 }
 
+/// `F.adaptive_avg_pool2d` of a line that does nothing else; empty for all others.
+std::string_view lone_adaptive_pool(std::string_view source) {
+  constexpr std::string_view stem = "adaptive_avg_pool";
+  if (source.find(stem) == source.npos) return {};
+  std::string_view value = parse_statement(source).value;
+  constexpr std::string_view keyword = "return ";
+  if (value.starts_with(keyword)) value.remove_prefix(keyword.size());
+  const auto open = value.find('(');
+  if (open == value.npos || open < stem.size() + 2) return {};
+  const std::string_view function = value.substr(0, open), name = function.substr(function.rfind('.') + 1);
+  if (!name.starts_with(stem) || name.size() != stem.size() + 2 || !name.ends_with('d')) return {};
+  if (!std::ranges::all_of(function, [](char c) { return in_name(c) || c == '.'; })) return {};
+  int depth = 0;
+  for (std::size_t i = open; i < value.size(); ++i) {
+    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
+    if (depth == 0) return value.find_last_not_of(" \t") == i ? name : std::string_view();
+  }
+  return {};
+}
+
+/// torch/_decomp's adaptive_avg_pool2d: a mean, an average pool, or what it gathers of all windows and adds up
+/// (adaptive_avg_pool2d in decompositions.py), which depends on the sizes.
+std::optional<Whole> adaptive_pool_at(const OneLine& line) {
+  const auto calls = line.calls();
+  const std::string_view name = lone_adaptive_pool(calls[0].source);
+  if (name.empty() || calls[0].op.find("adaptive") != std::string::npos) return std::nullopt;
+  const Call& last = calls.back();
+  const std::size_t dims = static_cast<std::size_t>(name[name.size() - 2] - '0');
+  if (last.outputs.size() != 1 || last.known_shapes.size() != 1 || last.known_shapes[0].second.size() < dims ||
+      dims > 3)
+    return std::nullopt;
+  std::unordered_map<std::int32_t, int> inner;
+  for (const Call& c : calls)
+    for (const ValueId id : c.outputs) inner[id.index] = line.reads_of(id);
+  ValueId image;
+  bool told = true;
+  for (const Call& c : calls)
+    for_each_value(c, [&](ValueId id) {
+      if (const auto it = inner.find(id.index); it != inner.end()) {
+        --it->second;
+      } else if (id.valid()) {
+        told = told && (!image.valid() || image == id);
+        image = id;
+      }
+    });
+  inner.erase(last.outputs[0].index);
+  if (!told || !image.valid() || !std::ranges::all_of(inner, [](const auto& v) { return v.second == 0; }))
+    return std::nullopt;
+  const auto& sizes = last.known_shapes[0].second;
+  Arg::List out;
+  for (std::size_t d = sizes.size() - dims; d < sizes.size(); ++d) out.push_back({sizes[d]});
+  return line.whole(calls.size(), "aten::" + std::string(name), {{image}, {std::move(out)}});
+}
+
 /// What the ops above begin with.
 bool may_begin(const Tape& tape, std::size_t i) {
   const std::string_view op = tape.calls[i].op,
                          next = i + 1 < tape.calls.size() ? std::string_view(tape.calls[i + 1].op) : "";
   return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty" ||
-         (op == "aten::sub.Tensor" && next == "aten::abs") || (op == "aten::neg" && next == "aten::mul.Tensor");
+         (op == "aten::sub.Tensor" && next == "aten::abs") || (op == "aten::neg" && next == "aten::mul.Tensor") ||
+         tape.calls[i].source.find("adaptive_avg_pool") != std::string::npos;
 }
 
 std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first, bool training) {
@@ -190,6 +250,7 @@ std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, s
   if (auto w = nan_to_num_at(line)) return w;
   if (auto w = feature_dropout_at(line, training)) return w;
   if (auto w = loss_at(line)) return w;
+  if (auto w = adaptive_pool_at(line)) return w;
   return cosine_similarity_at(line);
 }
 

@@ -149,7 +149,7 @@ class Parter {
     } else if (by >= 0 && (op == op_of_name(program_.groups[at(by)].text.name) ||
                            (op == "getitem" && gives_item(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
-    } else if (op == "clone" && by >= 0 && is_turned(program_.groups[at(by)].text.target) &&
+    } else if (op == "clone" && by >= 0 && lies_turned(by) &&
                !takes_any_layout(reader.text.target) &&
                !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(nodes_.maker[at(reads[0].id)])],
                                program_.groups[at(by)].text.name, reader.text.target)) {
@@ -169,6 +169,18 @@ class Parter {
     if (again < 0) return;
     again_.emplace(std::string(name), again);
     for (const Read& r : reads) g_.write().nodes[r.node].inputs[r.input] = again;
+  }
+
+  /// Whether a call's result lies otherwise than in order: a turned tensor, or what views make of one without a copy.
+  bool lies_turned(std::int32_t by) const {
+    for (std::size_t steps = 0; by >= 0 && steps < program_.groups.size(); ++steps) {
+      const FxGroup& group = program_.groups[at(by)];
+      if (is_turned(group.text.target)) return true;
+      if (group.text.target.find("aten.view.") == std::string_view::npos) return false;
+      const auto reads = reads_of(group);
+      by = reads.empty() ? -1 : result_of_[at(reads[0].id)];
+    }
+    return false;
   }
 
   /// The call once more, and what was merged before it. -1 where nothing of it takes memory.

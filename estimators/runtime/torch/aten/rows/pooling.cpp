@@ -150,16 +150,18 @@ void record_image_upsample(Run& r, const Tensor& x, const Tensor& y, std::string
   const auto has = [&](const char* word) { return name.find(word) != std::string_view::npos; };
   const bool smooth = has("_aa"), cubic = has("bicubic") && !smooth;
   const op::Format format = op::format_of(*x), dense = op::Format::contiguous;
+  // An image that is that large already is copied as it lies.
+  const bool as_large = x->sizes == y->sizes && !cubic && !smooth;
   if (smooth) {
     const Tensor written = op::read_as(r, y, dense), input = op::read_as(r, x, dense);
-  } else if (has("nearest") || (format == op::Format::channels_last && !cubic)) {
+  } else if (!as_large && (has("nearest") || (format == op::Format::channels_last && !cubic))) {
     op::read_as(r, x, format);
   }
   r.record({x}, {y}, [=, from = x->sizes](Run& r, Node&, TensorList& g) {
     // The gradient says how what it makes is laid out (upsample_bilinear2d_backward's meta function).
     Tensor dx = op::empty_as(r, cubic ? dense : smooth ? format : op::format_of(*g[0]), from, g[0]->dtype);
     // A slice of what cat's gradient is, for one, is laid out neither way.
-    const Tensor grad = op::read_as(r, g[0], cubic || smooth ? dense : op::format_of(*g[0]));
+    const Tensor grad = as_large ? g[0] : op::read_as(r, g[0], cubic || smooth ? dense : op::format_of(*g[0]));
     return TensorList{dx};
   });
 }
