@@ -35,7 +35,8 @@ std::int64_t kept_dimension(const Call& norm, std::int64_t rank) {
 /// names neither the gain g nor the direction v (torch/nn/utils/weight_norm.py).
 bool is_hook(const TapeValue& v, const TapeValue& g, std::string_view line) {
   return v.name.ends_with("_v") && g.name.ends_with("_g") &&
-         std::string_view(v.name).substr(0, v.name.size() - 1) == std::string_view(g.name).substr(0, g.name.size() - 1) &&
+         std::string_view(v.name).substr(0, v.name.size() - 1) ==
+             std::string_view(g.name).substr(0, g.name.size() - 1) &&
          line.find(leaf_of(v.name)) == std::string_view::npos;
 }
 
@@ -47,8 +48,7 @@ void recover_weight_norms(Tape& tape) {
     const Call &norm = tape.calls[i], &scale = tape.calls[i + 1];
     Call& product = tape.calls[i + 2];
     const bool told = norm.op == "aten::linalg_vector_norm" && scale.op == "aten::div.Tensor" &&
-                      product.op == "aten::mul.Tensor" && scale.source == norm.source &&
-                      product.source == norm.source;
+                      product.op == "aten::mul.Tensor" && scale.source == norm.source && product.source == norm.source;
     if (!told || !reads_result(scale, 1, norm) || !reads_result(product, 1, scale)) continue;
     ValueId v, g, again;
     const TapeValue* weight = parameter_in(tape, norm, 0, v);

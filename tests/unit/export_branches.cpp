@@ -5,6 +5,8 @@
 
 #include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/check.h"
@@ -124,6 +126,40 @@ return %w
   Tape other = from_text(own);
   recover_weight_norms(other);
   CHECK(other.calls.size() == 3);
+}
+
+// torch/nn/utils/weight_norm.py: a hook that runs before the module's forward(), so the line is its caller's.
+TEST_CASE("the weight that a hook of weight_norm makes is one op, and lives until the next forward pass") {
+  const auto tape_of = [](std::string_view line) {
+    const std::string at = " in 1 at \"m.py:5 " + std::string(line) + "\"\n";
+    Tape tape = from_text(
+        "input %x float32 [1, 4, 9]\nparameter %conv.weight_g float32 [8, 1, 1]\n"
+        "parameter %conv.weight_v float32 [8, 4, 3]\nscope 0 \"\" M\nscope 1 conv torch.nn.modules.conv.Conv1d in 0\n"
+        "%norm = aten::linalg_vector_norm(%conv.weight_v, 2, [1, 2], True)" +
+        at + "%div = aten::div.Tensor(%conv.weight_g, %norm)" + at + "%w = aten::mul.Tensor(%conv.weight_v, %div)" +
+        at +
+        "%y = aten::conv1d(%x, %w) in 1 at \"conv.py:9 return F.conv1d(x, self.weight)\"\n"
+        "%out = aten::exp(%y) in 0 at \"m.py:6 return y.exp()\"\nreturn %out\n");
+    recover_weight_norms(tape);
+    keep_hooked_weights(tape);
+    bind_names(tape);
+    mark_last_uses(tape);
+    check(tape);
+    return tape;
+  };
+  const auto goes = [](const Tape& tape) {
+    return std::ranges::any_of(tape.calls, [&](const Call& c) {
+      return std::ranges::any_of(
+          c.last_uses, [&](ValueId id) { return tape.values[static_cast<std::size_t>(id.index)].name == "w"; });
+    });
+  };
+  const Tape hook = tape_of("y = self.conv(x)");
+  REQUIRE(hook.calls.size() == 3);
+  CHECK(hook.calls[0].op == "aten::_weight_norm");
+  CHECK_FALSE(goes(hook));
+  const Tape written_out = tape_of("w = self.weight_v * (self.weight_g / self.weight_v.norm())");
+  CHECK(written_out.calls.size() == 5);
+  CHECK(goes(written_out));
 }
 
 namespace {

@@ -153,6 +153,26 @@ TEST_CASE("what an optimizer worked out of parameters alone is made of them agai
   CHECK(std::ranges::none_of(tape->notes, [](const Note& n) { return n.text.find("no node reads") != n.text.npos; }));
 }
 
+TEST_CASE("a weight that weight_norm makes of small parameters is made of them again") {
+  for (const bool parametrized : {false, true}) {
+    const std::string g = parametrized ? "conv.parametrizations.weight.original0" : "conv.weight_g",
+                      v = parametrized ? "conv.parametrizations.weight.original1" : "conv.weight_v";
+    Builder b;
+    b.input("x", {-1, 3, 8}).weight("mul_2", {4, 3, 3});
+    signature(b, {g, v});
+    auto* from = b.graph().mutable_initializer(0)->add_metadata_props();
+    from->set_key("pkg.onnxscript.optimizer.folded_from");
+    from->set_value("['" + g + "', '" + v + "', 'div', 'linalg_vector_norm', 'val_3']");
+    line(b.node("Conv", {"x", "mul_2"}, {"conv1d"}), "conv1d", "conv1d.default](args = (%x, %mul_2)");
+    b.output("conv1d");
+    const auto tape = b.tape(with_batch(2));
+    REQUIRE(tape.ok());
+    CHECK(ops_of(*tape) == Ops{"aten::_weight_norm", "aten::conv1d"});
+    CHECK(value_of(*tape, g).sizes == std::vector<std::int64_t>{4, 1, 1});
+    CHECK(value_of(*tape, v).sizes == std::vector<std::int64_t>{4, 3, 3});
+  }
+}
+
 // With sizes that are all fixed the exporter works out `self.token.expand(x.shape[0], -1)` as well.
 TEST_CASE("a parameter that was expanded to the batch ahead of the run is the module's") {
   Builder b;

@@ -161,6 +161,25 @@ TEST_CASE("a dropout of whole feature maps is one op, and does nothing in infere
   }
 }
 
+TEST_CASE("an adaptive pool that the exporter took apart is one op, where its line makes nothing else") {
+  const auto calls = [](const std::string& line) {
+    const std::string at = " in 0 at \"m.py:1 " + line + "\"\n";
+    return "%image = aten::view(%x, [1, 2, 2, 2]) in 0 at \"m.py:0 image = x.view(1, 2, 2, 2)\"\n"
+           "%turned = aten::permute(%image, [2, 3, 0, 1])" +
+           at + "%numbers = aten::empty.memory_format([3, 2], dtype=int64)" + at +
+           "%windows = aten::index.Tensor(%turned, [%numbers])" + at + "%back = aten::permute(%windows, [2, 3, 0, 1])" +
+           at + "%pooled = aten::mean.dim(%back, [-1]) in 0 shapes(float32 [1, 2, 3, 3]) at \"m.py:1 " + line +
+           "\"\nreturn %pooled\n";
+  };
+  const Tape tape = whole(calls("return F.adaptive_avg_pool2d(input, self.output_size)"));
+  REQUIRE(ops_of(tape) == Ops{"aten::view", "aten::adaptive_avg_pool2d"});
+  const auto& sizes = std::get<Arg::List>(tape.calls[1].args[1].value);
+  REQUIRE(sizes.size() == 2);
+  CHECK(std::get<std::int64_t>(sizes[0].value) == 3);
+  CHECK(ops_of(whole(calls("y = F.adaptive_avg_pool2d(x, 3) * 2"))).size() == 6);
+  CHECK(ops_of(whole(calls("y = self.pool(F.adaptive_avg_pool2d(x, 3))"))).size() == 6);
+}
+
 TEST_CASE("one divided by a tensor holds the tensor until the product is made") {
   const std::string calls =
       "%sum = aten::add.Tensor(%x, 1) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"

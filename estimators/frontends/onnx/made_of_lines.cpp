@@ -49,8 +49,8 @@ MadeOfLines standardized(Emit& e, GraphValueId id, const Lines& lines) {
   return {e.call("aten::view", {made, list_of(sizes)}, {}, e.name_of(id)), {}};
 }
 
-/// The weight of weight_norm, of a gain and a direction. The gain is taken to be of the first dimension, as it is unless
-/// weight_norm is told of another.
+/// The weight of weight_norm, of a gain and a direction. The gain is taken to be of the first dimension, as it is
+/// unless weight_norm is told of another.
 MadeOfLines weight_normed(Emit& e, GraphValueId id, const Lines& lines) {
   const Sizes sizes = *e.inferred[id].sizes;
   const DType dtype = *e.inferred[id].dtype;

@@ -149,8 +149,7 @@ class Parter {
     } else if (by >= 0 && (op == op_of_name(program_.groups[at(by)].text.name) ||
                            (op == "getitem" && gives_item(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
-    } else if (op == "clone" && by >= 0 && lies_turned(by) &&
-               !takes_any_layout(reader.text.target) &&
+    } else if (op == "clone" && by >= 0 && lies_turned(by) && !takes_any_layout(reader.text.target) &&
                !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(nodes_.maker[at(reads[0].id)])],
                                program_.groups[at(by)].text.name, reader.text.target)) {
       again = add_same(reader, name, reads[0], "contiguous.default");

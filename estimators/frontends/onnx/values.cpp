@@ -51,7 +51,8 @@ bool is_weight_normed(std::string_view op, const std::vector<std::string_view>& 
                       const std::vector<std::size_t>& lines, const Signature& signature) {
   if (op != "mul" || lines.size() != 2) return false;
   const std::string_view g = signature.inputs[lines[0]].target, v = signature.inputs[lines[1]].target;
-  const bool named = (g.ends_with("_g") && v.ends_with("_v")) || (g.ends_with(".original0") && v.ends_with(".original1"));
+  const bool named =
+      (g.ends_with("_g") && v.ends_with("_v")) || (g.ends_with(".original0") && v.ends_with(".original1"));
   return named && g.substr(0, g.rfind('.')) == v.substr(0, v.rfind('.')) &&
          std::ranges::any_of(from, [](std::string_view name) { return op_of_name(name) == "linalg_vector_norm"; });
 }
