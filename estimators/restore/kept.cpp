@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <set>
+#include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
@@ -38,6 +39,35 @@ void keep_in_inference(Tape& tape) {
   if (kept > 0)
     tape.recovered.push_back({"results that modules keep", "classes that make them in the first pass alone", kept,
                               Evidence::told_by_name, About::lifetime});
+}
+
+/// Some modules hold a tensor that they never registered and move it to the device by an _apply() of their own. The
+/// file of a training graph has none, where only inference reads it.
+void keep_moved_attributes(Tape& tape) {
+  std::int64_t count = 0;
+  for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
+    const LibraryFact* fact = fact_of_class("moves_attribute", tape.scopes[s].module_class);
+    const std::size_t space = fact ? fact->detail.find(' ') : std::string::npos;
+    if (space == std::string::npos) continue;
+    const std::string& path = tape.scopes[s].path;
+    const std::string list = path + "." + fact->detail.substr(space + 1) + ".";
+    std::set<std::string_view> members;
+    for (const Scope& child : tape.scopes)
+      if (child.path.starts_with(list)) {
+        const std::string_view rest = std::string_view(child.path).substr(list.size());
+        members.insert(rest.substr(0, rest.find('.')));
+      }
+    TapeValue v;
+    v.name = path + "." + fact->detail.substr(0, space);
+    v.kind = ValueKind::buffer;
+    v.dtype = DType::float32;
+    v.sizes = {static_cast<std::int64_t>(members.size())};
+    tape.buffers.push_back(tape.add_value(std::move(v)));
+    ++count;
+  }
+  if (count > 0)
+    tape.recovered.push_back({"tensors beside buffers", "classes that move them to the device", count,
+                              Evidence::told_by_name, About::weights});
 }
 
 namespace {

@@ -198,6 +198,26 @@ Until held_in_lists(const Tape& tape, const Frames& frames) {
   return until;
 }
 
+/// Modules of some classes put what one of their own makes, and others than the next one read, into a list that lives
+/// as long as the helper runs which calls them all.
+Until held_in_lists_of_class(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
+  Until until(tape.values.size(), -1);
+  std::vector<bool> lists(tape.scopes.size(), false);
+  for (std::size_t s = 0; s < lists.size(); ++s)
+    lists[s] = fact_of_class("lists_results", tape.scopes[s].module_class) != nullptr;
+  if (std::ranges::find(lists, true) == lists.end()) return until;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for_each_value(tape.calls[i], [&](ValueId id) {
+      const ValueLife& l = lives[index(id)];
+      if (l.born < 0 || l.top < 0 || !lists[static_cast<std::size_t>(l.top)]) return;
+      const std::int32_t from = frames.child_towards(l.top, maker(tape, l).scope);
+      const std::int32_t to = frames.child_towards(l.top, tape.calls[i].scope);
+      if (from >= 0 && to >= 0 && frames.begin(to) > frames.end(from) + 1)
+        until[index(id)] = frames.line(l.top, frames.line_of(l.top, l.born)).last;
+    });
+  return until;
+}
+
 /// Names inside of the function that the line calls hold what `what` says of its first calls of an op: of as many as
 /// there are rows of it. Whether call `at` is one of these.
 bool is_held_by_function(const Tape& tape, const Frames& frames, const Line& line, std::int32_t at,
@@ -281,7 +301,8 @@ void mark_last_uses(Tape& tape) {
   const Frames frames(tape);
   std::vector<ValueLife> lives = lives_of(tape, frames);
   const std::int64_t by_class = follow_returns(tape, frames, lives);
-  const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames);
+  const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames),
+              collected = held_in_lists_of_class(tape, frames, lives);
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives),
@@ -309,7 +330,7 @@ void mark_last_uses(Tape& tape) {
     if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
-                      cached[v], others[v]});
+                      collected[v], cached[v], others[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));

@@ -63,6 +63,9 @@ void freeze_by_class(Tape& tape);
 /// What modules look up in a parameter of theirs once and for all in inference is a buffer of theirs.
 void keep_in_inference(Tape& tape);
 
+/// Tensors that modules move to the device beside their parameters and buffers.
+void keep_moved_attributes(Tape& tape);
+
 /// Weights that a hook makes before each forward pass of a module and puts into an attribute of it.
 void keep_hooked_weights(Tape& tape);
 
