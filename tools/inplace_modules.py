@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes data/aten/inplace_modules.json: which activation modules the models of torchvision and timm construct with inplace=True.
+"""Writes data/aten/inplace_modules.json: which activation modules the models of torchvision, timm, segmentation_models_pytorch, MONAI and
+nnU-Net construct with inplace=True.
 
     python tools/inplace_modules.py [--out data/aten/inplace_modules.json] [--of-each 6]
 
@@ -9,6 +10,7 @@ modules, "either" those that some models construct so and others not. Every mode
 the smallest names first.
 """
 import argparse
+import importlib.metadata
 import json
 import os
 
@@ -49,6 +51,50 @@ def timm_models(of_each):
                 print("left out:", name, type(error).__name__)
 
 
+def segmentation_models():
+    """Each architecture with an encoder of each file."""
+    import segmentation_models_pytorch as smp
+
+    encoders = ("resnet18", "mobilenet_v2", "densenet121", "efficientnet-b0", "vgg11_bn", "mit_b0", "dpn68", "xception", "inceptionv4", "senet154", "se_resnet50", "resnext50_32x4d")
+    for architecture in ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3", "DeepLabV3Plus", "PAN", "UPerNet", "Segformer"):
+        for encoder in encoders:
+            try:
+                yield getattr(smp, architecture)(encoder, encoder_weights=None)
+            except (ValueError, KeyError, TypeError):  # not every decoder takes every encoder
+                continue
+    yield smp.Unet("resnet18", encoder_weights=None, decoder_attention_type="scse")
+
+
+def monai_models():
+    import monai.networks.nets as nets
+
+    yield nets.UNet(2, 1, 2, (8, 16, 32), (2, 2))
+    yield nets.UNet(3, 1, 2, (8, 16, 32), (2, 2), num_res_units=2)
+    yield nets.UNet(2, 1, 2, (8, 16, 32), (2, 2), act="RELU")
+    for res_block in (False, True):
+        yield nets.DynUNet(2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], res_block=res_block)
+    for make in (nets.BasicUNet, nets.BasicUNetPlusPlus, nets.SegResNet, nets.SegResNetDS, nets.VNet, nets.HighResNet):
+        yield make(2)
+    yield nets.SegResNetVAE((64, 64, 64))
+    yield nets.AttentionUnet(2, 1, 2, (8, 16, 32), (2, 2))
+    yield nets.resnet18(spatial_dims=2)
+    yield nets.resnet50()
+    yield nets.DenseNet121(2, 1, 2)
+    yield nets.SEResNet50(spatial_dims=2, in_channels=1, num_classes=2)
+    yield nets.UNETR(1, 2, (64, 64), spatial_dims=2)
+    yield nets.SwinUNETR(1, 2, spatial_dims=2)
+    yield nets.RegUNet(2, 1, 8, 2)
+
+
+def nnunet_models():
+    """As nnU-Net's plans have them: nonlin_kwargs={"inplace": True}."""
+    from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
+
+    kwargs = dict(norm_op=torch.nn.InstanceNorm2d, norm_op_kwargs=dict(affine=True), nonlin=torch.nn.LeakyReLU, nonlin_kwargs=dict(inplace=True))
+    yield PlainConvUNet(1, 2, (8, 16), torch.nn.Conv2d, 3, (1, 2), (2, 2), 2, (2,), **kwargs)
+    yield ResidualEncoderUNet(1, 2, (8, 16), torch.nn.Conv2d, 3, (1, 2), (2, 2), 2, (2,), **kwargs)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "data", "aten", "inplace_modules.json"))
@@ -73,6 +119,9 @@ def main():
         walk(model, model, model, [], found)
     for model in timm_models(args.of_each):
         walk(model, model, model, [], found)
+    for models in (segmentation_models(), monai_models(), nnunet_models()):
+        for model in models:
+            walk(model, model, model, [], found)
     rules = sorted(list(k) for k, v in found.items() if v == {True})
     # One rule for all roots where no root disagrees.
     by_rest = {}
@@ -82,7 +131,8 @@ def main():
     either = sorted({("*", *k[1:]) for k in found if len(by_rest[k[1:]]) > 1 and list(k) not in rules})
     version = lambda m: m.__version__.split("+")[0]
     with open(out, "w") as f:
-        f.write('{\n "source": "torchvision %s, timm %s, tools/inplace_modules.py"' % (version(torchvision), version(timm)))
+        libraries = [f"{name} {importlib.metadata.version(name)}" for name in ("segmentation_models_pytorch", "monai", "dynamic_network_architectures")]
+        f.write('{\n "source": "%s, tools/inplace_modules.py"' % ", ".join([f"torchvision {version(torchvision)}", f"timm {version(timm)}", *libraries]))
         for name, rows in (("rules", merged), ("either", either)):
             f.write(',\n "%s": [\n' % name + ",\n".join("  " + json.dumps(r) for r in rows) + "\n ]")
         f.write("\n}\n")

@@ -35,7 +35,8 @@ void freeze_by_class(Tape& tape) {
   for (ValueId id : tape.parameters) {
     TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
     const std::string_view name = v.name;
-    bool of_class = false;
+    const auto root = classes.find("");
+    bool of_class = root != classes.end() && fact_of_child("frozen", root->second, name);
     for (std::size_t dot = name.rfind('.'); !of_class && dot != name.npos && dot > 0; dot = name.rfind('.', dot - 1)) {
       const auto owner = classes.find(name.substr(0, dot));
       of_class = owner != classes.end() && fact_of_child("frozen", owner->second, name.substr(dot + 1));

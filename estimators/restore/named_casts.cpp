@@ -5,9 +5,11 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "estimators/restore/casts.h"
+#include "estimators/restore/passes.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -178,6 +180,17 @@ void convert_named(Tape& tape) {
   insert_calls(tape.calls, std::move(casts));
   tape.recovered.push_back({"aten::type_as", "conversions whose results the file names, absent from an fp32 export",
                             static_cast<std::int64_t>(found.size()), Evidence::told_by_name, About::cast});
+}
+
+void leave_unseen_casts(Tape& tape) {
+  std::unordered_set<std::int32_t> results;
+  for (const ValueId id : tape.exported.unseen_casts) results.insert(id.index);
+  for (Call& call : tape.calls)
+    if (call.op == "aten::to.dtype" && call.outputs.size() == 1 && results.contains(call.outputs[0].index)) {
+      call.op = "aten::type_as";
+      call.args = {call.args.at(0), call.args.at(0)};
+      call.kwargs.clear();
+    }
 }
 
 }  // namespace memplan

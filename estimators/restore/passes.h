@@ -63,6 +63,9 @@ void freeze_by_class(Tape& tape);
 /// What modules look up in a parameter of theirs once and for all in inference is a buffer of theirs.
 void keep_in_inference(Tape& tape);
 
+/// Reading::unseen_casts: conversions that a line of a helper asks for convert nothing.
+void leave_unseen_casts(Tape& tape);
+
 /// Tensors that modules move to the device beside their parameters and buffers.
 void keep_moved_attributes(Tape& tape);
 

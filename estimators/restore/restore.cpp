@@ -30,6 +30,8 @@ constexpr RestorePass restore_table[] = {
     {"causal masks",
      [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced && !t.exported.recorded; },
      [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
+    {"unseen casts", [](const Tape& t, const TrainingSetup&) { return !t.reading.unseen_casts; },
+     [](Tape& t, const TrainingSetup&) { leave_unseen_casts(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
     {"whole ops", exported, recover_whole_ops},

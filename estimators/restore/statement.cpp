@@ -146,13 +146,23 @@ bool is_module_or_class(std::string_view word) {
          word == "functional" || word == "math" || word == "np";
 }
 
+/// Behind the index of `self.stages[s](x)`, which is the number of a module and no tensor; 0 for all other brackets.
+std::size_t end_of_module_index(std::string_view value, std::size_t open) {
+  std::size_t first = open;
+  while (first > 0 && (in_name(value[first - 1]) || value[first - 1] == '.')) --first;
+  if (!value.substr(first, open - first).starts_with("self.")) return 0;
+  const auto close = value.find_first_of("[]", open + 1);
+  return close != value.npos && value[close] == ']' && value.substr(close + 1).starts_with('(') ? close + 1 : 0;
+}
+
 std::vector<std::string_view> names_in(std::string_view value, bool owners) {
   std::vector<std::string_view> out;
   for (std::size_t at = 0; at < value.size();) {
     std::size_t end = at;
     while (end < value.size() && in_name(value[end])) ++end;
     if (end == at) {
-      ++at;
+      const std::size_t call = value[at] == '[' ? end_of_module_index(value, at) : 0;
+      at = std::max(call, at + 1);
       continue;
     }
     const char before = at == 0 ? ' ' : value[at - 1], after = end == value.size() ? ' ' : value[end];

@@ -48,6 +48,7 @@ struct Reading {
   MaskReading masks = MaskReading::restored;
   InPlaceReading in_place = InPlaceReading::as_told;
   bool casts = true;               ///< casts of known classes are put back
+  bool unseen_casts = true;        ///< Exported::unseen_casts convert to fp32
   bool widened_losses = false;     ///< the model converts what its own losses are given to fp32
   std::uint32_t order = 0;         ///< of the weights, where the runtime loads them in another one in every process
   bool falling_addresses = false;  ///< the driver hands out segments from the top (torch/allocator/device_memory.h)

@@ -132,13 +132,15 @@ struct Recovery {
 
 /// What the file says of its program, for the passes that restore what its exporter lost.
 struct Exported {
-  bool functional = true;                    ///< in-place ops were taken out
-  bool recorded = false;                     ///< the program was seen running: nothing is lost, names included
-  bool in_eval = false;                      ///< seen in evaluation mode
-  bool in_dtype = false;                     ///< seen with the weights in the setup's dtype
-  Bytes folded_away;                         ///< small tensors that an optimizer worked out or merged: off by as much
-  bool tells_frozen = true;                  ///< the file says which parameters want no gradients
-  bool keeps_casts = false;                  ///< conversions that do nothing are calls too, with who asked for them
+  bool functional = true;    ///< in-place ops were taken out
+  bool recorded = false;     ///< the program was seen running: nothing is lost, names included
+  bool in_eval = false;      ///< seen in evaluation mode
+  bool in_dtype = false;     ///< seen with the weights in the setup's dtype
+  Bytes folded_away;         ///< small tensors that an optimizer worked out or merged: off by as much
+  bool tells_frozen = true;  ///< the file says which parameters want no gradients
+  bool keeps_casts = false;  ///< conversions that do nothing are calls too, with who asked for them
+  /// Results of conversions to fp32, or to the dtype of some tensor: nothing says which.
+  std::vector<ValueId> unseen_casts;
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   std::vector<std::string> lost_parameters;  ///< paths of those that no node of the file reads
   bool checkpoints_seen =

@@ -136,6 +136,7 @@ class Reader {
     for (const auto& info : p.value_info())
       if (auto it = names.ids.find(info.name()); it != names.ids.end())
         read_value_info(info, graph(id).values[static_cast<std::size_t>(it->second)]);
+    follow_declared_dtypes(graph(id));
 
     for (const NodeProto& node : p.node()) add_node(node, names, site);
     for (const auto& output : p.output()) {
@@ -145,6 +146,17 @@ class Reader {
       graph(id).outputs.push_back(v);
     }
     put_in_order(graph(id), captured_[static_cast<std::size_t>(id)], model_, model_.warnings);
+  }
+
+  /// What onnxscript's optimizer worked out in NumPy may be doubles where the program has floats (einsum of integers
+  /// and floats); the value's type is still the program's.
+  static void follow_declared_dtypes(Graph& g) {
+    for (auto& [v, stored] : g.initializers) {
+      const GraphValue& value = g.values[static_cast<std::size_t>(v)];
+      if (value.dtype && is_floating(*value.dtype) && is_floating(stored.dtype) &&
+          value.metadata.contains("pkg.onnxscript.optimizer.folded_from"))
+        stored.dtype = *value.dtype;
+    }
   }
 
   GraphValueId add_initializer(TensorNames& names, const ::onnx::TensorProto& tensor) {

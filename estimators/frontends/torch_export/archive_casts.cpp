@@ -2,7 +2,9 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "estimators/tape/uses.h"
 
@@ -115,8 +117,24 @@ ValueId ArchiveCasts::before_cast_of_line(ValueId value, const Call& asking) con
   return {};
 }
 
+/// Of what attention gave, after views: attention's query, whose dtype libraries ask for after it
+/// (`hidden_states.to(query.dtype)`, diffusers/models/attention_processor.py).
+ValueId ArchiveCasts::query_of(ValueId value) const {
+  static const std::set<std::string_view> views{"aten::transpose.int", "aten::reshape",    "aten::view",
+                                                "aten::permute",       "aten::contiguous", "aten::flatten.using_ints"};
+  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
+    const auto it = makers_.find(value.index);
+    if (it == makers_.end()) break;
+    const Call& call = tape_.calls[it->second];
+    if (call.op == "aten::scaled_dot_product_attention") return value_of_argument(call, 0);
+    if (!views.contains(call.op)) break;
+    value = value_of_argument(call, 0);
+  }
+  return {};
+}
+
 Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
-  of_parameter_ = false;
+  unseen_ = of_parameter_ = false;
   const ValueId given = value_of_argument(call, 0);
   auto become = [&](const char* op, bool widens, std::optional<Arg> argument) {
     const ValueId x = source_of(given, widens);
@@ -141,11 +159,14 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (hidden)
     if (const ValueId given_to_line = before_cast_of_line(given, call); given_to_line.valid())
       return become("aten::type_as", false, Arg{given_to_line});
+  if (hidden)
+    if (const ValueId query = query_of(given); query.valid()) return become("aten::type_as", false, Arg{query});
   if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
   of_parameter_ =
       hidden && given.valid() && tape_.values[static_cast<std::size_t>(given.index)].kind == ValueKind::parameter;
+  unseen_ = hidden;
   if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
   if (follows) return become("memplan::to_default_dtype", false, {});
   return Fate::pass_input;  // x.to(device)
@@ -155,6 +176,7 @@ void ArchiveCasts::made(const Call& call) {
   const ValueId from = value_of_argument(call, 0);
   if (call.outputs.size() != 1 || !from.valid()) return;
   casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false};
+  if (unseen_) tape_.exported.unseen_casts.push_back(call.outputs[0]);
   if (of_parameter_) waiting_[call.outputs[0].index] = tape_.calls.size();
 }
 

@@ -44,9 +44,11 @@ class ArchiveCasts {
   ValueId source_of(ValueId value, bool widens) const;
   ValueId before_widening(ValueId value, std::int32_t scope) const;
   ValueId before_cast_of_line(ValueId value, const Call& asking) const;
+  ValueId query_of(ValueId value) const;
   void take_type_of_operand(const Call& call);
 
   Tape& tape_;
+  bool unseen_ = false;                                    ///< the last rewritten: to fp32, for want of a better word
   bool of_parameter_ = false;                              ///< the last rewritten: a parameter, by a hidden line
   std::unordered_map<std::int32_t, std::size_t> waiting_;  ///< results of such casts -> call of the tape
   std::unordered_map<std::int32_t, Cast> casts_;           ///< by result

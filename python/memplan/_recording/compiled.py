@@ -199,10 +199,6 @@ AFTER = {"torch._dynamo.convert_frame": after_convert_frame, "torch._inductor.ut
 
 def install() -> None:
     """In a process that has not compiled anything yet. Others take functions from torch._inductor.utils when they are imported, so it comes first."""
-    import torch
-
-    # Asked while modules are imported, it would keep copies of this process from using CUDA (poison_fork, torch/csrc/cuda/Module.cpp). There is a card.
-    torch.cuda.is_available = lambda: True
     for name, after in AFTER.items():
         try:
             after(importlib.import_module(name))

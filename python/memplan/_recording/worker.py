@@ -142,6 +142,25 @@ def _end_with_parent() -> None:
         pass
 
 
+def _keep_forks_usable() -> None:
+    """Asked for its GPUs while modules are imported (`"cuda" if torch.cuda.is_available() else "cpu"`, diffusers), CUDA refuses to work in copies of
+    this process (poison_fork, torch/csrc/cuda/Module.cpp). There is one, and it is asked in the copies."""
+    import torch
+
+    if "EMULATED_GPU" in os.environ and not hasattr(torch._C, "_memplan_count"):
+        torch._C._memplan_count = torch._C._cuda_getDeviceCount
+        torch._C._cuda_getDeviceCount = lambda: 1
+
+
+def _use_cuda_here() -> None:
+    import torch
+
+    if hasattr(torch._C, "_memplan_count"):
+        torch._C._cuda_getDeviceCount = torch._C._memplan_count
+    if torch.cuda._initialized:  # by a module that was imported; an emulated GPU is memory, which a copy has as well
+        torch.cuda._is_in_bad_fork = lambda: False
+
+
 def main() -> None:
     _end_with_parent()
     job_path, folder = sys.argv[1:3]
@@ -151,6 +170,7 @@ def main() -> None:
 
         main_module = pickle.load(f)
     functions.install()
+    _keep_forks_usable()
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         compiled.install()
     if main_module:
@@ -174,6 +194,7 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             _end_with_parent()
+            _use_cuda_here()
             path, known = os.path.join(folder, "answer.json"), set(sys.modules)
             try:
                 found = _child(job, task)
