@@ -2,6 +2,8 @@
 import torch
 from torch import nn
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # as scripts begin; asked too early it keeps CUDA from forked processes
+
 
 def _tokens(batch, length, vocabulary=8000):
     ids = torch.zeros(batch, length, dtype=torch.long)

@@ -2,9 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "estimators/frontends/onnx/scopes.h"
+#include "estimators/restore/statement.h"
 
 using memplan::onnx_format::stack_lines;
 
@@ -18,6 +20,14 @@ TEST_CASE("what lies before the packages of a Python is left out, wherever that 
     CHECK(lines[0] == "torch/net.py:3 y = self.a(x)");
     CHECK(lines[1] == "torch/nn/modules/linear.py:9 return F.linear(input)");
   }
+}
+
+TEST_CASE("what numbers a module is no tensor of a line") {
+  using Names = std::vector<std::string_view>;
+  CHECK(memplan::names_read("self.stages[s](x)") == Names{"x"});
+  CHECK(memplan::names_read("self.up.convs[-(s + 1)](x, skip)") == Names{"x", "skip"});
+  CHECK(memplan::names_read("self.table[index]") == Names{"index"});
+  CHECK(memplan::names_read("skips[s](x)") == Names{"skips", "s", "x"});
 }
 
 // Speech2Text's positions: the first node in the module is a region without gradients, which torch.export gives no

@@ -8,6 +8,7 @@
 
 #include "estimators/frontends/torch_export/expression.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/passes.h"
 #include "tests/unit/scratch_archive.h"
 
 using namespace memplan;
@@ -283,6 +284,62 @@ TEST_CASE("a parameter that a helper converts takes the type of what it is added
   g["tensor_values"]["add"] = meta(sizes);
   g["outputs"] = json::array({tensor("add")});
   p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("add");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 3);
+  CHECK(t.calls[1].op == "aten::type_as");
+  CHECK(argument(t.calls[1], 1) == t.calls[0].outputs.at(0).index);
+}
+
+// `hidden_states.to(query.dtype)` after attention, in a function that the file has no lines of; `y.sin().to(dtype)`
+// there may be either.
+TEST_CASE("a helper converts what attention gives to its query's type, and other tensors to one that nothing tells") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json fp32 = {{"as_scalar_type", 7}};
+  g["nodes"][1] = called(node("torch.ops.aten.scaled_dot_product_attention.default",
+                              {tensor("linear"), tensor("linear"), tensor("linear")}, {tensor("attention")}),
+                         "scaled_dot_product_attention");
+  g["nodes"].push_back(called(node("torch.ops.aten.to.dtype", {tensor("attention"), fp32}, {tensor("to")}), "to"));
+  json other = called(node("torch.ops.aten.sin.default", {tensor("linear")}, {tensor("sin")}), "sin");
+  json unseen = called(node("torch.ops.aten.to.dtype", {tensor("sin"), fp32}, {tensor("to_1")}), "to");
+  for (json* n : {&other, &unseen}) {
+    (*n)["metadata"]["stack_trace"] = "File \"/x/u/net.py\", line 6, in forward\n    y = angles(y)";
+    g["nodes"].push_back(*n);
+  }
+  for (const char* name : {"attention", "to", "sin", "to_1"})
+    g["tensor_values"][name] = meta({symbol("s0"), number(3)});
+  g["nodes"].push_back(node("torch.ops.aten.add.Tensor", {tensor("to"), tensor("to_1")}, {tensor("add")}));
+  g["tensor_values"]["add"] = meta({symbol("s0"), number(3)});
+  g["outputs"] = json::array({tensor("add")});
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("add");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 6);
+  CHECK(t.calls[2].op == "aten::type_as");
+  CHECK(argument(t.calls[2], 1) == t.calls[0].outputs.at(0).index);
+  CHECK(t.calls[4].op == "aten::to.dtype");
+  REQUIRE(t.exported.unseen_casts.size() == 1);
+  CHECK(t.exported.unseen_casts[0] == t.calls[4].outputs.at(0));
+  Tape converts_nothing = t;
+  leave_unseen_casts(converts_nothing);
+  CHECK(converts_nothing.calls[4].op == "aten::type_as");
+  CHECK(argument(converts_nothing.calls[4], 1) == argument(t.calls[4], 0));
+}
+
+TEST_CASE("a class token that a helper converts takes the type of what it is joined to") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json fp32 = {{"as_scalar_type", 7}};
+  p["graph_module"]["signature"]["input_specs"].push_back(
+      {{"parameter", {{"arg", {{"name", "p_t"}}}, {"parameter_name", "token"}}}});
+  g["tensor_values"]["p_t"] = meta(json::array({number(1), number(3)}), true);
+  // torch.cat([self.token.to(x.dtype), x])
+  g["nodes"][1] = called(node("torch.ops.aten.to.dtype", {tensor("p_t"), fp32}, {tensor("to")}), "to");
+  const json list = {{"as_tensors", json::array({{{"name", "to"}}, {{"name", "linear"}}})}};
+  g["nodes"].push_back(node("torch.ops.aten.cat.default", {list}, {tensor("cat")}));
+  g["tensor_values"]["to"] = meta(json::array({number(1), number(3)}));
+  g["tensor_values"]["cat"] = meta({symbol("s0"), number(3)});
+  g["outputs"] = json::array({tensor("cat")});
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("cat");
   const Tape t = tape_of(archive(p), batch(2));
   REQUIRE(t.calls.size() == 3);
   CHECK(t.calls[1].op == "aten::type_as");

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "estimators/tape/uses.h"
 
@@ -117,6 +118,30 @@ ValueId ArchiveCasts::before_cast_of_line(ValueId value, const Call& asking) con
   return {};
 }
 
+/// What the frame was given, of which `value` is what the calls of the frame made, each of the first that it reads.
+ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const {
+  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
+    const auto it = makers_.find(value.index);
+    if (it == makers_.end()) break;
+    const Call& call = tape_.calls[it->second];
+    if (!is_inside(call.scope, scope)) return steps > 0 ? value : ValueId{};
+    value = value_of_argument(call, 0);
+  }
+  return {};
+}
+
+/// A parameter or a view of one: `self.class_embedding.view(1, 1, -1).expand(n, -1, -1)`.
+bool ArchiveCasts::is_of_parameter(ValueId value) const {
+  static const std::set<std::string_view> views{"aten::view", "aten::reshape", "aten::expand", "aten::unsqueeze"};
+  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
+    const auto it = makers_.find(value.index);
+    if (it == makers_.end()) return tape_.values[static_cast<std::size_t>(value.index)].kind == ValueKind::parameter;
+    if (!views.contains(tape_.calls[it->second].op)) return false;
+    value = value_of_argument(tape_.calls[it->second], 0);
+  }
+  return false;
+}
+
 /// Of what attention gave, after views: attention's query, whose dtype libraries ask for after it
 /// (`hidden_states.to(query.dtype)`, diffusers/models/attention_processor.py).
 ValueId ArchiveCasts::query_of(ValueId value) const {
@@ -152,7 +177,7 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (is_conversion(function)) return become("aten::to.dtype", true, Arg{type});
   const std::string asked = function == "to" ? to_arguments(call.source) : call.source;
   const bool fixed = function == "to" ? says_type(asked) : says_precision(asked);
-  const bool follows = asked.find("dtype") != std::string::npos;
+  const bool follows = asked.find("type") != std::string::npos && asked.find("type(") == std::string::npos;
   // The line may be that of a caller, which says nothing: the exporter notes frames of forward() alone.
   const bool hidden = function == "to" && !fixed && !follows && call.op == "aten::to.dtype";
   const bool of_weight = asked.find("weight.dtype") != std::string::npos;
@@ -164,8 +189,11 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
-  of_parameter_ =
-      hidden && given.valid() && tape_.values[static_cast<std::size_t>(given.index)].kind == ValueKind::parameter;
+  // `orig_type = x.dtype` at the start of the frame.
+  if (function == "to" && follows && !fixed && asked.find('.') == std::string::npos)
+    if (const ValueId x = argument_of_frame(given, call.scope); x.valid())
+      return become("aten::type_as", false, Arg{x});
+  of_parameter_ = hidden && is_of_parameter(given);
   unseen_ = hidden;
   if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
   if (follows) return become("memplan::to_default_dtype", false, {});
@@ -181,10 +209,13 @@ void ArchiveCasts::made(const Call& call) {
 }
 
 /// Parameters are in the precision of the model, so nobody asks for it: `x + self.pos_embed.to(x.dtype)` asks for that
-/// of what the parameter meets.
+/// of what the parameter meets, as `torch.cat([self.token.to(x.dtype), x], dim=1)` does.
 void ArchiveCasts::take_type_of_operand(const Call& call) {
+  std::vector<ValueId> operands;
+  for_each_value(call, [&](ValueId id) { operands.push_back(id); });
+  if (operands.size() != 2) return;
   for (const std::size_t i : {0u, 1u}) {
-    const ValueId cast = value_of_argument(call, i), other = value_of_argument(call, 1 - i);
+    const ValueId cast = operands[i], other = operands[1 - i];
     const auto it = cast.valid() && other.valid() ? waiting_.find(cast.index) : waiting_.end();
     if (it == waiting_.end()) continue;
     const auto maker = makers_.find(other.index);
@@ -227,7 +258,7 @@ void ArchiveCasts::narrow_type(Call& call) const {
 }
 
 void ArchiveCasts::follow(const Call& call) {
-  for (const std::string_view op : {"aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"})
+  for (const std::string_view op : {"aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor", "aten::cat"})
     if (call.op == op) take_type_of_operand(call);
   for (ValueId id : call.outputs) makers_[id.index] = tape_.calls.size();
 }

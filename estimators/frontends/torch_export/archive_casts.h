@@ -45,6 +45,8 @@ class ArchiveCasts {
   ValueId before_widening(ValueId value, std::int32_t scope) const;
   ValueId before_cast_of_line(ValueId value, const Call& asking) const;
   ValueId query_of(ValueId value) const;
+  bool is_of_parameter(ValueId value) const;
+  ValueId argument_of_frame(ValueId value, std::int32_t scope) const;
   void take_type_of_operand(const Call& call);
 
   Tape& tape_;
