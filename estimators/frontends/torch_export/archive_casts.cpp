@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
@@ -43,6 +44,22 @@ std::string to_arguments(std::string_view line) {
     out += '\n';
   }
   return out;
+}
+
+/// `variance = x.to(torch.float32).pow(2).mean(-1)`, whose one conversion something else of the line takes.
+bool uses_up_cast(std::string_view source) {
+  const std::string_view value = parse_statement(source).value;
+  std::size_t at = value.npos, count = 0;
+  for (const std::string_view method : {".float()", ".to("})
+    for (auto found = value.find(method); found != value.npos; found = value.find(method, found + 1))
+      at = found, ++count;
+  if (count != 1) return false;
+  int depth = 0;
+  for (std::size_t i = value.find('(', at); i < value.size(); ++i) {
+    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
+    if (depth == 0) return value.substr(i + 1).starts_with('.');
+  }
+  return false;
 }
 
 bool is_conversion(std::string_view function) {
@@ -203,7 +220,8 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
 void ArchiveCasts::made(const Call& call) {
   const ValueId from = value_of_argument(call, 0);
   if (call.outputs.size() != 1 || !from.valid()) return;
-  casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false};
+  casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false,
+                                   uses_up_cast(call.source) ? call.source : std::string()};
   if (unseen_) tape_.exported.unseen_casts.push_back(call.outputs[0]);
   if (of_parameter_) waiting_[call.outputs[0].index] = tape_.calls.size();
 }
@@ -230,14 +248,17 @@ void ArchiveCasts::take_type_of_operand(const Call& call) {
   }
 }
 
-ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope) {
+ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope, std::string_view source) {
   const auto it = casts_.find(value.index);
   if (it == casts_.end()) return value;
+  const std::string& unnamed = it->second.unnamed_in;
+  if (scope == it->second.scope && !unnamed.empty() && !source.empty() && source != unnamed)
+    return meant(it->second.from, scope, source);
   if (is_inside(scope, it->second.scope)) {
     it->second.used_here = true;
     return value;
   }
-  return it->second.used_here ? meant(it->second.from, scope) : value;
+  return it->second.used_here ? meant(it->second.from, scope, source) : value;
 }
 
 ValueId ArchiveCasts::returned(ValueId value) const {

@@ -2,6 +2,7 @@
 // in another precision.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -26,9 +27,10 @@ class ArchiveCasts {
   /// The same of every call, before it goes onto the tape.
   void follow(const Call& call);
 
-  /// The value that a use in `scope` of `value` meant: outside of the module that cast it, the tensor itself, unless
-  /// the module has no use of its own for the result and so returned it.
-  ValueId meant(ValueId value, std::int32_t scope);
+  /// The value that a use in `scope` of `value`, by the line `source`, meant: outside of the module that cast it, the
+  /// tensor itself, unless the module has no use of its own for the result and so returned it. Inside of it the tensor
+  /// itself as well in other lines than `variance = x.float().pow(2).mean(-1)`, which gives the result no name.
+  ValueId meant(ValueId value, std::int32_t scope, std::string_view source);
   /// Likewise of a result of the program.
   ValueId returned(ValueId value) const;
 
@@ -38,6 +40,7 @@ class ArchiveCasts {
     std::int32_t scope = -1;
     bool widens = false;     ///< to a given type; else back to that of another tensor
     bool used_here = false;  ///< by the module that made it
+    std::string unnamed_in;  ///< the line that made it, where it gives it no name; else empty
   };
   const Cast* cast_at(ValueId value) const;
   bool is_inside(std::int32_t scope, std::int32_t outer) const;

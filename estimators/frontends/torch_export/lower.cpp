@@ -158,7 +158,7 @@ class Lowering {
     call.no_autocast = region.no_autocast;
     call.function = node.paths.empty() ? -1 : scopes_.function();
     add_inputs(node, call);
-    replace_values(call, [&](ValueId id) { return Arg{casts_.meant(id, scope)}; });
+    replace_values(call, [&](ValueId id) { return Arg{casts_.meant(id, scope, call.source)}; });
     if (scope >= 0)
       for (const Arg& a : call.args)
         if (const auto* v = std::get_if<ValueId>(&a.value))
