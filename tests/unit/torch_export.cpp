@@ -325,6 +325,33 @@ TEST_CASE("a helper converts what attention gives to its query's type, and other
   CHECK(argument(converts_nothing.calls[4], 1) == argument(t.calls[4], 0));
 }
 
+// diffusers 0.42.1, models/normalization.py: RMSNorm. The exporter takes x in the second line for what the first made.
+TEST_CASE("a conversion that its line uses up has no name") {
+  for (const bool named : {false, true}) {
+    json p = program();
+    json& g = p["graph_module"]["graph"];
+    const json fp32 = {{"as_scalar_type", 7}};
+    const auto at = [](json n, const std::string& line) {
+      n["metadata"]["torch_fn"] = "to_1;method_descriptor.to";
+      n["metadata"]["stack_trace"] = "File \"/x/u/net.py\", line 5, in forward\n    " + line;
+      return n;
+    };
+    const std::string cast = named ? "x = x.to(torch.float32)" : "variance = x.to(torch.float32).sin()";
+    g["nodes"][1] = at(node("torch.ops.aten.to.dtype", {tensor("linear"), fp32}, {tensor("to")}), cast);
+    g["nodes"].push_back(
+        at(node("torch.ops.aten.sin.default", {tensor("to")}, {tensor("sin")}), named ? "variance = x.sin()" : cast));
+    g["nodes"].push_back(
+        at(node("torch.ops.aten.mul.Tensor", {tensor("to"), tensor("sin")}, {tensor("mul")}), "x = x * variance"));
+    for (const char* name : {"to", "sin", "mul"}) g["tensor_values"][name] = meta({symbol("s0"), number(3)});
+    g["outputs"] = json::array({tensor("mul")});
+    p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("mul");
+    const Tape t = tape_of(archive(p), batch(2));
+    REQUIRE(t.calls.size() == 4);
+    CHECK(argument(t.calls[2], 0) == t.calls[1].outputs.at(0).index);
+    CHECK(argument(t.calls[3], 0) == t.calls[named ? 1 : 0].outputs.at(0).index);
+  }
+}
+
 TEST_CASE("a class token that a helper converts takes the type of what it is joined to") {
   json p = program();
   json& g = p["graph_module"]["graph"];
