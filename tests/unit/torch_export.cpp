@@ -195,6 +195,28 @@ TEST_CASE("parameters stored as one tensor are tied") {
   }
 }
 
+// torch/nn/modules/module.py: _apply gives each module a copy of a buffer, and a module that two others have is one.
+TEST_CASE("buffers of a module that stands in two places are one, and those of modules with weights of their own two") {
+  for (const bool own : {false, true}) {
+    json p = program();
+    json& module = p["graph_module"];
+    const auto add = [&](const char* kind, const char* key, const char* name, const char* target) {
+      module["signature"]["input_specs"].push_back(
+          {{kind, {{"arg", {{"name", name}}}, {key, target}, {"persistent", false}}}});
+      module["graph"]["tensor_values"][name] = meta(json::array({number(5), number(3)}));
+    };
+    add("buffer", "buffer_name", "b_0", "first.rope.table");
+    add("buffer", "buffer_name", "b_1", "second.rope.table");
+    if (own) add("parameter", "parameter_name", "p_1", "second.rope.scale");
+    Members members = archive(p);
+    const json one = {{"path_name", "tensor_0"}}, other = {{"path_name", "weight_9"}};
+    members["net/data/constants/model_constants_config.json"] =
+        json{{"config", {{"first.rope.table", one}, {"second.rope.table", one}}}}.dump();
+    members["net/data/weights/model_weights_config.json"] = json{{"config", {{"second.rope.scale", other}}}}.dump();
+    CHECK(tape_of(members, batch(2)).buffers.size() == (own ? 2 : 1));
+  }
+}
+
 TEST_CASE("weights of several shapes in one member are not tied") {
   json p = program();
   json& module = p["graph_module"];

@@ -83,14 +83,15 @@ void read_outputs(const json& specs, Reader& reader, Program& p) {
   }
 }
 
-void read_stored(std::string_view text, Program& p) {
+/// `folder`: where the members lie, seen from that of the weights.
+void read_stored(std::string_view text, std::string_view folder, Program& p) {
   if (text.empty()) return;
   const json config = json::parse(text, nullptr, false);
   if (!config.is_object() || !config.contains("config") || !config["config"].is_object()) return;
   for (InputSpec& spec : p.inputs) {
     const auto it = config["config"].find(spec.target);
     if (it != config["config"].end() && it->is_object() && it->contains("path_name") && (*it)["path_name"].is_string())
-      spec.stored = (*it)["path_name"].get<std::string>();
+      spec.stored = std::string(folder) + (*it)["path_name"].get<std::string>();
   }
 }
 
@@ -132,7 +133,7 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
       if (name.is_string()) told = true, training = training || name == "TRAINING";
   if (!told) training = has_inplace_ops(p);
   p.decomposed = !training;
-  read_stored(stored, p);
+  read_stored(stored, {}, p);
   return p;
 }
 
@@ -153,11 +154,26 @@ Graph dims_graph(const Program& p) {
   return g;
 }
 
+constexpr std::string_view beside_weights = "../constants/";
+
 /// A program that was saved from fake tensors has one empty member that all weights point to, so it tells no ties.
-void forget_empty_members(const Archive& archive, const std::string& folder, Program& p) {
-  for (InputSpec& spec : p.inputs)
-    if (!spec.stored.empty())
-      if (const auto* m = archive.find(folder + spec.stored); m && m->bytes == 0) spec.stored.clear();
+void forget_empty_members(const Archive& archive, const std::string& data, Program& p) {
+  for (InputSpec& spec : p.inputs) {
+    if (spec.stored.empty()) continue;
+    const std::string member = spec.stored.starts_with(beside_weights)
+                                   ? data + "constants/" + spec.stored.substr(beside_weights.size())
+                                   : data + "weights/" + spec.stored;
+    if (const auto* m = archive.find(member); m && m->bytes == 0) spec.stored.clear();
+  }
+}
+
+/// Buffers that no state_dict has, and tensors that the forward pass closed over.
+void read_constants(const Archive& archive, const std::string& config, const std::string& path, Program& p) {
+  const auto* m = archive.find(config);
+  if (!m || m->bytes > max_json_bytes) return;
+  std::string text = archive.read(*m, max_json_bytes);
+  tame_json(text, 16, path);
+  read_stored(text, beside_weights, p);
 }
 
 /// What memplan.export wrote beside the program (docs/export.md). Other exporters write none, and what is not as
@@ -227,7 +243,7 @@ Program parse_program(std::string text, std::string_view stored, const std::stri
 
 Model read_archive(const Archive& archive, const std::string& path) {
   const Archive::Member* found = archive.find("serialized_exported_program.json");
-  std::string stored, weights, folder;
+  std::string stored, data, constants, folder;
   if (!found) {
     std::string others;
     for (const auto& m : archive.members()) {
@@ -250,16 +266,18 @@ Model read_archive(const Archive& archive, const std::string& path) {
     const std::size_t at = found->name.find("models/");
     const std::string root = found->name.substr(0, at), name = found->name.substr(at + 7, found->name.size() - at - 12);
     folder = root;
-    weights = root + "data/weights/";
+    data = root + "data/";
+    constants = data + "constants/" + name + "_constants_config.json";
     for (const char* suffix : {"_weights_config.json", "_model_param_config.json"})
-      if (const auto* m = archive.find(weights + name + suffix); m && m->bytes <= max_json_bytes)
+      if (const auto* m = archive.find(data + "weights/" + name + suffix); m && m->bytes <= max_json_bytes)
         stored = archive.read(*m, max_json_bytes);
     if (!stored.empty()) tame_json(stored, 16, path);
   }
   Model model;
   auto program =
       std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
-  forget_empty_members(archive, weights, *program);
+  if (!constants.empty()) read_constants(archive, constants, path, *program);
+  forget_empty_members(archive, data, *program);
   const json extra = extra_of(archive, folder, path);
   read_ties(extra, *program);
   model.graphs.push_back(dims_graph(*program));

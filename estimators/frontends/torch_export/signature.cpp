@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
@@ -45,7 +46,8 @@ std::set<std::string_view> SignatureValues::members_of_several() const {
   std::unordered_map<std::string_view, const Name*> members;
   std::set<std::string_view> several;
   for (const InputSpec& spec : program_.inputs) {
-    if (spec.kind != InputKind::parameter || spec.name < 0 || spec.stored.empty()) continue;
+    if ((spec.kind != InputKind::parameter && spec.kind != InputKind::buffer) || spec.name < 0 || spec.stored.empty())
+      continue;
     const Name& name = program_.names[static_cast<std::size_t>(spec.name)];
     const auto [it, added] = members.try_emplace(spec.stored, &name);
     if (!added && name.tensor && it->second->tensor && !same_layout(*name.tensor, *it->second->tensor))
@@ -83,6 +85,29 @@ ValueId SignatureValues::parameter(const InputSpec& spec, bool told) {
   return v;
 }
 
+/// Two modules that register one tensor have a copy each on the GPU; one module in two places has one. The archive
+/// tells neither from the other, but that the second's tensors are all the same as the first's.
+ValueId SignatureValues::buffer_of_shared_module(const InputSpec& spec) {
+  if (spec.stored.empty()) return {};
+  const auto it = buffers_.find(spec.stored);
+  if (it == buffers_.end()) return {};
+  const auto module_of = [](std::string_view path) { return path.substr(0, path.rfind('.') + 1); };
+  const std::string_view here = module_of(spec.target), there = module_of(it->second.first->target);
+  if (here.empty() || there.empty() || here == there) return {};
+  const auto members = [&](std::string_view module) {
+    std::map<std::string_view, std::string_view> out;
+    for (const InputSpec& in : program_.inputs)
+      if (in.target.starts_with(module)) out.emplace(std::string_view(in.target).substr(module.size()), in.stored);
+    return out;
+  };
+  const auto of_this = members(here);
+  const bool all = std::ranges::none_of(of_this, [](const auto& m) { return m.second.empty(); });
+  if (!all || of_this != members(there)) return {};
+  const TapeValue& v = tape_.values[static_cast<std::size_t>(it->second.second.index)];
+  copies_ += bytes_of(v.dtype, v.sizes);
+  return it->second.second;
+}
+
 void SignatureValues::make_inputs() {
   std::set<NameId> read;
   for (const Node& n : program_.graphs.front().nodes)
@@ -105,15 +130,31 @@ void SignatureValues::make_inputs() {
       }
       case InputKind::buffer:
       case InputKind::constant: {
+        const bool told = spec.kind == InputKind::buffer && !several.count(spec.stored);
+        if (const ValueId shared = told ? buffer_of_shared_module(spec) : ValueId(); shared.valid()) {
+          inputs_[i] = {shared};
+          break;
+        }
         const ValueId v = add(spec.kind == InputKind::buffer ? ValueKind::buffer : ValueKind::constant, spec);
         inputs_[i] = {v};
         tape_.buffers.push_back(v);
+        if (told && !spec.stored.empty()) buffers_.try_emplace(spec.stored, &spec, v);
         break;
       }
       case InputKind::other:
         break;
     }
   }
+  if (copies_ > Bytes())
+    tape_.notes.push_back({"MP005",
+                           "buffers of a module that stands in several places are counted once",
+                           Evidence::told_by_pattern,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           Effect{Bytes(), copies_}});
 }
 
 void SignatureValues::use_in_scope(ValueId value, std::string_view scope) {

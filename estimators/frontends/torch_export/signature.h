@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "estimators/frontends/torch_export/program.h"
@@ -33,12 +34,16 @@ class SignatureValues {
   Arg user_input(const InputSpec& spec);
   /// `told`: the member that it is stored in says whether it is tied.
   ValueId parameter(const InputSpec& spec, bool told);
+  /// The buffer of a module that stands in several places, which module.to() moves once; invalid for all others.
+  ValueId buffer_of_shared_module(const InputSpec& spec);
 
   const Program& program_;
   const Symbols& symbols_;
   Tape& tape_;
   std::vector<Arg> inputs_;
+  Bytes copies_;                                          ///< of buffers that are taken to be one
   std::unordered_map<std::string_view, ValueId> stored_;  ///< parameters by the member of the archive that holds them
+  std::unordered_map<std::string_view, std::pair<const InputSpec*, ValueId>> buffers_;  ///< the same of buffers
   std::unordered_map<std::string_view, ValueId> unread_;  ///< parameters that no node of the graph reads, by target
 };
 
