@@ -26,23 +26,26 @@ bool exported_for_inference(const Tape& t, const TrainingSetup& s) {
   return s.mode == Mode::inference && exported(t, s);
 }
 
+bool traced_with_masks(const Tape& t, const TrainingSetup& s) {
+  return t.reading.masks != MaskReading::traced && exported(t, s);
+}
+
+/// A trial: they convert nothing.
+bool unseen_casts_read(const Tape& t, const TrainingSetup&) { return !t.reading.unseen_casts; }
+
 constexpr RestorePass restore_table[] = {
-    {"causal masks",
-     [](const Tape& t, const TrainingSetup&) { return t.reading.masks != MaskReading::traced && !t.exported.recorded; },
-     [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
-    {"unseen casts", [](const Tape& t, const TrainingSetup&) { return !t.reading.unseen_casts; },
-     [](Tape& t, const TrainingSetup&) { leave_unseen_casts(t); }},
+    {"causal masks", traced_with_masks, [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
+    {"unseen casts", unseen_casts_read, [](Tape& t, const TrainingSetup&) { leave_unseen_casts(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
     {"recurrent cells", exported, [](Tape& t, const TrainingSetup&) { recover_recurrent_cells(t); }},
     {"whole ops", exported, recover_whole_ops},
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
-    {"norms", exported,
-     [](Tape& t, const TrainingSetup&) { recover_rms_norms(t), recover_weight_norms(t), keep_hooked_weights(t); }},
+    {"norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t), recover_weight_norms(t); }},
+    {"attributes", exported, [](Tape& t, const TrainingSetup&) { keep_hooked_weights(t), keep_moved_attributes(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
-    {"moved attributes", exported, [](Tape& t, const TrainingSetup&) { keep_moved_attributes(t); }},
     {"numbers on the CPU", exported, [](Tape& t, const TrainingSetup&) { leave_on_host(t), copy_host_constants(t); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
