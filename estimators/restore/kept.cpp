@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -44,24 +45,29 @@ void keep_in_inference(Tape& tape) {
 /// Some modules hold a tensor that they never registered and move it to the device by an _apply() of their own. The
 /// file of a training graph has none, where only inference reads it.
 void keep_moved_attributes(Tape& tape) {
-  std::int64_t count = 0;
-  for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
-    const LibraryFact* fact = fact_of_class("moves_attribute", tape.scopes[s].module_class);
+  std::map<std::size_t, std::set<std::string_view>> members;  // of the list that tells how long it is, by scope
+  for (const Scope& child : tape.scopes) {
+    if (child.parent < 0) continue;
+    const auto owner = static_cast<std::size_t>(child.parent);
+    const std::string& path = tape.scopes[owner].path;
+    const LibraryFact* fact = fact_of_class("moves_attribute", tape.scopes[owner].module_class);
     const std::size_t space = fact ? fact->detail.find(' ') : std::string::npos;
-    if (space == std::string::npos) continue;
-    const std::string& path = tape.scopes[s].path;
-    const std::string list = path + "." + fact->detail.substr(space + 1) + ".";
-    std::set<std::string_view> members;
-    for (const Scope& child : tape.scopes)
-      if (child.path.starts_with(list)) {
-        const std::string_view rest = std::string_view(child.path).substr(list.size());
-        members.insert(rest.substr(0, rest.find('.')));
-      }
+    if (space == std::string::npos || !child.path.starts_with(path + '.')) continue;
+    const std::string list = fact->detail.substr(space + 1) + ".", inside = child.path.substr(path.size() + 1);
+    if (inside.starts_with(list))
+      members[owner].insert(std::string_view(child.path).substr(path.size() + 1 + list.size()));
+  }
+  std::int64_t count = 0;
+  for (const auto& [owner, list] : members) {
+    const Scope& module = tape.scopes[owner];
+    const std::string& detail = fact_of_class("moves_attribute", module.module_class)->detail;
+    std::set<std::string_view> numbers;
+    for (const std::string_view member : list) numbers.insert(member.substr(0, member.find('.')));
     TapeValue v;
-    v.name = path + "." + fact->detail.substr(0, space);
+    v.name = module.path + "." + detail.substr(0, detail.find(' '));
     v.kind = ValueKind::buffer;
     v.dtype = DType::float32;
-    v.sizes = {static_cast<std::int64_t>(members.size())};
+    v.sizes = {static_cast<std::int64_t>(numbers.size())};
     tape.buffers.push_back(tape.add_value(std::move(v)));
     ++count;
   }
@@ -72,27 +78,31 @@ void keep_moved_attributes(Tape& tape) {
 
 namespace {
 
-/// nn.utils.weight_norm and nn.utils.spectral_norm, by the parameters that they register
+/// nn.utils.weight_norm and nn.utils.spectral_norm, by the parameters and buffers that they register
 /// (torch/nn/utils/weight_norm.py, spectral_norm.py); those of nn.utils.parametrizations have other names.
-bool is_hooked_weight(const Tape& tape, const Call& call) {
-  const auto reads = [&](std::string_view end) {
+bool is_hooked_weight(const Tape& tape, const std::set<std::string_view>& buffers, const Call& call) {
+  const auto reads = [&](std::string_view end, std::string_view beside) {
     bool found = false;
     for_each_value(call, [&](ValueId id) {
       const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-      found = found || (v.kind == ValueKind::parameter && v.name.ends_with(end));
+      if (v.kind != ValueKind::parameter || !v.name.ends_with(end)) return;
+      found = found || beside.empty() ||
+              buffers.contains(v.name.substr(0, v.name.size() - end.size()) + std::string(beside));
     });
     return found;
   };
-  return call.outputs.size() == 1 && ((call.op == "aten::_weight_norm" && reads("_g") && reads("_v")) ||
-                                      (call.op == "aten::div.Tensor" && reads("_orig")));
+  return call.outputs.size() == 1 && ((call.op == "aten::_weight_norm" && reads("_g", {}) && reads("_v", {})) ||
+                                      (call.op == "aten::div.Tensor" && reads("_orig", "_u")));
 }
 
 }  // namespace
 
 void keep_hooked_weights(Tape& tape) {
+  std::set<std::string_view> buffers;
+  for (const ValueId id : tape.buffers) buffers.insert(tape.values[static_cast<std::size_t>(id.index)].name);
   std::int64_t count = 0;
   for (const Call& c : tape.calls)
-    if (is_hooked_weight(tape, c))
+    if (is_hooked_weight(tape, buffers, c))
       tape.values[static_cast<std::size_t>(c.outputs[0].index)].in_attribute = true, ++count;
   if (count > 0)
     tape.recovered.push_back({"weights of hooks", "names of the parameters that weight_norm and spectral_norm register",

@@ -141,7 +141,10 @@ ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const
     const auto it = makers_.find(value.index);
     if (it == makers_.end()) break;
     const Call& call = tape_.calls[it->second];
-    if (!is_inside(call.scope, scope)) return steps > 0 ? value : ValueId{};
+    if (!is_inside(call.scope, scope)) {
+      const bool floating = !call.known_shapes.empty() && is_floating(call.known_shapes[0].first);
+      return steps > 0 && floating ? value : ValueId{};
+    }
     value = value_of_argument(call, 0);
   }
   return {};

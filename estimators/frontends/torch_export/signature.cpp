@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
@@ -85,6 +84,21 @@ ValueId SignatureValues::parameter(const InputSpec& spec, bool told) {
   return v;
 }
 
+/// Whether all tensors of two modules, "a.rope." and "b.rope.", are the same ones.
+bool SignatureValues::hold_the_same(std::string_view here, std::string_view there) {
+  if (by_target_.empty())
+    for (const InputSpec& in : program_.inputs) by_target_.emplace(in.target, in.stored);
+  const auto members = [&](std::string_view module) {
+    std::map<std::string_view, std::string_view> out;
+    for (auto it = by_target_.lower_bound(module); it != by_target_.end() && it->first.starts_with(module); ++it)
+      out.emplace(it->first.substr(module.size()), it->second);
+    return out;
+  };
+  const auto of_this = members(here);
+  const bool all = std::ranges::none_of(of_this, [](const auto& m) { return m.second.empty(); });
+  return all && of_this == members(there);
+}
+
 /// Two modules that register one tensor have a copy each on the GPU; one module in two places has one. The archive
 /// tells neither from the other, but that the second's tensors are all the same as the first's.
 ValueId SignatureValues::buffer_of_shared_module(const InputSpec& spec) {
@@ -94,15 +108,9 @@ ValueId SignatureValues::buffer_of_shared_module(const InputSpec& spec) {
   const auto module_of = [](std::string_view path) { return path.substr(0, path.rfind('.') + 1); };
   const std::string_view here = module_of(spec.target), there = module_of(it->second.first->target);
   if (here.empty() || there.empty() || here == there) return {};
-  const auto members = [&](std::string_view module) {
-    std::map<std::string_view, std::string_view> out;
-    for (const InputSpec& in : program_.inputs)
-      if (in.target.starts_with(module)) out.emplace(std::string_view(in.target).substr(module.size()), in.stored);
-    return out;
-  };
-  const auto of_this = members(here);
-  const bool all = std::ranges::none_of(of_this, [](const auto& m) { return m.second.empty(); });
-  if (!all || of_this != members(there)) return {};
+  const auto [same, fresh] = same_modules_.try_emplace({here, there}, false);
+  if (fresh) same->second = hold_the_same(here, there);
+  if (!same->second) return {};
   const TapeValue& v = tape_.values[static_cast<std::size_t>(it->second.second.index)];
   copies_ += bytes_of(v.dtype, v.sizes);
   return it->second.second;

@@ -1,6 +1,7 @@
 // Inputs, parameters, buffers and constants of an exported program as values of the tape.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -36,6 +37,7 @@ class SignatureValues {
   ValueId parameter(const InputSpec& spec, bool told);
   /// The buffer of a module that stands in several places, which module.to() moves once; invalid for all others.
   ValueId buffer_of_shared_module(const InputSpec& spec);
+  bool hold_the_same(std::string_view here, std::string_view there);
 
   const Program& program_;
   const Symbols& symbols_;
@@ -44,7 +46,9 @@ class SignatureValues {
   Bytes copies_;                                          ///< of buffers that are taken to be one
   std::unordered_map<std::string_view, ValueId> stored_;  ///< parameters by the member of the archive that holds them
   std::unordered_map<std::string_view, std::pair<const InputSpec*, ValueId>> buffers_;  ///< the same of buffers
-  std::unordered_map<std::string_view, ValueId> unread_;  ///< parameters that no node of the graph reads, by target
+  std::map<std::pair<std::string_view, std::string_view>, bool> same_modules_;
+  std::map<std::string_view, std::string_view> by_target_;  ///< member of the archive by target; filled when asked for
+  std::unordered_map<std::string_view, ValueId> unread_;    ///< parameters that no node of the graph reads, by target
 };
 
 }  // namespace memplan::torch_export
