@@ -52,28 +52,25 @@ void keep_moved_attributes(Tape& tape) {
     const std::string& path = tape.scopes[owner].path;
     const LibraryFact* fact = fact_of_class("moves_attribute", tape.scopes[owner].module_class);
     const std::size_t space = fact ? fact->detail.find(' ') : std::string::npos;
-    if (space == std::string::npos || !child.path.starts_with(path + '.')) continue;
-    const std::string list = fact->detail.substr(space + 1) + ".", inside = child.path.substr(path.size() + 1);
-    if (inside.starts_with(list))
-      members[owner].insert(std::string_view(child.path).substr(path.size() + 1 + list.size()));
+    if (space == std::string::npos) continue;
+    const std::string list = path + "." + fact->detail.substr(space + 1) + ".";
+    if (!child.path.starts_with(list)) continue;
+    const std::string_view member = std::string_view(child.path).substr(list.size());
+    members[owner].insert(member.substr(0, member.find('.')));
   }
-  std::int64_t count = 0;
   for (const auto& [owner, list] : members) {
     const Scope& module = tape.scopes[owner];
     const std::string& detail = fact_of_class("moves_attribute", module.module_class)->detail;
-    std::set<std::string_view> numbers;
-    for (const std::string_view member : list) numbers.insert(member.substr(0, member.find('.')));
     TapeValue v;
     v.name = module.path + "." + detail.substr(0, detail.find(' '));
     v.kind = ValueKind::buffer;
     v.dtype = DType::float32;
-    v.sizes = {static_cast<std::int64_t>(numbers.size())};
+    v.sizes = {static_cast<std::int64_t>(list.size())};
     tape.buffers.push_back(tape.add_value(std::move(v)));
-    ++count;
   }
-  if (count > 0)
-    tape.recovered.push_back({"tensors beside buffers", "classes that move them to the device", count,
-                              Evidence::told_by_name, About::weights});
+  if (!members.empty())
+    tape.recovered.push_back({"tensors beside buffers", "classes that move them to the device",
+                              static_cast<std::int64_t>(members.size()), Evidence::told_by_name, About::weights});
 }
 
 namespace {
@@ -99,7 +96,9 @@ bool is_hooked_weight(const Tape& tape, const std::set<std::string_view>& buffer
 
 void keep_hooked_weights(Tape& tape) {
   std::set<std::string_view> buffers;
-  for (const ValueId id : tape.buffers) buffers.insert(tape.values[static_cast<std::size_t>(id.index)].name);
+  for (const ValueId id : tape.buffers)
+    if (const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; v.name.ends_with("_u"))
+      buffers.insert(v.name);
   std::int64_t count = 0;
   for (const Call& c : tape.calls)
     if (is_hooked_weight(tape, buffers, c))

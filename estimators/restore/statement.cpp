@@ -223,6 +223,15 @@ class Remembered {
 
 }  // namespace
 
+std::size_t closing_bracket(std::string_view text, std::size_t open) {
+  int depth = 0;
+  for (std::size_t i = open; i < text.size(); ++i) {
+    depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (depth == 0) return i;
+  }
+  return text.npos;
+}
+
 Statement parse_statement(std::string_view source) {
   thread_local Remembered<Statement> statements;
   return statements.of(source, parsed);

@@ -27,6 +27,9 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners = f
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
+/// Where the bracket `(` at `open` is closed; npos: in another line, or there is none.
+std::size_t closing_bracket(std::string_view text, std::size_t open);
+
 /// `"full"` of a dict's line `"full": make_mask(x),` stands among names with its quotes.
 inline bool is_dict_key(std::string_view name) { return name.starts_with('"') || name.starts_with('\''); }
 

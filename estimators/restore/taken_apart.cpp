@@ -193,12 +193,8 @@ std::string_view lone_adaptive_pool(std::string_view source) {
   const std::string_view function = value.substr(0, open), name = function.substr(function.rfind('.') + 1);
   if (!name.starts_with(stem) || name.size() != stem.size() + 2 || !name.ends_with('d')) return {};
   if (!std::ranges::all_of(function, [](char c) { return in_name(c) || c == '.'; })) return {};
-  int depth = 0;
-  for (std::size_t i = open; i < value.size(); ++i) {
-    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
-    if (depth == 0) return value.find_last_not_of(" \t") == i ? name : std::string_view();
-  }
-  return {};
+  const auto close = closing_bracket(value, open);
+  return close != value.npos && value.find_last_not_of(" \t") == close ? name : std::string_view();
 }
 
 /// torch/_decomp's adaptive_avg_pool2d: a mean, an average pool, or what it gathers of all windows and adds up

@@ -169,8 +169,6 @@ std::string_view parent_of(std::string_view module) {
   return dot == module.npos ? std::string_view() : module.substr(0, dot);
 }
 
-std::string_view leaf_of(std::string_view module) { return module.substr(module.rfind('.') + 1); }
-
 /// Replaces the last occurrence.
 bool replace_last(std::string& text, const std::string& what, const std::string& by) {
   const auto at = what.empty() ? text.npos : text.rfind(what);
@@ -218,7 +216,7 @@ void name_after_layer(GraphNode& node, std::string_view layer) {
                                                       : "conv.ConvTranspose2d";
     replace_last(node.metadata[classes_key], before, "'torch.nn.modules." + kind + "'");
   }
-  write_own_line(node.metadata[stack_trace_key], leaf_of(norm), leaf_of(layer));
+  write_own_line(node.metadata[stack_trace_key], memplan::leaf_of(norm), memplan::leaf_of(layer));
 }
 
 }  // namespace

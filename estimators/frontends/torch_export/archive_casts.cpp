@@ -36,12 +36,8 @@ std::string to_arguments(std::string_view line) {
   std::string out;
   constexpr std::string_view open = ".to(";
   for (auto at = line.find(open); at != std::string_view::npos; at = line.find(open, at + 1)) {
-    int depth = 1;
-    for (std::size_t i = at + open.size(); i < line.size() && depth > 0; ++i) {
-      depth += line[i] == '(' ? 1 : line[i] == ')' ? -1 : 0;
-      if (depth > 0) out += line[i];
-    }
-    out += '\n';
+    const std::size_t first = at + open.size(), close = closing_bracket(line, first - 1);
+    out.append(line.substr(first, close == line.npos ? close : close - first)).push_back('\n');
   }
   return out;
 }
@@ -54,12 +50,8 @@ bool uses_up_cast(std::string_view source) {
     for (auto found = value.find(method); found != value.npos; found = value.find(method, found + 1))
       at = found, ++count;
   if (count != 1) return false;
-  int depth = 0;
-  for (std::size_t i = value.find('(', at); i < value.size(); ++i) {
-    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
-    if (depth == 0) return value.substr(i + 1).starts_with('.');
-  }
-  return false;
+  const auto close = closing_bracket(value, value.find('(', at));
+  return close != value.npos && value.substr(close + 1).starts_with('.');
 }
 
 bool is_conversion(std::string_view function) {
@@ -150,16 +142,21 @@ ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const
   return {};
 }
 
+/// What `value` was made of by calls of these ops, each of the first that it reads.
+ValueId ArchiveCasts::before(const std::set<std::string_view>& ops, ValueId value) const {
+  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
+    const auto it = makers_.find(value.index);
+    if (it == makers_.end() || !ops.contains(tape_.calls[it->second].op)) break;
+    value = value_of_argument(tape_.calls[it->second], 0);
+  }
+  return value;
+}
+
 /// A parameter or a view of one: `self.class_embedding.view(1, 1, -1).expand(n, -1, -1)`.
 bool ArchiveCasts::is_of_parameter(ValueId value) const {
   static const std::set<std::string_view> views{"aten::view", "aten::reshape", "aten::expand", "aten::unsqueeze"};
-  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
-    const auto it = makers_.find(value.index);
-    if (it == makers_.end()) return tape_.values[static_cast<std::size_t>(value.index)].kind == ValueKind::parameter;
-    if (!views.contains(tape_.calls[it->second].op)) return false;
-    value = value_of_argument(tape_.calls[it->second], 0);
-  }
-  return false;
+  const ValueId whole = before(views, value);
+  return whole.valid() && tape_.values[static_cast<std::size_t>(whole.index)].kind == ValueKind::parameter;
 }
 
 /// Of what attention gave, after views: attention's query, whose dtype libraries ask for after it
@@ -167,15 +164,11 @@ bool ArchiveCasts::is_of_parameter(ValueId value) const {
 ValueId ArchiveCasts::query_of(ValueId value) const {
   static const std::set<std::string_view> views{"aten::transpose.int", "aten::reshape",    "aten::view",
                                                 "aten::permute",       "aten::contiguous", "aten::flatten.using_ints"};
-  for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
-    const auto it = makers_.find(value.index);
-    if (it == makers_.end()) break;
-    const Call& call = tape_.calls[it->second];
-    if (call.op == "aten::scaled_dot_product_attention") return value_of_argument(call, 0);
-    if (!views.contains(call.op)) break;
-    value = value_of_argument(call, 0);
-  }
-  return {};
+  const ValueId whole = before(views, value);
+  const auto it = whole.valid() ? makers_.find(whole.index) : makers_.end();
+  if (it == makers_.end()) return {};
+  const Call& call = tape_.calls[it->second];
+  return call.op == "aten::scaled_dot_product_attention" ? value_of_argument(call, 0) : ValueId{};
 }
 
 Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {

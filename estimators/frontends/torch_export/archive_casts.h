@@ -2,6 +2,7 @@
 // in another precision.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -47,6 +48,7 @@ class ArchiveCasts {
   ValueId source_of(ValueId value, bool widens) const;
   ValueId before_widening(ValueId value, std::int32_t scope) const;
   ValueId before_cast_of_line(ValueId value, const Call& asking) const;
+  ValueId before(const std::set<std::string_view>& ops, ValueId value) const;
   ValueId query_of(ValueId value) const;
   bool is_of_parameter(ValueId value) const;
   ValueId argument_of_frame(ValueId value, std::int32_t scope) const;

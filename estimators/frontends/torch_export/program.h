@@ -64,7 +64,7 @@ struct InputSpec {
   InputKind kind = InputKind::user;
   NameId name = -1;
   std::string target;  ///< "conv1.weight"
-  std::string stored;  ///< the member of the archive that holds it; tied parameters share one. Empty: not told
+  std::string stored;  ///< the member of the archive's data/ that holds it; tied parameters share one. Empty: not told
 };
 
 enum class OutputKind : std::uint8_t { user, buffer_mutation, input_mutation, joint, other };

@@ -83,7 +83,7 @@ void read_outputs(const json& specs, Reader& reader, Program& p) {
   }
 }
 
-/// `folder`: where the members lie, seen from that of the weights.
+/// `folder`: where the members lie, "weights/".
 void read_stored(std::string_view text, std::string_view folder, Program& p) {
   if (text.empty()) return;
   const json config = json::parse(text, nullptr, false);
@@ -133,7 +133,7 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
       if (name.is_string()) told = true, training = training || name == "TRAINING";
   if (!told) training = has_inplace_ops(p);
   p.decomposed = !training;
-  read_stored(stored, {}, p);
+  read_stored(stored, "weights/", p);
   return p;
 }
 
@@ -154,17 +154,11 @@ Graph dims_graph(const Program& p) {
   return g;
 }
 
-constexpr std::string_view beside_weights = "../constants/";
-
 /// A program that was saved from fake tensors has one empty member that all weights point to, so it tells no ties.
 void forget_empty_members(const Archive& archive, const std::string& data, Program& p) {
-  for (InputSpec& spec : p.inputs) {
-    if (spec.stored.empty()) continue;
-    const std::string member = spec.stored.starts_with(beside_weights)
-                                   ? data + "constants/" + spec.stored.substr(beside_weights.size())
-                                   : data + "weights/" + spec.stored;
-    if (const auto* m = archive.find(member); m && m->bytes == 0) spec.stored.clear();
-  }
+  for (InputSpec& spec : p.inputs)
+    if (!spec.stored.empty())
+      if (const auto* m = archive.find(data + spec.stored); m && m->bytes == 0) spec.stored.clear();
 }
 
 /// Buffers that no state_dict has, and tensors that the forward pass closed over.
@@ -173,7 +167,7 @@ void read_constants(const Archive& archive, const std::string& config, const std
   if (!m || m->bytes > max_json_bytes) return;
   std::string text = archive.read(*m, max_json_bytes);
   tame_json(text, 16, path);
-  read_stored(text, beside_weights, p);
+  read_stored(text, "constants/", p);
 }
 
 /// What memplan.export wrote beside the program (docs/export.md). Other exporters write none, and what is not as

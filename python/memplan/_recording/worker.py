@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import traceback
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import compiled, functions, hollow, lines, program
 from .calls import Calls
@@ -142,21 +142,24 @@ def _end_with_parent() -> None:
         pass
 
 
+_count_devices: Optional[Callable[[], int]] = None  # CUDA's own, while another answers
+
+
 def _keep_forks_usable() -> None:
     """Asked for its GPUs while modules are imported (`"cuda" if torch.cuda.is_available() else "cpu"`, diffusers), CUDA refuses to work in copies of
     this process (poison_fork, torch/csrc/cuda/Module.cpp). There is one, and it is asked in the copies."""
     import torch
 
-    if "EMULATED_GPU" in os.environ and not hasattr(torch._C, "_memplan_count"):
-        torch._C._memplan_count = torch._C._cuda_getDeviceCount
-        torch._C._cuda_getDeviceCount = lambda: 1
+    global _count_devices
+    if "EMULATED_GPU" in os.environ:
+        _count_devices, torch._C._cuda_getDeviceCount = torch._C._cuda_getDeviceCount, lambda: 1
 
 
 def _use_cuda_here() -> None:
     import torch
 
-    if hasattr(torch._C, "_memplan_count"):
-        torch._C._cuda_getDeviceCount = torch._C._memplan_count
+    if _count_devices:
+        torch._C._cuda_getDeviceCount = _count_devices
     if torch.cuda._initialized:  # by a module that was imported; an emulated GPU is memory, which a copy has as well
         torch.cuda._is_in_bad_fork = lambda: False
 
