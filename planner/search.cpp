@@ -128,7 +128,8 @@ LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int
     if (!slope) slope = bytes_of_sample(by_peak, by_peaks);
     const double guess = static_cast<double>(next) + (search.limit() - static_cast<double>(p.high.count)) / *slope;
     next = (fits + too_large) / 2;
-    if (*slope > 0 && round < 6)
+    // What ranges add rises in steps, so that the line is right once, and its neighbour shows whether it was.
+    if (*slope > 0 && round < 2)
       next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(too_large)))) + round % 2;
     next = std::clamp(next, fits + 1, std::max(fits + 1, too_large - 1));
   }
