@@ -278,3 +278,28 @@ TEST_CASE("sizes of parameters that no node reads") {
   CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
   CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));
 }
+
+TEST_CASE("parameters of a stage that no node reads grow as the stages before it do") {
+  // ResNet-18 of torchvision: sizes of layer3 and layer4 are those of torchvision/models/resnet.py.
+  const KnownSizes known{{"encoder.conv1.weight", {64, 3, 7, 7}},
+                         {"encoder.layer1.0.conv1.weight", {64, 64, 3, 3}},
+                         {"encoder.layer1.1.conv1.weight", {64, 64, 3, 3}},
+                         {"encoder.layer1.1.bn1.weight", {64}},
+                         {"encoder.layer2.0.conv1.weight", {128, 64, 3, 3}},
+                         {"encoder.layer2.0.downsample.0.weight", {128, 64, 1, 1}},
+                         {"encoder.layer2.1.conv1.weight", {128, 128, 3, 3}},
+                         {"encoder.layer2.1.bn1.weight", {128}}};
+  CHECK(sizes_of_like_names("encoder.layer3.0.conv1.weight", known) == Sizes{256, 128, 3, 3});
+  CHECK(sizes_of_like_names("encoder.layer3.0.downsample.0.weight", known) == Sizes{256, 128, 1, 1});
+  CHECK(sizes_of_like_names("encoder.layer3.1.bn1.weight", known) == Sizes{256});
+  CHECK(sizes_of_like_names("encoder.layer3.5.conv1.weight", known) == Sizes{256, 256, 3, 3});  // more blocks
+  // One factor for all, or none.
+  const KnownSizes uneven{{"stages.0.fc.weight", {32, 32}},
+                          {"stages.0.out.weight", {32, 9}},
+                          {"stages.1.fc.weight", {64, 64}},
+                          {"stages.1.out.weight", {64, 27}}};
+  CHECK_FALSE(sizes_of_like_names("stages.2.fc.weight", uneven));
+  // Stages that do not grow say nothing of this rule; others may.
+  const KnownSizes even{{"stages.0.fc.weight", {32, 32}}, {"stages.1.fc.weight", {32, 32}}};
+  CHECK(sizes_of_like_names("stages.2.fc.weight", even) == Sizes{32, 32});
+}

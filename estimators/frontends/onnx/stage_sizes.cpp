@@ -1,0 +1,95 @@
+#include "estimators/frontends/onnx/stage_sizes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace memplan::onnx_format {
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// A path cut where a stage's number stands: "encoder.layer", 3, ".0.conv1.weight".
+struct Staged {
+  std::string_view before, after;
+  int number = 0;
+
+  std::string root(int stages_back) const {
+    return std::string(before) + std::to_string(number - stages_back) + std::string(after.substr(0, 1));
+  }
+};
+
+/// By the first part of the path that ends in a number of at least 2.
+std::optional<Staged> staged(std::string_view path) {
+  for (std::size_t end = path.find('.'); end != path.npos; end = path.find('.', end + 1)) {
+    std::size_t digits = end;
+    while (digits > 0 && path[digits - 1] >= '0' && path[digits - 1] <= '9') --digits;
+    Staged s{path.substr(0, digits), path.substr(end), 0};
+    const auto read = std::from_chars(path.data() + digits, path.data() + end, s.number);
+    if (read.ec == std::errc() && end - digits <= 3 && s.number >= 2) return s;
+  }
+  return std::nullopt;
+}
+
+/// Channels of two stages and how much wider the second one's are; none where they differ in anything else.
+struct Growth {
+  std::int64_t factor = 0;
+  std::set<std::int64_t> channels;
+};
+
+constexpr std::size_t channel_dims = 2;  ///< of a weight; others are its kernel's
+
+std::optional<Growth> growth(const KnownSizes& known, const std::string& first, const std::string& second) {
+  Growth g;
+  for (auto it = known.lower_bound(second); it != known.end() && it->first.starts_with(second); ++it) {
+    const auto twin = known.find(first + it->first.substr(second.size()));
+    if (twin == known.end()) continue;
+    const Sizes &a = twin->second, &b = it->second;
+    if (a.size() != b.size()) return std::nullopt;
+    for (std::size_t d = 0; d < a.size(); ++d) {
+      if (a[d] == b[d]) continue;
+      if (d >= channel_dims || a[d] <= 0 || b[d] % a[d] != 0 || (g.factor != 0 && b[d] / a[d] != g.factor))
+        return std::nullopt;
+      g.factor = b[d] / a[d];
+      g.channels.insert({a[d], b[d]});
+    }
+  }
+  return g.factor > 1 ? std::optional(g) : std::nullopt;
+}
+
+/// ".0.conv1.weight" -> ".conv1.weight": a stage may have more blocks than the one before it, all but the first alike.
+std::string_view in_block(std::string_view after) {
+  const auto dot = after.find('.', 1);
+  const bool number = dot != after.npos && after.substr(1, dot - 1).find_first_not_of("0123456789") == after.npos;
+  return number ? after.substr(dot) : std::string_view();
+}
+
+const Sizes* twin_of(const KnownSizes& known, const std::string& root, std::string_view after) {
+  if (const auto same = known.find(root + std::string(after.substr(1))); same != known.end()) return &same->second;
+  const std::string_view rest = in_block(after);
+  const Sizes* found = nullptr;
+  for (auto it = known.lower_bound(root); !rest.empty() && it != known.end() && it->first.starts_with(root); ++it) {
+    const std::string_view other = std::string_view(it->first).substr(root.size() - 1);
+    if (in_block(other) != rest || other.starts_with(".0.")) continue;
+    if (found && *found != it->second) return nullptr;
+    found = &it->second;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::int64_t>> sizes_of_next_stage(std::string_view path, const KnownSizes& known) {
+  const std::optional<Staged> stage = staged(path);
+  if (!stage) return std::nullopt;
+  const std::optional<Growth> g = growth(known, stage->root(2), stage->root(1));
+  const Sizes* before = g ? twin_of(known, stage->root(1), stage->after) : nullptr;
+  if (!before) return std::nullopt;
+  Sizes sizes = *before;
+  for (std::size_t d = 0; d < std::min(sizes.size(), channel_dims); ++d)
+    if (g->channels.contains(sizes[d])) sizes[d] *= g->factor;
+  return sizes;
+}
+
+}  // namespace memplan::onnx_format
