@@ -36,6 +36,14 @@ bool names_itself(const Scope& module) {
   return module.source.find("." + std::string(path.substr(path.rfind('.') + 1)) + "(") != std::string::npos;
 }
 
+/// "x = self.forward_head(x)": modules of a method of the frame's own, whose line holds its arguments to its end.
+bool calls_method(const Scope& module) {
+  const std::string_view value = parse_statement(module.source).value;
+  const auto open = value.find('(');
+  return value.starts_with("self.") && open != value.npos &&
+         std::ranges::all_of(value.substr(0, open), [](char c) { return in_name(c) || c == '.'; });
+}
+
 /// Lines of a module, or of modules in it, or the line that calls it, have the name, as of an argument.
 bool speaks_of(const Tape& tape, const Frames& frames, std::int32_t module, std::string_view name) {
   if (has_name(parse_statement(tape.scopes[static_cast<std::size_t>(module)].source).value, name)) return true;
@@ -64,7 +72,7 @@ std::vector<std::int32_t> let_go_in_loops(const Tape& tape, const Frames& frames
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> turn_before;  // by frame and line
   for (std::size_t s = 0; s < tape.scopes.size(); ++s) {
     const Scope& scope = tape.scopes[s];
-    if (scope.binding < 0 || given[s].empty() || names_itself(scope)) continue;
+    if (scope.binding < 0 || given[s].empty() || names_itself(scope) || calls_method(scope)) continue;
     const auto [it, first] = turn_before.try_emplace({scope.parent, scope.binding}, s);
     if (first) continue;
     const auto before = static_cast<std::int32_t>(std::exchange(it->second, s));

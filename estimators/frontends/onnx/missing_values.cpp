@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <set>
 
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/frontends/onnx/stage_sizes.h"
 #include "estimators/frontends/onnx/unread_sizes.h"
 #include "estimators/frontends/onnx/values.h"
 
@@ -85,6 +88,16 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_stored(std::string_vie
   return std::nullopt;
 }
 
+/// Whether any node stands in the stage "encoder.layer3."; true where there is no stage.
+bool Values::runs(const std::string& stage) const {
+  if (stage.empty()) return true;
+  const std::string inside = "'" + stage, itself = inside.substr(0, inside.size() - 1) + "'";
+  return std::ranges::any_of(graph_.nodes, [&](const GraphNode& n) {
+    const std::string_view scopes = note_at(n.metadata, scopes_key);
+    return scopes.find(inside) != scopes.npos || scopes.find(itself) != scopes.npos;
+  });
+}
+
 /// Makes parameters that no node reads as large as those with like names are; what has none is `lost`.
 void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost) {
   if (lines.empty()) return;
@@ -109,7 +122,8 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     const SignatureLine& line = signature_.inputs[i];
     if (line.kind == "PARAMETER") tape_.exported.lost_parameters.emplace_back(line.target);
     const bool read = folded.contains(line.target) || folded.contains(line.name);
-    const auto sizes = read ? std::nullopt : sizes_of_like_names(line.target, known);
+    auto sizes = read || runs(stage_of(line.target)) ? std::nullopt : sizes_of_next_stage(line.target, known);
+    if (!sizes && !read) sizes = sizes_of_like_names(line.target, known);
     if (!sizes) {
       lost.emplace_back(line.target);
       continue;

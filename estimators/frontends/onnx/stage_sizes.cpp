@@ -32,7 +32,8 @@ std::optional<Staged> staged(std::string_view path) {
   return std::nullopt;
 }
 
-/// Channels of two stages and how much wider the second one's are; none where they differ in anything else.
+/// Channels of two stages and how much wider the second one's are; none where they differ in anything else, or some do
+/// not grow.
 struct Growth {
   std::int64_t factor = 0;
   std::set<std::int64_t> channels;
@@ -47,6 +48,7 @@ std::optional<Growth> growth(const KnownSizes& known, const std::string& first, 
     if (twin == known.end()) continue;
     const Sizes &a = twin->second, &b = it->second;
     if (a.size() != b.size()) return std::nullopt;
+    if (a.size() == 1 && a == b) return std::nullopt;  // a norm or a bias: as wide as before
     for (std::size_t d = 0; d < a.size(); ++d) {
       if (a[d] == b[d]) continue;
       if (d >= channel_dims || a[d] <= 0 || b[d] % a[d] != 0 || (g.factor != 0 && b[d] / a[d] != g.factor))
@@ -79,6 +81,11 @@ const Sizes* twin_of(const KnownSizes& known, const std::string& root, std::stri
 }
 
 }  // namespace
+
+std::string stage_of(std::string_view path) {
+  const std::optional<Staged> stage = staged(path);
+  return stage ? stage->root(0) : std::string();
+}
 
 std::optional<std::vector<std::int64_t>> sizes_of_next_stage(std::string_view path, const KnownSizes& known) {
   const std::optional<Staged> stage = staged(path);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "estimators/frontends/onnx/stage_sizes.h"
-
 namespace memplan::onnx_format {
 
 namespace {
@@ -99,7 +97,6 @@ std::optional<Sizes> sizes_of_copy(std::string_view path, const KnownSizes& know
 
 std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes& known) {
   if (auto s = sizes_of_copy(path, known)) return s;
-  if (auto s = sizes_of_next_stage(path, known)) return s;
   const std::string pattern = without_numbers(path);
   if (auto s = common(known, [&](std::string_view p) { return without_numbers(p) == pattern; })) return s;
   const std::string_view end = tail(path, 2), beside = head(path, 3);

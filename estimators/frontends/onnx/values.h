@@ -90,6 +90,7 @@ class Values {
   std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_stored(std::string_view name) const;
+  bool runs(const std::string& stage) const;
   void add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost);
   Effect bound_of(const std::vector<std::string>& lost) const;
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
