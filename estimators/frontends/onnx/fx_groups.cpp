@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/fx_again.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
@@ -103,7 +104,8 @@ class GroupMatcher {
     std::vector<GraphValueId> open;
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
-        const bool number = id >= 0 && v_.inferred[id].contents && !is_made(id) && !is_folded_parameter(id);
+        const bool number = id >= 0 && v_.inferred[id].contents && !is_made(id) && !is_folded_parameter(id) &&
+                            !(is_merged(id) && std::ranges::any_of(unknown, changes_elements));
         if (id < 0 || number || is_inner(id, index)) continue;
         const auto has = [&](const std::vector<GraphValueId>& list) {
           return std::find(list.begin(), list.end(), id) != list.end();
@@ -114,16 +116,19 @@ class GroupMatcher {
     if (open.size() != unknown.size()) return false;
     const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
     const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
+    const auto is_of_lost = [&](std::size_t i) { return is_merged(open[i]) && changes_elements(unknown[i]); };
     for (std::size_t i = 0; i < open.size(); ++i)
-      if (!is_like(open[i], unknown[i]) && !is_reshaped(i)) return false;
+      if (!is_like(open[i], unknown[i]) && !is_reshaped(i) && !is_of_lost(i)) return false;
     stood_in_.insert(unknown.begin(), unknown.end());
     for (std::size_t i = 0; i < open.size(); ++i)
-      (is_like(open[i], unknown[i]) ? names_ : reshaped_).emplace(unknown[i], open[i]);
+      (is_reshaped(i) && !is_like(open[i], unknown[i]) ? reshaped_ : names_).emplace(unknown[i], open[i]);
     for (std::size_t i = 0; i < open.size(); ++i)
       if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
-        again_.emplace(unknown[i], made->second);
-      else if (is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name))
-        again_.emplace(unknown[i], folded_call(open[i]));
+        again_.emplace(unknown[i], Again{made->second});
+      else if (is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name) && is_like(open[i], unknown[i]))
+        again_.emplace(unknown[i], Again{folded_call(g_, open[i], g_.initializers.at(open[i]).name)});
+      else if (is_of_lost(i) && !is_like(open[i], unknown[i]))
+        again_.emplace(unknown[i], Again{folded_call(g_, open[i], unknown[i]), true});
     return true;
   }
 
@@ -144,7 +149,7 @@ class GroupMatcher {
     call->kwargs = {{"dtype", {DType::int64}}};
     names_.emplace(name, lists[0]);
     lists_.insert(lists[0]);
-    again_.emplace(name, std::move(call));
+    again_.emplace(name, Again{std::move(call)});
     return true;
   }
 
@@ -216,7 +221,7 @@ class GroupMatcher {
     f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
       std::map<std::int32_t, ValueId> instead;
-      for (const auto& [id, made] : again) instead[id] = call_again(*made, e);
+      for (const auto& [id, made] : again) instead[id] = call_again(made, e);
       for (std::size_t i = 0; i < c.args.size(); ++i)
         if (const auto* id = std::get_if<ValueId>(&c.args[i].value);
             id && takes_tensor(c.op, i) && !instead.count(id->index) && is_python_number(e.inferred, id->index) &&
@@ -260,27 +265,6 @@ class GroupMatcher {
            may_be_merged(it->second.sizes);
   }
 
-  /// "1.0 + weight" that an optimizer worked out: its argument stands for the parameter.
-  std::shared_ptr<const Call> folded_call(GraphValueId id) const {
-    auto call = std::make_shared<Call>();
-    const StoredTensor& t = g_.initializers.at(id);
-    call->op = folded_op(t.name);
-    call->args = folded_arguments(call->op, {ValueId{id}}, t.sizes);
-    return call;
-  }
-
-  /// In the module where it is needed, and of that module's parameters.
-  static ValueId call_again(const Call& made, Emit& e) {
-    Call c = made;
-    const std::string_view module =
-        e.scope < 0 ? std::string_view() : std::string_view(e.tape.scopes[static_cast<std::size_t>(e.scope)].path);
-    replace_values(c, [&](ValueId id) {
-      const std::string_view folded = e.values.folded_parameter(id.index);
-      return Arg{e.values.of_module(folded.empty() ? e.tensor(id.index) : e.values.of_name(folded), module)};
-    });
-    return e.call(std::move(c.op), std::move(c.args), std::move(c.kwargs));
-  }
-
   /// torch.tensor(1) of Python, which lives on the host.
   static ValueId scalar_tensor(GraphValueId id, Emit& e) {
     TapeValue v;
@@ -295,8 +279,8 @@ class GroupMatcher {
 
   /// "torch.arange(n)" or "1.0 + self.weight" that was merged with an equal one is made once more for the call that
   /// reads it.
-  std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> made_again(const FxGroup& group, const Call& call) {
-    std::vector<std::pair<GraphValueId, std::shared_ptr<const Call>>> out;
+  std::vector<std::pair<GraphValueId, Again>> made_again(const FxGroup& group, const Call& call) {
+    std::vector<std::pair<GraphValueId, Again>> out;
     const auto look = [&](const Arg& named, const Arg& resolved) {
       const auto *name = std::get_if<ValueId>(&named.value), *id = std::get_if<ValueId>(&resolved.value);
       const auto it = name && id ? again_.find(program_.names[at(name->index)]) : again_.end();
@@ -374,7 +358,7 @@ class GroupMatcher {
   const FxProgram program_;
   ValuesOfNames names_;  ///< and, while groups are matched, what stands in for names that are gone
   std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
-  std::unordered_map<std::string_view, std::shared_ptr<const Call>> again_;       ///< by names that are gone
+  std::unordered_map<std::string_view, Again> again_;                             ///< by names that are gone
   std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
   std::unordered_set<GraphValueId> lists_;                                        ///< of indices
   ValuesOfNames reshaped_;              ///< names that are gone, and what was reshaped to make them

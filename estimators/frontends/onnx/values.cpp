@@ -278,6 +278,17 @@ ValueId Values::of_module(ValueId value, std::string_view scope) {
   return make_missing(signature_.inputs[missing_targets_.at(here)].name, merged.dtype, merged.sizes);
 }
 
+ValueId Values::lost_of_module(GraphValueId like, std::string_view scope) {
+  const StoredTensor& t = graph_.initializers.at(like);
+  const std::string inside = scope.empty() ? std::string() : fmt::format("{}.", scope);
+  std::optional<std::size_t> first;
+  for (const auto& [target, line] : missing_targets_)
+    if (target.starts_with(inside) && target.find('.', inside.size()) == target.npos &&
+        signature_.inputs[line].kind == "PARAMETER" && line < first.value_or(signature_.inputs.size()))
+      first = line;
+  return first ? make_missing(signature_.inputs[*first].name, t.dtype, t.sizes) : ValueId();
+}
+
 bool may_be_merged(const std::vector<std::int64_t>& sizes) { return count_of(sizes) <= 1024; }
 
 std::vector<const SignatureLine*> Values::folded_lines(GraphValueId id) const {

@@ -43,6 +43,10 @@ class Values {
   /// The same for a parameter that the file may hold once for several modules (may_be_merged): the module's own.
   ValueId of_module(ValueId value, std::string_view scope);
 
+  /// The first parameter of the module that the file has no tensor for and no other call had, as large as the
+  /// initializer `like`; invalid where there is none.
+  ValueId lost_of_module(GraphValueId like, std::string_view scope);
+
   /// Makes the value of an initializer whose role the caller knows. `transposed`: a tool stored the matrix transposed,
   /// the module has it with its dimensions swapped.
   ValueId store(GraphValueId id, ValueKind kind, std::string name, bool transposed);
