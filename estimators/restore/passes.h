@@ -38,6 +38,9 @@ void recover_triangular_solves(Tape& tape);
 /// CUDA.
 void recover_recurrent_cells(Tape& tape);
 
+/// nn.RNN, which ONNX files have as the ops of each step of each layer: one call of cuDNN on CUDA.
+void recover_recurrent_layers(Tape& tape, const TrainingSetup& setup);
+
 /// `x * (y > 0)` of a float and a boolean tensor is one kernel; PyTorch's ONNX exporter casts the mask before it, in a
 /// pass of its own (torch/onnx/_internal/fx/passes/type_promotion.py).
 void recover_type_promotion(Tape& tape);

@@ -49,19 +49,24 @@ std::vector<ValueId> module_order(const Tape& tape) {
   return out;
 }
 
-std::vector<std::vector<ValueId>> flattened_groups(const Tape& tape) {
-  std::vector<std::vector<ValueId>> out;
+std::vector<FlatWeights> flattened_groups(const Tape& tape) {
+  std::vector<FlatWeights> out;
   for (const Call& call : tape.calls) {
     if (call.op != "aten::lstm.input" && call.op != "aten::gru.input" && call.op != "aten::rnn_tanh.input" &&
         call.op != "aten::rnn_relu.input")
       continue;
     const auto* list = call.args.size() > 2 ? std::get_if<Arg::List>(&call.args[2].value) : nullptr;
     if (!list) continue;
-    std::vector<ValueId> group;
+    FlatWeights group;
     for (const Arg& a : *list)
       if (const auto* id = std::get_if<ValueId>(&a.value); id && tape.values[id->index].kind == ValueKind::parameter)
-        group.push_back(*id);
-    if (group.size() != list->size() || std::find(out.begin(), out.end(), group) != out.end()) continue;
+        group.weights.push_back(*id);
+    if (group.weights.empty() || group.weights.size() != list->size() ||
+        std::ranges::find(out, group.weights, &FlatWeights::weights) != out.end())
+      continue;
+    const auto* biased = call.args.size() > 3 ? std::get_if<bool>(&call.args[3].value) : nullptr;
+    const auto& sizes = tape.values[group.weights[0].index].sizes;  // gates x hidden, …
+    if (biased && !*biased && !sizes.empty()) group.biases = static_cast<std::int64_t>(list->size()) * sizes[0];
     out.push_back(std::move(group));
   }
   return out;

@@ -257,3 +257,37 @@ def neural_ode(batch):
 
 def egnn(batch):
     return EGNN(), (torch.randn(batch, 20, 16), torch.randn(batch, 20, 3))
+
+
+class Recurrent(nn.Module):
+    """nn.RNN, its last states read or not."""
+
+    def __init__(self, states=False, d=96, **how):
+        super().__init__()
+        self.embed = nn.Linear(40, d)
+        self.rnn = nn.RNN(d, d, **how)
+        self.states, self.turn = states, not how.get("batch_first", False)
+        self.head = nn.Linear(d * (2 if how.get("bidirectional") and not states else 1), 12)
+
+    def forward(self, x):
+        x = torch.relu(self.embed(x))
+        if self.turn:
+            x = x.transpose(0, 1)
+        y, h = self.rnn(x)
+        return self.head(h[-1] if self.states else y)
+
+
+def rnn_relu(batch):
+    return Recurrent(nonlinearity="relu"), (torch.randn(batch, 24, 40),)
+
+
+def rnn_both_ways(batch):
+    return Recurrent(bidirectional=True, batch_first=True), (torch.randn(batch, 24, 40),)
+
+
+def rnn_states(batch):
+    return Recurrent(states=True, num_layers=2, batch_first=True), (torch.randn(batch, 24, 40),)
+
+
+def rnn_dropout(batch):
+    return Recurrent(num_layers=3, dropout=0.1, bias=False, nonlinearity="relu", bidirectional=True), (torch.randn(batch, 24, 40),)

@@ -309,13 +309,17 @@ void Run::use_cublas_lt() {
   set_reason(w, "kept by PyTorch for every thread and stream");
 }
 
+Bytes Run::cudnn_dropout_bytes() const {
+  return profile.workspaces.cudnn_dropout_per_thread *
+         (std::int64_t{device.multiprocessors} * device.threads_per_multiprocessor);
+}
+
 // DropoutDescriptor::initialize_rng (native/cudnn/RNN.cpp): so many bytes for every thread that the device can run,
 // after the seed, an int64 on the device, was drawn.
 void Run::use_cudnn_dropout() {
   if (cudnn_dropout_) return;
   { Tensor seed = scratch(Bytes(8)); }
-  const std::int64_t threads = std::int64_t{device.multiprocessors} * device.threads_per_multiprocessor;
-  cudnn_dropout_ = scratch(profile.workspaces.cudnn_dropout_per_thread * threads, Category::workspace);
+  cudnn_dropout_ = scratch(cudnn_dropout_bytes(), Category::workspace);
   label(cudnn_dropout_, "cuDNN's dropout state");
   set_reason(cudnn_dropout_, "kept by PyTorch until the process ends");
 }

@@ -190,6 +190,7 @@ class Run {
   void use_cublas_lt();
   /// The first recurrent layer that drops out in training makes cuDNN's random state, kept until the process ends.
   void use_cudnn_dropout();
+  Bytes cudnn_dropout_bytes() const;
 
   /// What lives in allocations from this one on lives in later ones now: the record was continued without the program.
   void renumber(std::int32_t from, std::int32_t by);

@@ -66,9 +66,9 @@ void RankModel::move() {
   const auto recurrent = flattened_groups(tape_);
   const auto order = module_order(tape_);
   // The layer's own _apply runs once all its parameters have moved.
-  auto group_end = [&](const std::vector<ValueId>& group) {
+  auto group_end = [&](const FlatWeights& group) {
     for (std::size_t i = order.size(); i-- > 0;)
-      if (std::find(group.begin(), group.end(), order[i]) != group.end()) return order[i];
+      if (std::ranges::find(group.weights, order[i]) != group.weights.end()) return order[i];
     return ValueId{};
   };
   for (ValueId id : order) {
@@ -106,22 +106,22 @@ void RankModel::move() {
 }
 
 /// RNNBase.flatten_parameters: one buffer for all weights of a recurrent layer, whose parameters become views of it.
-void RankModel::flatten(const std::vector<ValueId>& group) {
+void RankModel::flatten(const FlatWeights& group) {
   // torch.backends.cudnn.is_acceptable knows no bfloat16: such weights stay apart, and every call packs them anew.
   if (setup_.precision == Precision::bf16) return;
   r_.begin_op("flatten_parameters");
-  std::int64_t elements = 0;
-  for (ValueId id : group) {
+  std::int64_t elements = group.biases;
+  for (ValueId id : group.weights) {
     const Value& v = env.values[id.index];
     if (!v.is_tensor() || v.tensor()->on_host) return;
     elements = checked_add(elements, v.tensor()->numel());
   }
-  const Tensor first = env.values[group[0].index].tensor();
+  const Tensor first = env.values[group.weights[0].index].tensor();
   Tensor flat = r_.empty({elements}, first->dtype, Category::parameter);
   r_.label(flat, first->name);
   r_.set_reason(flat, "parameters of a recurrent layer, in one buffer");
   std::int64_t at = 0;
-  for (ValueId id : group) {
+  for (ValueId id : group.weights) {
     // weight.data = view: the tensor stays, its memory changes.
     Tensor weight = env.values[id.index].tensor();
     weight->storage = flat->storage;

@@ -7,6 +7,7 @@
 #include "estimators/runtime/torch/compiled/module.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
 #include "estimators/setup/setup.h"
+#include "estimators/transforms/module_order.h"
 
 namespace memplan {
 
@@ -53,7 +54,7 @@ class RankModel {
  private:
   Tensor place(const TapeValue& value);
   void move();
-  void flatten(const std::vector<ValueId>& group);
+  void flatten(const FlatWeights& group);
 
   Run& r_;
   const Tape& tape_;

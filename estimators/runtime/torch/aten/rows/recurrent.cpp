@@ -159,7 +159,12 @@ ValueList run_rnn(Run& r, Args& a) {
   TensorList weights = a.tensors(2);
   if (weights.empty() || x->rank() != 3)
     fail_input("a recurrent layer needs weights and an input of three dimensions", std::string(a.op()));
-  if (n.train && a.number(5) > 0) r.use_cudnn_dropout();
+  if (n.train && a.none(5))
+    r.note(a.op(), About::op, Evidence::assumed,
+           "whether recurrent layers drop out between them is not in the file; cuDNN keeps the state of its dropout",
+           Effect{Bytes(), r.cudnn_dropout_bytes()});
+  else if (n.train && a.number(5) > 0)
+    r.use_cudnn_dropout();
   n.hidden = weights[0]->sizes[0] / n.gates;
   for (const Tensor& state : {hx, cx})
     if (state && state->rank() == 3 && state->sizes[1] != x->sizes[n.batch_first ? 0 : 1])
