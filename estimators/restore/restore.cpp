@@ -73,6 +73,7 @@ constexpr RestorePass restore_table[] = {
        follow_asked_dtypes(t);
        if (s.precision != Precision::fp32) follow_drawn_dtypes(t), convert_named(t);
        begin_caches_like_keys(t);
+       if (t.reading.open_casts) make_open_casts(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},

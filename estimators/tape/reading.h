@@ -49,6 +49,7 @@ struct Reading {
   InPlaceReading in_place = InPlaceReading::as_told;
   bool casts = true;               ///< casts of known classes are put back
   bool unseen_casts = true;        ///< Exported::unseen_casts convert to fp32
+  bool open_casts = false;         ///< norms and helpers of the model's own convert to the type of what they were given
   bool widened_losses = false;     ///< the model converts what its own losses are given to fp32
   std::uint32_t order = 0;         ///< of the weights, where the runtime loads them in another one in every process
   bool falling_addresses = false;  ///< the driver hands out segments from the top (torch/allocator/device_memory.h)

@@ -96,3 +96,37 @@ return %last
   // What autocast leaves in fp32 needs no conversion.
   CHECK(ops("type_as_1", "aten::relu(%in)") == Ops{"aten::relu", "aten::mul.Tensor", "aten::neg"});
 }
+
+TEST_CASE("a range reads norms and helpers of the model's own as if they kept the type of what they were given") {
+  // `x + self.positions.to(x.dtype)` in a method, and a norm that ends with `return y.to(x.dtype)`.
+  const std::string text = R"tape(
+input %in float32 [2, 8]
+parameter %positions float32 [2, 8]
+parameter %norm.weight float32 [8]
+scope 0 "" own.Model
+scope 1 norm own.Norm in 0 at "m.py:3 y = self.norm(x)"
+%sum = aten::add.Tensor(%in, %positions) in 0 at "m.py:2 x = self.place(x)"
+%normed = aten::layer_norm(%sum, [8], %norm.weight, None, 1e-05, False) in 1 at "m.py:9 y = F.layer_norm(x.float(), s)"
+%last = aten::neg(%normed) in 0 at "m.py:4 return -y"
+return %last
+)tape";
+  using Ops = std::vector<std::string>;
+  const auto ops = [](std::string tape_text) {
+    Tape tape = from_text(tape_text);
+    const bool open = has_open_casts(tape);
+    make_open_casts(tape);
+    check(tape);
+    CHECK(open == (ops_of(tape).size() > 3));
+    return ops_of(tape);
+  };
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string out = text;
+    return out.replace(out.find(from), from.size(), to);
+  };
+  CHECK(ops(text) == Ops{"aten::type_as", "aten::add.Tensor", "aten::layer_norm", "aten::type_as", "aten::neg"});
+  // A line that names the parameter shows that it converts nothing; nn.LayerNorm's class is known.
+  CHECK(ops(with("x = self.place(x)", "x = x + self.positions")) ==
+        Ops{"aten::add.Tensor", "aten::layer_norm", "aten::type_as", "aten::neg"});
+  CHECK(ops(with("norm own.Norm", "norm torch.nn.modules.normalization.LayerNorm")) ==
+        Ops{"aten::type_as", "aten::add.Tensor", "aten::layer_norm", "aten::neg"});
+}

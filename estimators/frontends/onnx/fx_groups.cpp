@@ -105,7 +105,7 @@ class GroupMatcher {
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
         const bool number = id >= 0 && v_.inferred[id].contents && !is_made(id) && !is_folded_parameter(id) &&
-                            !(is_merged(id) && std::ranges::any_of(unknown, changes_elements));
+                            !is_part(id) && !(is_merged(id) && std::ranges::any_of(unknown, changes_elements));
         if (id < 0 || number || is_inner(id, index)) continue;
         const auto has = [&](const std::vector<GraphValueId>& list) {
           return std::find(list.begin(), list.end(), id) != list.end();
@@ -177,6 +177,14 @@ class GroupMatcher {
   bool is_made(GraphValueId id) const {
     const std::int32_t by = v_.producer(id);
     return by >= 0 && group_of_[at(by)] >= 0 && v_.inferred[id].rank() > 0;
+  }
+
+  /// A part of a parameter that may be small enough for its contents to be known: of in_proj_bias.
+  bool is_part(GraphValueId id) const {
+    const std::int32_t by = v_.producer(id);
+    if (by < 0 || v_.node(by).op_type != "Split" || v_.node(by).inputs.empty()) return false;
+    const auto whole = g_.initializers.find(v_.node(by).inputs[0]);
+    return whole != g_.initializers.end() && is_floating(whole->second.dtype);
   }
 
   /// What an optimizer made of a parameter may be small enough for its contents to be known.

@@ -291,3 +291,39 @@ def rnn_states(batch):
 
 def rnn_dropout(batch):
     return Recurrent(num_layers=3, dropout=0.1, bias=False, nonlinearity="relu", bidirectional=True), (torch.randn(batch, 24, 40),)
+
+
+class WideScores(nn.Module):
+    """Scores of attention in fp32, with autocast off; norms and positions that follow the input's type."""
+
+    class Norm(nn.LayerNorm):
+        def forward(self, x):
+            kept = x.dtype
+            return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps).to(kept)
+
+    def __init__(self, d=128, h=4):
+        super().__init__()
+        self.h = h
+        self.embed, self.norm = nn.Linear(48, d), self.Norm(d)
+        self.positions = nn.Parameter(torch.randn(1, 64, d) * 0.02)
+        self.qkv, self.out, self.head = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 10)
+
+    def place(self, x):
+        x = self.embed(x)
+        return x + self.positions.to(x.dtype)
+
+    def scores(self, q, k):
+        with torch.autocast(q.device.type, enabled=False):
+            return (q.float() @ k.float().transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1)
+
+    def forward(self, x):
+        x = self.place(x)
+        y = self.norm(x)
+        q, k, v = (t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in self.qkv(y).chunk(3, -1))
+        a = self.scores(q, k).to(v.dtype)
+        x = x + self.out((a @ v).transpose(1, 2).flatten(2))
+        return self.head(x.mean(1))
+
+
+def wide_scores(batch):
+    return WideScores(), (torch.randn(batch, 64, 48),)

@@ -1,0 +1,127 @@
+// Conversions of which a file leaves open whether the program makes them, as a range over them reads it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "estimators/restore/casts.h"
+#include "estimators/restore/statement.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan {
+
+namespace {
+
+template <std::size_t n>
+bool is_one_of(std::string_view op, const std::string_view (&ops)[n]) {
+  return std::ranges::find(ops, op) != std::end(ops);
+}
+
+bool is_view(std::string_view op) {
+  static constexpr std::string_view ops[] = {"aten::view",      "aten::expand",       "aten::reshape",
+                                             "aten::unsqueeze", "aten::slice.Tensor", "memplan::index_slice",
+                                             "aten::permute",   "aten::transpose.int"};
+  return is_one_of(op, ops);
+}
+
+class Places {
+ public:
+  explicit Places(const Tape& tape) : tape_(tape), maker_(makers_of(tape)) {}
+
+  /// A norm of a class of the model's own, whose result its module returns: `return x.to(orig_type)`. Classes of these
+  /// libraries are known.
+  bool is_own_norm(std::size_t i) const {
+    static constexpr std::string_view ops[] = {"aten::layer_norm", "aten::group_norm", "aten::rms_norm"};
+    const Call& call = tape_.calls[i];
+    if (call.scope < 0 || call.outputs.size() != 1 || !is_one_of(call.op, ops)) return false;
+    const std::string_view own = tape_.scopes[static_cast<std::size_t>(call.scope)].module_class;
+    if (own.empty()) return false;  // a file without modules tells nothing of its program's conversions
+    for (const std::string_view known : {"torch.", "torchvision.", "timm."})
+      if (own.starts_with(known)) return false;
+    return i + 1 < tape_.calls.size() && tape_.calls[i + 1].scope != call.scope;
+  }
+
+  /// The operand of a sum or of joined tensors that is a parameter, or a view of one, which the line does not name:
+  /// `x + self.pos_embed.to(x.dtype)` in a helper method. Invalid where there is none.
+  ValueId own_parameter(const Call& call) const {
+    if (call.source.empty() || (call.op != "aten::add.Tensor" && call.op != "aten::cat")) return {};
+    ValueId found, other;
+    for_each_value(call, [&](ValueId id) { (parameter_behind(id).valid() && !found.valid() ? found : other) = id; });
+    if (!found.valid() || !other.valid()) return {};
+    const auto& name = tape_.values[static_cast<std::size_t>(parameter_behind(found).index)].name;
+    return has_name(call.source, leaf_of(name)) ? ValueId() : found;
+  }
+
+ private:
+  std::int32_t made_by(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
+
+  /// What a view shows, in the end.
+  ValueId behind_views(ValueId id) const {
+    for (std::int32_t by = made_by(id); by >= 0 && is_view(tape_.calls[static_cast<std::size_t>(by)].op);
+         by = made_by(id))
+      id = value_at(tape_.calls[static_cast<std::size_t>(by)], 0);
+    return id;
+  }
+
+  ValueId parameter_behind(ValueId id) const {
+    const ValueId root = behind_views(id);
+    return root.valid() && tape_.values[static_cast<std::size_t>(root.index)].kind == ValueKind::parameter ? root
+                                                                                                           : ValueId();
+  }
+
+  const Tape& tape_;
+  const std::vector<std::int32_t> maker_;
+};
+
+/// `x.type_as(like)` beside a call.
+Call like(Tape& tape, ValueId x, ValueId other, const Call& beside) {
+  Call cast = fp32_copy(tape, x, beside);
+  cast.op = "aten::type_as";
+  cast.args = {{x}, {other}};
+  return cast;
+}
+
+}  // namespace
+
+bool has_open_casts(const Tape& tape) {
+  if (tape.exported.keeps_casts || tape.exported.recorded) return false;
+  const Places places(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (places.is_own_norm(i) || places.own_parameter(tape.calls[i]).valid()) return true;
+  return false;
+}
+
+void make_open_casts(Tape& tape) {
+  if (tape.exported.keeps_casts) return;
+  CallsBefore casts;
+  std::unordered_map<std::int32_t, ValueId> narrowed;
+  const Tape before = tape;
+  const Places places(before);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    replace_values(call, [&](ValueId id) {
+      const auto it = narrowed.find(id.index);
+      return Arg{it == narrowed.end() ? id : it->second};
+    });
+    if (const ValueId p = places.own_parameter(before.calls[i]); p.valid()) {
+      ValueId other;
+      for_each_value(call, [&](ValueId id) { other = id == p || other.valid() ? other : id; });
+      Call cast = like(tape, p, other, call);
+      const ValueId made = cast.outputs[0];
+      replace_values(call, [&](ValueId id) { return Arg{id == p ? made : id}; });
+      casts.emplace_back(i, std::move(cast));
+    } else if (places.is_own_norm(i)) {
+      Call cast = like(tape, call.outputs[0], value_at(call, 0), call);
+      cast.binding = call.binding;
+      narrowed.emplace(call.outputs[0].index, cast.outputs[0]);
+      casts.emplace_back(i + 1, std::move(cast));
+    }
+  }
+  for (ValueId& out : tape.outputs)
+    if (const auto it = narrowed.find(out.index); it != narrowed.end()) out = it->second;
+  insert_calls(tape.calls, std::move(casts));
+}
+
+}  // namespace memplan
