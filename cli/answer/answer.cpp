@@ -249,7 +249,8 @@ Answer compute(const Job& job, RunShown shown) {
     const bool change =
         a.device_given && (a.judgement.verdict == Verdict::tight || a.judgement.verdict == Verdict::no_fit);
     if (options.search && shown == RunShown::surrounded)
-      add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change);
+      add_surroundings(*a.run, model, tape, a.setup, a.choice.device, margin, change,
+                       std::max<std::size_t>(1, a.estimate.ranks.size()));
   }
   if (options.search && (!options.quiet || !options.exports.empty())) {
     if (a.setup.mode == Mode::training && !options.mode_given) {

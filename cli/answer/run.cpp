@@ -30,11 +30,11 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
 }
 
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
-                      const Device& device, const MarginOf& margin, bool change) {
+                      const Device& device, const MarginOf& margin, bool change, std::size_t ranks) {
   constexpr std::size_t long_run = 80000;  // events: each size and each card is an estimate as long
   constexpr std::size_t plan = 4;          // what planning checkpoints costs at least, in estimates
   const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training,
-             longish = run.schedule.events.size() * (planned ? plan : 1) > long_run;
+             longish = run.schedule.events.size() * ranks * (planned ? plan : 1) > long_run;
   run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : 9);
   if (longish) return;
   run.cards = every_card(tape, setup, margin);

@@ -35,8 +35,8 @@ struct RunRecord {
 RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& device, const Estimate& estimate);
 
 /// Estimates of other sizes and cards, and with `change` of setups that fit; fewer of them for tapes so long that each
-/// takes a second.
+/// takes a second. `ranks`: how many kinds of ranks each estimate runs.
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
-                      const Device& device, const MarginOf& margin, bool change);
+                      const Device& device, const MarginOf& margin, bool change, std::size_t ranks);
 
 }  // namespace memplan::cli
