@@ -138,7 +138,7 @@ class Program {
 
   std::vector<std::pair<const Call*, std::vector<ValueId>>> flattened_calls() const {
     std::vector<std::pair<const Call*, std::vector<ValueId>>> out;
-    for (const auto& group : flattened_groups(tape_))
+    for (const auto& [group, biases] : flattened_groups(tape_))
       for (const Call& call : tape_.calls) {
         const auto* list = call.args.size() > 2 ? std::get_if<Arg::List>(&call.args[2].value) : nullptr;
         if (!list || list->size() != group.size() || call.op.find("::") == std::string::npos) continue;
