@@ -94,7 +94,7 @@ bool has_open_casts(const Tape& tape) {
 }
 
 void make_open_casts(Tape& tape) {
-  if (tape.exported.keeps_casts) return;
+  if (tape.exported.keeps_casts || !tape.reading.open_casts) return;
   CallsBefore casts;
   std::unordered_map<std::int32_t, ValueId> narrowed;
   const Tape before = tape;

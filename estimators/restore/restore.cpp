@@ -33,12 +33,16 @@ bool traced_with_masks(const Tape& t, const TrainingSetup& s) {
 /// A trial: they convert nothing.
 bool unseen_casts_read(const Tape& t, const TrainingSetup&) { return !t.reading.unseen_casts; }
 
+void recover_recurrent(Tape& t, const TrainingSetup& s) {
+  recover_recurrent_cells(t);
+  recover_recurrent_layers(t, s);
+}
+
 constexpr RestorePass restore_table[] = {
     {"causal masks", traced_with_masks, [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"unseen casts", unseen_casts_read, [](Tape& t, const TrainingSetup&) { leave_unseen_casts(t); }},
     {"triangular solves", exported, [](Tape& t, const TrainingSetup&) { recover_triangular_solves(t); }},
-    {"recurrent cells", exported,
-     [](Tape& t, const TrainingSetup& s) { recover_recurrent_cells(t), recover_recurrent_layers(t, s); }},
+    {"recurrent layers", exported, recover_recurrent},
     {"whole ops", exported, recover_whole_ops},
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t), recover_weight_norms(t); }},
@@ -72,8 +76,7 @@ constexpr RestorePass restore_table[] = {
        widen_named(t), widen_own_losses(t);
        follow_asked_dtypes(t);
        if (s.precision != Precision::fp32) follow_drawn_dtypes(t), convert_named(t);
-       begin_caches_like_keys(t);
-       if (t.reading.open_casts) make_open_casts(t);
+       begin_caches_like_keys(t), make_open_casts(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },
      [](Tape& t, const TrainingSetup& s) { follow_model_dtype(t, dtype_of_run(s)); }},

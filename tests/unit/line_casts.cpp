@@ -114,6 +114,7 @@ return %last
   const auto ops = [](std::string tape_text) {
     Tape tape = from_text(tape_text);
     const bool open = has_open_casts(tape);
+    tape.reading.open_casts = true;
     make_open_casts(tape);
     check(tape);
     CHECK(open == (ops_of(tape).size() > 3));

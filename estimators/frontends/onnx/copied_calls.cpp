@@ -112,6 +112,17 @@ std::optional<double> neutral_number(std::string_view op) {
   return std::nullopt;
 }
 
+std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool bound) {
+  if (op == "relu") return bound ? "relu.default" : "";
+  if (op == "clamp") return bound ? "clamp.default , 0.0, 1.0" : "";
+  if (op == "detach") return "detach.default";
+  if (op != "pad" && op != "constant_pad_nd") return {};
+  const auto pads = reader.attributes.find("pads");
+  const auto* own = pads == reader.attributes.end() ? nullptr : std::get_if<std::vector<std::int64_t>>(&pads->second);
+  const bool fused = own && std::ranges::any_of(*own, [](std::int64_t n) { return n != 0; });
+  return fused ? "" : "constant_pad_nd.default , [0, 0]";
+}
+
 bool counts_sizes(std::string_view op) {
   for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
     if (op == o) return true;

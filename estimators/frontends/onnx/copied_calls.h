@@ -46,6 +46,11 @@ bool may_do_nothing(std::string_view op);
 /// What such a call does not change its other argument with; none for other ops.
 std::optional<double> neutral_number(std::string_view op);
 
+/// The call of such a name, as the exporter writes it, where the node that reads its argument does its work or nothing
+/// is left of it: two bounds after each other are one Clip (FuseRelusClips of onnxscript; `bound`: the reader is one);
+/// a pad by nothing is gone, and PyTorch copies all the same (native/PadNd.cpp). Empty for other ops.
+std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool bound);
+
 /// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
 bool counts_sizes(std::string_view op);
 

@@ -155,29 +155,17 @@ class Parter {
       again = add_same(reader, name, reads[0], "contiguous.default");
     } else if (by < 0 && is_step(reads[0].id)) {
       again = add_step(reader, name, reads[0]);
-    } else if ((op == "relu" || op == "clamp") && by >= 0 && is_bound(reader)) {
-      // FuseRelusClips of onnxscript: two bounds after each other are one Clip.
-      again = add_same(reader, name, reads[0], op == "relu" ? "relu.default" : "clamp.default , 0.0, 1.0");
     } else if (op == "cat" && by >= 0 && old_.nodes[reads[0].node].op_type != "Transpose") {  // one may be joined there
       again = add_joined(reader, name, reads[0]);
-    } else if ((op == "pad" || op == "constant_pad_nd") && (by >= 0 || inputs_.count(reads[0].id)) &&
-               !has_pads(old_.nodes[reads[0].node])) {
-      // By nothing on any side, or a node had it: PyTorch copies all the same (native/PadNd.cpp).
-      again = add_same(reader, name, reads[0], "constant_pad_nd.default , [0, 0]");
-    } else if (op == "detach" && by >= 0) {
-      again = add_same(reader, name, reads[0], "detach.default");
+    } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(reader));
+               !call.empty() && (by >= 0 || inputs_.contains(reads[0].id))) {
+      again = add_same(reader, name, reads[0], call);
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
     }
     if (again < 0) return;
     again_.emplace(std::string(name), again);
     for (const Read& r : reads) g_.write().nodes[r.node].inputs[r.input] = again;
-  }
-
-  static bool has_pads(const GraphNode& node) {
-    const auto pads = node.attributes.find("pads");
-    const auto* sizes = pads == node.attributes.end() ? nullptr : std::get_if<std::vector<std::int64_t>>(&pads->second);
-    return sizes && std::ranges::any_of(*sizes, [](std::int64_t n) { return n != 0; });
   }
 
   /// Whether a call's result lies otherwise than in order: a turned tensor, or what views make of one without a copy.
