@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "estimators/restore/passes.h"
@@ -59,105 +60,146 @@ bool find_weights(const Tape& tape, std::string_view path, Steps& s) {
   return s.layers > 0 && static_cast<std::int64_t>(s.weights.size()) == each * s.layers;
 }
 
-/// Sequence first, the layers take and give a turned tensor; batch first, they turn it themselves.
-bool find_input(const Tape& tape, Steps& s, const std::vector<std::int64_t>& maker) {
-  for (const std::size_t i : s.calls) {
-    const Call& call = tape.calls[i];
-    if (call.op != "aten::linear") continue;
-    s.input = value_at(call, 0);
-    const std::int64_t by = s.input.valid() ? maker[at(s.input)] : -1;
-    if (by < 0) return s.input.valid();
-    const Call& turn = tape.calls[static_cast<std::size_t>(by)];
+/// The calls of each run through such a module, by its scope, and what others read of them.
+class Runs {
+ public:
+  explicit Runs(const Tape& tape) : tape_(tape), maker_(makers_of(tape)), kind_(tape.scopes.size(), nullptr) {
+    for (const Call& call : tape.calls)
+      if (const Layers* kind = kind_of(call); kind && call.scope >= 0)
+        kind_[static_cast<std::size_t>(call.scope)] = kind;
+    for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+      if (is_step(tape.calls[i])) calls_[tape.calls[i].scope].push_back(i);
+      for_each_value(tape.calls[i], [&](ValueId id) { look(id, tape.calls[i]); });
+    }
+    for (const ValueId id : tape.outputs)
+      if (id.valid()) look(id, Call());
+  }
+
+  const std::map<std::int32_t, std::vector<std::size_t>>& calls() const { return calls_; }
+  const Layers& kind(std::int32_t scope) const { return *kind_[static_cast<std::size_t>(scope)]; }
+
+  std::optional<Steps> steps_of(std::int32_t scope) const {
+    Steps s;
+    s.calls = calls_.at(scope);
+    if (!find_weights(tape_, tape_.scopes[static_cast<std::size_t>(scope)].path, s) || !find_input(s, scope) ||
+        !find_hidden(s, scope) || !find_results(s, scope))
+      return std::nullopt;
+    return s;
+  }
+
+ private:
+  bool is_step(const Call& call) const {
+    const Layers* kind = call.scope < 0 ? nullptr : kind_[static_cast<std::size_t>(call.scope)];
+    return kind && (call.source.empty() || kind_of(call) == kind);
+  }
+
+  /// The scope of the run that makes a value; -1: none.
+  std::int32_t run_of(ValueId id) const {
+    const std::int32_t by = maker_[at(id)];
+    return by >= 0 && is_step(tape_.calls[static_cast<std::size_t>(by)])
+               ? tape_.calls[static_cast<std::size_t>(by)].scope
+               : -1;
+  }
+
+  void look(ValueId id, const Call& reader) {
+    const std::int32_t run = run_of(id);
+    if (run < 0 || (is_step(reader) && reader.scope == run)) return;
+    std::vector<ValueId>& read = read_[run];
+    if (read.size() < 3 && std::ranges::find(read, id) == read.end()) read.push_back(id);
+  }
+
+  /// Sequence first, the layers take and give a turned tensor; batch first, they turn it themselves.
+  bool find_input(Steps& s, std::int32_t scope) const {
+    const auto first = std::ranges::find(s.calls, "aten::linear", [&](std::size_t i) { return tape_.calls[i].op; });
+    if (first == s.calls.end()) return false;
+    s.input = value_at(tape_.calls[*first], 0);
+    if (!s.input.valid() || run_of(s.input) != scope) return s.input.valid();
+    const Call& turn = tape_.calls[static_cast<std::size_t>(maker_[at(s.input)])];
     s.batch_first = turn.op == "aten::transpose.int" || turn.op == "aten::permute";
     s.input = s.batch_first ? value_at(turn, 0) : ValueId();
-    return s.input.valid() && maker[at(s.input)] < 0;
+    return s.input.valid() && run_of(s.input) != scope;
   }
-  return false;
-}
 
-/// Of the tensors that the calls read from outside, the first states are what is neither the input nor a weight.
-bool find_hidden(const Tape& tape, Steps& s, const std::vector<std::int64_t>& maker) {
-  bool one = true;
-  for (const std::size_t i : s.calls)
-    for_each_value(tape.calls[i], [&](ValueId id) {
-      if (maker[at(id)] >= 0 || id == s.input || tape.values[at(id)].kind == ValueKind::parameter) return;
-      one = one && (!s.hidden.valid() || s.hidden == id);
-      s.hidden = id;
-    });
-  return one && s.hidden.valid();
-}
-
-/// What others read: the output, the last states, or both.
-bool find_results(const Tape& tape, Steps& s, const std::vector<std::int64_t>& maker) {
-  std::vector<ValueId> read;
-  const auto look = [&](ValueId id) {
-    if (id.valid() && maker[at(id)] >= 0 && std::ranges::find(read, id) == read.end()) read.push_back(id);
-  };
-  std::unordered_set<std::size_t> inside(s.calls.begin(), s.calls.end());
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (!inside.contains(i)) for_each_value(tape.calls[i], look);
-  for (const ValueId id : tape.outputs) look(id);
-  if (read.empty() || read.size() > 2) return false;
-  // torch/_decomp/decompositions.py: the states of all layers are stacked, steps are joined.
-  for (const ValueId id : read)
-    (tape.calls[static_cast<std::size_t>(maker[at(id)])].op == "aten::stack" ? s.last_hidden : s.output) = id;
-  return static_cast<std::size_t>(s.output.valid()) + static_cast<std::size_t>(s.last_hidden.valid()) == read.size();
-}
-
-std::optional<Steps> steps_from(const Tape& tape, std::size_t first, const Layers& kind) {
-  Steps s;
-  const std::int32_t scope = tape.calls[first].scope;
-  if (scope < 0 || !find_weights(tape, tape.scopes[static_cast<std::size_t>(scope)].path, s)) return std::nullopt;
-  std::vector<std::int64_t> maker(tape.values.size(), -1);
-  for (std::size_t i = first; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    if (call.scope != scope || (kind_of(call) != &kind && !call.source.empty())) continue;
-    s.calls.push_back(i);
-    for (const ValueId id : call.outputs)
-      if (id.valid()) maker[at(id)] = static_cast<std::int64_t>(i);
+  /// Of the tensors that the calls read from outside, the first states are what is neither the input nor a weight.
+  bool find_hidden(Steps& s, std::int32_t scope) const {
+    bool one = true;
+    for (const std::size_t i : s.calls)
+      for_each_value(tape_.calls[i], [&](ValueId id) {
+        if (run_of(id) == scope || id == s.input || tape_.values[at(id)].kind == ValueKind::parameter) return;
+        one = one && (!s.hidden.valid() || s.hidden == id);
+        s.hidden = id;
+      });
+    return one && s.hidden.valid();
   }
-  if (!find_input(tape, s, maker) || !find_hidden(tape, s, maker) || !find_results(tape, s, maker)) return std::nullopt;
-  return s;
-}
+
+  /// What others read: the output, the last states, or both. torch/_decomp/decompositions.py: the states of all layers
+  /// are stacked, steps are joined.
+  bool find_results(Steps& s, std::int32_t scope) const {
+    const auto read = read_.find(scope);
+    if (read == read_.end()) return false;
+    for (const ValueId id : read->second)
+      (tape_.calls[static_cast<std::size_t>(maker_[at(id)])].op == "aten::stack" ? s.last_hidden : s.output) = id;
+    return static_cast<std::size_t>(s.output.valid()) + static_cast<std::size_t>(s.last_hidden.valid()) ==
+           read->second.size();
+  }
+
+  const Tape& tape_;
+  const std::vector<std::int32_t> maker_;
+  std::vector<const Layers*> kind_;  ///< by scope
+  std::map<std::int32_t, std::vector<std::size_t>> calls_;
+  std::map<std::int32_t, std::vector<ValueId>> read_;  ///< at most three of each run: more than two are no results
+};
 
 }  // namespace
 
 void recover_recurrent_layers(Tape& tape, const TrainingSetup& setup) {
-  std::array<std::int64_t, kinds.size()> counts{};
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Layers* kind = kind_of(tape.calls[i]);
-    auto s = kind ? steps_from(tape, i, *kind) : std::nullopt;
+  if (std::ranges::none_of(tape.calls, [](const Call& c) { return kind_of(c) != nullptr; })) return;
+  std::map<std::string_view, std::int64_t> counts;
+  std::vector<std::pair<std::size_t, Call>> made;
+  std::vector<bool> gone(tape.calls.size(), false);
+  const Runs runs(tape);
+  std::vector<Steps> found;
+  for (const auto& [scope, calls] : runs.calls()) {
+    auto s = runs.steps_of(scope);
     if (!s) continue;
-    for (ValueId* id : {&s->output, &s->last_hidden})
-      if (!id->valid()) *id = tape.add_value(TapeValue{});
-    Call call = tape.calls[s->calls.back()];  // its place, line and statement
-    call.op = kind->op;
-    // What drops out between the layers is not in the file.
-    call.args = {{s->input},
-                 {s->hidden},
-                 {Arg::List(s->weights)},
-                 {s->biases},
-                 {s->layers},
-                 s->layers > 1 ? Arg{} : Arg{0.0},
-                 {setup.mode == Mode::training},
-                 {s->bidirectional},
-                 {s->batch_first}};
-    call.kwargs.clear();
-    call.outputs = {s->output, s->last_hidden};
-    call.known_shapes.clear();
-    tape.calls[s->calls.back()] = std::move(call);
-    s->calls.pop_back();
-    const std::unordered_set<std::size_t> gone(s->calls.begin(), s->calls.end());
-    std::vector<Call> calls;
-    for (std::size_t k = 0; k < tape.calls.size(); ++k)
-      if (!gone.contains(k)) calls.push_back(std::move(tape.calls[k]));
-    tape.calls = std::move(calls);
-    ++counts[static_cast<std::size_t>(kind - kinds.data())];
+    Call call = tape.calls[calls.back()];  // its place, line and statement
+    call.op = runs.kind(scope).op;
+    ++counts[runs.kind(scope).op];
+    for (const std::size_t i : calls) gone[i] = true;
+    made.emplace_back(calls.back(), std::move(call));
+    found.push_back(std::move(*s));
   }
-  for (std::size_t k = 0; k < kinds.size(); ++k)
-    if (counts[k] > 0)
-      tape.recovered.push_back({std::string(kinds[k].op), "the steps that an exporter makes of the layers", counts[k],
-                                Evidence::told_by_source_line, About::op});
+  for (std::size_t k = 0; k < made.size(); ++k) {
+    auto& [place, call] = made[k];
+    Steps& s = found[k];
+    for (ValueId* id : {&s.output, &s.last_hidden})
+      if (!id->valid()) *id = tape.add_value(TapeValue{});
+    // What drops out between the layers is not in the file.
+    call.args = {{s.input},
+                 {s.hidden},
+                 {Arg::List(s.weights)},
+                 {s.biases},
+                 {s.layers},
+                 s.layers > 1 ? Arg{} : Arg{0.0},
+                 {setup.mode == Mode::training},
+                 {s.bidirectional},
+                 {s.batch_first}};
+    call.kwargs.clear();
+    call.outputs = {s.output, s.last_hidden};
+    call.known_shapes.clear();
+    gone[place] = false;
+    tape.calls[place] = std::move(call);
+  }
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (!gone[i]) {
+      if (left != i) tape.calls[left] = std::move(tape.calls[i]);
+      ++left;
+    }
+  tape.calls.resize(left);
+  for (const auto& [op, count] : counts)
+    tape.recovered.push_back({std::string(op), "the steps that an exporter makes of the layers", count,
+                              Evidence::told_by_source_line, About::op});
 }
 
 }  // namespace memplan

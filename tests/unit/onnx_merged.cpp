@@ -10,8 +10,8 @@
 using namespace memplan;
 using namespace memplan::test;
 using memplan::onnx_format::KnownSizes;
+using memplan::onnx_format::NextStages;
 using memplan::onnx_format::sizes_of_like_names;
-using memplan::onnx_format::sizes_of_next_stage;
 using memplan::onnx_format::stage_of;
 using Ops = std::vector<std::string>;
 using Sizes = std::vector<std::int64_t>;
@@ -292,19 +292,19 @@ TEST_CASE("parameters of a stage that no node reads grow as the stages before it
                          {"encoder.layer2.0.downsample.0.weight", {128, 64, 1, 1}},
                          {"encoder.layer2.1.conv1.weight", {128, 128, 3, 3}},
                          {"encoder.layer2.1.bn1.weight", {128}}};
-  CHECK(sizes_of_next_stage("encoder.layer3.0.conv1.weight", known) == Sizes{256, 128, 3, 3});
-  CHECK(sizes_of_next_stage("encoder.layer3.0.downsample.0.weight", known) == Sizes{256, 128, 1, 1});
-  CHECK(sizes_of_next_stage("encoder.layer3.1.bn1.weight", known) == Sizes{256});
-  CHECK(sizes_of_next_stage("encoder.layer3.5.conv1.weight", known) == Sizes{256, 256, 3, 3});  // more blocks
+  CHECK(NextStages(known).sizes_of("encoder.layer3.0.conv1.weight") == Sizes{256, 128, 3, 3});
+  CHECK(NextStages(known).sizes_of("encoder.layer3.0.downsample.0.weight") == Sizes{256, 128, 1, 1});
+  CHECK(NextStages(known).sizes_of("encoder.layer3.1.bn1.weight") == Sizes{256});
+  CHECK(NextStages(known).sizes_of("encoder.layer3.5.conv1.weight") == Sizes{256, 256, 3, 3});  // more blocks
   // One factor for all, or none.
   const KnownSizes uneven{{"stages.0.fc.weight", {32, 32}},
                           {"stages.0.out.weight", {32, 9}},
                           {"stages.1.fc.weight", {64, 64}},
                           {"stages.1.out.weight", {64, 27}}};
-  CHECK_FALSE(sizes_of_next_stage("stages.2.fc.weight", uneven));
+  CHECK_FALSE(NextStages(uneven).sizes_of("stages.2.fc.weight"));
   // Stages that do not grow say nothing.
   const KnownSizes even{{"stages.0.fc.weight", {32, 32}}, {"stages.1.fc.weight", {32, 32}}};
-  CHECK_FALSE(sizes_of_next_stage("stages.2.fc.weight", even));
+  CHECK_FALSE(NextStages(even).sizes_of("stages.2.fc.weight"));
   CHECK(stage_of("encoder.layer3.0.conv1.weight") == "encoder.layer3.");
   CHECK(stage_of("encoder.layer1.0.conv1.weight").empty());
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "estimators/frontends/onnx/copied_calls.h"
@@ -88,9 +89,8 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_stored(std::string_vie
   return std::nullopt;
 }
 
-/// Whether any node stands in the stage "encoder.layer3."; true where there is no stage.
+/// Whether any node stands in the stage "encoder.layer3.".
 bool Values::runs(const std::string& stage) const {
-  if (stage.empty()) return true;
   const std::string inside = "'" + stage, itself = inside.substr(0, inside.size() - 1) + "'";
   return std::ranges::any_of(graph_.nodes, [&](const GraphNode& n) {
     const std::string_view scopes = note_at(n.metadata, scopes_key);
@@ -112,7 +112,9 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     known.emplace(v.name, v.sizes);
     dtype = v.dtype;
   }
-  std::set<std::string, std::less<>> folded;  // what is counted as the tensor that it went into
+  NextStages stages(known);
+  std::map<std::string, bool, std::less<>> running;  // stages
+  std::set<std::string, std::less<>> folded;         // what is counted as the tensor that it went into
   for (const auto& [id, t] : graph_.initializers)
     for (const std::string_view name : folded_from(graph_, id)) folded.emplace(name);
   Bytes made;
@@ -122,7 +124,12 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     const SignatureLine& line = signature_.inputs[i];
     if (line.kind == "PARAMETER") tape_.exported.lost_parameters.emplace_back(line.target);
     const bool read = folded.contains(line.target) || folded.contains(line.name);
-    auto sizes = read || runs(stage_of(line.target)) ? std::nullopt : sizes_of_next_stage(line.target, known);
+    auto sizes = read ? std::nullopt : stages.sizes_of(line.target);
+    if (sizes) {  // few have any, so that few stages are looked for among the nodes
+      const auto [stage, fresh] = running.try_emplace(stage_of(line.target));
+      if (fresh) stage->second = runs(stage->first);
+      if (stage->second) sizes.reset();
+    }
     if (!sizes && !read) sizes = sizes_of_like_names(line.target, known);
     if (!sizes) {
       lost.emplace_back(line.target);

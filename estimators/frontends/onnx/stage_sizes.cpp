@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
+
+#include "estimators/base/bytes.h"
 
 namespace memplan::onnx_format {
 
@@ -32,20 +33,28 @@ std::optional<Staged> staged(std::string_view path) {
   return std::nullopt;
 }
 
-/// Channels of two stages and how much wider the second one's are; none where they differ in anything else, or some do
-/// not grow.
-struct Growth {
-  std::int64_t factor = 0;
-  std::set<std::int64_t> channels;
-};
-
 constexpr std::size_t channel_dims = 2;  ///< of a weight; others are its kernel's
 
-std::optional<Growth> growth(const KnownSizes& known, const std::string& first, const std::string& second) {
+/// ".0.conv1.weight" -> ".conv1.weight": a stage may have more blocks than the one before it, all but the first alike.
+std::string_view in_block(std::string_view after) {
+  const auto dot = after.find('.', 1);
+  const bool number = dot != after.npos && after.substr(1, dot - 1).find_first_not_of("0123456789") == after.npos;
+  return number ? after.substr(dot) : std::string_view();
+}
+
+}  // namespace
+
+std::string stage_of(std::string_view path) {
+  const std::optional<Staged> stage = staged(path);
+  return stage ? stage->root(0) : std::string();
+}
+
+/// None where they differ in anything else, or some do not grow.
+std::optional<NextStages::Growth> NextStages::growth(const std::string& first, const std::string& second) const {
   Growth g;
-  for (auto it = known.lower_bound(second); it != known.end() && it->first.starts_with(second); ++it) {
-    const auto twin = known.find(first + it->first.substr(second.size()));
-    if (twin == known.end()) continue;
+  for (auto it = known_.lower_bound(second); it != known_.end() && it->first.starts_with(second); ++it) {
+    const auto twin = known_.find(first + it->first.substr(second.size()));
+    if (twin == known_.end()) continue;
     const Sizes &a = twin->second, &b = it->second;
     if (a.size() != b.size()) return std::nullopt;
     if (a.size() == 1 && a == b) return std::nullopt;  // a norm or a bias: as wide as before
@@ -60,42 +69,30 @@ std::optional<Growth> growth(const KnownSizes& known, const std::string& first, 
   return g.factor > 1 ? std::optional(g) : std::nullopt;
 }
 
-/// ".0.conv1.weight" -> ".conv1.weight": a stage may have more blocks than the one before it, all but the first alike.
-std::string_view in_block(std::string_view after) {
-  const auto dot = after.find('.', 1);
-  const bool number = dot != after.npos && after.substr(1, dot - 1).find_first_not_of("0123456789") == after.npos;
-  return number ? after.substr(dot) : std::string_view();
-}
-
-const Sizes* twin_of(const KnownSizes& known, const std::string& root, std::string_view after) {
-  if (const auto same = known.find(root + std::string(after.substr(1))); same != known.end()) return &same->second;
-  const std::string_view rest = in_block(after);
-  const Sizes* found = nullptr;
-  for (auto it = known.lower_bound(root); !rest.empty() && it != known.end() && it->first.starts_with(root); ++it) {
-    const std::string_view other = std::string_view(it->first).substr(root.size() - 1);
-    if (in_block(other) != rest || other.starts_with(".0.")) continue;
-    if (found && *found != it->second) return nullptr;
-    found = &it->second;
+/// A parameter of the stage: at the same place, or else what all blocks but the first have there.
+const NextStages::Sizes* NextStages::twin_of(const std::string& root, std::string_view after) {
+  if (const auto same = known_.find(root + std::string(after.substr(1))); same != known_.end()) return &same->second;
+  const auto [blocks, fresh] = in_blocks_.try_emplace(root);
+  for (auto it = known_.lower_bound(root); fresh && it != known_.end() && it->first.starts_with(root); ++it) {
+    const std::string_view path = std::string_view(it->first).substr(root.size() - 1), rest = in_block(path);
+    if (rest.empty() || path.starts_with(".0.")) continue;
+    const auto [known, first] = blocks->second.try_emplace(std::string(rest), it->second);
+    if (!first && known->second != it->second) known->second.clear();  // blocks that differ
   }
-  return found;
+  const auto found = blocks->second.find(in_block(after));
+  return found == blocks->second.end() || found->second.empty() ? nullptr : &found->second;
 }
 
-}  // namespace
-
-std::string stage_of(std::string_view path) {
-  const std::optional<Staged> stage = staged(path);
-  return stage ? stage->root(0) : std::string();
-}
-
-std::optional<std::vector<std::int64_t>> sizes_of_next_stage(std::string_view path, const KnownSizes& known) {
+std::optional<std::vector<std::int64_t>> NextStages::sizes_of(std::string_view path) {
   const std::optional<Staged> stage = staged(path);
   if (!stage) return std::nullopt;
-  const std::optional<Growth> g = growth(known, stage->root(2), stage->root(1));
-  const Sizes* before = g ? twin_of(known, stage->root(1), stage->after) : nullptr;
+  const auto [g, fresh] = growth_.try_emplace(stage->root(0));
+  if (fresh) g->second = growth(stage->root(2), stage->root(1));
+  const Sizes* before = g->second ? twin_of(stage->root(1), stage->after) : nullptr;
   if (!before) return std::nullopt;
   Sizes sizes = *before;
   for (std::size_t d = 0; d < std::min(sizes.size(), channel_dims); ++d)
-    if (g->channels.contains(sizes[d])) sizes[d] *= g->factor;
+    if (g->second->channels.contains(sizes[d])) sizes[d] = checked_mul(sizes[d], g->second->factor);
   return sizes;
 }
 

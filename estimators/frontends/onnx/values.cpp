@@ -279,14 +279,20 @@ ValueId Values::of_module(ValueId value, std::string_view scope) {
 }
 
 ValueId Values::lost_of_module(GraphValueId like, std::string_view scope) {
+  if (lost_of_.empty())
+    for (std::size_t i = signature_.inputs.size(); i-- > 0;)
+      if (const SignatureLine& line = signature_.inputs[i]; line.kind == "PARAMETER") {
+        const auto dot = line.target.rfind('.');
+        lost_of_[line.target.substr(0, dot == line.target.npos ? 0 : dot)].push_back(i);
+      }
+  const auto lines = lost_of_.find(scope);
   const StoredTensor& t = graph_.initializers.at(like);
-  const std::string inside = scope.empty() ? std::string() : fmt::format("{}.", scope);
-  std::optional<std::size_t> first;
-  for (const auto& [target, line] : missing_targets_)
-    if (target.starts_with(inside) && target.find('.', inside.size()) == target.npos &&
-        signature_.inputs[line].kind == "PARAMETER" && line < first.value_or(signature_.inputs.size()))
-      first = line;
-  return first ? make_missing(signature_.inputs[*first].name, t.dtype, t.sizes) : ValueId();
+  while (lines != lost_of_.end() && !lines->second.empty()) {
+    const SignatureLine& line = signature_.inputs[lines->second.back()];
+    lines->second.pop_back();
+    if (missing_targets_.contains(line.target)) return make_missing(line.name, t.dtype, t.sizes);
+  }
+  return {};
 }
 
 bool may_be_merged(const std::vector<std::int64_t>& sizes) { return count_of(sizes) <= 1024; }

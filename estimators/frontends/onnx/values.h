@@ -113,7 +113,9 @@ class Values {
   std::unordered_map<std::string_view, std::size_t> line_of_;          ///< FX name -> index into signature_.inputs
   std::unordered_map<std::string_view, std::size_t> line_of_target_;   ///< "wte.weight" -> the same
   std::unordered_map<std::string_view, std::size_t> missing_targets_;  ///< "wte.weight" -> the same
-  std::unordered_map<std::int32_t, std::size_t> position_;             ///< tape value -> index into signature_.inputs
+  /// By module: parameters, last ones first, that lost_of_module has not looked at; filled when it is asked first.
+  std::unordered_map<std::string_view, std::vector<std::size_t>> lost_of_;
+  std::unordered_map<std::int32_t, std::size_t> position_;  ///< tape value -> index into signature_.inputs
 };
 
 /// Equal tensors of at most 1024 elements are stored once, whosever they are (onnx_ir 1.1.0,
