@@ -17,6 +17,7 @@
 #include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/rank_model.h"
 #include "estimators/setup/names.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/setup/strategies.h"
 #include "planner/checkpointing/plan.h"
 
@@ -94,7 +95,6 @@ std::string kv_cache_text(const KvCacheSetup& setup, const std::vector<KvLayer>&
 }
 
 bool is_training(const TrainingSetup& s) { return s.mode == Mode::training; }
-bool is_amp(const TrainingSetup& s) { return s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16; }
 bool is_pure(const TrainingSetup& s) { return s.precision == Precision::bf16 || s.precision == Precision::fp16; }
 bool has_scaler(const TrainingSetup& s) { return is_training(s) && s.precision == Precision::amp_fp16; }
 bool has_optimizer(const TrainingSetup& s) { return is_training(s) && s.optimizer.kind != OptimizerKind::none; }
@@ -175,7 +175,7 @@ std::string evaluation_text(const TrainingSetup& s, const Shapes& shapes) {
   p += fmt::format("for step in range({}):\n", s.steps) + in + "for i in range(len(x)):\n" + in +
        "    x[i] = host_x[i].to(\"cuda\")\n";
   if (s.keep_loss_history) p += in + (shapes.has_target ? "y = host_y.to(\"cuda\")\n" : "y = None\n");
-  if (is_amp(s)) p += in + autocast_text(s), in += "    ";
+  if (is_amp(s.precision)) p += in + autocast_text(s), in += "    ";
   p += in + "output = model(*x)\n";
   if (s.keep_loss_history) p += in + "loss = loss_fn(output, y)\n" + in + "losses.append(loss)\n";
   if (s.empty_cache) p += (s.keep_loss_history ? "    " : "        ") + std::string("torch.cuda.empty_cache()\n");
@@ -189,7 +189,7 @@ std::string forward_text(const TrainingSetup& s, Loss loss, std::string body) {
     p += body + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n";
     body += "    ";
   }
-  if (is_amp(s)) {
+  if (is_amp(s.precision)) {
     p += body + autocast_text(s);
     body += "    ";
   }

@@ -9,7 +9,6 @@
 
 namespace memplan::cli {
 
-bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::amp_fp16; }
 bool is_pure(Precision p) { return p == Precision::bf16 || p == Precision::fp16; }
 bool is_bf16(Precision p) { return p == Precision::amp_bf16 || p == Precision::bf16; }
 

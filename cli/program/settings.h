@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/program/parts.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan::cli {
@@ -32,7 +33,6 @@ std::string torchtitan_settings(const TrainingSetup& setup, const ModelParts& pa
 std::string lightning_settings(const TrainingSetup& setup, const ModelParts& parts);
 
 // What several of them need.
-bool is_amp(Precision precision);
 bool is_pure(Precision precision);  ///< weights themselves in 16 bit
 bool is_bf16(Precision precision);
 bool checkpoints(const TrainingSetup& setup);

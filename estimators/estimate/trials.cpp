@@ -9,6 +9,7 @@
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/transforms.h"
 
 namespace memplan {
@@ -75,7 +76,7 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (setup.precision != Precision::fp32 && !tape.exported.unseen_casts.empty())
     add(About::cast, "conversions in functions whose lines the file does not have",
         [](Reading& r) { r.unseen_casts = false; });
-  if ((setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16) && has_open_casts(tape))
+  if (is_amp(setup.precision) && has_open_casts(tape))
     add(About::cast, "conversions in norms and helpers of the model's own", [](Reading& r) { r.open_casts = true; });
   if (setup.precision != Precision::fp32 && has_own_loss(tape))
     add(About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.widened_losses = true; });

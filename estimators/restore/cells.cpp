@@ -5,27 +5,20 @@
 #include <vector>
 
 #include "estimators/restore/passes.h"
+#include "estimators/restore/recurrent_lines.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
 
 namespace {
 
-/// How torch/nn/modules/rnn.py calls a cell; CUDA runs the first two as one kernel (_thnn_fused_gru_cell).
-struct Cell {
-  std::string_view line, op;
-};
+/// CUDA runs each as one kernel (_thnn_fused_gru_cell).
 constexpr std::array cells{
-    Cell{"_VF.gru_cell(", "aten::gru_cell"},
-    Cell{"_VF.lstm_cell(", "aten::lstm_cell"},
+    RecurrentLine{"_VF.gru_cell(", "aten::gru_cell"},
+    RecurrentLine{"_VF.lstm_cell(", "aten::lstm_cell"},
 };
 
-const Cell* cell_of(const Call& call) {
-  const auto found = std::find_if(cells.begin(), cells.end(), [&](const Cell& c) {
-    return call.source.starts_with("torch/nn/modules/rnn.py") && call.source.find(c.line) != std::string::npos;
-  });
-  return found == cells.end() || call.op == found->op ? nullptr : &*found;
-}
+const RecurrentLine* cell_of(const Call& call) { return recurrent_line_of(call, cells); }
 
 /// A stretch of calls that an exporter made of one cell.
 struct CellCalls {
@@ -78,7 +71,7 @@ bool find_cell_state(const Tape& tape, CellCalls& s) {
   return s.cell_state.valid() && s.next_state.valid();
 }
 
-std::optional<CellCalls> cell_calls_at(const Tape& tape, std::size_t first, const Cell& cell) {
+std::optional<CellCalls> cell_calls_at(const Tape& tape, std::size_t first, const RecurrentLine& cell) {
   const Call& head = tape.calls[first];
   CellCalls s;
   s.first = s.end = first;
@@ -129,7 +122,7 @@ std::vector<Call> calls_before(const Tape& tape, const CellCalls& s) {
 void recover_recurrent_cells(Tape& tape) {
   std::array<std::int64_t, cells.size()> counts{};
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Cell* cell = cell_of(tape.calls[i]);
+    const RecurrentLine* cell = cell_of(tape.calls[i]);
     const auto s = cell ? cell_calls_at(tape, i, *cell) : std::nullopt;
     if (!s || !is_closed(tape, *s)) continue;
     Call call = tape.calls[s->end - 1];  // its place, line and statement

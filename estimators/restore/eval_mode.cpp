@@ -8,6 +8,7 @@
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/restore/passes.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
@@ -292,7 +293,7 @@ class EvalMode {
 }  // namespace
 
 void enter_inference(Tape& tape, Precision precision) {
-  EvalMode(tape, precision != Precision::amp_bf16 && precision != Precision::amp_fp16).run();
+  EvalMode(tape, !is_amp(precision)).run();
   settle_releases(tape);
 }
 

@@ -20,7 +20,6 @@ namespace {
 
 /// "self.attn" of "x = self.attn(y)" and "rotate" of "rotate(q)": what a line of Python calls.
 std::vector<std::string_view> called_in(std::string_view text) {
-  const auto in_path = [](char c) { return in_name(c) || c == '.'; };
   std::vector<std::string_view> out;
   for (auto open = text.find('('); open != std::string_view::npos; open = text.find('(', open + 1)) {
     std::size_t first = open;

@@ -40,8 +40,7 @@ bool names_itself(const Scope& module) {
 bool calls_method(const Scope& module) {
   const std::string_view value = parse_statement(module.source).value;
   const auto open = value.find('(');
-  return value.starts_with("self.") && open != value.npos &&
-         std::ranges::all_of(value.substr(0, open), [](char c) { return in_name(c) || c == '.'; });
+  return value.starts_with("self.") && open != value.npos && std::ranges::all_of(value.substr(0, open), in_path);
 }
 
 /// Lines of a module, or of modules in it, or the line that calls it, have the name, as of an argument.

@@ -25,7 +25,6 @@ bool is_call_of_local(std::string_view value) {
 /// "skips" of "x = up(x, skips.pop())".
 std::vector<std::string> popped_lists(std::string_view line) {
   constexpr std::string_view pop = ".pop(";
-  const auto in_path = [](char c) { return in_name(c) || c == '.'; };
   std::vector<std::string> out;
   for (auto at = line.find(pop); at != std::string_view::npos; at = line.find(pop, at + 1)) {
     std::size_t first = at;

@@ -75,6 +75,22 @@ class Places {
   const std::vector<std::int32_t> maker_;
 };
 
+/// A call whose result, or the parameter that it reads, may be converted.
+struct OpenCast {
+  std::size_t call = 0;
+  ValueId parameter;  ///< invalid: the result
+};
+
+std::vector<OpenCast> open_casts_of(const Tape& tape) {
+  std::vector<OpenCast> out;
+  if (tape.exported.keeps_casts || tape.exported.recorded) return out;
+  const Places places(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (const ValueId p = places.own_parameter(tape.calls[i]); p.valid() || places.is_own_norm(i))
+      out.push_back({i, p});
+  return out;
+}
+
 /// `x.type_as(like)` beside a call.
 Call like(Tape& tape, ValueId x, ValueId other, const Call& beside) {
   Call cast = fp32_copy(tape, x, beside);
@@ -85,42 +101,36 @@ Call like(Tape& tape, ValueId x, ValueId other, const Call& beside) {
 
 }  // namespace
 
-bool has_open_casts(const Tape& tape) {
-  if (tape.exported.keeps_casts || tape.exported.recorded) return false;
-  const Places places(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (places.is_own_norm(i) || places.own_parameter(tape.calls[i]).valid()) return true;
-  return false;
-}
+bool has_open_casts(const Tape& tape) { return !open_casts_of(tape).empty(); }
 
 void make_open_casts(Tape& tape) {
-  if (tape.exported.keeps_casts || !tape.reading.open_casts) return;
+  if (!tape.reading.open_casts) return;
   CallsBefore casts;
   std::unordered_map<std::int32_t, ValueId> narrowed;
-  const Tape before = tape;
-  const Places places(before);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    Call& call = tape.calls[i];
-    replace_values(call, [&](ValueId id) {
-      const auto it = narrowed.find(id.index);
-      return Arg{it == narrowed.end() ? id : it->second};
-    });
-    if (const ValueId p = places.own_parameter(before.calls[i]); p.valid()) {
+  const auto now = [&](ValueId id) {
+    const auto it = narrowed.find(id.index);
+    return it == narrowed.end() ? id : it->second;
+  };
+  std::size_t at = 0;
+  for (const OpenCast& open : open_casts_of(tape)) {
+    for (; at <= open.call; ++at) replace_values(tape.calls[at], [&](ValueId id) { return Arg{now(id)}; });
+    Call& call = tape.calls[open.call];
+    if (const ValueId p = open.parameter; p.valid()) {
       ValueId other;
       for_each_value(call, [&](ValueId id) { other = id == p || other.valid() ? other : id; });
       Call cast = like(tape, p, other, call);
       const ValueId made = cast.outputs[0];
       replace_values(call, [&](ValueId id) { return Arg{id == p ? made : id}; });
-      casts.emplace_back(i, std::move(cast));
-    } else if (places.is_own_norm(i)) {
+      casts.emplace_back(open.call, std::move(cast));
+    } else {
       Call cast = like(tape, call.outputs[0], value_at(call, 0), call);
       cast.binding = call.binding;
       narrowed.emplace(call.outputs[0].index, cast.outputs[0]);
-      casts.emplace_back(i + 1, std::move(cast));
+      casts.emplace_back(open.call + 1, std::move(cast));
     }
   }
-  for (ValueId& out : tape.outputs)
-    if (const auto it = narrowed.find(out.index); it != narrowed.end()) out = it->second;
+  for (; at < tape.calls.size(); ++at) replace_values(tape.calls[at], [&](ValueId id) { return Arg{now(id)}; });
+  for (ValueId& out : tape.outputs) out = now(out);
   insert_calls(tape.calls, std::move(casts));
 }
 

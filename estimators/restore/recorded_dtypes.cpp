@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "estimators/restore/casts.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/setup/setup.h"
 
 namespace memplan {
@@ -31,7 +32,7 @@ bool is_fp32(const Arg& a) {
 }  // namespace
 
 void follow_recorded_dtypes(Tape& tape, Precision precision) {
-  if (precision != Precision::amp_bf16 && precision != Precision::amp_fp16) return;
+  if (!is_amp(precision)) return;
   const DType half = precision == Precision::amp_bf16 ? DType::bfloat16 : DType::float16;
   std::map<std::int32_t, DType> recorded;  // of results, by value
   std::size_t changed = 0;

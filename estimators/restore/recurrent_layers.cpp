@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "estimators/restore/passes.h"
+#include "estimators/restore/recurrent_lines.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
 
@@ -17,26 +18,19 @@ namespace memplan {
 
 namespace {
 
-/// How torch/nn/modules/rnn.py calls the layers; CUDA runs all of them as one call of cuDNN.
-struct Layers {
-  std::string_view line, op;
-};
+/// CUDA runs all layers as one call of cuDNN.
 constexpr std::array kinds{
-    Layers{"_VF.rnn_tanh(", "aten::rnn_tanh.input"},
-    Layers{"_VF.rnn_relu(", "aten::rnn_relu.input"},
+    RecurrentLine{"_VF.rnn_tanh(", "aten::rnn_tanh.input"},
+    RecurrentLine{"_VF.rnn_relu(", "aten::rnn_relu.input"},
 };
 
-const Layers* kind_of(const Call& call) {
-  if (!call.source.starts_with("torch/nn/modules/rnn.py") || call.op.starts_with("aten::rnn_")) return nullptr;
-  const auto found =
-      std::ranges::find_if(kinds, [&](const Layers& k) { return call.source.find(k.line) != std::string::npos; });
-  return found == kinds.end() ? nullptr : &*found;
-}
+const RecurrentLine* kind_of(const Call& call) { return recurrent_line_of(call, kinds); }
 
 std::size_t at(ValueId id) { return static_cast<std::size_t>(id.index); }
 
 /// What one call of the module became.
 struct Steps {
+  std::string_view op;
   std::vector<std::size_t> calls;
   std::vector<Arg> weights;  ///< in the order of the module's flat weights
   ValueId input, hidden, output, last_hidden;
@@ -65,7 +59,7 @@ class Runs {
  public:
   explicit Runs(const Tape& tape) : tape_(tape), maker_(makers_of(tape)), kind_(tape.scopes.size(), nullptr) {
     for (const Call& call : tape.calls)
-      if (const Layers* kind = kind_of(call); kind && call.scope >= 0)
+      if (const RecurrentLine* kind = kind_of(call); kind && call.scope >= 0)
         kind_[static_cast<std::size_t>(call.scope)] = kind;
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       if (is_step(tape.calls[i])) calls_[tape.calls[i].scope].push_back(i);
@@ -76,10 +70,10 @@ class Runs {
   }
 
   const std::map<std::int32_t, std::vector<std::size_t>>& calls() const { return calls_; }
-  const Layers& kind(std::int32_t scope) const { return *kind_[static_cast<std::size_t>(scope)]; }
 
   std::optional<Steps> steps_of(std::int32_t scope) const {
     Steps s;
+    s.op = kind_[static_cast<std::size_t>(scope)]->op;
     s.calls = calls_.at(scope);
     if (!find_weights(tape_, tape_.scopes[static_cast<std::size_t>(scope)].path, s) || !find_input(s, scope) ||
         !find_hidden(s, scope) || !find_results(s, scope))
@@ -89,7 +83,7 @@ class Runs {
 
  private:
   bool is_step(const Call& call) const {
-    const Layers* kind = call.scope < 0 ? nullptr : kind_[static_cast<std::size_t>(call.scope)];
+    const RecurrentLine* kind = call.scope < 0 ? nullptr : kind_[static_cast<std::size_t>(call.scope)];
     return kind && (call.source.empty() || kind_of(call) == kind);
   }
 
@@ -110,7 +104,8 @@ class Runs {
 
   /// Sequence first, the layers take and give a turned tensor; batch first, they turn it themselves.
   bool find_input(Steps& s, std::int32_t scope) const {
-    const auto first = std::ranges::find(s.calls, "aten::linear", [&](std::size_t i) { return tape_.calls[i].op; });
+    const auto first = std::ranges::find(s.calls, "aten::linear",
+                                         [&](std::size_t i) -> const std::string& { return tape_.calls[i].op; });
     if (first == s.calls.end()) return false;
     s.input = value_at(tape_.calls[*first], 0);
     if (!s.input.valid() || run_of(s.input) != scope) return s.input.valid();
@@ -145,7 +140,7 @@ class Runs {
 
   const Tape& tape_;
   const std::vector<std::int32_t> maker_;
-  std::vector<const Layers*> kind_;  ///< by scope
+  std::vector<const RecurrentLine*> kind_;  ///< by scope
   std::map<std::int32_t, std::vector<std::size_t>> calls_;
   std::map<std::int32_t, std::vector<ValueId>> read_;  ///< at most three of each run: more than two are no results
 };
@@ -154,26 +149,20 @@ class Runs {
 
 void recover_recurrent_layers(Tape& tape, const TrainingSetup& setup) {
   if (std::ranges::none_of(tape.calls, [](const Call& c) { return kind_of(c) != nullptr; })) return;
-  std::map<std::string_view, std::int64_t> counts;
-  std::vector<std::pair<std::size_t, Call>> made;
-  std::vector<bool> gone(tape.calls.size(), false);
-  const Runs runs(tape);
   std::vector<Steps> found;
-  for (const auto& [scope, calls] : runs.calls()) {
-    auto s = runs.steps_of(scope);
-    if (!s) continue;
-    Call call = tape.calls[calls.back()];  // its place, line and statement
-    call.op = runs.kind(scope).op;
-    ++counts[runs.kind(scope).op];
-    for (const std::size_t i : calls) gone[i] = true;
-    made.emplace_back(calls.back(), std::move(call));
-    found.push_back(std::move(*s));
+  {
+    const Runs runs(tape);
+    for (const auto& [scope, calls] : runs.calls())
+      if (auto s = runs.steps_of(scope)) found.push_back(std::move(*s));
   }
-  for (std::size_t k = 0; k < made.size(); ++k) {
-    auto& [place, call] = made[k];
-    Steps& s = found[k];
+  std::map<std::string_view, std::int64_t> counts;
+  std::vector<bool> gone(tape.calls.size(), false);
+  for (Steps& s : found) {
     for (ValueId* id : {&s.output, &s.last_hidden})
       if (!id->valid()) *id = tape.add_value(TapeValue{});
+    for (const std::size_t i : s.calls) gone[i] = i != s.calls.back();
+    Call& call = tape.calls[s.calls.back()];  // its place, line and statement
+    call.op = s.op;
     // What drops out between the layers is not in the file.
     call.args = {{s.input},
                  {s.hidden},
@@ -187,16 +176,10 @@ void recover_recurrent_layers(Tape& tape, const TrainingSetup& setup) {
     call.kwargs.clear();
     call.outputs = {s.output, s.last_hidden};
     call.known_shapes.clear();
-    gone[place] = false;
-    tape.calls[place] = std::move(call);
+    ++counts[s.op];
   }
-  std::size_t left = 0;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (!gone[i]) {
-      if (left != i) tape.calls[left] = std::move(tape.calls[i]);
-      ++left;
-    }
-  tape.calls.resize(left);
+  std::size_t at = 0;
+  std::erase_if(tape.calls, [&](const Call&) { return gone[at++]; });
   for (const auto& [op, count] : counts)
     tape.recovered.push_back({std::string(op), "the steps that an exporter makes of the layers", count,
                               Evidence::told_by_source_line, About::op});

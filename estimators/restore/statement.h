@@ -27,6 +27,9 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners = f
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
+/// A character of a path of names, "self.attn".
+inline bool in_path(char c) { return in_name(c) || c == '.'; }
+
 /// Where the bracket `(` at `open` is closed; npos: in another line, or there is none.
 std::size_t closing_bracket(std::string_view text, std::size_t open);
 

@@ -192,7 +192,7 @@ std::string_view lone_adaptive_pool(std::string_view source) {
   if (open == value.npos || open < stem.size() + 2) return {};
   const std::string_view function = value.substr(0, open), name = function.substr(function.rfind('.') + 1);
   if (!name.starts_with(stem) || name.size() != stem.size() + 2 || !name.ends_with('d')) return {};
-  if (!std::ranges::all_of(function, [](char c) { return in_name(c) || c == '.'; })) return {};
+  if (!std::ranges::all_of(function, in_path)) return {};
   const auto close = closing_bracket(value, open);
   return close != value.npos && value.find_last_not_of(" \t") == close ? name : std::string_view();
 }

@@ -8,4 +8,7 @@ namespace memplan {
 /// FSDP's mixed precision (MixedPrecisionPolicy(param_dtype)) runs a model of fp32 shards as if it had been converted.
 Precision dtype_of_run(const TrainingSetup& setup);
 
+/// Under torch.autocast.
+inline bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::amp_fp16; }
+
 }  // namespace memplan

@@ -2,6 +2,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/fp8.h"
 
 namespace memplan {
@@ -12,7 +13,7 @@ void check_strategies(const TrainingSetup& s) {
   if (training && s.offload.parameters)
     fail(ErrorKind::usage, "a training step keeps its parameters on the device", setting(Field::offload, "parameters"),
          "offload the optimizer or the activations; for inference add " + setting(Field::mode, "inference"));
-  if (s.offload.parameters && (s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16))
+  if (s.offload.parameters && is_amp(s.precision))
     fail(ErrorKind::usage, "autocast would keep a copy of every weight that visits the device",
          setting(Field::offload, "parameters"),
          "convert the model with " + setting(Field::precision, "bf16") + " instead");

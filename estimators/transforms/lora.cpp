@@ -11,6 +11,7 @@
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -234,8 +235,7 @@ class Adapters {
     // result = result + lora_B(lora_A(dropout(x))) * scaling, in two statements where weights are packed
     const Line sum =
         packed ? line("peft/tuners/lora/bnb.py:613", "output") : line("peft/tuners/lora/layer.py:1102", "result");
-    const bool amp = precision_ == Precision::amp_bf16 || precision_ == Precision::amp_fp16,
-               lower = result_dtype() != DType::float32;
+    const bool amp = is_amp(precision_), lower = result_dtype() != DType::float32;
     const ValueId base = now(l.output);
     ValueId x = now(l.input), result = base;
     if (packed)

@@ -10,6 +10,7 @@
 #include "estimators/facts/nccl.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/setup/strategies.h"
 #include "estimators/transforms/pipeline_parallel.h"
 
@@ -50,7 +51,7 @@ void check_parts(const ParallelSetup& p, const TrainingSetup& setup, const Tape&
 }
 
 void check_megatron(const TrainingSetup& setup, const ParallelSetup& p) {
-  if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
+  if (is_amp(setup.precision))
     fail(ErrorKind::usage, "Megatron-LM converts the model instead of using autocast", setting(strategy_of(p).field),
          "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");
   const OptimizerKind kind = setup.optimizer.kind;
@@ -101,7 +102,7 @@ void check_parallel(const Tape& tape, const TrainingSetup& setup, const Ranks& p
   if (p.expert > 1 && p.tensor > 1)
     not_built("expert together with tensor parallelism", setting(Field::expert_parallel));
   if (zero) {
-    if (setup.precision == Precision::amp_bf16 || setup.precision == Precision::amp_fp16)
+    if (is_amp(setup.precision))
       fail(ErrorKind::usage, "DeepSpeed converts the model instead of using autocast", setting(Field::zero),
            "use " + setting(Field::precision, "bf16") + ", fp16 or fp32");
     // _cast_module_mixed_precision leaves buffers in fp32, and batch norm takes no fp32 statistics beside 16-bit

@@ -51,14 +51,18 @@ const char* folded_op(std::string_view name) {
   return nullptr;
 }
 
+bool changes_elements(std::string_view name) {
+  const char* op = folded_op(name);
+  return op && op != std::string_view("aten::view") && op != std::string_view("aten::expand");
+}
+
 std::optional<Step> step_before(std::string_view result, const std::vector<std::string_view>& from) {
   std::optional<Step> found;
   for (const std::string_view name : from) {
-    const char* op = folded_op(name);
-    if (!op || op == std::string_view("aten::view") || op == std::string_view("aten::expand")) continue;
+    if (!changes_elements(name)) continue;
     if (op_of_name(name) == op_of_name(result)) continue;  // a step of the result's own function
     if (found) return std::nullopt;
-    found = Step{name, op};
+    found = Step{name, folded_op(name)};
   }
   return found;
 }

@@ -21,6 +21,9 @@ std::string_view op_of_name(std::string_view name);
 /// input and its other input, if any, is a number: what changes each of them, and views. Null for all others.
 const char* folded_op(std::string_view name);
 
+/// Whether a call of that name changes its argument element by element, "add_18", and is no view.
+bool changes_elements(std::string_view name);
+
 /// A call between a parameter and what came of it.
 struct Step {
   std::string_view name;

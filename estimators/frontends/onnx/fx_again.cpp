@@ -15,11 +15,6 @@ std::shared_ptr<const Call> folded_call(const Graph& graph, GraphValueId id, std
   return call;
 }
 
-bool changes_elements(std::string_view name) {
-  const char* op = folded_op(name);
-  return op && op != std::string_view("aten::view") && op != std::string_view("aten::expand");
-}
-
 ValueId call_again(const Again& made, Emit& e) {
   Call c = *made.call;
   const std::string_view module =

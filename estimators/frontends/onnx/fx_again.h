@@ -12,16 +12,14 @@ namespace memplan::onnx_format {
 
 struct Again {
   std::shared_ptr<const Call> call;  ///< its tensors are values of the graph
-  bool of_lost = false;              ///< of a parameter that the file has no tensor for
+  /// Of a parameter that the file has no tensor for: "add_18" of `self.gamma + offset` was worked out and found to be
+  /// equal to some other tensor.
+  bool of_lost = false;
 };
 
 /// "1.0 + weight" that an optimizer worked out, `name` being "add_5": its argument stands for the parameter. `name` is
 /// one of folded_op.
 std::shared_ptr<const Call> folded_call(const Graph& graph, GraphValueId id, std::string_view name);
-
-/// "add_18" of `self.gamma + offset`, worked out and found to be equal to some other tensor, which is all the file has:
-/// whether a call of that name changes its argument element by element.
-bool changes_elements(std::string_view name);
 
 /// Makes it in the module where it is needed, and of that module's parameters: of one that the file has no tensor for
 /// if so said; where the module has none, the value is what the file has.

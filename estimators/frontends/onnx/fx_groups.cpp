@@ -42,6 +42,9 @@ bool takes_tensor(std::string_view op, std::size_t position) {
   return position == 0 || op.starts_with("aten::index_put");
 }
 
+/// Why a value can be in the place of one whose name is gone.
+enum class Instead : std::uint8_t { like, reshaped, of_lost };
+
 class GroupMatcher {
  public:
   GroupMatcher(const View& v, const Graph& g)
@@ -115,20 +118,27 @@ class GroupMatcher {
     if (open.empty() && unknown.size() == 1 && index_of_list(group, unknown[0])) return true;
     if (open.size() != unknown.size()) return false;
     const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
-    const auto is_reshaped = [&](std::size_t i) { return attention && is_reshape(unknown[i]) && v_.sizes(open[i]); };
-    const auto is_of_lost = [&](std::size_t i) { return is_merged(open[i]) && changes_elements(unknown[i]); };
-    for (std::size_t i = 0; i < open.size(); ++i)
-      if (!is_like(open[i], unknown[i]) && !is_reshaped(i) && !is_of_lost(i)) return false;
+    std::vector<Instead> how;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (is_like(open[i], unknown[i]))
+        how.push_back(Instead::like);
+      else if (attention && is_reshape(unknown[i]) && v_.sizes(open[i]))
+        how.push_back(Instead::reshaped);
+      else if (is_merged(open[i]) && changes_elements(unknown[i]))
+        how.push_back(Instead::of_lost);
+      else
+        return false;
+    }
     stood_in_.insert(unknown.begin(), unknown.end());
-    for (std::size_t i = 0; i < open.size(); ++i)
-      (is_reshaped(i) && !is_like(open[i], unknown[i]) ? reshaped_ : names_).emplace(unknown[i], open[i]);
-    for (std::size_t i = 0; i < open.size(); ++i)
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      (how[i] == Instead::reshaped ? reshaped_ : names_).emplace(unknown[i], open[i]);
       if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
         again_.emplace(unknown[i], Again{made->second});
-      else if (is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name) && is_like(open[i], unknown[i]))
-        again_.emplace(unknown[i], Again{folded_call(g_, open[i], g_.initializers.at(open[i]).name)});
-      else if (is_of_lost(i) && !is_like(open[i], unknown[i]))
+      else if (how[i] == Instead::of_lost)
         again_.emplace(unknown[i], Again{folded_call(g_, open[i], unknown[i]), true});
+      else if (how[i] == Instead::like && is_merged(open[i]) && folded_op(g_.initializers.at(open[i]).name))
+        again_.emplace(unknown[i], Again{folded_call(g_, open[i], g_.initializers.at(open[i]).name)});
+    }
     return true;
   }
 

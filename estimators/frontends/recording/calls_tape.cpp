@@ -10,6 +10,7 @@
 
 #include "estimators/base/error.h"
 #include "estimators/setup/field.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
 
@@ -285,8 +286,7 @@ Tape tape_of_calls(const Recording& recording, const Run& run, std::int64_t batc
   Tape tape;
   tape.scopes = calls.scopes;
   add_module(recording, batch, tape);
-  Lowering lowering(calls, batch,
-                    run.setup.precision == Precision::amp_bf16 || run.setup.precision == Precision::amp_fp16, tape);
+  Lowering lowering(calls, batch, is_amp(run.setup.precision), tape);
   bind_roles(recording, calls, tape, lowering);
   lowering.run(calls.calls, Lowering::Of::program);
   for (const std::int32_t n : calls.outputs)

@@ -4,6 +4,7 @@
 
 #include "estimators/runtime/torch/autograd/checkpoint.h"
 #include "estimators/setup/optimizers.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/module_order.h"
 
 namespace memplan {
@@ -194,7 +195,7 @@ Tensor RankModel::formatted(const Dims& sizes, DType dtype, Category category) {
 
 void RankModel::begin_autocast() {
   r_.autocast_dtype = half_of(setup_.precision);
-  r_.autocast = setup_.precision == Precision::amp_bf16 || setup_.precision == Precision::amp_fp16;
+  r_.autocast = is_amp(setup_.precision);
 }
 
 void RankModel::end_autocast() {
