@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <functional>
 
+#include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
+#include "planner/tapes.h"
 
 namespace memplan {
 
@@ -170,6 +173,32 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
        [tensor](TrainingSetup& t) { t.parallel = tensor; }});
 }
 
+/// Without those that this setup does not allow.
+std::vector<Advice> estimated(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
+                              const Estimate& known, const std::vector<Trick>& tricks) {
+  Tapes tapes(model);
+  std::vector<std::optional<Advice>> all(tricks.size());
+  in_parallel(tricks.size(), [&](std::size_t i) {
+    const Trick& t = tricks[i];
+    Advice a{t.id, t.title, t.flags, t.snippet, t.note, {}, {}, Verdict::unknown};
+    if (t.apply) {
+      TrainingSetup changed = setup;
+      t.apply(changed);
+      const Result<Estimate> e =
+          catching([&] { return unwrap(estimate_to_judge(model, *tapes.of(changed), changed, device, margin)); });
+      if (!e) return;  // a model without repeated blocks, an optimizer without such an implementation …
+      a.peak = e->peak.process;
+      a.saves = known.peak.process - e->peak.process;
+      a.verdict = judge(*e, device, margin).verdict;
+    }
+    all[i] = std::move(a);
+  });
+  std::vector<Advice> out;
+  for (std::optional<Advice>& a : all)
+    if (a) out.push_back(std::move(*a));
+  return out;
+}
+
 }  // namespace
 
 std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
@@ -194,21 +223,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
                                 to_human(known.peak.reserved)),
                     nullptr});
 
-  std::vector<Advice> out;
-  for (const Trick& t : tricks) {
-    Advice a{t.id, t.title, t.flags, t.snippet, t.note, {}, {}, Verdict::unknown};
-    if (t.apply) {
-      TrainingSetup changed = setup;
-      t.apply(changed);
-      const Result<Estimate> e = estimate_to_judge(model, changed, device, margin(device));
-      if (!e) continue;  // a model without repeated blocks, an optimizer without such an implementation …
-      a.peak = e->peak.process;
-      a.saves = known.peak.process - e->peak.process;
-      a.verdict = judge(*e, device, margin(device)).verdict;
-    }
-    out.push_back(std::move(a));
-  }
-  return out;
+  return estimated(model, setup, device, margin(device), known, tricks);
 }
 
 }  // namespace memplan

@@ -24,7 +24,7 @@ int bytes_per_weight(Precision p) { return p == Precision::bf16 || p == Precisio
 double Rehearsal::peak_at(std::int64_t b) const { return std::max(beyond(peak, batch, b), parameters); }
 double Rehearsal::forward_peak_at(std::int64_t b) const { return std::max(beyond(forward_peak, batch, b), parameters); }
 
-Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::int64_t small, std::int64_t large,
+Result<Rehearsal> rehearse(Tapes& tapes, const TrainingSetup& given, std::int64_t small, std::int64_t large,
                            const Device& device) {
   return catching([&] {
     Rehearsal r;
@@ -36,7 +36,7 @@ Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& given, std::
         setup.batch = r.batch[i];
       else if (i == 1)
         p[1] = p[0];
-      if (i == 0 || small != large) p[i] = unwrap(profile(unwrap(tape_of(model, setup)), setup, device));
+      if (i == 0 || small != large) p[i] = unwrap(profile(*tapes.of(setup), setup, device));
       r.peak[i] = static_cast<double>(p[i].peak.count);
       r.forward_peak[i] = static_cast<double>(p[i].forward_peak.count);
     }

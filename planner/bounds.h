@@ -10,6 +10,7 @@
 #include <string>
 
 #include "planner/cost/step_time.h"
+#include "planner/tapes.h"
 
 namespace memplan {
 
@@ -28,7 +29,7 @@ struct Rehearsal {
 /// Runs the batches `small` and `large` in place of the setup's; one run, that holds for any batch, where the file
 /// fixes it
 /// (`small` = `large`). Optimizer and accumulation do not matter.
-Result<Rehearsal> rehearse(const Model& model, const TrainingSetup& setup, std::int64_t small, std::int64_t large,
+Result<Rehearsal> rehearse(Tapes& tapes, const TrainingSetup& setup, std::int64_t small, std::int64_t large,
                            const Device& device);
 
 /// What an optimizer adds at least, by the shapes of its state (torch/optim/*.py, bitsandbytes): no run is needed.

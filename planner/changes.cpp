@@ -2,11 +2,15 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 
+#include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
 #include "estimators/estimate/range.h"
 #include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/search.h"
+#include "planner/tapes.h"
 
 namespace memplan {
 
@@ -17,22 +21,96 @@ Alternative alternative_of(std::string flags, const Estimate& e, const Device& d
 
 namespace {
 
+struct Change {
+  std::string flags;
+  TrainingSetup setup;
+};
+
+/// Tries changes to a setup; those that come out smaller than it is are worth saying.
+class Changes {
+ public:
+  Changes(const Model& model, const Device& device, Bytes margin, Bytes known)
+      : model_(model), tapes_(model), device_(device), margin_(margin), known_(known) {}
+
+  std::optional<Alternative> tried(const Change& change) {
+    const Result<Estimate> e = catching(
+        [&] { return unwrap(estimate_to_judge(model_, *tapes_.of(change.setup), change.setup, device_, margin_)); });
+    return e ? smaller(change.flags, *e) : std::nullopt;
+  }
+
+  std::optional<Alternative> smaller(const std::string& flags, const Estimate& e) const {
+    if (e.peak.process >= known_) return std::nullopt;
+    return alternative_of(flags, e, device_, margin_);
+  }
+
+ private:
+  const Model& model_;
+  Tapes tapes_;
+  const Device& device_;
+  const Bytes margin_, known_;
+};
+
+using Found = std::vector<Alternative>;
+
+/// Mixed precision, checkpointed blocks, and both.
+std::vector<Change> single_changes(const TrainingSetup& setup, const Device& device) {
+  std::vector<Change> changes;
+  // Cards before compute capability 8.0 have no bfloat16 units.
+  const bool bf16 = device.sm_major >= 8, to_amp = setup.precision == Precision::fp32;
+  const std::string amp_flags = setting(Field::autocast, bf16 ? "bf16" : "fp16"),
+                    blocks_flags = setting(Field::checkpoint, "blocks");
+  TrainingSetup amp = setup;
+  amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
+  if (to_amp) changes.push_back({amp_flags, amp});
+  if (setup.mode != Mode::training || !setup.checkpoint.empty()) return changes;
+  TrainingSetup blocks = setup;
+  blocks.checkpoint = {"blocks"};
+  changes.push_back({blocks_flags, blocks});
+  amp.checkpoint = {"blocks"};
+  if (to_amp) changes.push_back({amp_flags + " " + blocks_flags, amp});
+  return changes;
+}
+
 /// A compiled module, and of one that is compiled the largest budget that is enough, or the least. A recording has what
 /// it ran.
-void try_compiling(const Model& model, const TrainingSetup& setup,
-                   const std::function<bool(std::string flags, const TrainingSetup&)>& fits) {
-  if (setup.mode != Mode::training || model.recorded) return;
+Found compiled(Changes& changes, const Model& model, const TrainingSetup& setup) {
+  Found found;
+  if (setup.mode != Mode::training || model.recorded) return found;
   TrainingSetup compiled = setup;
   compiled.compile = true;
+  const auto attempt = [&](std::string flags) {
+    std::optional<Alternative> smaller = changes.tried({std::move(flags), compiled});
+    found.clear();
+    if (smaller) found.push_back(std::move(*smaller));
+    return !found.empty() && found.back().verdict == Verdict::fits;
+  };
   if (!setup.compile) {
-    fits(setting(Field::compile), compiled);
-    return;
+    attempt(setting(Field::compile));
+    return found;
   }
   for (const char* budget : {"0.7", "0.5", "0.3", "0.1", "0"}) {
     compiled.activation_memory_budget = std::strtod(budget, nullptr);
     if (compiled.activation_memory_budget >= setup.activation_memory_budget) continue;
-    if (fits(setting(Field::activation_memory_budget, budget), compiled)) return;
+    if (attempt(setting(Field::activation_memory_budget, budget))) break;
   }
+  return found;
+}
+
+/// The same samples per optimizer step, in smaller portions.
+Found in_portions(Changes& changes, const TrainingSetup& setup, std::optional<Bytes> limit) {
+  Found found;
+  if (setup.mode != Mode::training || !setup.batch) return found;
+  for (std::int64_t parts = 2; parts <= 16 && *setup.batch % parts == 0; parts *= 2) {
+    TrainingSetup smaller = setup;
+    smaller.batch = *setup.batch / parts;
+    smaller.accumulate = setup.accumulate * parts;
+    std::optional<Alternative> change = changes.tried(
+        {setting(Field::batch, *smaller.batch) + " " + setting(Field::accumulate, smaller.accumulate), smaller});
+    if (!change) continue;
+    found.push_back(std::move(*change));
+    if (found.back().verdict == Verdict::fits && (!limit || found.back().peak <= *limit)) break;
+  }
+  return found;
 }
 
 }  // namespace
@@ -40,56 +118,31 @@ void try_compiling(const Model& model, const TrainingSetup& setup,
 std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                          const Device& device, Bytes margin, const Estimate& known,
                                          std::optional<Bytes> limit) {
-  std::vector<Alternative> changes;
-  const auto attempt = [&](std::string flags, const TrainingSetup& changed, bool lower_again) {
-    Result<Estimate> e =
-        lower_again ? estimate_to_judge(model, changed, device, margin) : estimate_planned_tape(tape, changed, device);
-    if (e && !lower_again) conclude_range(*e, known.sources);
-    if (e && e->peak.process < known.peak.process)
-      changes.push_back(alternative_of(std::move(flags), *e, device, margin));
-  };
-  const bool training = setup.mode == Mode::training;
-  // Cards before compute capability 8.0 have no bfloat16 units.
-  const bool bf16 = device.sm_major >= 8, to_amp = setup.precision == Precision::fp32;
-  const std::string amp_flags = setting(Field::autocast, bf16 ? "bf16" : "fp16"),
-                    blocks_flags = setting(Field::checkpoint, "blocks");
-  TrainingSetup amp = setup;
-  amp.precision = bf16 ? Precision::amp_bf16 : Precision::amp_fp16;
-  if (to_amp) attempt(amp_flags, amp, true);
-  if (training && setup.checkpoint.empty()) {
-    TrainingSetup blocks = setup;
-    blocks.checkpoint = {"blocks"};
-    attempt(blocks_flags, blocks, true);
-    if (to_amp) {
-      amp.checkpoint = {"blocks"};
-      attempt(amp_flags + " " + blocks_flags, amp, true);
-    }
-  }
-  const std::size_t before = changes.size();
-  try_compiling(model, setup, [&](std::string flags, const TrainingSetup& changed) {
-    changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(before), changes.end());
-    attempt(std::move(flags), changed, true);
-    return changes.size() > before && changes.back().verdict == Verdict::fits;
-  });
-  // The same samples per optimizer step, in smaller portions.
-  if (training && setup.batch)
-    for (std::int64_t parts = 2; parts <= 16 && *setup.batch % parts == 0; parts *= 2) {
-      TrainingSetup smaller = setup;
-      smaller.batch = *setup.batch / parts;
-      smaller.accumulate = setup.accumulate * parts;
-      attempt(setting(Field::batch, *smaller.batch) + " " + setting(Field::accumulate, smaller.accumulate), smaller,
-              true);
-      if (!changes.empty() && changes.back().verdict == Verdict::fits && (!limit || changes.back().peak <= *limit))
-        break;
-    }
-  if (!setup.allocator.expandable_segments) {
-    TrainingSetup expandable = setup;
-    expandable.allocator.expandable_segments = true;
-    attempt(setting(Field::allocator, "expandable_segments:True"), expandable, false);
-  }
-  std::stable_sort(changes.begin(), changes.end(),
-                   [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
-  return changes;
+  Changes changes(model, device, margin, known.peak.process);
+  std::vector<std::function<Found()>> tries;
+  for (const Change& single : single_changes(setup, device))
+    tries.push_back([&changes, single] {
+      std::optional<Alternative> smaller = changes.tried(single);
+      return smaller ? Found{std::move(*smaller)} : Found{};
+    });
+  tries.push_back([&] { return compiled(changes, model, setup); });
+  tries.push_back([&] { return in_portions(changes, setup, limit); });
+  if (!setup.allocator.expandable_segments)
+    tries.push_back([&]() -> Found {
+      TrainingSetup expandable = setup;
+      expandable.allocator.expandable_segments = true;
+      Result<Estimate> e = estimate_planned_tape(tape, expandable, device);
+      if (!e) return {};
+      conclude_range(*e, known.sources);
+      std::optional<Alternative> smaller = changes.smaller(setting(Field::allocator, "expandable_segments:True"), *e);
+      return smaller ? Found{std::move(*smaller)} : Found{};
+    });
+  std::vector<Found> found(tries.size());
+  in_parallel(tries.size(), [&](std::size_t i) { found[i] = tries[i](); });
+  Found all;
+  for (Found& some : found) std::move(some.begin(), some.end(), std::back_inserter(all));
+  std::stable_sort(all.begin(), all.end(), [](const Alternative& x, const Alternative& y) { return x.peak < y.peak; });
+  return all;
 }
 
 }  // namespace memplan

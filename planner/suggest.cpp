@@ -37,7 +37,7 @@ class DeviceSearch : public SetupSearch {
  public:
   DeviceSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
                const SuggestOptions& options)
-      : SetupSearch(device, margin, options), model_(model) {
+      : SetupSearch(device, margin, options), model_(model), tapes_(model) {
     home_.batch = batch_of(model, present);
     const TrainingSetup plain = with_batch(model, present, home_.batch);
     space_ = make_space(model, plain, home_.batch, device, options.knobs, options.keep_samples);
@@ -68,7 +68,7 @@ class DeviceSearch : public SetupSearch {
       const std::int64_t large = std::max<std::int64_t>(2, largest), small = std::max<std::int64_t>(1, large / 2);
       // A batch that the file fixes cannot be varied: both ends of the line are the same run.
       it = rehearsals_
-               .emplace(key, rehearse(model_, setup_of(choice, home_.batch), space_.open ? small : home_.batch,
+               .emplace(key, rehearse(tapes_, setup_of(choice, home_.batch), space_.open ? small : home_.batch,
                                       space_.open ? large : home_.batch, device_))
                .first;
     }
@@ -86,6 +86,10 @@ class DeviceSearch : public SetupSearch {
     return known_.emplace(point, catching([&] { return judged(point); })).first->second;
   }
 
+  Estimate estimate_of(const TrainingSetup& setup) {
+    return unwrap(estimate_to_judge(model_, *tapes_.of(setup), setup, device_, margin_));
+  }
+
   Candidate judged(const Point& point) {
     Candidate c;
     c.setup = setup_at(space_, point);
@@ -94,8 +98,7 @@ class DeviceSearch : public SetupSearch {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = unwrap(point == home_ ? answer_for(model_, unwrap(tape_of(model_, few)), few, device_)
-                                             : estimate_to_judge(model_, few, device_, margin_));
+    const Estimate e = point == home_ ? unwrap(answer_for(model_, *tapes_.of(few), few, device_)) : estimate_of(few);
     judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
@@ -331,7 +334,7 @@ class DeviceSearch : public SetupSearch {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = estimate_to_judge(model_, c.setup, device_, margin_);
+      const Result<Estimate> e = catching([&] { return estimate_of(c.setup); });
       if (!e) return false;
       const Judgement j = judge(*e, device_, margin_);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;
@@ -354,6 +357,7 @@ class DeviceSearch : public SetupSearch {
   }
 
   const Model& model_;
+  Tapes tapes_;
   Space space_;
   Point home_;
   std::size_t replayed_ = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "estimators/base/unwrap.h"
 #include "estimators/transforms/transforms.h"
 
@@ -12,11 +14,9 @@ namespace {
 /// What of a setup shapes the whole model's tape; the rest of it stays the same in a search.
 std::string key_of(const TrainingSetup& s) {
   const auto& dtype = s.parallel.param_dtype;
-  // Autocast is no part of the tape.
-  const bool casts = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
-  const Precision precision = casts && !s.lora ? Precision::fp32 : s.precision;
-  return fmt::format("{} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(precision),
-                     dtype ? static_cast<int>(*dtype) : -1, s.lora ? s.lora->rank : 0, s.lora && s.lora->quantized);
+  return fmt::format("{} {} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(s.precision),
+                     static_cast<int>(s.mode), dtype ? static_cast<int>(*dtype) : -1, s.lora ? s.lora->rank : 0,
+                     s.lora && s.lora->quantized);
 }
 
 /// What of a setup shapes a rank's tape (the transforms of estimators/transforms/transforms.cpp).
@@ -28,6 +28,28 @@ std::string key_of_rank(const TrainingSetup& s, std::int64_t blocks) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Tape> Tapes::of(const TrainingSetup& setup) {
+  // A recording is asked for the whole setup, and a compiled module is another program.
+  if (model_.recorded || setup.compile) return std::make_shared<const Tape>(unwrap(tape_of(model_, setup)));
+  return std::make_shared<const Tape>(unwrap(tape_of_rank(*of_model(setup), setup)));
+}
+
+std::shared_ptr<const Tape> Tapes::of_model(const TrainingSetup& setup) {
+  // Two batches of two or three precisions, which a search goes back to; each batch that it tries has a tape of its
+  // own.
+  constexpr std::size_t most = 6;
+  const std::string key = key_of(setup);
+  const std::scoped_lock hold(lock_);
+  auto place = std::find_if(recent_.begin(), recent_.end(), [&](const auto& r) { return r.first == key; });
+  if (place == recent_.end()) {
+    if (recent_.size() == most) recent_.erase(recent_.begin());
+    recent_.emplace_back(key, std::make_shared<const Tape>(unwrap(tape_of_model(model_, setup, true))));
+  } else {
+    std::rotate(place, place + 1, recent_.end());
+  }
+  return recent_.back().second;
+}
 
 const Tape& Tapes::whole(const TrainingSetup& setup) {
   auto& place = whole_[key_of(setup)];

@@ -144,12 +144,15 @@ Tape placed(Tape model, const TrainingSetup& setup) {
 
 }  // namespace
 
-Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup) {
-  return catching([&] { return tape_read_as({}, model, setup, false); });
+Result<Tape> tape_of_model(const Model& model, const TrainingSetup& setup, bool keep) {
+  return catching([&] { return tape_read_as({}, model, setup, keep); });
 }
 
 Result<Tape> tape_of_rank(Tape tape, const TrainingSetup& setup) {
-  return catching([&] { return transformed(std::move(tape), setup, TransformOf::rank); });
+  return catching([&] {
+    check_strategies(setup);
+    return placed(std::move(tape), setup);
+  });
 }
 
 Result<Tape> tape_of(const Model& model, const TrainingSetup& setup, const Reading& reading) {

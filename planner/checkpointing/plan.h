@@ -46,6 +46,8 @@ Result<Estimate> answer_for(const Model& model, const Tape& tape, const Training
 /// Of a setup that is only judged: the range is added where the verdict would be `fits` without it, since it costs
 /// several estimates.
 Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin);
+Result<Estimate> estimate_to_judge(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                   const Device& device, Bytes margin);
 
 /// Of a setup of which only that verdict is asked, `fits` or not: the range ends where it is too large already. With
 /// another verdict the range is a part of it.

@@ -71,8 +71,14 @@ Result<Estimate> answer_for(const Model& model, const Tape& tape, const Training
 }
 
 Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin) {
+  return catching(
+      [&] { return unwrap(estimate_to_judge(model, unwrap(tape_of(model, setup)), setup, device, margin)); });
+}
+
+Result<Estimate> estimate_to_judge(const Model& model, const Tape& tape, const TrainingSetup& setup,
+                                   const Device& device, Bytes margin) {
   return catching([&] {
-    return estimated(model, unwrap(tape_of(model, setup)), setup, device,
+    return estimated(model, tape, setup, device,
                      [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
   });
 }
