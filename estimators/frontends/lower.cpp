@@ -64,6 +64,7 @@ void lower_program(const Model& model, const Symbols& symbols, const TrainingSet
     torch_export::check_ranges(*model.exported, symbols);
     torch_export::lower_program(*model.exported, symbols, setup, tape);
     tape.exported.functional = model.exported->decomposed;
+    tape.exported.checkpoints_seen = !model.exported->decomposed;
     return;
   }
   Result<Unrolled> unrolled = unroll_script(model, symbols, setup);
@@ -180,7 +181,7 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     else
       lower_onnx(model, sizes, setup, tape);
     tape.exported.inplace_modules = listed_in(model, "memplan.inplace");
-    tape.exported.checkpoints_seen = model.metadata.count("memplan.exported") > 0;
+    tape.exported.checkpoints_seen |= model.metadata.count("memplan.exported") > 0;
     if (model.metadata.count("memplan.frozen"))
       tape.exported.tells_frozen = true, freeze_listed(tape, listed_in(model, "memplan.frozen"));
     else

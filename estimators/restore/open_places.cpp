@@ -6,21 +6,15 @@
 #include <utility>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/restore/checkpoint_lines.h"
 
 namespace memplan {
 
 namespace {
 
-/// torch.utils.checkpoint.checkpoint and what libraries wrap around it.
-bool calls_checkpoint(std::string_view source) {
-  return source.find("checkpoint(") != std::string_view::npos ||
-         source.find("checkpoint_seq") != std::string_view::npos ||
-         source.find("checkpointing_func(") != std::string_view::npos;
-}
-
 const Scope& scope_at(const Tape& tape, std::int32_t scope) { return tape.scopes[static_cast<std::size_t>(scope)]; }
 
-/// Which checkpointed stretch a call stands in: the outermost module that such a line calls, or the line itself.
+/// Which stretch of a line that may checkpoint a call stands in: the outermost module that the line calls, or the line.
 struct Stretch {
   std::int32_t module = -1;  ///< called by a line with checkpoint()
   std::int32_t frame = -1;   ///< the frame whose own calls stand on such a line
@@ -30,9 +24,10 @@ struct Stretch {
 
 Stretch checkpointed_by(const Tape& tape, const Call& call) {
   Stretch found;
-  if (calls_checkpoint(call.source)) found.frame = call.scope;
+  const auto open = [](const std::string& source) { return calls_checkpoint(source) && may_checkpoint(source); };
+  if (open(call.source)) found.frame = call.scope;
   for (std::int32_t s = call.scope; s >= 0; s = scope_at(tape, s).parent)
-    if (calls_checkpoint(scope_at(tape, s).source)) found = {s, -1};
+    if (open(scope_at(tape, s).source)) found = {s, -1};
   return found;
 }
 
@@ -60,6 +55,15 @@ std::size_t applications(const Tape& tape) {
     last = call.function;
   }
   return count;
+}
+
+/// Stretches that the exporter has marked, or a line calls. A recording saw them itself.
+std::size_t marked_checkpoints(const Tape& tape) {
+  std::set<std::int32_t> marked;
+  if (!tape.exported.recorded)
+    for (const Call& call : tape.calls)
+      if (call.checkpoint >= 0) marked.insert(call.checkpoint);
+  return marked.size();
 }
 
 /// Calls of functions that compute something else while they are exported, where that was not put back.
@@ -90,9 +94,13 @@ void note_open_places(Tape& tape) {
        "it counts as one that keeps its inputs and makes the rest again in its backward pass");
   tell("MP026 traced-branch", other_branches(tape), About::branch,
        "a function of the library computes this another way while it is exported; eager code needs other bytes there");
+  if (!tape.exported.checkpoints_seen) number_checkpointed_lines(tape);
+  tell("MP012 own-checkpoint", marked_checkpoints(tape), About::checkpointing,
+       "the model checkpoints activations by itself, and so does the estimate; the line that calls "
+       "torch.utils.checkpoint tells where such a stretch ends");
   if (tape.exported.checkpoints_seen) return;
   tell("MP012 own-checkpoint", own_checkpoints(tape).size(), About::checkpointing,
-       "the model checkpoints activations by itself; memplan counts those activations as kept");
+       "the model checkpoints activations by itself on one side of a condition; memplan counts them as kept");
 }
 
 void checkpoint_open_places(Tape& tape) {

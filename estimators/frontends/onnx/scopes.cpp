@@ -49,6 +49,11 @@ std::vector<std::string> stack_lines(std::string_view trace) {
   return out;
 }
 
+bool without_checkpoint_frames(std::vector<std::string>& lines) {
+  return std::erase_if(lines, [](const std::string& line) { return line.starts_with("torch/utils/checkpoint.py:"); }) >
+         0;
+}
+
 std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   std::vector<std::string_view> paths = parse_python_strings(get(node, "pkg.torch.onnx.name_scopes"));
   const std::vector<std::string_view> classes = parse_python_strings(get(node, "pkg.torch.onnx.class_hierarchy"));
@@ -58,7 +63,7 @@ std::int32_t ScopeTracker::enter(const GraphNode& node, std::string& source) {
   // Equal blocks have equal traces.
   const std::string_view trace = get(node, stack_trace_key);
   const auto [it, fresh] = lines_.try_emplace(trace);
-  if (fresh) it->second = stack_lines(trace);
+  if (fresh) it->second = stack_lines(trace), without_checkpoint_frames(it->second);
   return enter(paths, classes, it->second, source);
 }
 

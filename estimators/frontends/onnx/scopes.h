@@ -61,4 +61,7 @@ class ScopeTracker {
 /// comes before "site-packages/", or all but the last two parts of the path, is left out.
 std::vector<std::string> stack_lines(std::string_view trace);
 
+/// Takes frames of torch/utils/checkpoint.py out of a stack: they are no module's. Returns whether there were any.
+bool without_checkpoint_frames(std::vector<std::string>& lines);
+
 }  // namespace memplan::onnx_format

@@ -11,8 +11,10 @@
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/frontends/torch_export/archive_casts.h"
+#include "estimators/frontends/torch_export/own_checkpoints.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/frontends/torch_export/signature.h"
+#include "estimators/frontends/torch_export/subgraphs.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/uses.h"
@@ -36,7 +38,7 @@ bool is_cast(std::string_view op) {
 /// What holds for every call of a region.
 struct Region {
   bool no_autocast = false;
-  bool checkpointed = false;
+  std::int32_t checkpoint = -1;  ///< Call::checkpoint
 };
 
 class Lowering {
@@ -49,6 +51,7 @@ class Lowering {
         scopes_(tape),
         signature_(program, symbols, tape),
         casts_(tape),
+        gradients_(tape),
         bound_(program.names.size()) {}
 
   void run() {
@@ -125,14 +128,19 @@ class Lowering {
   }
 
   void body(const Subgraph& g, const Region& region) {
-    for (const Node& node : g.nodes) {
+    const std::vector<std::int32_t> own = checkpointed_nodes(g, checkpoints_);
+    for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+      const Node& node = g.nodes[i];
+      if (marks_checkpoint(node)) continue;
+      Region here = region;
+      if (own[i] >= 0) here.checkpoint = own[i];
       std::string source;
       const std::int32_t scope =
           node.paths.empty() ? scopes_.current() : scopes_.enter(node.paths, node.classes, node.lines, source);
       if (node.target.rfind("torch.ops.higher_order.", 0) == 0)
-        higher_order(node, scope, std::move(source), region);
+        higher_order(node, scope, std::move(source), here);
       else if (!onnx_format::has_no_effect(node.target))
-        emit(node, scope, std::move(source), region);
+        emit(node, scope, std::move(source), here);
     }
   }
 
@@ -156,6 +164,7 @@ class Lowering {
     call.scope = scope;
     call.source = std::move(source);
     call.no_autocast = region.no_autocast;
+    call.checkpoint = region.checkpoint;
     call.function = node.paths.empty() ? -1 : scopes_.function();
     add_inputs(node, call);
     replace_values(call, [&](ValueId id) { return Arg{casts_.meant(id, scope, call.source)}; });
@@ -190,6 +199,7 @@ class Lowering {
     ++from_file_;
     casts_.narrow_type(call);
     bind_outputs(node, call);
+    gradients_.follow(call);
     casts_.follow(call);
     if (converts_nothing && is_cast(call.op)) casts_.made(call);
     tape_.calls.push_back(std::move(call));
@@ -238,8 +248,7 @@ class Lowering {
     std::vector<Arg> args;
     for (const NodeInput& in : node.inputs) args.push_back(resolved(in.value));
     if (is("wrap_with_set_grad_enabled") && node.graphs.size() == 1 && !args.empty()) {
-      const bool* enabled = std::get_if<bool>(&args[0].value);
-      inlined(node, {args.begin() + 1, args.end()}, region, scope, enabled && !*enabled);
+      with_gradients_set(node, args, scope, region);
     } else if (is("wrap_with_autocast") && node.graphs.size() == 1 && args.size() >= 4) {
       // device_type, dtype, enabled, cache_enabled, then the operands.
       const bool* enabled = std::get_if<bool>(&args[2].value);
@@ -253,8 +262,7 @@ class Lowering {
       args.erase(args.begin(), args.begin() + 4);
       inlined(node, args, region, scope, false);
     } else if ((is("tag_activation_checkpoint") || is("wrap_activation_checkpoint")) && node.graphs.size() == 1) {
-      note("MP012", "the model checkpoints activations by itself; memplan counts those activations as kept",
-           About::checkpointing);
+      region.checkpoint = checkpoints_++;
       inlined(node, args, region, scope, false);
     } else if ((is("wrap") || is("hints_wrapper") || is("invoke_subgraph") || is("strict_mode")) &&
                node.graphs.size() == 1) {
@@ -277,13 +285,32 @@ class Lowering {
     }
   }
 
+  void with_gradients_set(const Node& node, const std::vector<Arg>& args, std::int32_t scope, Region region) {
+    const bool* enabled = std::get_if<bool>(&args[0].value);
+    const bool again = is_reentrant_checkpoint(program_.graphs[static_cast<std::size_t>(node.graphs.front())]);
+    const bool counted = again && gradients_.any_of(args);
+    if (counted) region.checkpoint = checkpoints_++;
+    // The exporter does not turn gradients on again behind a reentrant checkpoint.
+    reentrant_ = reentrant_ || again;
+    const bool no_grad = enabled && !*enabled && (again ? !counted : !reentrant_);
+    inlined(node, {args.begin() + 1, args.end()}, region, scope, no_grad);
+    Bytes results;
+    for (NameId id : node.outputs)
+      if (const auto shape = shape_of(id); shape && counted) results += bytes_of(shape->first, shape->second);
+    if (counted) memplan::note(tape_.notes, reentrant_checkpoint(results));
+  }
+
   void cond(const Node& node, std::vector<Arg> args, const Region& region, std::int32_t scope) {
     const bool* known = std::get_if<bool>(&args[0].value);
     std::size_t branch = 0;
     if (known) {
       branch = *known ? 0 : 1;
     } else {
-      if (made_bytes(node.graphs[1]) > made_bytes(node.graphs[0])) branch = 1;
+      const auto shape = [&](NameId id) { return shape_of(id); };
+      const auto made = [&](std::size_t i) {
+        return made_bytes(program_.graphs[static_cast<std::size_t>(node.graphs[i])], shape);
+      };
+      if (made(1) > made(0)) branch = 1;
       note("MP014",
            fmt::format("torch.cond in '{}' runs one of two branches; the one that makes more bytes is counted",
                        path_of(scope)),
@@ -291,19 +318,6 @@ class Lowering {
     }
     args.erase(args.begin());
     inlined(node, flat(args), region, scope, false, branch);
-  }
-
-  /// Bytes of all tensors that a branch makes.
-  double made_bytes(std::int32_t graph) const {
-    double sum = 0;
-    for (const Node& n : program_.graphs[static_cast<std::size_t>(graph)].nodes)
-      for (NameId id : n.outputs)
-        if (const auto shape = shape_of(id)) {
-          double numel = 1;
-          for (std::int64_t s : shape->second) numel *= static_cast<double>(s);
-          sum += numel * bits_of(shape->first) / 8;
-        }
-    return sum;
   }
 
   void inlined(const Node& node, const std::vector<Arg>& args, const Region& region, std::int32_t scope, bool no_grad,
@@ -344,16 +358,6 @@ class Lowering {
     return {call.outputs[0]};
   }
 
-  static std::vector<Arg> flat(const std::vector<Arg>& args) {
-    std::vector<Arg> out;
-    for (const Arg& a : args)
-      if (const auto* list = std::get_if<Arg::List>(&a.value))
-        out.insert(out.end(), list->begin(), list->end());
-      else
-        out.push_back(a);
-    return out;
-  }
-
   std::string path_of(std::int32_t scope) const {
     return scope < 0 ? std::string() : tape_.scopes[static_cast<std::size_t>(scope)].path;
   }
@@ -371,10 +375,13 @@ class Lowering {
   onnx_format::ScopeTracker scopes_;
   SignatureValues signature_;
   ArchiveCasts casts_;
+  Differentiable gradients_;
   std::vector<Arg> bound_;  ///< by NameId: a value of the tape or a number; None = not made yet
   std::map<std::pair<std::string, std::string>, std::int64_t> rewritten_;
   std::set<std::int32_t> numbers_;  ///< values of the tape that are symbolic numbers
   std::int64_t from_file_ = 0, frozen_statistics_ = 0;
+  std::int32_t checkpoints_ = 0;  ///< applications of torch.utils.checkpoint so far
+  bool reentrant_ = false;        ///< one of them was reentrant
 };
 
 }  // namespace

@@ -248,6 +248,7 @@ void Reader::node(const json& j, Node& out, int depth) {
     const auto [it, fresh] = traces_.try_emplace(trace);
     if (fresh) it->second = onnx_format::stack_lines(trace);
     out.lines = it->second;
+    out.in_checkpoint = onnx_format::without_checkpoint_frames(out.lines);
   }
 }
 

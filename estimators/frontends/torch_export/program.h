@@ -49,7 +49,8 @@ struct Node {
   std::vector<std::int32_t> graphs;         ///< subgraphs of a higher-order op, in the order of its arguments
   std::vector<std::string> paths, classes;  ///< module stack, outermost first
   std::vector<std::string> lines;           ///< of the stack trace, outermost first, as in Call::source
-  std::string function;  ///< what the program called, "float" of "method_descriptor.float"; empty: not told
+  bool in_checkpoint = false;  ///< its stack had frames of torch/utils/checkpoint.py, which are not among the lines
+  std::string function;        ///< what the program called, "float" of "method_descriptor.float"; empty: not told
 };
 
 struct Subgraph {
