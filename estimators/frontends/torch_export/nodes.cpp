@@ -182,7 +182,7 @@ Arg Reader::argument(const json& j, int depth) {
       return Arg{std::move(inner)};
     });
   if (kind == "as_graph") return {std::string("graph")};
-  return {kind};  // operators, custom objects, complex numbers
+  return {kind};  // operators, custom objects, "as_complex": of complex numbers only that they are such
 }
 
 void Reader::outputs(const json& j, std::vector<NameId>& out, int depth) {

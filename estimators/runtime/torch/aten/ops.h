@@ -63,6 +63,8 @@ Tensor sub(Run&, const Tensor&, const Tensor&);
 Tensor mul(Run&, const Tensor&, const Tensor&);
 Tensor div(Run&, const Tensor&, const Tensor&);
 Tensor neg(Run&, const Tensor&);
+/// The real parts of a complex tensor, in its memory (at::real, a view).
+Tensor real_part(Run&, const Tensor&);
 Tensor mul_number(Run&, const Tensor&);  ///< times a Python number
 Tensor add_number(Run&, const Tensor&);
 Tensor div_number(Run&, const Tensor&);

@@ -34,9 +34,13 @@ Tensor neg(Run& r, const Tensor& x) {
 }
 
 namespace {
-/// mul_tensor_backward: one product, cast back where promotion made the gradient wider.
-Tensor mul_back(Run& r, const Tensor& g, const Tensor& other) {
-  return pointwise(r, {g, other}, result_type({g, other}));
+/// mul_tensor_backward: one product, cast back where promotion made the gradient wider. Of complex numbers it is one
+/// with other.conj(), a copy, whose real parts are the gradient of a real factor (handle_r_to_c).
+Tensor mul_back(Run& r, const Tensor& g, const Tensor& other, DType of) {
+  Tensor conjugate = other;
+  if (is_complex(other->dtype) && !other->on_host) conjugate = r.empty_like(other);
+  Tensor product = pointwise(r, {g, conjugate}, result_type({g, other}));
+  return is_complex(product->dtype) && !is_complex(of) ? real_part(r, product) : product;
 }
 }  // namespace
 
@@ -46,8 +50,8 @@ Tensor mul(Run& r, const Tensor& a, const Tensor& b) {
     // saved: [other if self wants a gradient], [self if other wants one]. The generated code computes the gradients
     // in the alphabetical order of the formulas' names: other, then self.
     TensorList out(2);
-    if (n.wants(1)) out[1] = mul_back(r, g[0], n.saved.back());
-    if (n.wants(0)) out[0] = mul_back(r, g[0], n.saved.front());
+    if (n.wants(1)) out[1] = mul_back(r, g[0], n.saved.back(), n.inputs[1].dtype);
+    if (n.wants(0)) out[0] = mul_back(r, g[0], n.saved.front(), n.inputs[0].dtype);
     return out;
   });
   if (node) {
@@ -91,7 +95,9 @@ namespace {
 
 Tensor operand(Run& r, const Args& a, std::size_t i) {
   if (a[i].is_tensor() || a[i].is_none()) return a.tensor(i);  // an operand that is missing is an error
-  return op::number(r, std::holds_alternative<double>(a[i].v));
+  Tensor n = op::number(r, std::holds_alternative<double>(a[i].v));
+  if (const auto* text = std::get_if<std::string>(&a[i].v); text && *text == "as_complex") n->dtype = DType::complex64;
+  return n;
 }
 
 using Binary = Tensor (*)(Run&, const Tensor&, const Tensor&);

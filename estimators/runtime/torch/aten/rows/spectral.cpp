@@ -23,15 +23,6 @@ Dims transformed(const Tensor& x, const Value& dim, int count) {
   return dims;
 }
 
-/// The real parts of a complex tensor, in its memory (at::real, a view).
-Tensor real_part(Run& r, const Tensor& x) {
-  Dims strides = x->strides;
-  for (auto& s : strides) s *= 2;
-  Tensor y = r.alias(x, x->sizes, strides, x->offset * 2);
-  y->dtype = real_of(x->dtype);
-  return y;
-}
-
 /// _exec_fft (native/cuda/SpectralOps.cpp): the other dimensions, largest stride first, become one batch, which is a
 /// copy where the strides do not allow it.
 void execute_plan(Run& r, const Tensor& x, const Dims& dims) {
@@ -85,7 +76,7 @@ Tensor real_to_complex(Run& r, const Tensor& x, const Dims& dims, bool half) {
   Node* node = r.record({x}, {y}, [from = x->sizes, dims, half](Run& r, Node&, TensorList& g) {
     Tensor whole = half && !(g[0]->sizes == from) ? r.empty(from, g[0]->dtype) : g[0];
     Tensor back = complex_transform(r, whole, dims);
-    return TensorList{real_part(r, back)};
+    return TensorList{op::real_part(r, back)};
   });
   r.save(node, x);
   return y;
@@ -124,7 +115,7 @@ Tensor complex_to_real(Run& r, const Tensor& x, const Dims& dims, std::int64_t s
 Tensor promoted_to_complex(Run& r, const Tensor& x) {
   if (is_complex(x->dtype)) return x;
   Tensor y = r.empty_like(x, complex_of(x->dtype));
-  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{real_part(r, g[0])}; });
+  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{op::real_part(r, g[0])}; });
   return y;
 }
 
@@ -222,7 +213,33 @@ ValueList run_c2c(Run& r, Args& a) {
   return {out};
 }
 
+/// torch.complex: a view of the gradient for each part. The parts are kept, since the formulas of their gradients,
+/// at::real(grad) and at::imag(grad), have the names of the arguments in them (derivatives.yaml).
+ValueList run_make_complex(Run& r, Args& a) {
+  const Tensor x = a.tensor(0), y = a.tensor(1);
+  Tensor z = op::pointwise(r, {x, y}, complex_of(x->dtype));
+  Node* node = r.record({x, y}, {z}, [](Run& r, Node& n, TensorList& g) {
+    TensorList parts(2);
+    for (int i = 0; i < 2; ++i)
+      if (n.wants(i)) parts[static_cast<std::size_t>(i)] = op::real_part(r, g[0]);
+    return parts;
+  });
+  if (node && node->wants(1)) r.save(node, y);
+  if (node && node->wants(0)) r.save(node, x);
+  return {z};
+}
+
 }  // namespace
+
+namespace op {
+Tensor real_part(Run& r, const Tensor& x) {
+  Dims strides = x->strides;
+  for (auto& s : strides) s *= 2;
+  Tensor y = r.alias(x, x->sizes, strides, x->offset * 2);
+  y->dtype = real_of(x->dtype);
+  return y;
+}
+}  // namespace op
 
 void register_spectral(OpTable& t) {
   const char* schema = "self, n=None, dim=None, norm=None";
@@ -242,13 +259,14 @@ void register_spectral(OpTable& t) {
   for (const char* n :
        {"aten::fft_fft", "aten::fft_ifft", "aten::fft_fft2", "aten::fft_ifft2", "aten::fft_fftn", "aten::fft_ifftn"})
     t.add(n, schema, run_complex, modelled);
+  t.add("aten::complex", "real, imag", run_make_complex);
   t.add("aten::_fft_c2c", "self, dim, normalization=0, forward=True", run_c2c, modelled);
   // select of view_as_real: its gradient is written into zeros of the whole.
   for (const char* n : {"aten::real", "aten::imag"})
     t.add(n, "self", [](Run& r, Args& a) -> ValueList {
       Tensor x = a.tensor(0);
       if (!is_complex(x->dtype)) return {x};
-      Tensor y = real_part(r, x);
+      Tensor y = op::real_part(r, x);
       y->offset += a.op() == "aten::imag";
       r.record({x}, {y}, [d = x->dtype](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, d)}; });
       return {y};
