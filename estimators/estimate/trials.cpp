@@ -6,6 +6,7 @@
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/frozen.h"
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
@@ -41,6 +42,11 @@ bool keeps_calls(const Reading& r) {
 
 bool same_calls(const Tape& a, const Tape& b) {
   return a.calls.size() == b.calls.size() && a.checkpoints.size() == b.checkpoints.size() &&
+         std::ranges::equal(a.parameters, b.parameters,
+                            [&](ValueId x, ValueId y) {
+                              return a.values[static_cast<std::size_t>(x.index)].requires_grad ==
+                                     b.values[static_cast<std::size_t>(y.index)].requires_grad;
+                            }) &&
          std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), [](const Call& x, const Call& y) {
            return x.op == y.op && x.args.size() == y.args.size() && x.last_uses == y.last_uses;
          });
@@ -100,6 +106,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
+  if (setup.mode == Mode::training && has_frozen_names(tape))
+    add(About::weights, "networks whose names say that they are not trained",
+        [](Reading& r) { r.frozen_names = true; });
   constexpr auto numbers = "tensors made from numbers, which may be on the CPU";
   if (has_numbers_without_device(tape)) add(About::placement, numbers, [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {

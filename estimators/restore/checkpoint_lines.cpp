@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "estimators/restore/statement.h"
+
 namespace memplan {
 
 namespace {
@@ -12,30 +14,6 @@ namespace {
 constexpr std::string_view sequential = "checkpoint_sequential(";
 
 const Scope& scope_at(const Tape& tape, std::int32_t scope) { return tape.scopes[static_cast<std::size_t>(scope)]; }
-
-/// Arguments of the call whose opening bracket ends at `at`, as they are written.
-std::vector<std::string_view> arguments_at(std::string_view line, std::size_t at) {
-  std::vector<std::string_view> found;
-  int depth = 0;
-  std::size_t begin = at;
-  const auto add = [&](std::size_t end) {
-    std::string_view text = line.substr(begin, end - begin);
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    found.push_back(text);
-    begin = end + 1;
-  };
-  for (std::size_t i = at; i < line.size(); ++i) {
-    const char c = line[i];
-    if (c == ',' && depth == 0) add(i);
-    depth += c == '(' || c == '[' || c == '{';
-    if (c != ')' && c != ']' && c != '}') continue;
-    if (depth-- > 0) continue;
-    add(i);
-    return found;
-  }
-  add(line.size());
-  return found;
-}
 
 /// What a line checkpoints.
 struct Line {

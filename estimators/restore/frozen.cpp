@@ -1,3 +1,5 @@
+#include "estimators/restore/frozen.h"
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -48,6 +50,44 @@ void freeze_by_class(Tape& tape) {
   if (frozen > 0)
     tape.recovered.push_back({"frozen parameters", "classes whose constructors freeze them", frozen,
                               Evidence::told_by_name, About::weights});
+}
+
+namespace {
+
+/// Parts of names of networks that are run and not trained, as people write them.
+bool names_frozen(std::string_view module) {
+  constexpr std::string_view words[] = {"teacher", "target", "ema",   "frozen",     "reference", "ref",
+                                        "vgg",     "vgg16",  "vgg19", "perceptual", "lpips",     "pretrained"};
+  for (std::size_t i = 0; i <= module.size();) {
+    const std::size_t end = std::min(module.find('_', i), module.size());
+    if (std::ranges::find(words, module.substr(i, end - i)) != std::end(words)) return true;
+    i = end + 1;
+  }
+  return false;
+}
+
+/// Of a parameter: one of the modules around it.
+bool in_frozen_name(std::string_view parameter) {
+  for (std::size_t i = 0, dot = parameter.find('.'); dot != parameter.npos; i = dot + 1, dot = parameter.find('.', i))
+    if (names_frozen(parameter.substr(i, dot - i))) return true;
+  return false;
+}
+
+bool may_be_frozen(const TapeValue& v) { return v.requires_grad && in_frozen_name(v.name); }
+
+}  // namespace
+
+bool has_frozen_names(const Tape& tape) {
+  const auto may = [&](ValueId id) { return may_be_frozen(tape.values[static_cast<std::size_t>(id.index)]); };
+  // Where all of it had such a name, nothing would be trained.
+  return !tape.exported.tells_frozen && !tape.exported.recorded && std::ranges::any_of(tape.parameters, may) &&
+         !std::ranges::all_of(tape.parameters, may);
+}
+
+void freeze_by_name(Tape& tape) {
+  if (!tape.reading.frozen_names) return;
+  for (const ValueId id : tape.parameters)
+    if (TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; may_be_frozen(v)) v.requires_grad = false;
 }
 
 }  // namespace memplan

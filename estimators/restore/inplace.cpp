@@ -135,6 +135,19 @@ Says line_says(std::string_view value, std::string_view base) {
   return first.empty() || calls_inplace(first, base) == calls_inplace(second, base) ? Says::yes : Says::perhaps;
 }
 
+/// `F.leaky_relu(x, 0.2, True)`: the last argument of the functions of torch.nn.functional is `inplace`, but for that
+/// of dropout.
+bool asks_inplace(std::string_view line, std::string_view base) {
+  if (line.find("inplace=True") != line.npos) return true;
+  const std::string name = std::string(base) + "(";
+  for (auto at = line.find(name); at != line.npos && base != "dropout"; at = line.find(name, at + 1)) {
+    if (at > 0 && in_name(line[at - 1])) continue;
+    const auto arguments = arguments_at(line, at + name.size());
+    if (arguments.size() > 1 && arguments.back() == "True") return true;
+  }
+  return false;
+}
+
 const ValueId* value_of(const Call& call, std::size_t argument) {
   return argument < call.args.size() ? std::get_if<ValueId>(&call.args[argument].value) : nullptr;
 }
@@ -224,7 +237,7 @@ void recover_inplace(Tape& tape) {
     bool by_module = false, by_line = false;
     if (activation) {
       by_module = in_place(call.scope);
-      by_line = call.source.find("inplace=True") != std::string::npos;
+      by_line = asks_inplace(call.source, base);
       if (!by_module && !by_line && in_place.may_be(call.scope) &&
           std::ranges::find(never_inplace, base) == never_inplace.end()) {
         ++options;

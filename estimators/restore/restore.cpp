@@ -4,6 +4,7 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/frozen.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/lifetimes.h"
@@ -66,6 +67,7 @@ constexpr RestorePass restore_table[] = {
        freeze_beside_adapters(t);
        if (t.exported.tells_frozen) return;
        freeze_by_class(t);
+       freeze_by_name(t);
        recover_detached_arguments(t);
      }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},

@@ -242,4 +242,27 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners) {
   return (owners ? with_owners : without).of(value, [&](std::string_view text) { return names_in(text, owners); });
 }
 
+std::vector<std::string_view> arguments_at(std::string_view line, std::size_t at) {
+  std::vector<std::string_view> found;
+  int depth = 0;
+  std::size_t begin = at;
+  const auto add = [&](std::size_t end) {
+    std::string_view text = line.substr(begin, end - begin);
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    found.push_back(text);
+    begin = end + 1;
+  };
+  for (std::size_t i = at; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == ',' && depth == 0) add(i);
+    depth += c == '(' || c == '[' || c == '{';
+    if (c != ')' && c != ']' && c != '}') continue;
+    if (depth-- > 0) continue;
+    add(i);
+    return found;
+  }
+  add(line.size());
+  return found;
+}
+
 }  // namespace memplan

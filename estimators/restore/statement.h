@@ -33,6 +33,9 @@ inline bool in_path(char c) { return in_name(c) || c == '.'; }
 /// Where the bracket `(` at `open` is closed; npos: in another line, or there is none.
 std::size_t closing_bracket(std::string_view text, std::size_t open);
 
+/// Arguments of the call whose opening bracket ends before `at`, as they are written.
+std::vector<std::string_view> arguments_at(std::string_view text, std::size_t at);
+
 /// `"full"` of a dict's line `"full": make_mask(x),` stands among names with its quotes.
 inline bool is_dict_key(std::string_view name) { return name.starts_with('"') || name.starts_with('\''); }
 

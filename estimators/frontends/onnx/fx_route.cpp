@@ -51,7 +51,7 @@ class FxRoute {
       }
       regions_.resize(tape_.calls.size(), scopes_.region());
     }
-    if (setup_.mode == Mode::training) settle_regions(tape_, regions_);
+    if (setup_.mode == Mode::training) settle_regions(tape_, regions_, scopes_.without_gradients());
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       ValueId v;
       if (!user_outputs_.empty())

@@ -69,7 +69,7 @@ class OpRoute {
     tape_.values.reserve(tape_.values.size() + graph_.nodes.size() + 16);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
       if (needed_[i]) lower(i, casts);
-    if (emit_.training()) settle_regions(tape_, regions_);
+    if (emit_.training()) settle_regions(tape_, regions_, scopes_.without_gradients());
     for (GraphValueId id : graph_.outputs) tape_.outputs.push_back(emit_.tensor(id));
     for (const auto& [key, count] : emit_.counts)
       tape_.recovered.push_back({key.first, key.second, count, Evidence::told_by_pattern, About::op});

@@ -22,7 +22,8 @@ bool is_layer(std::string_view op) {
 
 class Regions {
  public:
-  explicit Regions(Tape& tape) : tape_(tape) {
+  Regions(Tape& tape, const std::set<std::int32_t>& without_gradients)
+      : tape_(tape), without_gradients_(without_gradients) {
     for (const TapeValue& v : tape.values) wants_.push_back(v.kind == ValueKind::parameter && v.requires_grad);
   }
 
@@ -33,7 +34,7 @@ class Regions {
       std::size_t end = i + 1;
       while (end < calls.size() && region[end] == region[i]) ++end;
       const std::span<Call> part(calls.begin() + static_cast<std::ptrdiff_t>(i), end - i);
-      if (region[i] >= 0) settle(part);
+      if (region[i] >= 0) settle(part, without_gradients_.contains(region[i]));
       for (Call& c : part) put(std::move(c));
       i = end;
     }
@@ -52,7 +53,7 @@ class Regions {
     tape_.calls.push_back(std::move(call));
   }
 
-  void settle(std::span<Call> part) {
+  void settle(std::span<Call> part, bool proven) {
     std::vector<ValueId> read;
     bool layers = false;
     Bytes made;
@@ -66,7 +67,8 @@ class Regions {
       for (const auto& [dtype, sizes] : c.known_shapes) made += bytes_of(dtype, sizes);
     }
     if (read.empty()) return;
-    if (layers) detach(part, read);
+    if (layers || proven) detach(part, read);
+    if (proven) return;
     note(tape_.notes, {{},
                        layers ? "a region with layers, without gradients or without autocast: taken to be without "
                                 "gradients"
@@ -100,13 +102,15 @@ class Regions {
   }
 
   Tape& tape_;
+  const std::set<std::int32_t>& without_gradients_;
   std::vector<bool> wants_;  ///< by value: a gradient
 };
 
 }  // namespace
 
-void settle_regions(Tape& tape, const std::vector<std::int32_t>& region) {
-  if (std::ranges::any_of(region, [](std::int32_t r) { return r >= 0; })) Regions(tape).run(region);
+void settle_regions(Tape& tape, const std::vector<std::int32_t>& region,
+                    const std::set<std::int32_t>& without_gradients) {
+  if (std::ranges::any_of(region, [](std::int32_t r) { return r >= 0; })) Regions(tape, without_gradients).run(region);
 }
 
 }  // namespace memplan::onnx_format

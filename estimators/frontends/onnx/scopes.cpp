@@ -92,9 +92,11 @@ void ScopeTracker::follow_functions(const std::string* line, std::int32_t scope)
 bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
   const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
   std::string graph = region ? lines.back().substr(0, lines.back().find(':')) : std::string();
-  if (graph == graph_of_region_) return region;
-  graph_of_region_ = std::move(graph);
-  region_ = region ? regions_++ : -1;
+  if (graph != graph_of_region_) {
+    graph_of_region_ = std::move(graph);
+    region_ = region ? regions_++ : -1;
+  }
+  if (region && lines.back().find(".out(") != std::string::npos) without_gradients_.insert(region_);
   return region;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -37,6 +38,9 @@ class ScopeTracker {
   /// The region without gradients or without autocast that the node before stands in, counted from 0; -1: in none.
   std::int32_t region() const { return region_; }
 
+  /// Regions that have no gradients, by number: a line of theirs writes to `out`, which autograd does not allow.
+  const std::set<std::int32_t>& without_gradients() const { return without_gradients_; }
+
  private:
   /// `application`: the line that applies the function that the node stands in, or null.
   template <class Text>
@@ -52,6 +56,7 @@ class ScopeTracker {
   std::int32_t function_ = -1, functions_ = 0, function_scope_ = -1;
   std::string application_;  ///< the line that applies the function
   std::int32_t region_ = -1, regions_ = 0;
+  std::set<std::int32_t> without_gradients_;
   std::string graph_of_region_;  ///< "<eval_with_key>.42"
   std::unordered_map<std::string_view, std::vector<std::string>>
       lines_;  ///< of the traces so far, which lie in the graph

@@ -24,6 +24,7 @@ struct Variance {
   std::int32_t mean = -1, sub = -1;  ///< its nodes for the mean, and for the deviations from it
   std::string_view of;               ///< by name
   std::string dims;                  ///< "[1]"
+  std::string_view shared;           ///< the call of x.mean() that it shares its mean with; empty: the mean is its own
 };
 
 class VarianceParter {
@@ -36,6 +37,8 @@ class VarianceParter {
       if (const auto v = variance_at(static_cast<std::int32_t>(k)))
         variances.emplace(old_.nodes[at(v->sub)].outputs[0], *v);
     if (variances.empty()) return std::nullopt;
+    for (const auto& [id, v] : variances)
+      if (!v.shared.empty()) take_own_mean(v);
     for (std::size_t n = 0; n < old_.nodes.size(); ++n)
       for (std::size_t i = 0; i < old_.nodes[n].inputs.size(); ++i)
         if (const auto it = variances.find(old_.nodes[n].inputs[i]);
@@ -57,11 +60,32 @@ class VarianceParter {
       const GraphNode& sub = old_.nodes[at(n)];
       if (sub.op_type != "Sub" || sub.inputs.size() != 2 || sub.inputs[1] < 0) continue;
       const std::int32_t mean = nodes_.maker[at(sub.inputs[1])];
-      if (mean >= 0 && nodes_.group[at(mean)] == k && old_.nodes[at(mean)].op_type == "ReduceMean" &&
-          !old_.nodes[at(mean)].inputs.empty() && old_.nodes[at(mean)].inputs[0] == sub.inputs[0])
-        return Variance{k, mean, n, program_.names[at(x->index)], *dims};
+      if (mean < 0 || old_.nodes[at(mean)].op_type != "ReduceMean" || old_.nodes[at(mean)].inputs.empty() ||
+          old_.nodes[at(mean)].inputs[0] != sub.inputs[0])
+        continue;
+      const std::int32_t of = nodes_.group[at(mean)];
+      if (of == k) return Variance{k, mean, n, program_.names[at(x->index)], *dims, {}};
+      if (of < 0 || program_.groups[at(of)].name < 0 ||
+          program_.groups[at(of)].text.target != "torch.ops.aten.mean.dim")
+        continue;
+      return Variance{
+          k, mean, n, program_.names[at(x->index)], *dims, program_.names[at(program_.groups[at(of)].name)]};
     }
     return std::nullopt;
+  }
+
+  /// The program's own mean of the same tensor stands before the variance, and the optimizer kept that one alone.
+  void take_own_mean(const Variance& v) {
+    GraphNode node = old_.nodes[at(v.mean)];
+    g_.write().values.push_back(old_.values[at(node.outputs[0])]);
+    const auto made = static_cast<GraphValueId>(g_.read().values.size() - 1);
+    const std::string name = fmt::format("{}_of_variance_{}", v.shared, v.sub);
+    g_.write().values.back().name = name;
+    node.name = fmt::format("node_{}", name);
+    node.outputs = {made};
+    node.metadata = old_.nodes[at(v.sub)].metadata;
+    before_[at(v.sub)].push_back(std::move(node));
+    g_.write().nodes[at(v.sub)].inputs[1] = made;
   }
 
   /// "[1]" of the text of the variance.
@@ -83,7 +107,10 @@ class VarianceParter {
     const std::string_view name = program_.names[at(names[input].index)];
     if (op_of_name(name) != "sub") return;
     const auto [own, fresh] = own_.try_emplace(std::string(name), -1);
-    if (fresh) {
+    if (fresh && !v.shared.empty()) {
+      const GraphValueId mean = old_.nodes[at(v.mean)].outputs[0];
+      own->second = add(reader, v.sub, name, fmt::format("sub.Tensor](args = (%{}, %{})", v.of, v.shared), mean);
+    } else if (fresh) {
       const std::string mean = fmt::format("mean_{}", 70'000'000 + own_.size());
       const GraphValueId m =
           add(reader, v.mean, mean, fmt::format("mean.dim](args = (%{}, {}, True)", v.of, v.dims), -1);

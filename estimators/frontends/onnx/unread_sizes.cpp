@@ -93,10 +93,38 @@ std::optional<Sizes> sizes_of_copy(std::string_view path, const KnownSizes& know
   });
 }
 
+/// Whether the parameters below two modules agree as far as both are known, and some are.
+bool are_alike(const std::string& a, const std::string& b, const KnownSizes& known) {
+  bool any = false;
+  for (auto it = known.lower_bound(a); it != known.end() && it->first.starts_with(a); ++it) {
+    const auto other = known.find(b + it->first.substr(a.size()));
+    if (other == known.end()) continue;
+    if (other->second != it->second) return false;
+    any = true;
+  }
+  return any;
+}
+
+/// A target network, a teacher or an average of weights: "critic_target.trunk.1.weight" beside "critic.trunk.1.weight".
+std::optional<Sizes> sizes_of_twin(std::string_view path, const KnownSizes& known) {
+  for (std::size_t begin = 0, end = path.find('.'); end != path.npos; begin = end + 1, end = path.find('.', begin)) {
+    const std::string outside(path.substr(0, begin)), itself(path.substr(0, end + 1));
+    const std::string_view rest = path.substr(end);
+    const auto twin = common(known, [&](std::string_view p) {
+      if (!p.starts_with(outside) || !p.ends_with(rest) || p.size() <= outside.size() + rest.size()) return false;
+      const std::string_view name = p.substr(outside.size(), p.size() - outside.size() - rest.size());
+      return name.find('.') == name.npos && are_alike(itself, outside + std::string(name) + ".", known);
+    });
+    if (twin) return twin;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes& known) {
   if (auto s = sizes_of_copy(path, known)) return s;
+  if (auto s = sizes_of_twin(path, known)) return s;
   const std::string pattern = without_numbers(path);
   if (auto s = common(known, [&](std::string_view p) { return without_numbers(p) == pattern; })) return s;
   const std::string_view end = tail(path, 2), beside = head(path, 3);

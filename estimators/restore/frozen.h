@@ -1,0 +1,15 @@
+// Networks that a file without flags of its parameters may not train.
+#pragma once
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained: a
+/// teacher, a target network, the VGG of a perceptual loss.
+bool has_frozen_names(const Tape& tape);
+
+/// As the tape's reading says, such parameters want no gradient.
+void freeze_by_name(Tape& tape);
+
+}  // namespace memplan
