@@ -137,7 +137,11 @@ Tensor convolution(Run& r, Tensor x, const Tensor& w, const Tensor& bias, Geomet
                             g.groups,
                             g.transposed,
                             true});
-    return op::squeeze(r, y, 2);
+    // That view is made below autograd: what is written into the result is written into no other tensor's history.
+    Tensor flat = op::squeeze(r, y, 2);
+    flat->is_view = false;
+    flat->base.reset();
+    return flat;
   }
   // "avoid accidentally going through NHWC for permuted 3d input": that of a 1-D convolution is made dense first.
   const bool permuted = g.one_d && !is_contiguous(*x);
