@@ -106,6 +106,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
+  if (setup.mode == Mode::training && !tape.exported.tells_frozen && has_own_adapters(tape))
+    add(About::weights, "what is frozen beside adapters of the model's own",
+        [](Reading& r) { r.own_adapters = false; });
   if (setup.mode == Mode::training && has_frozen_names(tape))
     add(About::weights, "networks whose names say that they are not trained",
         [](Reading& r) { r.frozen_names = true; });

@@ -9,13 +9,30 @@
 
 namespace memplan {
 
+namespace {
+
+bool has_library_adapters(const Tape& tape) {
+  return std::ranges::any_of(
+      tape.scopes, [](const Scope& s) { return fact_of_class("trained_beside_adapters", s.module_class) != nullptr; });
+}
+
+}  // namespace
+
+/// People name them as the library does: lora_A, lora_B, lora_down.
+bool has_own_adapters(const Tape& tape) {
+  return !has_library_adapters(tape) && std::ranges::any_of(tape.parameters, [&](ValueId id) {
+    return tape.values[static_cast<std::size_t>(id.index)].name.find("lora_") != std::string::npos;
+  });
+}
+
 /// An ONNX file does not say which parameters are frozen. Where the model has adapters and the file freezes nothing,
 /// their library's rule holds.
 void freeze_beside_adapters(Tape& tape) {
   const auto value = [&](ValueId id) -> TapeValue& { return tape.values[static_cast<std::size_t>(id.index)]; };
-  const bool adapters = std::ranges::any_of(
-      tape.scopes, [](const Scope& s) { return fact_of_class("trained_beside_adapters", s.module_class) != nullptr; });
-  if (!adapters || std::ranges::any_of(tape.parameters, [&](ValueId id) { return !value(id).requires_grad; })) return;
+  const bool own = !tape.exported.tells_frozen && tape.reading.own_adapters && has_own_adapters(tape);
+  if ((!own && !has_library_adapters(tape)) ||
+      std::ranges::any_of(tape.parameters, [&](ValueId id) { return !value(id).requires_grad; }))
+    return;
   const auto& trained = library_facts("trained_beside_adapters");
   std::int64_t frozen = 0;
   for (ValueId id : tape.parameters) {

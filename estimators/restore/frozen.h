@@ -5,6 +5,9 @@
 
 namespace memplan {
 
+/// Whether parameters are named as those of low-rank adapters are, in a model of no library that is known to make them.
+bool has_own_adapters(const Tape& tape);
+
 /// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained: a
 /// teacher, a target network, the VGG of a perceptual loss.
 bool has_frozen_names(const Tape& tape);

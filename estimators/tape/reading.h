@@ -54,6 +54,7 @@ struct Reading {
   std::uint32_t order = 0;         ///< of the weights, where the runtime loads them in another one in every process
   bool falling_addresses = false;  ///< the driver hands out segments from the top (torch/allocator/device_memory.h)
   bool numbers_on_host = false;    ///< tensors made from numbers are on the CPU where nothing says where they are
+  bool own_adapters = true;        ///< beside low-rank adapters of the model's own all else is frozen
   bool frozen_names = false;       ///< networks with names such as "teacher" are not trained
   bool own_checkpoints = false;    ///< stretches that the model checkpoints by itself run again in the backward pass
   friend bool operator==(const Reading&, const Reading&) = default;

@@ -277,6 +277,13 @@ TEST_CASE("sizes of parameters that no node reads") {
   // ModulesToSaveWrapper of peft/utils/other.py.
   CHECK(sizes_of_like_names("net.head.original_module.weight", tokens) == Sizes{2, 24});
   CHECK(sizes_of_like_names("net.head.original_module.bias", tokens) == std::nullopt);
+  // A target network is as the network is, but not as one that differs in another parameter.
+  const KnownSizes twins{{"critic.trunk.0.weight", {50, 99}},
+                         {"critic.trunk.1.weight", {50}},
+                         {"target.trunk.0.weight", {50, 99}},
+                         {"actor.trunk.0.weight", {40, 99}},
+                         {"actor.trunk.1.weight", {40}}};
+  CHECK(sizes_of_like_names("target.trunk.1.weight", twins) == Sizes{50});
   CHECK_FALSE(sizes_of_like_names("other.mask_token", tokens));
   CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
   CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));

@@ -239,27 +239,40 @@ return %d
   CHECK(tensors(FunctionReading::ends) == tensors(FunctionReading::alone));
 }
 
-TEST_CASE("a line with checkpoint() marks what it calls") {
-  Tape tape = lowered(R"tape(
+TEST_CASE("a line with checkpoint() marks what it calls, one with a choice may") {
+  const std::string line = R"(checkpoint(self.a, x, use_reentrant=False)")", choice = R"(checkpoint(self.a, x) if self.c else self.a(x)")";
+  const auto checkpointed = [](const std::string& call) {
+    std::string text = R"tape(
 input %x float32 [2]
 scope 0 "" M
-scope 1 a Block in 0 at "m.py:1 x = checkpoint(self.a, x, use_reentrant=False)"
-scope 2 b Block in 0 at "m.py:2 x = checkpoint(self.b, x, use_reentrant=False)"
+scope 1 a Block in 0 at "m.py:1 x = LINE
+scope 2 b Block in 0 at "m.py:2 x = LINE
 %a = aten::relu(%x) in 1 at "b.py:1 return relu(x).exp()"
 %b = aten::exp(%a) in 1 at "b.py:1 return relu(x).exp()"
 %c = aten::relu(%b) in 2 at "b.py:1 return relu(x).exp()"
 %d = aten::exp(%c) in 0 at "m.py:3 return x.exp()"
 return %d
-)tape");
+)tape";
+    for (auto at = text.find("LINE"); at != text.npos; at = text.find("LINE")) text.replace(at, 4, call);
+    return lowered(text);
+  };
+  const Tape sure = checkpointed(line);
   const auto told =
-      std::find_if(tape.notes.begin(), tape.notes.end(), [](const Fact& f) { return f.about == About::checkpointing; });
-  REQUIRE(told != tape.notes.end());
+      std::find_if(sure.notes.begin(), sure.notes.end(), [](const Fact& f) {
+    return f.about == About::checkpointing; });
+  REQUIRE(told != sure.notes.end());
   CHECK(told->count == 2);
-  tape.reading.own_checkpoints = true;
-  checkpoint_open_places(tape);
-  REQUIRE(tape.checkpoints.size() == 2);
-  CHECK(tape.checkpoints[0].last == 1);
-  CHECK(tape.checkpoints[1].first == 2);
+  CHECK(sure.calls[0].checkpoint >= 0);
+  CHECK(sure.calls[1].checkpoint == sure.calls[0].checkpoint);
+  CHECK(sure.calls[2].checkpoint > sure.calls[1].checkpoint);
+  CHECK(sure.calls[3].checkpoint == -1);
+  Tape open = checkpointed(choice);
+  CHECK(open.calls[0].checkpoint == -1);
+  open.reading.own_checkpoints = true;
+  checkpoint_open_places(open);
+  REQUIRE(open.checkpoints.size() == 2);
+  CHECK(open.checkpoints[0].last == 1);
+  CHECK(open.checkpoints[1].first == 2);
 }
 
 TEST_CASE("a range holds its estimate whatever sources and bounds it is made of") {

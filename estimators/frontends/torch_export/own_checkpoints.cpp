@@ -37,7 +37,11 @@ class Stretches {
   explicit Stretches(const Subgraph& graph) : nodes_(graph.nodes) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (marks_checkpoint(nodes_[i])) found_.push_back({i, end_of(i)});
-    for (std::size_t i = 0; i < found_.size();) i = shorten_sequence(i);
+    for (std::size_t i = 0; i < found_.size();) {
+      const std::size_t next = shorten_sequence(i);
+      if (next - i > 1) end_as_before(found_[next - 2], found_[next - 1]);
+      i = next;
+    }
   }
 
   const std::vector<Stretch>& found() const { return found_; }
@@ -83,6 +87,17 @@ class Stretches {
     const std::size_t segments = last - first + 2, checkpointed = begins.size() / segments * (segments - 1);
     if (checkpointed > 0) found_[last].end = begins[checkpointed];
     return last + 1;
+  }
+
+  /// A loop's last turn does what the turn before it did; what follows in the loop's line is not checkpointed.
+  void end_as_before(const Stretch& before, Stretch& last) const {
+    std::size_t i = last.mark + 1;
+    for (std::size_t k = before.mark + 1; k < before.end; ++k) {
+      if (makes_nothing(nodes_[k])) continue;
+      if (i >= last.end || nodes_[i].target != nodes_[k].target) return;
+      ++i;
+    }
+    last.end = i;
   }
 
   const std::vector<Node>& nodes_;
