@@ -240,7 +240,8 @@ return %d
 }
 
 TEST_CASE("a line with checkpoint() marks what it calls, one with a choice may") {
-  const std::string line = R"(checkpoint(self.a, x, use_reentrant=False)")", choice = R"(checkpoint(self.a, x) if self.c else self.a(x)")";
+  const std::string line = "checkpoint(self.a, x, use_reentrant=False)\"",
+                    choice = "checkpoint(self.a, x) if self.c else self.a(x)\"";
   const auto checkpointed = [](const std::string& call) {
     std::string text = R"tape(
 input %x float32 [2]
@@ -258,8 +259,7 @@ return %d
   };
   const Tape sure = checkpointed(line);
   const auto told =
-      std::find_if(sure.notes.begin(), sure.notes.end(), [](const Fact& f) {
-    return f.about == About::checkpointing; });
+      std::find_if(sure.notes.begin(), sure.notes.end(), [](const Fact& f) { return f.about == About::checkpointing; });
   REQUIRE(told != sure.notes.end());
   CHECK(told->count == 2);
   CHECK(sure.calls[0].checkpoint >= 0);
