@@ -52,6 +52,17 @@ bool same_calls(const Tape& a, const Tape& b) {
          });
 }
 
+/// Readings of what an ONNX file does not tell: which parameters are trained.
+template <class Add>
+void add_frozen(const Tape& tape, const Add& add) {
+  if (!tape.exported.tells_frozen && has_own_adapters(tape))
+    add(About::weights, "what is frozen beside adapters of the model's own",
+        [](Reading& r) { r.own_adapters = false; });
+  if (has_frozen_names(tape))
+    add(About::weights, "networks whose names say that they are not trained",
+        [](Reading& r) { r.frozen_names = true; });
+}
+
 }  // namespace
 
 bool rests_on(const Notes& facts, About about, bool (*accept)(Evidence)) {
@@ -106,12 +117,7 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
   if (rests_on(facts, About::checkpointing, told) && tape.checkpoints.empty() && setup.mode == Mode::training)
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
-  if (setup.mode == Mode::training && !tape.exported.tells_frozen && has_own_adapters(tape))
-    add(About::weights, "what is frozen beside adapters of the model's own",
-        [](Reading& r) { r.own_adapters = false; });
-  if (setup.mode == Mode::training && has_frozen_names(tape))
-    add(About::weights, "networks whose names say that they are not trained",
-        [](Reading& r) { r.frozen_names = true; });
+  if (setup.mode == Mode::training) add_frozen(tape, add);
   constexpr auto numbers = "tensors made from numbers, which may be on the CPU";
   if (has_numbers_without_device(tape)) add(About::placement, numbers, [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {

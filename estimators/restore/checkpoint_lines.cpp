@@ -16,13 +16,13 @@ constexpr std::string_view sequential = "checkpoint_sequential(";
 const Scope& scope_at(const Tape& tape, std::int32_t scope) { return tape.scopes[static_cast<std::size_t>(scope)]; }
 
 /// What a line checkpoints.
-struct Line {
+struct CheckpointLine {
   std::string_view function;  ///< as it is written, "blk"
   std::int64_t segments = 0;  ///< of checkpoint_sequential; 0: of another
 };
 
-Line line_of(std::string_view source) {
-  Line line;
+CheckpointLine line_of(std::string_view source) {
+  CheckpointLine line;
   if (const std::size_t at = source.find(sequential); at != std::string_view::npos) {
     const auto arguments = arguments_at(source, at + sequential.size());
     if (arguments.size() > 1)

@@ -66,8 +66,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup&) {
        freeze_beside_adapters(t);
        if (t.exported.tells_frozen) return;
-       freeze_by_class(t);
-       freeze_by_name(t);
+       freeze_by_class(t), freeze_by_name(t);
        recover_detached_arguments(t);
      }},
     {"names", exported, [](Tape& t, const TrainingSetup&) { bind_names(t); }},

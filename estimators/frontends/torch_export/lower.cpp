@@ -23,14 +23,6 @@ namespace memplan::torch_export {
 
 namespace {
 
-/// Arguments behind the `*` of schemas in native_functions.yaml. Tracing gives all others by position.
-bool is_keyword_only(std::string_view name) {
-  static const std::set<std::string_view> names{
-      "alpha",        "beta", "value",     "dtype",         "layout", "device",     "pin_memory", "memory_format",
-      "non_blocking", "copy", "generator", "rounding_mode", "scale",  "enable_gqa", "correction", "approximate"};
-  return names.count(name) > 0;
-}
-
 bool is_cast(std::string_view op) {
   return op == "aten::to.dtype" || op == "aten::type_as" || op == "memplan::to_default_dtype";
 }

@@ -1,5 +1,6 @@
 #include "estimators/frontends/torch_export/rewrites.h"
 
+#include <set>
 #include <string_view>
 
 #include "estimators/frontends/torch_export/archive_casts.h"
@@ -74,6 +75,13 @@ bool is_frozen(const Call& call) {
   if (call.op == "aten::batch_norm") return flag_is(call, 5, "training", false);
   if (call.op == "aten::dropout") return flag_is(call, 2, "train", false);
   return call.op.rfind("aten::_native_batch_norm_legit_no_training", 0) == 0;
+}
+
+bool is_keyword_only(std::string_view name) {
+  static const std::set<std::string_view> names{
+      "alpha",        "beta", "value",     "dtype",         "layout", "device",     "pin_memory", "memory_format",
+      "non_blocking", "copy", "generator", "rounding_mode", "scale",  "enable_gqa", "correction", "approximate"};
+  return names.count(name) > 0;
 }
 
 }  // namespace memplan::torch_export

@@ -39,4 +39,7 @@ void make_lifted(Call& call, Tape& tape);
 /// A batch norm or dropout that runs as in inference.
 bool is_frozen(const Call& call);
 
+/// Arguments behind the `*` of schemas in native_functions.yaml. Tracing gives all others by position.
+bool is_keyword_only(std::string_view name);
+
 }  // namespace memplan::torch_export
