@@ -52,6 +52,13 @@ bool same_calls(const Tape& a, const Tape& b) {
          });
 }
 
+template <class Add>
+void add_names(const Add& add) {
+  constexpr auto names = "tensors that Python variables of the forward pass hold or release";
+  add(About::lifetime, names, [](Reading& r) { r.names = NameReading::freed; });
+  add(About::lifetime, names, [](Reading& r) { r.names = NameReading::held; });
+}
+
 /// Readings of what an ONNX file does not tell: which parameters are trained.
 template <class Add>
 void add_frozen(const Tape& tape, const Add& add) {
@@ -82,21 +89,18 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     change(t.reading);
     trials.push_back(t);
   };
-  if (has_lines(tape)) {
-    constexpr auto names = "tensors that Python variables of the forward pass hold or release";
-    add(About::lifetime, names, [](Reading& r) { r.names = NameReading::freed; });
-    add(About::lifetime, names, [](Reading& r) { r.names = NameReading::held; });
-  }
+  if (has_lines(tape)) add_names(add);
+  constexpr auto dropped = "casts that an export in fp32 drops";
   if (setup.precision != Precision::fp32 && rests_on(facts, About::cast, told))
     add(
-        About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.casts = false; }, true);
+        About::cast, dropped, [](Reading& r) { r.casts = false; }, true);
   if (setup.precision != Precision::fp32 && !tape.exported.unseen_casts.empty())
     add(About::cast, "conversions in functions whose lines the file does not have",
         [](Reading& r) { r.unseen_casts = false; });
   if (is_amp(setup.precision) && has_open_casts(tape))
     add(About::cast, "conversions in norms and helpers of the model's own", [](Reading& r) { r.open_casts = true; });
   if (setup.precision != Precision::fp32 && has_own_loss(tape))
-    add(About::cast, "casts that an export in fp32 drops", [](Reading& r) { r.widened_losses = true; });
+    add(About::cast, dropped, [](Reading& r) { r.widened_losses = true; });
   if (rests_on(facts, About::in_place, told)) {
     constexpr auto in_place = "ops that lines or classes say are in place";
     add(About::in_place, in_place, [](Reading& r) { r.in_place = InPlaceReading::never; });
