@@ -1,4 +1,4 @@
-"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing; and whole models (models/)."""
+"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing; and whole models (models/, whole/)."""
 import glob
 import os
 import random
@@ -52,6 +52,15 @@ def written():
             source = f.read()
         for name in re.findall(r"^def (\w+)\(batch\):", source, re.M):
             found[f"model/{name}"] = f"{source}\n\ndef Model():\n    return {name}(1)[0]\n\n\ndef inputs(batch):\n    return {name}(batch)[1]\n"
+    return found
+
+
+def whole():
+    """{name: source} of whole/: models of one file each, in every style that their writers have."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "whole", "*.py"))):
+        with open(path) as f:
+            found["whole/" + os.path.basename(path).removesuffix(".py")] = f.read()
     return found
 
 
@@ -141,5 +150,6 @@ def programs(seeds):
     found.update({f"loss/{i:03}": loss(e) for i, e in enumerate(lines.LOSSES)})
     found.update({f"dense/{i:03}{'h' * helper}": dense(e, helper) for i, e in enumerate(lines.DENSE) for helper in (False, True)})
     found.update(written())
+    found.update(whole())
     found.update({f"several/{s:04}": several(s) for s in range(seeds)})
     return found
