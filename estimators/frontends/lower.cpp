@@ -181,7 +181,10 @@ Result<Tape> lower(const Model& model, const DimBinding& dims, const TrainingSet
     else
       lower_onnx(model, sizes, setup, tape);
     tape.exported.inplace_modules = listed_in(model, "memplan.inplace");
-    tape.exported.checkpoints_seen |= model.metadata.count("memplan.exported") > 0;
+    if (model.metadata.count("memplan.exported") > 0) {  // the file lists what the setup then checkpoints
+      tape.exported.checkpoints_seen = true;
+      for (Call& call : tape.calls) call.checkpoint = -1;
+    }
     if (model.metadata.count("memplan.frozen"))
       tape.exported.tells_frozen = true, freeze_listed(tape, listed_in(model, "memplan.frozen"));
     else
