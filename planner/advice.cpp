@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "estimators/base/threads.h"
-#include "estimators/base/unwrap.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
@@ -184,8 +183,7 @@ std::vector<Advice> estimated(const Model& model, const TrainingSetup& setup, co
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e =
-          catching([&] { return unwrap(estimate_to_judge(model, *tapes.of(changed), changed, device, margin)); });
+      const Result<Estimate> e = tapes.estimate_to_judge(changed, device, margin);
       if (!e) return;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;

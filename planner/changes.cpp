@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "estimators/base/threads.h"
-#include "estimators/base/unwrap.h"
 #include "estimators/estimate/range.h"
 #include "estimators/setup/field.h"
 #include "planner/checkpointing/plan.h"
@@ -30,11 +29,10 @@ struct Change {
 class Changes {
  public:
   Changes(const Model& model, const Device& device, Bytes margin, Bytes known)
-      : model_(model), tapes_(model), device_(device), margin_(margin), known_(known) {}
+      : tapes_(model), device_(device), margin_(margin), known_(known) {}
 
   std::optional<Alternative> tried(const Change& change) {
-    const Result<Estimate> e = catching(
-        [&] { return unwrap(estimate_to_judge(model_, *tapes_.of(change.setup), change.setup, device_, margin_)); });
+    const Result<Estimate> e = tapes_.estimate_to_judge(change.setup, device_, margin_);
     return e ? smaller(change.flags, *e) : std::nullopt;
   }
 
@@ -44,7 +42,6 @@ class Changes {
   }
 
  private:
-  const Model& model_;
   Tapes tapes_;
   const Device& device_;
   const Bytes margin_, known_;

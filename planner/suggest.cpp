@@ -86,10 +86,6 @@ class DeviceSearch : public SetupSearch {
     return known_.emplace(point, catching([&] { return judged(point); })).first->second;
   }
 
-  Estimate estimate_of(const TrainingSetup& setup) {
-    return unwrap(estimate_to_judge(model_, *tapes_.of(setup), setup, device_, margin_));
-  }
-
   Candidate judged(const Point& point) {
     Candidate c;
     c.setup = setup_at(space_, point);
@@ -98,7 +94,8 @@ class DeviceSearch : public SetupSearch {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = point == home_ ? unwrap(answer_for(model_, *tapes_.of(few), few, device_)) : estimate_of(few);
+    const Estimate e = point == home_ ? unwrap(answer_for(model_, *tapes_.of(few), few, device_))
+                                      : unwrap(tapes_.estimate_to_judge(few, device_, margin_));
     judge_into(c, e);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
@@ -334,7 +331,7 @@ class DeviceSearch : public SetupSearch {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = catching([&] { return estimate_of(c.setup); });
+      const Result<Estimate> e = tapes_.estimate_to_judge(c.setup, device_, margin_);
       if (!e) return false;
       const Judgement j = judge(*e, device_, margin_);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;

@@ -6,6 +6,7 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/transforms/transforms.h"
+#include "planner/checkpointing/plan.h"
 
 namespace memplan {
 
@@ -33,6 +34,10 @@ std::shared_ptr<const Tape> Tapes::of(const TrainingSetup& setup) {
   // A recording is asked for the whole setup, and a compiled module is another program.
   if (model_.recorded || setup.compile) return std::make_shared<const Tape>(unwrap(tape_of(model_, setup)));
   return std::make_shared<const Tape>(unwrap(tape_of_rank(*of_model(setup), setup)));
+}
+
+Result<Estimate> Tapes::estimate_to_judge(const TrainingSetup& setup, const Device& device, Bytes margin) {
+  return catching([&] { return unwrap(memplan::estimate_to_judge(model_, *of(setup), setup, device, margin)); });
 }
 
 std::shared_ptr<const Tape> Tapes::of_model(const TrainingSetup& setup) {

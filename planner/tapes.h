@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimators/estimate/estimate.h"
 #include "estimators/pipeline.h"
 #include "estimators/transforms/depth.h"
 
@@ -19,6 +20,8 @@ class Tapes {
 
   /// tape_of() of pipeline.h, of a tape of the model that setups share; several threads may ask. Failure as there.
   std::shared_ptr<const Tape> of(const TrainingSetup& setup);
+  /// estimate_to_judge() of checkpointing/plan.h, of such a tape.
+  Result<Estimate> estimate_to_judge(const TrainingSetup& setup, const Device& device, Bytes margin);
 
   /// The model's own tape for the setup (estimators/transforms/transforms.h). Failure as of tape_of_model.
   const Tape& whole(const TrainingSetup& setup);

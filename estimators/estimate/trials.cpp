@@ -62,7 +62,7 @@ void add_names(const Add& add) {
 /// Readings of what an ONNX file does not tell: which parameters are trained.
 template <class Add>
 void add_frozen(const Tape& tape, const Add& add) {
-  if (!tape.exported.tells_frozen && has_own_adapters(tape))
+  if (has_own_adapters(tape))
     add(About::weights, "what is frozen beside adapters of the model's own",
         [](Reading& r) { r.own_adapters = false; });
   if (has_frozen_names(tape))

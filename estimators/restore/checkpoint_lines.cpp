@@ -40,43 +40,76 @@ CheckpointLine line_of(std::string_view source) {
 
 bool is_name(std::string_view text) { return !text.empty() && text.find_first_of(".([ :") == std::string_view::npos; }
 
+/// A call of checkpoint() or of what libraries wrap around it.
+bool calls_checkpoint(std::string_view source) {
+  constexpr std::string_view word = "checkpoint";
+  for (auto at = source.find(word); at != source.npos; at = source.find(word, at + 1))
+    for (const std::string_view end : {"(", "_sequential(", "_seq(", "ing_func("})
+      if (source.substr(at + word.size()).starts_with(end)) return true;
+  return false;
+}
+
+/// `checkpoint(f, x) if … else f(x)`: the line runs, but it may call the other one.
+bool has_choice(std::string_view source) { return source.find(" else ") != std::string_view::npos; }
+
 /// Where a call stands in such a line.
 struct Place {
   std::int32_t frame = -1;   ///< scope of the line
-  std::int32_t module = -1;  ///< scope of the module that the line calls; -1: the call is the line's own
+  std::int32_t module = -1;  ///< scope of the outermost module that such a line calls; -1: the call is the line's own
   std::string_view source;
   bool valid() const { return !source.empty(); }
 };
 
+/// CheckpointPlaces of calls in lines that call checkpoint(), with a choice or without one.
+class CheckpointPlaces {
+ public:
+  CheckpointPlaces(const Tape& tape, bool choice)
+      : tape_(tape), choice_(choice), outermost_(tape.scopes.size(), unknown) {}
+
+  Place of(const Call& call) {
+    if (const std::int32_t module = outermost(call.scope); module >= 0)
+      return {scope_at(tape_, module).parent, module, scope_at(tape_, module).source};
+    return takes(call.source) ? Place{call.scope, -1, call.source} : Place{};
+  }
+
+ private:
+  static constexpr std::int32_t unknown = -2;
+
+  bool takes(std::string_view source) const { return calls_checkpoint(source) && has_choice(source) == choice_; }
+
+  std::int32_t outermost(std::int32_t scope) {
+    if (scope < 0) return -1;
+    if (std::int32_t& known = outermost_[static_cast<std::size_t>(scope)]; known == unknown) {
+      const std::int32_t around = outermost(scope_at(tape_, scope).parent);
+      known = around >= 0 ? around : takes(scope_at(tape_, scope).source) ? scope : -1;
+    }
+    return outermost_[static_cast<std::size_t>(scope)];
+  }
+
+  const Tape& tape_;
+  const bool choice_;
+  std::vector<std::int32_t> outermost_;  ///< by scope: the module of a Place in it
+};
+
 class Numbering {
  public:
-  explicit Numbering(Tape& tape) : tape_(tape) {}
+  explicit Numbering(Tape& tape) : tape_(tape), places_(tape, false) {}
 
   void run() {
-    for (Call& call : tape_.calls) next_ = std::max(next_, call.checkpoint + 1);
+    for (const Call& call : tape_.calls) next_ = std::max(next_, call.checkpoint + 1);
     for (std::size_t i = 0; i < tape_.calls.size();) i = number_line(i);
   }
 
  private:
-  static bool checkpoints(const std::string& source) { return calls_checkpoint(source) && !may_checkpoint(source); }
-
-  Place place_of(const Call& call) const {
-    Place found;
-    if (checkpoints(call.source)) found = {call.scope, -1, call.source};
-    for (std::int32_t s = call.scope; s >= 0; s = scope_at(tape_, s).parent)
-      if (const Scope& scope = scope_at(tape_, s); checkpoints(scope.source)) found = {scope.parent, s, scope.source};
-    return found;
-  }
-
   /// Numbers the calls from `first` on that stand in its line; the first one behind them.
   std::size_t number_line(std::size_t first) {
-    const Place line = place_of(tape_.calls[first]);
+    const Place line = places_.of(tape_.calls[first]);
     if (!line.valid()) return first + 1;
     std::vector<std::size_t> begins;
     std::size_t i = first;
     Place last = line;
     for (; i < tape_.calls.size(); ++i) {
-      const Place now = place_of(tape_.calls[i]);
+      const Place now = places_.of(tape_.calls[i]);
       if (now.frame != line.frame || now.source != line.source) break;
       if (begins.empty() || begins_stretch(tape_.calls[begins.back()], last, now)) begins.push_back(i);
       last = now;
@@ -85,13 +118,13 @@ class Numbering {
     return i;
   }
 
-  bool begins_stretch(const Call& first, const Place& last, const Place& now) const {
+  bool begins_stretch(const Call& first, const Place& last, const Place& now) {
     if (now.module < 0 || now.module == last.module) return false;
     const std::string_view function = line_of(now.source).function;
     const std::string& path = scope_at(tape_, now.module).path;
     const bool module = is_name(function) || path.ends_with(function.substr(function.rfind('.') + 1));
     if (module || function.empty()) return true;
-    const Place began = place_of(first);
+    const Place began = places_.of(first);
     return began.module >= 0 && scope_at(tape_, began.module).module_class == scope_at(tape_, now.module).module_class;
   }
 
@@ -108,19 +141,31 @@ class Numbering {
   }
 
   Tape& tape_;
+  CheckpointPlaces places_;
   std::int32_t next_ = 0;
 };
 
 }  // namespace
 
-bool calls_checkpoint(std::string_view source) {
-  return source.find("checkpoint(") != std::string_view::npos || source.find(sequential) != std::string_view::npos ||
-         source.find("checkpoint_seq(") != std::string_view::npos ||
-         source.find("checkpointing_func(") != std::string_view::npos;
+void number_checkpointed_lines(Tape& tape) {
+  if (!tape.exported.checkpoints_seen) Numbering(tape).run();
 }
 
-bool may_checkpoint(std::string_view source) { return source.find(" else ") != std::string_view::npos; }
-
-void number_checkpointed_lines(Tape& tape) { Numbering(tape).run(); }
+std::vector<CheckpointRegion> open_checkpoints(const Tape& tape) {
+  std::vector<CheckpointRegion> regions;
+  CheckpointPlaces places(tape, true);
+  Place last;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Place now = places.of(tape.calls[i]);
+    const auto at = static_cast<std::int32_t>(i);
+    const bool same = last.valid() && now.module == last.module && (now.module >= 0 || now.frame == last.frame);
+    if (now.valid() && same)
+      regions.back().last = at;
+    else if (now.valid())
+      regions.push_back({at, at, now.module >= 0 ? now.module : now.frame, {}});
+    last = now;
+  }
+  return regions;
+}
 
 }  // namespace memplan

@@ -20,16 +20,17 @@ bool has_library_adapters(const Tape& tape) {
 
 /// People name them as the library does: lora_A, lora_B, lora_down.
 bool has_own_adapters(const Tape& tape) {
-  return !has_library_adapters(tape) && std::ranges::any_of(tape.parameters, [&](ValueId id) {
+  const auto named = [&](ValueId id) {
     return tape.values[static_cast<std::size_t>(id.index)].name.find("lora_") != std::string::npos;
-  });
+  };
+  return !tape.exported.tells_frozen && std::ranges::any_of(tape.parameters, named) && !has_library_adapters(tape);
 }
 
 /// An ONNX file does not say which parameters are frozen. Where the model has adapters and the file freezes nothing,
 /// their library's rule holds.
 void freeze_beside_adapters(Tape& tape) {
   const auto value = [&](ValueId id) -> TapeValue& { return tape.values[static_cast<std::size_t>(id.index)]; };
-  const bool own = !tape.exported.tells_frozen && tape.reading.own_adapters && has_own_adapters(tape);
+  const bool own = tape.reading.own_adapters && has_own_adapters(tape);
   if ((!own && !has_library_adapters(tape)) ||
       std::ranges::any_of(tape.parameters, [&](ValueId id) { return !value(id).requires_grad; }))
     return;

@@ -5,7 +5,8 @@
 
 namespace memplan {
 
-/// Whether parameters are named as those of low-rank adapters are, in a model of no library that is known to make them.
+/// Whether the file does not tell what is frozen, and parameters are named as those of low-rank adapters are, in a
+/// model of no library that is known to make them.
 bool has_own_adapters(const Tape& tape);
 
 /// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained: a

@@ -12,40 +12,6 @@ namespace memplan {
 
 namespace {
 
-const Scope& scope_at(const Tape& tape, std::int32_t scope) { return tape.scopes[static_cast<std::size_t>(scope)]; }
-
-/// Which stretch of a line that may checkpoint a call stands in: the outermost module that the line calls, or the line.
-struct Stretch {
-  std::int32_t module = -1;  ///< called by a line with checkpoint()
-  std::int32_t frame = -1;   ///< the frame whose own calls stand on such a line
-  friend bool operator==(const Stretch&, const Stretch&) = default;
-  bool valid() const { return module >= 0 || frame >= 0; }
-};
-
-Stretch checkpointed_by(const Tape& tape, const Call& call) {
-  Stretch found;
-  const auto open = [](const std::string& source) { return calls_checkpoint(source) && may_checkpoint(source); };
-  if (open(call.source)) found.frame = call.scope;
-  for (std::int32_t s = call.scope; s >= 0; s = scope_at(tape, s).parent)
-    if (open(scope_at(tape, s).source)) found = {s, -1};
-  return found;
-}
-
-std::vector<CheckpointRegion> own_checkpoints(const Tape& tape) {
-  std::vector<CheckpointRegion> regions;
-  Stretch last;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Stretch now = checkpointed_by(tape, tape.calls[i]);
-    const auto at = static_cast<std::int32_t>(i);
-    if (now.valid() && now == last)
-      regions.back().last = at;
-    else if (now.valid())
-      regions.push_back({at, at, now.module >= 0 ? now.module : now.frame, {}});
-    last = now;
-  }
-  return regions;
-}
-
 /// Of autograd functions of the model's own.
 std::size_t applications(const Tape& tape) {
   std::size_t count = 0;
@@ -94,18 +60,17 @@ void note_open_places(Tape& tape) {
        "it counts as one that keeps its inputs and makes the rest again in its backward pass");
   tell("MP026 traced-branch", other_branches(tape), About::branch,
        "a function of the library computes this another way while it is exported; eager code needs other bytes there");
-  if (!tape.exported.checkpoints_seen) number_checkpointed_lines(tape);
   tell("MP012 own-checkpoint", marked_checkpoints(tape), About::checkpointing,
        "the model checkpoints activations by itself, and so does the estimate; the line that calls "
        "torch.utils.checkpoint tells where such a stretch ends");
   if (tape.exported.checkpoints_seen) return;
-  tell("MP012 own-checkpoint", own_checkpoints(tape).size(), About::checkpointing,
+  tell("MP012 own-checkpoint", open_checkpoints(tape).size(), About::checkpointing,
        "the model checkpoints activations by itself on one side of a condition; memplan counts them as kept");
 }
 
 void checkpoint_open_places(Tape& tape) {
   if (!tape.checkpoints.empty()) return;
-  if (tape.reading.own_checkpoints) tape.checkpoints = own_checkpoints(tape);
+  if (tape.reading.own_checkpoints) tape.checkpoints = open_checkpoints(tape);
 }
 
 }  // namespace memplan

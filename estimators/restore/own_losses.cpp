@@ -34,15 +34,8 @@ std::optional<std::string_view> first_argument(std::string_view line, std::strin
   for (auto at = line.find(function); at != line.npos; at = line.find(function, at + 1)) {
     const std::size_t open = at + function.size();
     if (open >= line.size() || line[open] != '(') continue;
-    int depth = 0;
-    std::size_t end = open;
-    for (; end < line.size(); ++end) {
-      const char c = line[end];
-      depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
-      if (depth == 0 || (depth == 1 && c == ',')) break;
-    }
     if (found) return std::nullopt;
-    found = line.substr(open + 1, end - open - 1);
+    found = arguments_at(line, open + 1).front();
   }
   return found;
 }

@@ -4,6 +4,7 @@
 
 #include "estimators/pipeline.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/checkpoint_lines.h"
 #include "estimators/restore/frozen.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/kept_keys.h"
@@ -84,7 +85,7 @@ constexpr RestorePass restore_table[] = {
     {"recorded dtypes",
      [](const Tape& t, const TrainingSetup&) { return t.exported.recorded && !t.exported.in_dtype && t.reading.casts; },
      [](Tape& t, const TrainingSetup& s) { follow_recorded_dtypes(t, s.precision); }},
-    {"open places", exported, [](Tape& t, const TrainingSetup&) { note_open_places(t); }},
+    {"open places", exported, [](Tape& t, const TrainingSetup&) { number_checkpointed_lines(t), note_open_places(t); }},
     // Last: it counts the uses that the others leave.
     {"lifetimes", restored_always, [](Tape& t, const TrainingSetup&) { mark_last_uses(t); }},
 };

@@ -44,12 +44,17 @@ def dense(expression, helper):
     return HEAD + module("Model", members, methods, "x, y", body) + "\n\ndef inputs(batch):\n    return torch.randn(batch, 48, 48, 3), torch.rand(batch, 3, 48, 48)\n"
 
 
+def files(folder):
+    """(name, source) of the files in a folder beside this one."""
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), folder, "*.py"))):
+        with open(path) as f:
+            yield os.path.basename(path).removesuffix(".py"), f.read()
+
+
 def written():
     """{name: source} of models/: its functions, each as the Model and the inputs of a program."""
     found = {}
-    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models", "*.py"))):
-        with open(path) as f:
-            source = f.read()
+    for _, source in files("models"):
         for name in re.findall(r"^def (\w+)\(batch\):", source, re.M):
             found[f"model/{name}"] = f"{source}\n\ndef Model():\n    return {name}(1)[0]\n\n\ndef inputs(batch):\n    return {name}(batch)[1]\n"
     return found
@@ -57,11 +62,7 @@ def written():
 
 def whole():
     """{name: source} of whole/: models of one file each, in every style that their writers have."""
-    found = {}
-    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "whole", "*.py"))):
-        with open(path) as f:
-            found["whole/" + os.path.basename(path).removesuffix(".py")] = f.read()
-    return found
+    return {f"whole/{name}": source for name, source in files("whole")}
 
 
 def without_dead(body, members, result):

@@ -7,6 +7,7 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/checkpoint_lines.h"
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
@@ -22,6 +23,7 @@ namespace {
 Tape lowered(std::string_view text) {
   Tape tape = from_text(text);
   bind_names(tape);
+  number_checkpointed_lines(tape);
   note_open_places(tape);
   mark_last_uses(tape);
   return tape;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "estimators/frontends/onnx/inferred.h"
+#include "estimators/tape/differentiable.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -23,9 +24,7 @@ bool is_layer(std::string_view op) {
 class Regions {
  public:
   Regions(Tape& tape, const std::set<std::int32_t>& without_gradients)
-      : tape_(tape), without_gradients_(without_gradients) {
-    for (const TapeValue& v : tape.values) wants_.push_back(v.kind == ValueKind::parameter && v.requires_grad);
-  }
+      : tape_(tape), without_gradients_(without_gradients), gradients_(tape) {}
 
   void run(const std::vector<std::int32_t>& region) {
     std::vector<Call> calls = std::move(tape_.calls);
@@ -41,15 +40,8 @@ class Regions {
   }
 
  private:
-  bool wants(ValueId id) const { return wants_[static_cast<std::size_t>(id.index)]; }
-
-  /// Results want a gradient where something that they are made of does.
   void put(Call call) {
-    bool any = false;
-    for_each_value(call, [&](ValueId id) { any = any || (id.valid() && wants(id)); });
-    wants_.resize(tape_.values.size(), false);
-    for (const ValueId out : call.outputs)
-      if (out.valid()) wants_[static_cast<std::size_t>(out.index)] = any && call.op != "aten::detach";
+    gradients_.follow(call);
     tape_.calls.push_back(std::move(call));
   }
 
@@ -59,7 +51,7 @@ class Regions {
     Bytes made;
     for (const Call& c : part) {
       for_each_value(c, [&](ValueId id) {
-        if (!id.valid() || !wants(id)) return;
+        if (!gradients_.wants(id)) return;
         if (std::ranges::find(read, id) == read.end()) read.push_back(id);
         layers =
             layers || (is_layer(c.op) && tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::parameter);
@@ -103,7 +95,7 @@ class Regions {
 
   Tape& tape_;
   const std::set<std::int32_t>& without_gradients_;
-  std::vector<bool> wants_;  ///< by value: a gradient
+  Differentiable gradients_;
 };
 
 }  // namespace

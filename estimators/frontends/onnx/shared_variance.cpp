@@ -76,15 +76,7 @@ class VarianceParter {
 
   /// The program's own mean of the same tensor stands before the variance, and the optimizer kept that one alone.
   void take_own_mean(const Variance& v) {
-    GraphNode node = old_.nodes[at(v.mean)];
-    g_.write().values.push_back(old_.values[at(node.outputs[0])]);
-    const auto made = static_cast<GraphValueId>(g_.read().values.size() - 1);
-    const std::string name = fmt::format("{}_of_variance_{}", v.shared, v.sub);
-    g_.write().values.back().name = name;
-    node.name = fmt::format("node_{}", name);
-    node.outputs = {made};
-    node.metadata = old_.nodes[at(v.sub)].metadata;
-    before_[at(v.sub)].push_back(std::move(node));
+    const GraphValueId made = copy(at(v.sub), v.mean, fmt::format("{}_of_variance_{}", v.shared, v.sub));
     g_.write().nodes[at(v.sub)].inputs[1] = made;
   }
 
@@ -119,9 +111,19 @@ class VarianceParter {
     g_.write().nodes[reader].inputs[input] = own->second;
   }
 
-  /// The node once more, before the reader and in its line. `second`: what it reads as its second input.
+  /// As a call of the program's own. `second`: what it reads as its second input.
   GraphValueId add(std::size_t reader, std::int32_t of, std::string_view name, const std::string& call,
                    GraphValueId second) {
+    const GraphValueId made = copy(reader, of, name);
+    GraphNode& node = before_[reader].back();
+    if (second >= 0) node.inputs[1] = second;
+    node.metadata[fx_node_key] =
+        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}, kwargs = {{}})", name, call);
+    return made;
+  }
+
+  /// The node `of` once more, before the reader and in its line.
+  GraphValueId copy(std::size_t reader, std::int32_t of, std::string_view name) {
     GraphNode node = old_.nodes[at(of)];
     GraphValue v = old_.values[at(node.outputs[0])];
     v.name = name;
@@ -129,10 +131,7 @@ class VarianceParter {
     const auto made = static_cast<GraphValueId>(g_.read().values.size() - 1);
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
-    if (second >= 0) node.inputs[1] = second;
     node.metadata = old_.nodes[reader].metadata;
-    node.metadata[fx_node_key] =
-        fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}, kwargs = {{}})", name, call);
     before_[reader].push_back(std::move(node));
     return made;
   }

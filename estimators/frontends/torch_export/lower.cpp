@@ -17,6 +17,7 @@
 #include "estimators/frontends/torch_export/subgraphs.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
+#include "estimators/tape/differentiable.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
@@ -280,7 +281,7 @@ class Lowering {
   void with_gradients_set(const Node& node, const std::vector<Arg>& args, std::int32_t scope, Region region) {
     const bool* enabled = std::get_if<bool>(&args[0].value);
     const bool again = is_reentrant_checkpoint(program_.graphs[static_cast<std::size_t>(node.graphs.front())]);
-    const bool counted = again && gradients_.any_of(args);
+    const bool counted = again && gradients_.any_result_of(args);
     if (counted) region.checkpoint = checkpoints_++;
     // The exporter does not turn gradients on again behind a reentrant checkpoint.
     reentrant_ = reentrant_ || again;

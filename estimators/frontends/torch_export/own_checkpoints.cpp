@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "estimators/tape/uses.h"
-
 namespace memplan::torch_export {
 
 namespace {
@@ -38,7 +36,9 @@ class Stretches {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (marks_checkpoint(nodes_[i])) found_.push_back({i, end_of(i)});
     for (std::size_t i = 0; i < found_.size();) {
-      const std::size_t next = shorten_sequence(i);
+      std::size_t next = i + 1;  // behind the stretches of this line
+      while (next < found_.size() && nodes_[found_[next].mark].lines == nodes_[found_[i].mark].lines) ++next;
+      if (line_has(found_[i].mark, "checkpoint_sequential(")) leave_last_segment(i, next - 1);
       if (next - i > 1) end_as_before(found_[next - 2], found_[next - 1]);
       i = next;
     }
@@ -71,22 +71,18 @@ class Stretches {
   }
 
   /// checkpoint_sequential(functions, segments, x) runs its last segment as it is. Every segment before it has as many
-  /// of the functions as `functions / segments`. Returns the first stretch behind those of the line.
-  std::size_t shorten_sequence(std::size_t first) {
-    const Node& mark = nodes_[found_[first].mark];
-    std::size_t last = first;
-    while (last + 1 < found_.size() && nodes_[found_[last + 1].mark].lines == mark.lines) ++last;
-    if (!line_has(found_[first].mark, "checkpoint_sequential(")) return last + 1;
+  /// of the functions as `functions / segments`.
+  void leave_last_segment(std::size_t first, std::size_t last) {
+    const std::size_t depth = nodes_[found_[first].mark].paths.size();
     std::vector<std::size_t> begins;  // of the functions
     std::string_view before;
     for (std::size_t i = found_[first].mark + 1; i < found_[last].end; ++i) {
-      const std::string_view now = callee(nodes_[i], mark.paths.size());
+      const std::string_view now = callee(nodes_[i], depth);
       if (!now.empty() && now != before) begins.push_back(i);
       if (!now.empty()) before = now;
     }
     const std::size_t segments = last - first + 2, checkpointed = begins.size() / segments * (segments - 1);
     if (checkpointed > 0) found_[last].end = begins[checkpointed];
-    return last + 1;
   }
 
   /// A loop's last turn does what the turn before it did; what follows in the loop's line is not checkpointed.
@@ -117,24 +113,6 @@ std::vector<std::int32_t> checkpointed_nodes(const Subgraph& graph, std::int32_t
     ++applications;
   }
   return numbers;
-}
-
-void Differentiable::follow(const Call& call) {
-  if (call.op == "aten::detach") return;
-  bool found = false;
-  for_each_value(call, [&](ValueId id) {
-    found = found || tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::parameter ||
-            found_.contains(id.index);
-  });
-  if (!found) return;
-  for (const ValueId out : call.outputs) found_.insert(out.index);
-}
-
-bool Differentiable::any_of(const std::vector<Arg>& args) const {
-  return std::any_of(args.begin(), args.end(), [&](const Arg& a) {
-    const auto* id = std::get_if<ValueId>(&a.value);
-    return id && found_.contains(id->index);
-  });
 }
 
 Fact reentrant_checkpoint(Bytes results) {

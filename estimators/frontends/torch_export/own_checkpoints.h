@@ -2,12 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "estimators/frontends/torch_export/program.h"
-#include "estimators/tape/tape.h"
 
 namespace memplan::torch_export {
 
@@ -19,23 +16,11 @@ bool marks_checkpoint(const Node& node);
 /// `applications`. A stretch begins where it is marked; where it ends is told by the caller's line.
 std::vector<std::int32_t> checkpointed_nodes(const Subgraph& graph, std::int32_t& applications);
 
-/// Values that are worked out of parameters, as a program is lowered. A reentrant checkpoint gives no gradients where
-/// none of its arguments beside parameters is one.
-class Differentiable {
- public:
-  explicit Differentiable(const Tape& tape) : tape_(tape) {}
-  void follow(const Call& call);
-  bool any_of(const std::vector<Arg>& args) const;
-
- private:
-  const Tape& tape_;
-  std::set<std::int32_t> found_;
-};
-
 /// How far off a reentrant checkpoint is that counts as one without reentrance; `results`: bytes of what it returns.
 Fact reentrant_checkpoint(Bytes results);
 
-/// Whether a region without gradients is the forward pass of checkpoint(use_reentrant=True).
+/// Whether a region without gradients is the forward pass of checkpoint(use_reentrant=True). It gives no gradients
+/// where none of its arguments beside parameters wants one.
 bool is_reentrant_checkpoint(const Subgraph& graph);
 
 }  // namespace memplan::torch_export
