@@ -260,7 +260,7 @@ void recover_inplace(Tape& tape) {
                 (says == Says::perhaps && tape.reading.in_place == InPlaceReading::wherever);
     }
     if (!by_module && !by_line) continue;
-    call.op = "aten::" + std::string(base) + "_" + rest;
+    call.op = base == "bernoulli" ? "aten::bernoulli_.float" : "aten::" + std::string(base) + "_" + rest;
     ++(by_module ? modules : lines);
   }
   const std::int64_t noises = recover_noise(tape, in_place);

@@ -28,33 +28,43 @@ bool is_within(std::string_view path, std::string_view root) {
 }
 
 Parting parting(std::string_view path, std::string_view other) {
-  std::size_t begin = 0;
+  const auto is_index = [](std::string_view s) { return !s.empty() && s.find_first_not_of("0123456789") == s.npos; };
+  Parting found;
+  std::size_t begin = 0, there = 0;  // of the parts that are compared
   while (begin < path.size()) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
-    const std::size_t there = std::min(other.find('.', std::min(begin, other.size())), other.size());
+    const std::size_t its_end = std::min(other.find('.', std::min(there, other.size())), other.size());
     const std::string_view part = path.substr(begin, end - begin);
-    const std::string_view its = begin < other.size() ? other.substr(begin, there - begin) : std::string_view{};
+    const std::string_view its = there < other.size() ? other.substr(there, its_end - there) : std::string_view{};
     if (part != its) {
-      const auto is_index = [](std::string_view s) {
-        return !s.empty() && s.find_first_not_of("0123456789") == s.npos;
-      };
-      return {path.substr(0, end), other.substr(0, there), is_index(part) && is_index(its)};
+      const bool both = is_index(part) && is_index(its);
+      if (found.root.empty()) found = {path.substr(0, end), other.substr(0, its_end), both};
+      if (!both) return found;
+      found.inner = path.substr(0, end);
+      found.inner_other = other.substr(0, its_end);
     }
     begin = end + 1;
+    there = its_end + 1;
   }
-  return {};
+  return found;
+}
+
+std::string moved(std::string_view path, const Parting& p) {
+  if (is_within(path, p.inner)) return std::string(p.inner_other).append(path.substr(p.inner.size()));
+  if (is_within(path, p.root)) return std::string(p.other).append(path.substr(p.root.size()));
+  return std::string(path);
 }
 
 std::string with_module(const std::string& text, const Parting& p) {
   std::string out;
   std::size_t from = 0;
-  for (std::size_t i = text.find(p.root); i != std::string::npos; i = text.find(p.root, i + 1)) {
-    const char before = i > 0 ? text[i - 1] : '\'',
-               after = i + p.root.size() < text.size() ? text[i + p.root.size()] : '\'';
-    if (before != '\'' || (after != '\'' && after != '.')) continue;
+  for (std::size_t i = text.find(p.root); i != std::string::npos; i = text.find(p.root, std::max(i + 1, from))) {
+    const std::size_t end = std::min(text.find('\'', i), text.size());
+    const std::string_view path = std::string_view(text).substr(i, end - i);
+    if ((i > 0 && text[i - 1] != '\'') || !is_within(path, p.root)) continue;
     out += text.substr(from, i - from);
-    out += p.other;
-    from = i + p.root.size();
+    out += moved(path, p);
+    from = end;
   }
   return out + text.substr(from);
 }
@@ -248,6 +258,18 @@ void move_to_twin(GraphNode& node, const GraphNode& reader) {
   if (trace != node.metadata.end())
     trace->second = std::string(lines.substr(0, frame_at(lines, i))) + trace->second.substr(frame_at(trace->second, i));
   node.metadata[scopes_key] = scopes;
+}
+
+void move_lines(GraphNode& node, const GraphNode& reader) {
+  const auto mine = parse_python_strings(note_at(node.metadata, scopes_key));
+  const auto its = parse_python_strings(note_at(reader.metadata, scopes_key));
+  std::size_t common = 0;  // without the nodes themselves
+  while (common + 1 < std::min(mine.size(), its.size()) && mine[common] == its[common]) ++common;
+  const auto trace = node.metadata.find(stack_trace_key);
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
+  if (common < 2 || trace == node.metadata.end() || lines.empty()) return;
+  trace->second = std::string(lines.substr(0, frame_at(lines, common - 1))) +
+                  trace->second.substr(frame_at(trace->second, common - 1));
 }
 
 void move_home(Graph& g, std::size_t conv, std::string_view layer) {

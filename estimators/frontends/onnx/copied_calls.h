@@ -22,12 +22,17 @@ std::string_view module_of_node(const GraphNode& node);
 bool is_within(std::string_view path, std::string_view root);
 
 /// Of a module and another one: where the first one's path leaves the other's, "layers.0" of "layers.0.attn.rope" and
-/// "layers.1" of "layers.1.attn". Empty where it never does. `index`: both go on with a number there.
+/// "layers.1" of "layers.1.attn". Empty where it never does. `index`: both go on with a number there. `inner`: where
+/// their last numbers differ, "stages.0.1" of "stages.0.1.drop" and "stages.2.4" of "stages.2.4.drop".
 struct Parting {
   std::string_view root, other;
   bool index = false;
+  std::string_view inner = root, inner_other = other;
 };
 Parting parting(std::string_view path, std::string_view other);
+
+/// A path within the module, moved to the other one; the path where it is not within.
+std::string moved(std::string_view path, const Parting& p);
 
 /// Paths of the module in a printed list, moved to the other one.
 std::string with_module(const std::string& text, const Parting& p);
@@ -35,6 +40,9 @@ std::string with_module(const std::string& text, const Parting& p);
 /// Puts a node of one module into another of the same class that `reader` is in: of "q_proj" into "v_proj", of "down.0"
 /// into "up.1". The lines around the two modules are the reader's. Nothing happens where the classes differ.
 void move_to_twin(GraphNode& node, const GraphNode& reader);
+
+/// The lines that lead to the module which both nodes are in become the reader's.
+void move_lines(GraphNode& node, const GraphNode& reader);
 
 /// The text with other names: "%mul_3" -> "%mul_7".
 std::string renamed(std::string_view text, const std::unordered_map<std::string, std::string>& names);

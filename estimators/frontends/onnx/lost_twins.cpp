@@ -59,7 +59,7 @@ std::unordered_map<std::string, std::string> LostTwins::read_twins(GraphNode& no
   for (GraphValueId& id : node.inputs) {
     const auto stored = graph_.initializers.find(id);
     if (stored == graph_.initializers.end() || !is_within(stored->second.name, apart.root)) continue;
-    const std::string twin = std::string(apart.other) + stored->second.name.substr(apart.root.size());
+    const std::string twin = moved(stored->second.name, apart);
     const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
     if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;
     out.emplace(mine->second->name, its->second->name);

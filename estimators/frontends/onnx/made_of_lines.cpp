@@ -84,7 +84,7 @@ MadeOfLines columns(Emit& e, GraphValueId id, const Lines& lines) {
 
 /// A table of relative positions that was looked up: a row for each pair of positions, or what became of them where
 /// heads come first.
-MadeOfLines looked_up(Emit& e, GraphValueId id, const Lines& lines) {
+MadeOfLines looked_up(Emit& e, GraphValueId id, const Lines& lines, bool in_place) {
   const Sizes sizes = *e.inferred[id].sizes;
   const DType dtype = *e.inferred[id].dtype;
   const bool by_pair = op_of_name(e.name_of(id)) == "index";
@@ -102,7 +102,7 @@ MadeOfLines looked_up(Emit& e, GraphValueId id, const Lines& lines) {
   if (!by_pair) {
     made = e.call("aten::view", {{made}, list_of({positions, positions, heads})});
     made = e.call("aten::permute", {{made}, list_of({2, 0, 1})});
-    made = e.call("aten::contiguous", {{made}});
+    if (!in_place) made = e.call("aten::contiguous", {{made}});
     made = e.call("aten::view", {{made}, list_of(sizes)});
   }
   return {made, bytes_of(dtype, count_of(table))};
@@ -110,14 +110,14 @@ MadeOfLines looked_up(Emit& e, GraphValueId id, const Lines& lines) {
 
 }  // namespace
 
-MadeOfLines make_of_lines(Emit& e, GraphValueId id, const Lines& lines) {
+MadeOfLines make_of_lines(Emit& e, GraphValueId id, const Lines& lines, bool in_place) {
   const std::string name = e.name_of(id);
   const std::string_view op = op_of_name(name);
   if (op == "cat") return joined(e, id, lines);
   if (op == "mul") return weight_normed(e, id, lines);
   if (op == "view" || op == "reshape") return standardized(e, id, lines);
   const bool by_column = op == "index" && lines.size() == 2 && e.inferred[id].sizes->size() == 3;
-  return by_column ? columns(e, id, lines) : looked_up(e, id, lines);
+  return by_column ? columns(e, id, lines) : looked_up(e, id, lines, in_place && op == "permute");
 }
 
 }  // namespace memplan::onnx_format

@@ -14,7 +14,8 @@ struct MadeOfLines {
 };
 
 /// The calls that make the stored tensor `id` of what these lines of the signature name, whose tensors are gone:
-/// parameters that were joined, a weight that was standardized or normed, a table that was looked up.
-MadeOfLines make_of_lines(Emit& e, GraphValueId id, const std::vector<const SignatureLine*>& lines);
+/// parameters that were joined, a weight that was standardized or normed, a table that was looked up. `in_place`: what
+/// reads it names it and no copy of it, so that a table with its heads first is a view.
+MadeOfLines make_of_lines(Emit& e, GraphValueId id, const std::vector<const SignatureLine*>& lines, bool in_place);
 
 }  // namespace memplan::onnx_format

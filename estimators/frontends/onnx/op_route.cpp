@@ -113,7 +113,7 @@ class OpRoute {
       swapped.emplace_back(id, emit_.tensor(id));
       emit_.bind(id, instead);
     };
-    make_folded(found_[i] ? found_[i]->reads : reads_[i]);
+    make_folded(found_[i] ? found_[i]->reads : reads_[i], n);
     const auto index = static_cast<std::int32_t>(i);
     if (auto it = casts.before_cast.find(index); it != casts.before_cast.end())
       swap(it->second.first, emit_.tensor(it->second.second));
@@ -185,8 +185,9 @@ class OpRoute {
     }
   }
 
-  /// What was worked out ahead of the run is made by the program where it is read first.
-  void make_folded(const std::vector<GraphValueId>& reads) {
+  /// What was worked out ahead of the run is made by the program where it is read first: by `reader`, or by nodes that
+  /// become one with it.
+  void make_folded(const std::vector<GraphValueId>& reads, const GraphNode& reader) {
     for (const GraphValueId id : reads) {
       if (id < 0 || values_.has(id)) continue;
       const Inferred& f = inferred_[id];
@@ -205,7 +206,10 @@ class OpRoute {
                             std::string(first->name));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
-        const MadeOfLines made = make_of_lines(emit_, id, lines);
+        const bool named =
+            note_at(reader.metadata, fx_node_key).find("%" + emit_.name_of(id) + ",") != std::string::npos ||
+            note_at(reader.metadata, fx_node_key).find("%" + emit_.name_of(id) + ")") != std::string::npos;
+        const MadeOfLines made = make_of_lines(emit_, id, lines, named);
         emit_.bind(id, made.value);
         tables_ += made.looked_up * 4;  // each table may have a gradient and two states
         looked_up_ += made.looked_up > Bytes() ? 1 : 0;

@@ -69,7 +69,7 @@ std::optional<Found> match(const View& view, std::int32_t node) {
       {"Mul", {match_layer_norm, match_gelu, match_gated, match_group_norm}},
       {"Div", {match_layer_norm, match_gated, match_rsqrt}},
       {"Reciprocal", {match_rsqrt}},
-      {"Squeeze", {match_in_projection}},
+      {"Squeeze", {match_in_projection, match_unbind}},
       {"NegativeLogLikelihoodLoss", {match_cross_entropy}},
       {"Conv", {match_folded_batch_norm}},
       {"BatchNormalization", {match_own_statistics}},

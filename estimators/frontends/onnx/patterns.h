@@ -77,6 +77,7 @@ std::optional<Found> match_gated(const View&, std::int32_t node);
 std::optional<Found> match_rsqrt(const View&, std::int32_t node);
 std::optional<Found> match_attention(const View&, std::int32_t node);
 std::optional<Found> match_in_projection(const View&, std::int32_t node);
+std::optional<Found> match_unbind(const View&, std::int32_t node);
 std::optional<Found> match_cross_entropy(const View&, std::int32_t node);
 std::optional<Found> match_recurrent(const View&, std::int32_t node);
 std::optional<Found> match_like(const View&, std::int32_t node);

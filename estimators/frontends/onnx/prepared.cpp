@@ -10,6 +10,7 @@
 #include "estimators/frontends/onnx/undo_folding.h"
 #include "estimators/frontends/onnx/undo_merging.h"
 #include "estimators/frontends/onnx/undo_transposes.h"
+#include "estimators/frontends/onnx/untold_casts.h"
 #include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
@@ -25,7 +26,8 @@ bool has_no_line(const GraphNode& n) {
 /// In place, since the program's views point into its graph.
 void prepare(const Graph& file, Prepared& out) {
   out.program = read_fx_program(file);
-  for (auto* undo : {undo_folding, undo_transposes, share_pads, part_variances, part_shared_steps, undo_merging})
+  for (auto* undo :
+       {tell_casts, undo_folding, undo_transposes, share_pads, part_variances, part_shared_steps, undo_merging})
     if (std::optional<Graph> changed = undo(out.graph ? *out.graph : file, out.program)) {
       out.graph = std::move(changed);
       out.program = read_fx_program(*out.graph);

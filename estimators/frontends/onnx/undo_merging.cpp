@@ -192,7 +192,7 @@ class Parter {
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
-    if (std::ranges::all_of(chain, [&](std::int32_t k) {
+    if (!is_read_alike(by, reader) && std::ranges::all_of(chain, [&](std::int32_t k) {
           const FxGroup& group = program_.groups[at(k)];
           return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !gives_item(group);
         }))
@@ -202,6 +202,24 @@ class Parter {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart);
+  }
+
+  /// `[x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]`: another call of the reader's line takes its part of the
+  /// slice by name, so that the reader's own is no slice of everything, which an optimizer would take out. Both have
+  /// gradients of their own.
+  bool is_read_alike(std::int32_t by, const FxGroup& reader) {
+    if (op_of_name(program_.groups[at(by)].text.name) != "slice") return false;
+    if (readers_.empty())
+      for (const FxGroup& group : program_.groups)
+        if (const auto* read = group.text.args.empty() ? nullptr : std::get_if<ValueId>(&group.text.args[0].value))
+          readers_[read->index].push_back(&group);
+    const auto line = [&](const FxGroup& g) {
+      return note_at(old_.nodes[at(g.nodes.back())].metadata, stack_trace_key);
+    };
+    const auto& named = readers_[program_.groups[at(by)].name];
+    return std::ranges::any_of(named, [&](const FxGroup* other) {
+      return other->text.target == reader.text.target && !line(reader).empty() && line(*other) == line(reader);
+    });
   }
 
   /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
@@ -311,6 +329,7 @@ class Parter {
     if (apart.index || !twins.empty()) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);
+      move_lines(node, of_reader);
     } else if (!apart.root.empty()) {
       move_to_twin(node, of_reader);
     }
@@ -418,7 +437,8 @@ class Parter {
   const Signature signature_;
   LostTwins lost_;
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
-  std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
+  std::unordered_map<std::int32_t, std::vector<const FxGroup*>> readers_;  ///< by the name of their first argument
+  std::map<std::string, GraphValueId, std::less<>> again_;                 ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
   NodesBefore before_;  ///< nodes to put before node i

@@ -305,21 +305,31 @@ std::vector<const SignatureLine*> Values::folded_lines(GraphValueId id) const {
 }
 
 ValueId Values::viewed_buffer(GraphValueId id) {
-  const std::string_view result = graph_.values[static_cast<std::size_t>(id)].name;
-  const auto is_view = [](std::string_view op) {
-    return op == "slice" || op == "expand" || op == "view" || op == "unsqueeze";
+  const auto keeps_all = [](std::string_view op) {
+    return op == "view" || op == "unsqueeze" || op == "squeeze" || op == "reshape";
   };
-  if (!is_view(result.substr(0, result.find('_')))) return {};
+  const auto is_view = [&](std::string_view op) { return op == "slice" || op == "expand" || keeps_all(op); };
+  const std::string_view result = op_of_name(graph_.values[static_cast<std::size_t>(id)].name);
+  if (!is_view(result)) return {};
   const SignatureLine* buffer = nullptr;
+  bool all = keeps_all(result);
   for (const std::string_view name : folded_from(graph_, id)) {
-    if (name.starts_with("val_") || is_view(op_of_name(name))) continue;  // the numbers of the slice, and those before
+    if (name.starts_with("val_")) continue;  // the numbers of the slice
+    if (const std::string_view op = op_of_name(name); is_view(op)) {
+      all = all && keeps_all(op);
+      continue;
+    }
     const auto line = line_of_target_.find(name);
     if (line == line_of_target_.end() || buffer || signature_.inputs[line->second].kind != "BUFFER") return {};
     buffer = &signature_.inputs[line->second];
   }
   if (!buffer) return {};
-  if (missing_targets_.count(buffer->target))
+  if (missing_targets_.count(buffer->target)) {
     if (const auto sizes = sizes_of_positions(buffer->target)) return make_missing(buffer->name, DType::int64, *sizes);
+    // It has the elements of what became of it.
+    if (const auto stored = graph_.initializers.find(id); all && stored != graph_.initializers.end())
+      return make_missing(buffer->name, stored->second.dtype, stored->second.sizes);
+  }
   return of_name(buffer->name);
 }
 
