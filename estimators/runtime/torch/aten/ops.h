@@ -63,6 +63,8 @@ Tensor sub(Run&, const Tensor&, const Tensor&);
 Tensor mul(Run&, const Tensor&, const Tensor&);
 Tensor div(Run&, const Tensor&, const Tensor&);
 Tensor neg(Run&, const Tensor&);
+/// at::conj of a complex tensor, a view.
+Tensor conj(Run&, const Tensor&);
 /// The real parts of a complex tensor, in its memory (at::real, a view).
 Tensor real_part(Run&, const Tensor&);
 Tensor mul_number(Run&, const Tensor&);  ///< times a Python number

@@ -169,6 +169,7 @@ Tensor Run::alias(const Tensor& t, const Dims& sizes, const Dims& strides, std::
   body->dtype = t->dtype;
   body->on_host = t->on_host;
   body->is_view = true;
+  body->conjugated = t->conjugated;
   body->shows_trained = !grad_mode && (t->requires_grad() || t->shows_trained);
   body->storage = t->storage;
   body->name = t->name;

@@ -199,6 +199,8 @@ struct TensorBody : Pooled<TensorBody> {
   /// A view made without gradients of what wants one: PyTorch's requires_grad() asks its base
   /// (DifferentiableViewMeta, torch/csrc/autograd/variable.h).
   bool shows_trained = false;
+  /// What a complex tensor shows is the conjugate of its memory (PyTorch's conjugate bit).
+  bool conjugated = false;
   bool wrapped_number = false;  ///< a Python number turned into a tensor: does not take part in promotion
   std::int32_t refs = 0;
   StorageRef storage;

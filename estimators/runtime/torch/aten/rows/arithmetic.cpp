@@ -35,11 +35,10 @@ Tensor neg(Run& r, const Tensor& x) {
 
 namespace {
 /// mul_tensor_backward: one product, cast back where promotion made the gradient wider. Of complex numbers it is one
-/// with other.conj(), a copy, whose real parts are the gradient of a real factor (handle_r_to_c).
+/// with other.conj(), whose real parts are the gradient of a real factor (handle_r_to_c).
 Tensor mul_back(Run& r, const Tensor& g, const Tensor& other, DType of) {
-  Tensor conjugate = other;
-  if (is_complex(other->dtype) && !other->on_host) conjugate = r.empty_like(other);
-  Tensor product = pointwise(r, {g, conjugate}, result_type({g, other}));
+  const bool conjugate = is_complex(other->dtype) && !other->on_host;
+  Tensor product = pointwise(r, {g, conjugate ? conj(r, other) : other}, result_type({g, other}));
   return is_complex(product->dtype) && !is_complex(of) ? real_part(r, product) : product;
 }
 }  // namespace

@@ -39,6 +39,10 @@ Tensor iterate(Run& r, const List& inputs, DType dtype) {
     first = false;
   }
   if (!device) return r.host(sizes, dtype);
+  // Kernels read no conjugates (ATen/ConjugateFallback.cpp): each becomes a copy for as long as the op takes.
+  TensorList resolved;
+  for (const Tensor& t : inputs)
+    if (t->conjugated && is_complex(t->dtype) && !t->on_host) resolved.push_back(r.empty_like(t));
   for (const Tensor& t : inputs) {
     if (t->wrapped_number || (t->on_host && t->rank() == 0)) {
       same = same && sizes.empty();

@@ -55,67 +55,119 @@ void record_volume_pool(Run& r, const Tensor& x, const Tensor& y, const Tensor& 
   record_strided_pool(r, x, y, indices, true);
 }
 
-template <int n>
-ValueList run_max_pool(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const Dims k = a.dims_n(1, n);
-  const Dims s = a.none(2) || (a[2].is_list() && a[2].list().empty()) ? k : a.dims_n(2, n);
-  const Dims sizes = pooled_sizes(x, k, s, a.dims_n(3, n), a.dims_n(4, n), a.boolean(5));
+struct Window {
+  Dims size, stride, padding, dilation;
+  bool ceil_mode = false;
+};
+
+/// One dimension's window as that of an image of one row.
+Window of_row(const Window& w) {
+  const auto pair = [](std::int64_t first, const Dims& second) {
+    Dims both;
+    both.push_back(first);
+    both.push_back(second[0]);
+    return both;
+  };
+  return {pair(1, w.size), pair(1, w.stride), pair(0, w.padding), pair(1, w.dilation), w.ceil_mode};
+}
+
+/// Poolings of one dimension are those of an image of one row, `x.unsqueeze(-2)` (native/Pooling.cpp, avg_pool1d and
+/// its like): a row whose channels lie side by side, as a Linear leaves them, is read as it is.
+Tensor to_row(Run& r, const Tensor& x) {
+  if (x->rank() < 2) fail_input("a pooling wants channels and a length");
+  return op::unsqueeze(r, x, x->rank() - 1);
+}
+
+Tensor from_row(Run& r, const Tensor& y) { return op::squeeze(r, y, y->rank() - 2); }
+
+/// The maximum and where it was.
+std::pair<Tensor, Tensor> max_pool(Run& r, const Tensor& x, const Window& w) {
+  const Dims sizes = pooled_sizes(x, w.size, w.stride, w.padding, w.dilation, w.ceil_mode);
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   Tensor indices = op::empty_as(r, op::format_of(*x), sizes, DType::int64);
-  if (n == 2)
+  if (w.size.size() == 2)
     record_image_pool(r, x, y, indices, true);
   else
     record_volume_pool(r, x, y, indices);
-  if (a.op().find("with_indices") != std::string_view::npos) return {y, indices};
-  return {y};
+  return {y, indices};
+}
+
+Dims stride_of(Args& a, const Dims& size, int n) {
+  return a.none(2) || (a[2].is_list() && a[2].list().empty()) ? size : a.dims_n(2, n);
+}
+
+template <int n>
+ValueList run_max_pool(Run& r, Args& a) {
+  const Dims size = a.dims_n(1, n);
+  const Window w{size, stride_of(a, size, n), a.dims_n(3, n), a.dims_n(4, n), a.boolean(5)};
+  auto [y, indices] = n == 1 ? max_pool(r, to_row(r, a.tensor(0)), of_row(w)) : max_pool(r, a.tensor(0), w);
+  if (n == 1) y = from_row(r, y);
+  if (a.op().find("with_indices") == std::string_view::npos) return {y};
+  return {y, n == 1 ? from_row(r, indices) : indices};
+}
+
+Tensor avg_pool(Run& r, const Tensor& x, const Window& w) {
+  Tensor y = op::empty_as(r, op::format_of(*x), pooled_sizes(x, w.size, w.stride, w.padding, w.dilation, w.ceil_mode),
+                          x->dtype);
+  if (w.size.size() == 2)
+    record_image_pool(r, x, y, {}, true);
+  else
+    record_volume_pool(r, x, y, {});
+  return y;
 }
 
 template <int n>
 ValueList run_avg_pool(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  const Dims k = a.dims_n(1, n);
-  const Dims s = a.none(2) || (a[2].is_list() && a[2].list().empty()) ? k : a.dims_n(2, n);
-  const Dims sizes = pooled_sizes(x, k, s, a.dims_n(3, n), Dims::filled(n, 1), a.boolean(4));
-  Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
-  if (n == 2)
-    record_image_pool(r, x, y, {}, true);
-  else
-    record_volume_pool(r, x, y, {});
-  return {y};
+  const Dims size = a.dims_n(1, n);
+  const Window w{size, stride_of(a, size, n), a.dims_n(3, n), Dims::filled(n, 1), a.boolean(4)};
+  if (n != 1) return {avg_pool(r, a.tensor(0), w)};
+  return {from_row(r, avg_pool(r, to_row(r, a.tensor(0)), of_row(w)))};
 }
 
-template <int n>
-ValueList run_adaptive_avg(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  Dims out = a.dims_n(1, n), sizes = x->sizes, last;
+/// `out`: a size for each of the last dimensions.
+Tensor adaptive_avg(Run& r, const Tensor& x, const Dims& out) {
+  const int n = out.size();
+  Dims sizes = x->sizes, last;
   bool one = true;
   for (int i = 0; i < n; ++i) {
     last.push_back(x->rank() - n + i);
     sizes[x->rank() - n + i] = out[i];
     one = one && out[i] == 1;
   }
-  if (one && n > 1) {
+  if (one) {
     // Only a size of 1 becomes a mean; a channels_last one is given its strides back, and the gradient a copy.
     Tensor y = op::mean(r, x, last, true);
-    if (n != 2 || op::format_of(*x) != op::Format::channels_last) return {y};
+    if (n != 2 || op::format_of(*x) != op::Format::channels_last) return y;
     y->strides = channels_last_strides(y->sizes);
     if (!is_contiguous(*x))
       r.rebase(y, r.record({y}, {},
                            [](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, g[0]->dtype)}; }));
-    return {y};
+    return y;
   }
   if (n != 2) {
     Tensor y = r.empty(sizes, x->dtype);
     record_strided_pool(r, x, y, {}, true);
-    return {y};
+    return y;
   }
   // AdaptiveAveragePooling.cu reads channels_last with its strides, and copies anything else before it makes the
   // result.
   const Tensor input = op::format_of(*x) == op::Format::channels_last ? x : op::read_as(r, x);
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype);
   record_image_pool(r, x, y, {}, false);
-  return {y};
+  return y;
+}
+
+/// A row of that length.
+Dims row_of(const Dims& length) {
+  Dims out = Dims::filled(1, 1);
+  out.push_back(length[0]);
+  return out;
+}
+
+template <int n>
+ValueList run_adaptive_avg(Run& r, Args& a) {
+  if (n != 1) return {adaptive_avg(r, a.tensor(0), a.dims_n(1, n))};
+  return {from_row(r, adaptive_avg(r, to_row(r, a.tensor(0)), row_of(a.dims_n(1, 1))))};
 }
 
 /// AdaptiveMaxPooling2d.cu works in NCHW alone: whatever is laid out otherwise is copied, results included.
@@ -132,15 +184,17 @@ void record_adaptive_max(Run& r, const Tensor& x, const Tensor& y, const Tensor&
 
 template <int n>
 ValueList run_adaptive_max(Run& r, Args& a) {
-  Tensor x = a.tensor(0);
-  Dims out = a.dims_n(1, n), sizes = x->sizes;
-  for (int i = 0; i < n; ++i) sizes[x->rank() - n + i] = out[i];
+  const Dims out = n == 1 ? row_of(a.dims_n(1, 1)) : a.dims_n(1, n);
+  const Tensor x = n == 1 ? to_row(r, a.tensor(0)) : a.tensor(0);
+  Dims sizes = x->sizes;
+  for (int i = 0; i < out.size(); ++i) sizes[x->rank() - out.size() + i] = out[i];
   Tensor y = op::empty_as(r, op::format_of(*x), sizes, x->dtype),
          indices = op::empty_as(r, op::format_of(*x), sizes, DType::int64);
-  if (n == 2)
+  if (n < 3)
     record_adaptive_max(r, x, y, indices);
   else
     record_strided_pool(r, x, y, indices, true);
+  if (n == 1) return {from_row(r, y), from_row(r, indices)};
   return {y, indices};
 }
 

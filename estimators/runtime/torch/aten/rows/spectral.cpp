@@ -239,6 +239,13 @@ Tensor real_part(Run& r, const Tensor& x) {
   y->dtype = real_of(x->dtype);
   return y;
 }
+
+Tensor conj(Run& r, const Tensor& x) {
+  Tensor y = r.alias(x, x->sizes, x->strides, x->offset);
+  y->conjugated = !x->conjugated;
+  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{conj(r, g[0])}; });
+  return y;
+}
 }  // namespace op
 
 void register_spectral(OpTable& t) {
@@ -270,6 +277,11 @@ void register_spectral(OpTable& t) {
       y->offset += a.op() == "aten::imag";
       r.record({x}, {y}, [d = x->dtype](Run& r, Node&, TensorList& g) { return TensorList{r.empty(g[0]->sizes, d)}; });
       return {y};
+    });
+  for (const char* n : {"aten::_conj", "aten::conj"})
+    t.add(n, "self", [](Run& r, Args& a) -> ValueList {
+      const Tensor x = a.tensor(0);
+      return {is_complex(x->dtype) ? op::conj(r, x) : x};
     });
   t.add("aten::view_as_real", "self", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0), y = as_pairs(r, x);
