@@ -12,12 +12,6 @@
 
 namespace memplan::onnx_format {
 
-namespace {
-
-constexpr const char* classes_key = "pkg.torch.onnx.class_hierarchy";
-
-}  // namespace
-
 std::string_view module_of_node(const GraphNode& node) {
   const auto scopes = parse_python_strings(note_at(node.metadata, scopes_key));
   return scopes.size() < 2 ? std::string_view{} : scopes[scopes.size() - 2];

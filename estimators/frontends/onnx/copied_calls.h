@@ -14,6 +14,8 @@ namespace memplan::onnx_format {
 
 /// The exporter's key of the modules around a node, outermost first, and the node's own name.
 inline constexpr const char* scopes_key = "pkg.torch.onnx.name_scopes";
+/// Likewise, their classes and the node's op.
+inline constexpr const char* classes_key = "pkg.torch.onnx.class_hierarchy";
 
 /// The innermost module of a call.
 std::string_view module_of_node(const GraphNode& node);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/frontends/onnx/alike_calls.h"
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
@@ -27,7 +28,13 @@ constexpr std::size_t most_copies = 100'000;  ///< nodes, of all calls together
 class Parter {
  public:
   Parter(const Graph& g, const FxProgram& program)
-      : old_(g), g_(g), program_(program), nodes_(g, program), signature_(signature_of(g)), lost_(g, signature_) {
+      : old_(g),
+        g_(g),
+        program_(program),
+        nodes_(g, program),
+        signature_(signature_of(g)),
+        lost_(g, signature_),
+        alike_(g, program) {
     result_of_.assign(g.values.size(), -1);
     known_.assign(program.names.size(), false);
     const auto know = [&](std::string_view name) {
@@ -192,34 +199,20 @@ class Parter {
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
     gather(by, root, other, before, chain);
-    if (!is_read_alike(by, reader) && std::ranges::all_of(chain, [&](std::int32_t k) {
+    if (!alike_.part_slice(by, reader) && std::ranges::all_of(chain, [&](std::int32_t k) {
           const FxGroup& group = program_.groups[at(k)];
           return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !gives_item(group);
         }))
       return -1;
     if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here)) return -1;
+    const bool inner = !other && here != there && is_within(here, there);
+    const AlikeCalls::Made elsewhere = inner ? alike_.made_elsewhere(reader, name, by) : AlikeCalls::Made();
+    for (const auto& [mine, its] : elsewhere)
+      if (std::ranges::find(chain, mine) == chain.end()) chain.push_back(mine);
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
-    return copy(chain, reader, name, by, before, apart);
-  }
-
-  /// `[x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]`: another call of the reader's line takes its part of the
-  /// slice by name, so that the reader's own is no slice of everything, which an optimizer would take out. Both have
-  /// gradients of their own.
-  bool is_read_alike(std::int32_t by, const FxGroup& reader) {
-    if (op_of_name(program_.groups[at(by)].text.name) != "slice") return false;
-    if (readers_.empty())
-      for (const FxGroup& group : program_.groups)
-        if (const auto* read = group.text.args.empty() ? nullptr : std::get_if<ValueId>(&group.text.args[0].value))
-          readers_[read->index].push_back(&group);
-    const auto line = [&](const FxGroup& g) {
-      return note_at(old_.nodes[at(g.nodes.back())].metadata, stack_trace_key);
-    };
-    const auto& named = readers_[program_.groups[at(by)].name];
-    return std::ranges::any_of(named, [&](const FxGroup* other) {
-      return other->text.target == reader.text.target && !line(reader).empty() && line(*other) == line(reader);
-    });
+    return copy(chain, reader, name, by, before, apart, elsewhere);
   }
 
   /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
@@ -266,7 +259,7 @@ class Parter {
   }
 
   GraphValueId copy(const std::vector<std::int32_t>& chain, const FxGroup& reader, std::string_view name,
-                    std::int32_t last, std::size_t before, const Parting& apart) {
+                    std::int32_t last, std::size_t before, const Parting& apart, const AlikeCalls::Made& elsewhere) {
     std::unordered_map<std::string, std::string> names;
     std::unordered_map<GraphValueId, GraphValueId> values;
     auto& made = copies_[{module_of_node(old_.nodes[at(reader.nodes.back())]), apart.root}];
@@ -277,10 +270,17 @@ class Parter {
       const std::string& value = old_.values[at(old)].name;  // that of a cast after it which an optimizer took out
       const bool item = gives_item(group);
       const std::string called = k == last && !item ? std::string(name) : fresh_name(group.text.name);
-      if (const auto it = made.find(k); k != last && !apart.root.empty() && it != made.end()) {
-        names.emplace(group.text.name, g_.read().values[at(it->second)].name);
-        names.emplace(value, g_.read().values[at(it->second)].name);
-        values.emplace(old, it->second);
+      const auto its = elsewhere.find(k);
+      const auto place =
+          std::pair(module_of_node(old_.nodes[at(reader.nodes.back())]), its == elsewhere.end() ? -1 : its->second);
+      const auto again = its == elsewhere.end() ? stood_.end() : stood_.find(place);
+      if (const auto it = made.find(k);
+          again != stood_.end() || (k != last && !apart.root.empty() && it != made.end())) {
+        const GraphValueId id = again != stood_.end() ? again->second : it->second;
+        if (k == last) g_.write().values[at(result = id)].name = name;
+        names.emplace(group.text.name, g_.read().values[at(id)].name);
+        names.emplace(value, g_.read().values[at(id)].name);
+        values.emplace(old, id);
         continue;
       }
       names.emplace(group.text.name, called);
@@ -290,10 +290,17 @@ class Parter {
       names.emplace(value, of_value);
       copied_ += group.nodes.size();
       if (copied_ > most_copies) return -1;
-      for (std::int32_t n : group.nodes) copy_node(n, names, values, called, before, reader, apart);
+      for (std::int32_t n : group.nodes) {
+        GraphNode node = copy_node(n, names, values, called, reader, apart);
+        if (its != elsewhere.end())
+          stand_as(node, old_.nodes[at(reader.nodes.back())],
+                   old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
+        before_[before].push_back(std::move(node));
+      }
       result = values.at(old);
       g_.write().values[at(result)].name = of_value;
       made[k] = result;
+      if (its != elsewhere.end()) stood_[place] = result;
     }
     return result;
   }
@@ -303,9 +310,9 @@ class Parter {
     return fmt::format("{}_{}", op_of_name(name), 50'000'000 + fresh_++);
   }
 
-  void copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
-                 std::unordered_map<GraphValueId, GraphValueId>& values, const std::string& called, std::size_t before,
-                 const FxGroup& reader, const Parting& apart) {
+  GraphNode copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
+                      std::unordered_map<GraphValueId, GraphValueId>& values, const std::string& called,
+                      const FxGroup& reader, const Parting& apart) {
     GraphNode node = old_.nodes[at(n)];
     node.name += "_" + called;
     for (GraphValueId& id : node.inputs)
@@ -333,7 +340,7 @@ class Parter {
     } else if (!apart.root.empty()) {
       move_to_twin(node, of_reader);
     }
-    before_[before].push_back(std::move(node));
+    return node;
   }
 
   GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
@@ -410,7 +417,8 @@ class Parter {
     return add_node(reader, name, read, std::move(node), "cat.default , -1");
   }
 
-  /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`.
+  /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`, or `torch.sqrt(d + 1e-8)` where the reader's line alone
+  /// has such a sign.
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
     const DType dtype = g_.read().values[at(read.id)].dtype.value_or(DType::float32);
     if (!is_floating(dtype)) return -1;
@@ -424,7 +432,12 @@ class Parter {
     const std::string_view op = op_of_name(name);
     node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
     node.inputs = {read.id, id};
-    return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number));
+    const char sign = op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-';
+    const auto has_sign = [&](std::int32_t n) {
+      return n >= 0 && last_line(old_.nodes[at(n)]).find(sign) != std::string_view::npos;
+    };
+    const bool in_line = has_sign(reader.nodes.back()) && !has_sign(nodes_.maker[at(read.id)]);
+    return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number), in_line);
   }
 
   const Graph& old_;
@@ -436,11 +449,13 @@ class Parter {
   std::unordered_set<GraphValueId> inputs_;
   const Signature signature_;
   LostTwins lost_;
+  AlikeCalls alike_;
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
-  std::unordered_map<std::int32_t, std::vector<const FxGroup*>> readers_;  ///< by the name of their first argument
-  std::map<std::string, GraphValueId, std::less<>> again_;                 ///< names that are gone -> their value
+  std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
+  /// By module, and the call of another that is made in the place of.
+  std::map<std::pair<std::string_view, std::int32_t>, GraphValueId> stood_;
   NodesBefore before_;  ///< nodes to put before node i
   std::size_t copied_ = 0, fresh_ = 0;
 };

@@ -1,0 +1,110 @@
+#include "estimators/frontends/onnx/alike_calls.h"
+
+#include <algorithm>
+#include <string>
+
+#include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/tape/uses.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+std::string_view trace_of(const GraphNode& node) { return note_at(node.metadata, stack_trace_key); }
+
+/// The innermost frame of a printed trace: file, number and text of the line.
+std::string_view last_frame(std::string_view trace) {
+  const auto at = trace.rfind("File \"");
+  return at == trace.npos ? std::string_view() : trace.substr(at);
+}
+
+std::vector<ValueId> values_of(const FxGroup& call) {
+  std::vector<ValueId> out;
+  for (const Arg& a : call.text.args) for_each_value(a, [&](ValueId id) { out.push_back(id); });
+  return out;
+}
+
+}  // namespace
+
+void AlikeCalls::know() {
+  if (std::exchange(known_, true)) return;
+  group_of_name_.assign(program_.names.size(), -1);
+  for (std::size_t k = 0; k < program_.groups.size(); ++k) {
+    const FxGroup& call = program_.groups[k];
+    if (call.name < 0) continue;
+    group_of_name_[at(call.name)] = static_cast<std::int32_t>(k);
+    by_line_[{call.text.target, last_frame(trace_of(graph_.nodes[at(call.nodes.back())]))}].push_back(&call);
+    if (const auto* read = call.text.args.empty() ? nullptr : std::get_if<ValueId>(&call.text.args[0].value))
+      readers_[read->index].push_back(&call);
+  }
+}
+
+bool AlikeCalls::part_slice(std::int32_t by, const FxGroup& reader) {
+  if (op_of_name(program_.groups[at(by)].text.name) != "slice") return false;
+  know();
+  const std::string_view trace = trace_of(graph_.nodes[at(reader.nodes.back())]);
+  const auto named = readers_.find(program_.groups[at(by)].name);
+  return !trace.empty() && named != readers_.end() && std::ranges::any_of(named->second, [&](const FxGroup* other) {
+    return other->text.target == reader.text.target && trace_of(graph_.nodes[at(other->nodes.back())]) == trace;
+  });
+}
+
+std::int32_t AlikeCalls::maker(const FxGroup& call, std::size_t value) const {
+  const std::vector<ValueId> values = values_of(call);
+  return value < values.size() ? group_of_name_[at(values[value].index)] : -1;
+}
+
+std::string_view AlikeCalls::module_of(std::int32_t call) const {
+  return module_of_node(graph_.nodes[at(program_.groups[at(call)].nodes.back())]);
+}
+
+/// `mine` stands outside of `here`, where the program makes it again; `other` in a module of the same class.
+void AlikeCalls::pair(std::int32_t mine, std::int32_t other, std::string_view here, Made& out) const {
+  const FxGroup &a = program_.groups[at(mine)], &b = program_.groups[at(other)];
+  if (a.text.target != b.text.target || out.size() > 4096 || !out.emplace(mine, other).second) return;
+  const std::size_t count = values_of(a).size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t from = maker(a, i), there = maker(b, i);
+    if (from >= 0 && there >= 0 && !is_within(module_of(from), here) && module_of(there) == module_of(other))
+      pair(from, there, here, out);
+  }
+}
+
+AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_view name, std::int32_t by) {
+  know();
+  Made out;
+  const GraphNode& node = graph_.nodes[at(reader.nodes.back())];
+  const std::string_view frame = last_frame(trace_of(node)), here = module_of_node(node);
+  const auto alike = by_line_.find({reader.text.target, frame});
+  if (frame.empty() || alike == by_line_.end()) return out;
+  const std::vector<ValueId> values = values_of(reader);
+  const auto place = std::ranges::find_if(values, [&](ValueId id) { return program_.names[at(id.index)] == name; });
+  for (const FxGroup* other : alike->second) {
+    const std::string_view module = module_of_node(graph_.nodes[at(other->nodes.back())]);
+    const std::int32_t made = maker(*other, static_cast<std::size_t>(place - values.begin()));
+    if (module == here || made < 0 || made == by || module_of(made) != module) continue;
+    pair(by, made, here, out);
+    break;
+  }
+  return out;
+}
+
+std::string_view last_line(const GraphNode& node) {
+  const std::string_view frame = last_frame(trace_of(node));
+  const auto line = frame.find('\n');
+  return line == frame.npos ? std::string_view() : frame.substr(line + 1);
+}
+
+void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other) {
+  for (const char* key : {scopes_key, classes_key})
+    if (const auto it = reader.metadata.find(key); it != reader.metadata.end()) node.metadata[key] = it->second;
+  const std::string_view lines = trace_of(reader), frame = last_frame(trace_of(other));
+  const auto own = lines.rfind("File \"");
+  if (own != lines.npos && !frame.empty())
+    node.metadata[stack_trace_key] = std::string(lines.substr(0, own)).append(frame);
+}
+
+}  // namespace memplan::onnx_format

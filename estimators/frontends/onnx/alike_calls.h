@@ -1,0 +1,54 @@
+// Calls that one line of Python makes again and again: in a module called twice, in modules of one class.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+class AlikeCalls {
+ public:
+  /// Both are read as long as this is used.
+  AlikeCalls(const Graph& graph, const FxProgram& program) : graph_(graph), program_(program) {}
+
+  /// `[x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]`: another call of the reader's line takes its part of the
+  /// slice `by` by name, so that the reader's own is no slice of everything, which an optimizer would take out. Both
+  /// have gradients of their own.
+  bool part_slice(std::int32_t by, const FxGroup& reader);
+
+  /// A call of another module, and the one that a module of the reader's class makes itself in the place of it.
+  using Made = std::unordered_map<std::int32_t, std::int32_t>;
+  /// What `reader` names, by a name that is gone, is what `by` made in a module around it; a module of the reader's
+  /// class makes it itself: `by`, and what was merged before it. `diff = a - b` of the first block was merged with the
+  /// model's own, that of the second was not. Empty where there is no such module.
+  Made made_elsewhere(const FxGroup& reader, std::string_view name, std::int32_t by);
+
+ private:
+  void know();
+  std::int32_t maker(const FxGroup& call, std::size_t value) const;
+  std::string_view module_of(std::int32_t call) const;
+  void pair(std::int32_t mine, std::int32_t other, std::string_view here, Made& out) const;
+
+  const Graph& graph_;
+  const FxProgram& program_;
+  bool known_ = false;
+  std::vector<std::int32_t> group_of_name_;
+  std::unordered_map<std::int32_t, std::vector<const FxGroup*>> readers_;  ///< by the name of their first argument
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<const FxGroup*>> by_line_;  ///< target, line
+};
+
+/// The text of a node's innermost line; empty where there is none.
+std::string_view last_line(const GraphNode& node);
+
+/// A call that comes again stands in the reader's module, at the place where `other`, of a module of its class, makes
+/// it.
+void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other);
+
+}  // namespace memplan::onnx_format
