@@ -63,8 +63,23 @@ bool calls_module(std::string_view source, std::string_view path) {
   return parse_statement(source).value.find(leaf) != std::string_view::npos;
 }
 
+/// What the frame's last line returns, "return self.out(mean @ v), mean", if the file has that line: a line without an
+/// op is not there.
+std::vector<std::string_view> returned(const Tape& tape, const Frames& frames, std::int32_t scope) {
+  if (frames.lines(scope) == 0) return {};
+  const std::int32_t last = frames.end(scope), made_in = tape.calls[static_cast<std::size_t>(last)].scope;
+  const std::int32_t child = frames.child_towards(scope, made_in);
+  const std::string_view value = parse_statement(child < 0 ? tape.calls[static_cast<std::size_t>(last)].source
+                                                           : tape.scopes[static_cast<std::size_t>(child)].source)
+                                     .value;
+  constexpr std::string_view keyword = "return ";
+  if (!value.starts_with(keyword)) return {};
+  return arguments_at(value, keyword.size());
+}
+
 /// Where the caller lets go of a value that a module returns beside its result and that nothing reads any more:
-/// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end. -1: none of this.
+/// "x, weights = self.attn(x)" where the module's frame calls the value `weights` to its end, and returns it by that
+/// name if the file says what it returns. -1: none of this.
 std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const ValueLife& l) {
   if (l.born < 0 || l.top < 0) return -1;
   const Scope& module = tape.scopes[static_cast<std::size_t>(l.top)];
@@ -78,9 +93,11 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Valu
       frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
       frames.binds_later(l.top, line, targets[0][0]) || !calls_module(module.source, module.path))
     return -1;
+  const std::vector<std::string_view> values = returned(tape, frames, l.top);
   for (const auto& names : caller)
     for (std::size_t k = 0; names.size() > 1 && k < names.size(); ++k)
-      if (names[k] == targets[0][0]) return frames.rebound(module.parent, frames.line_of(module.parent, l.born), k);
+      if (values.size() == names.size() ? values[k] == targets[0][0] : names[k] == targets[0][0])
+        return frames.rebound(module.parent, frames.line_of(module.parent, l.born), k);
   return -1;
 }
 
