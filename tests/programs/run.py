@@ -66,8 +66,10 @@ def prepare(options, python, library):
     return {n: truths[n] for n in sources if n in truths}
 
 
-def estimate(memplan, path, flags):
-    done = subprocess.run([memplan, path, "--gpu", naming.GPU, "--batch", "8", "--no-search", "--exit-zero", "--format", "json", *flags], capture_output=True, text=True)
+def estimate(memplan, path, flags, python):
+    # The cuDNN that the truths ran with is asked: few programs have the convolutions of the tables.
+    environment = dict(os.environ, MEMPLAN_PYTHON=python)
+    done = subprocess.run([memplan, path, "--gpu", naming.GPU, "--batch", "8", "--no-search", "--exit-zero", "--format", "json", *flags], capture_output=True, text=True, env=environment)
     if not done.stdout.startswith("{"):
         return None, None, done.stderr.strip()[:100]
     report = json.loads(done.stdout)
@@ -75,7 +77,7 @@ def estimate(memplan, path, flags):
     return report["counters"]["requested_bytes"], (span["low_bytes"], span["high_bytes"]), ""
 
 
-def look(options, name, setup, truth, totals):
+def look(options, name, setup, truth, totals, python):
     """What of the program's run is not exact; adds to the totals by route."""
     if not isinstance(truth, list):
         return [f"no truth: {truth['failed'][:100]}"]
@@ -84,7 +86,7 @@ def look(options, name, setup, truth, totals):
         path = os.path.join(FOLDER, f"{name}.{route}")
         if not os.path.exists(path):
             continue
-        bytes_, span, why = estimate(os.path.join(options.build, "memplan"), path, naming.SETUPS[setup][1])
+        bytes_, span, why = estimate(os.path.join(options.build, "memplan"), path, naming.SETUPS[setup][1], python)
         inside = bool(span) and span[0] <= truth[0] <= span[1]
         totals[route]["runs"] += 1
         totals[route]["exact"] += bytes_ == truth[0]
@@ -109,7 +111,7 @@ def main():
     truths = prepare(options, *emulated)
     for name in sorted(truths):
         for setup, truth in truths[name].items():
-            if said := look(options, name, setup, truth, totals):
+            if said := look(options, name, setup, truth, totals, emulated[0]):
                 print(name, setup, "  ".join(said))
     if not options.search:
         passed = sum(t["exact"] for t in totals.values())

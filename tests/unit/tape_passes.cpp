@@ -367,15 +367,17 @@ return %out
 
 // CPython: "x, weights = self.attn(x)" binds what the module's frame calls weights to a name of the caller's frame.
 TEST_CASE("what a module returns beside its result lives on under the caller's name") {
-  const auto gone = [](const char* line) {
-    return gone_after(with_lifetimes(std::string(R"tape(
+  const auto gone = [](const std::string& line, const std::string& result = "weights * x, weights") {
+    return gone_after(with_lifetimes(R"tape(
 input %x float32 [2]
 scope 0 "" M
-scope 1 attn Attention in 0 at "m.py:1 )tape") +
+scope 1 attn Attention in 0 at "m.py:1 )tape" +
                                      line +
                                      R"tape("
 %weights = aten::softmax.int(%x, -1) in 1 at "a.py:1 weights = softmax(x, -1)"
-%y = aten::mul.Tensor(%weights, %x) in 1 at "a.py:2 return weights * x, weights"
+%y = aten::mul.Tensor(%weights, %x) in 1 at "a.py:2 return )tape" +
+                                     result +
+                                     R"tape("
 %z = aten::exp(%y) in 0 at "m.py:2 y = exp(y)"
 %out = aten::tanh(%z) in 0 at "m.py:3 return tanh(y)"
 return %out
@@ -383,7 +385,10 @@ return %out
                       "weights");
   };
   CHECK(gone("y, weights = self.attn(x)") == 3);
-  CHECK(gone("y, _ = self.attn(x)") == 1);
+  // By the module's own last line it is the second result, and `_` is a name as well.
+  CHECK(gone("y, _ = self.attn(x)") == 3);
+  CHECK(gone("y, weights = self.attn(x)", "weights * x, x") == 1);
+  CHECK(gone("y, w = self.attn(x)", "(weights * x, f(weights))") == 1);
   CHECK(gone("y = self.attn(x)") == 1);
   // A helper that calls the module has names of its own.
   CHECK(gone("y, weights = self._forward(x)") == 1);

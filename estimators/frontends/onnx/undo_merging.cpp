@@ -242,7 +242,7 @@ class Parter {
       const FxGroup& group = program_.groups[at(from)];
       if (program_.is_list[at(group.name)] || group.text.target.find("aten") == std::string_view::npos) continue;
       const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
-      if (other ? !is_within(module, root) : module != root) continue;
+      if (root.empty() ? module != root : !is_within(module, root)) continue;
       const std::string_view op = op_of_name(group.text.name);
       if (counts_sizes(op) ? other : may_be_left_out(op, before, other)) gather(from, root, other, before, chain);
     }
@@ -330,8 +330,10 @@ class Parter {
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
-    if (const auto line = of_reader.metadata.find(stack_trace_key);
-        apart.root.empty() && line != of_reader.metadata.end())
+    const auto line = of_reader.metadata.find(stack_trace_key);
+    if (apart.root.empty() && module_of_node(node) != module_of_node(of_reader))
+      move_lines(node, of_reader);  // of a part of the module, which is called again
+    else if (apart.root.empty() && line != of_reader.metadata.end())
       node.metadata[stack_trace_key] = line->second;  // it is made where it is read
     if (apart.index || !twins.empty()) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())

@@ -47,7 +47,8 @@ void execute_plan(Run& r, const Tensor& x, const Dims& dims) {
 constexpr int most_dims = 3;
 
 /// _fft_c2c, below autograd: every three dimensions, from the last on, are one transform into a tensor of their own.
-Tensor complex_transform(Run& r, const Tensor& x, const Dims& dims) {
+Tensor complex_transform(Run& r, const Tensor& given, const Dims& dims) {
+  const Tensor x = given->conjugated ? r.empty_like(given) : given;  // ConjugateFallback.cpp
   Tensor from = x, to = r.empty(x->sizes, x->dtype), spare;
   for (int end = dims.size(); end > 0;) {
     const int begin = std::max(0, end - most_dims);
@@ -173,7 +174,10 @@ ValueList run_complex(Run& r, Args& a) {
   if (is_integral(x->dtype) || x->dtype == DType::boolean) x = r.empty_like(x, DType::float32);
   const Dims dims = dims_of(x, a, one ? 1 : two ? 2 : 0);
   x = resized(r, x, dims, asked_sizes(a, dims));
-  return {is_complex(x->dtype) ? complex_to_complex(r, x, dims) : real_to_complex(r, x, dims, false)};
+  if (is_complex(x->dtype)) return {complex_to_complex(r, x, dims)};
+  // Backwards it is the conjugate of the transform forwards (fft_r2c).
+  const Tensor y = real_to_complex(r, x, dims, false);
+  return {a.op() == "aten::fft_ifft" ? op::conj(r, y) : y};
 }
 
 /// The same memory as pairs of numbers, or pairs as complex numbers.
