@@ -79,7 +79,7 @@ AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_v
   const GraphNode& node = graph_.nodes[at(reader.nodes.back())];
   const std::string_view frame = last_frame(trace_of(node)), here = module_of_node(node);
   const auto alike = by_line_.find({reader.text.target, frame});
-  if (frame.empty() || alike == by_line_.end()) return out;
+  if (frame.empty() || alike == by_line_.end() || here == module_of(by) || !is_within(here, module_of(by))) return out;
   const std::vector<ValueId> values = values_of(reader);
   const auto place = std::ranges::find_if(values, [&](ValueId id) { return program_.names[at(id.index)] == name; });
   for (const FxGroup* other : alike->second) {
@@ -92,10 +92,11 @@ AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_v
   return out;
 }
 
-std::string_view last_line(const GraphNode& node) {
+bool has_sign(const GraphNode& node, std::string_view op) {
   const std::string_view frame = last_frame(trace_of(node));
   const auto line = frame.find('\n');
-  return line == frame.npos ? std::string_view() : frame.substr(line + 1);
+  const char sign = op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-';
+  return line != frame.npos && frame.find(sign, line) != frame.npos;
 }
 
 void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other) {

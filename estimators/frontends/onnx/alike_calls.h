@@ -44,8 +44,8 @@ class AlikeCalls {
   std::map<std::pair<std::string_view, std::string_view>, std::vector<const FxGroup*>> by_line_;  ///< target, line
 };
 
-/// The text of a node's innermost line; empty where there is none.
-std::string_view last_line(const GraphNode& node);
+/// Whether a node's innermost line has the sign of such an op, "*" of "mul".
+bool has_sign(const GraphNode& node, std::string_view op);
 
 /// A call that comes again stands in the reader's module, at the place where `other`, of a module of its class, makes
 /// it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/metadata.h"
@@ -131,6 +132,45 @@ bool counts_sizes(std::string_view op) {
   for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
     if (op == o) return true;
   return false;
+}
+
+bool converts(const Graph& graph, const FxGroup& call) {
+  const GraphNode& node = graph.nodes[at(call.nodes.back())];
+  if (node.op_type != "Cast" || node.inputs.empty() || node.outputs.empty() || node.inputs[0] < 0) return false;
+  const auto from = graph.values[at(node.inputs[0])].dtype, to = graph.values[at(node.outputs[0])].dtype;
+  return from && to && *from != *to;
+}
+
+std::vector<bool> known_names(const Graph& graph, const FxProgram& program, const Signature& signature) {
+  std::vector<bool> known(program.names.size(), false);
+  const auto know = [&](std::string_view name) {
+    if (const std::int32_t n = program.find(name); n >= 0) known[at(n)] = true;
+  };
+  for (const FxGroup& call : program.groups) {
+    bool convolves = false;
+    for (std::int32_t n : call.nodes) {
+      convolves = convolves || graph.nodes[at(n)].op_type == "Conv";
+      for (GraphValueId id : graph.nodes[at(n)].outputs)
+        if (id >= 0) know(graph.values[at(id)].name);
+    }
+    if (call.name < 0) continue;
+    known[at(call.name)] = true;
+    // A convolution that became one node with the norm behind it: the norm's text alone names it.
+    if (convolves && call.text.target.find("batch_norm") != std::string_view::npos && !call.text.args.empty())
+      if (const auto* layer = std::get_if<ValueId>(&call.text.args[0].value)) known[at(layer->index)] = true;
+  }
+  const auto know_value = [&](GraphValueId id) {
+    know(graph.values[at(id)].name);
+    know(note_at(graph.values[at(id)].metadata, original_name_key));
+  };
+  for (GraphValueId id : graph.inputs) know_value(id);
+  for (const auto& [id, t] : graph.initializers) {
+    know_value(id);
+    know(t.name);
+    know(note_at(t.metadata, original_name_key));
+  }
+  for (const SignatureLine& line : signature.inputs) know(line.name);
+  return known;
 }
 
 bool is_turned(std::string_view target) {

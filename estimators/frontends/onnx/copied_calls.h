@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
@@ -63,6 +64,12 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
 
 /// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
 bool counts_sizes(std::string_view op);
+
+/// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
+bool converts(const Graph& graph, const FxGroup& call);
+
+/// By name of the program: something in the graph has it.
+std::vector<bool> known_names(const Graph& graph, const FxProgram& program, const Signature& signature);
 
 /// Views that no kernel makes: their copy is `x.contiguous()`. A dropout that does nothing leaves the same name.
 bool is_turned(std::string_view target);

@@ -1,6 +1,8 @@
 #include "estimators/frontends/onnx/made_of_lines.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "estimators/frontends/onnx/folded.h"
@@ -108,6 +110,35 @@ MadeOfLines looked_up(Emit& e, GraphValueId id, const Lines& lines, bool in_plac
   return {made, bytes_of(dtype, count_of(table))};
 }
 
+/// Rows of the table of another module that is called the same, "encoder.….relative_attention_bias.weight".
+std::optional<std::int64_t> rows_of_namesake(const Emit& e, std::string_view path, std::int64_t features) {
+  const std::string_view module = path.substr(0, path.rfind('.'));
+  const std::string_view name = module.substr(module.rfind('.') == module.npos ? 0 : module.rfind('.'));
+  const std::string end = std::string(name).append(path.substr(module.size()));
+  for (const ValueId id : e.tape.parameters)
+    if (const TapeValue& v = e.tape.values[static_cast<std::size_t>(id.index)];
+        v.name.ends_with(end) && v.name != path && v.sizes.size() == 2 && v.sizes[1] == features)
+      return v.sizes[0];
+  return std::nullopt;
+}
+
+/// T5's biases of distances, heads first, […, heads, queries, keys]: of 32 buckets where no other table tells
+/// (transformers 5, models/t5/configuration_t5.py: relative_attention_num_buckets).
+MadeOfLines embedded(Emit& e, GraphValueId id, const Lines& lines) {
+  const Sizes sizes = *e.inferred[id].sizes;
+  const DType dtype = *e.inferred[id].dtype;
+  const std::size_t n = sizes.size();
+  const std::int64_t heads = sizes[n - 3], queries = sizes[n - 2], keys = sizes[n - 1];
+  constexpr std::int64_t buckets = 32;
+  const auto rows = rows_of_namesake(e, lines[0]->target, heads);
+  const Sizes table{rows.value_or(buckets), heads};
+  const Table t = table_of(e, lines, dtype, table, {queries, keys});
+  ValueId made = e.call("aten::embedding", {t.rows, t.numbers}, {}, e.name_of(id));
+  made = e.call("aten::permute", {{made}, list_of({2, 0, 1})});
+  made = e.call("aten::view", {{made}, list_of(sizes)});
+  return {made, rows ? Bytes() : bytes_of(dtype, count_of(table))};
+}
+
 }  // namespace
 
 MadeOfLines make_of_lines(Emit& e, GraphValueId id, const Lines& lines, bool in_place) {
@@ -116,6 +147,7 @@ MadeOfLines make_of_lines(Emit& e, GraphValueId id, const Lines& lines, bool in_
   if (op == "cat") return joined(e, id, lines);
   if (op == "mul") return weight_normed(e, id, lines);
   if (op == "view" || op == "reshape") return standardized(e, id, lines);
+  if (op != "index" && lines.size() == 1) return embedded(e, id, lines);
   const bool by_column = op == "index" && lines.size() == 2 && e.inferred[id].sizes->size() == 3;
   return by_column ? columns(e, id, lines) : looked_up(e, id, lines, in_place && op == "permute");
 }

@@ -32,41 +32,18 @@ class Parter {
         g_(g),
         program_(program),
         nodes_(g, program),
+        result_of_(g.values.size(), -1),
         signature_(signature_of(g)),
+        known_(known_names(g, program, signature_)),
         lost_(g, signature_),
         alike_(g, program) {
-    result_of_.assign(g.values.size(), -1);
-    known_.assign(program.names.size(), false);
-    const auto know = [&](std::string_view name) {
-      if (const std::int32_t n = program.find(name); n >= 0) known_[at(n)] = true;
-    };
     for (std::size_t k = 0; k < program.groups.size(); ++k) {
       const FxGroup& group = program.groups[k];
-      for (std::int32_t n : group.nodes)
-        for (GraphValueId id : g.nodes[at(n)].outputs)
-          if (id >= 0) know(g.values[at(id)].name);
       if (group.name < 0) continue;
-      known_[at(group.name)] = true;
-      // A convolution that became one node with the norm behind it: the norm's text alone names it.
-      if (group.text.target.find("batch_norm") != std::string_view::npos && !group.text.args.empty())
-        if (const auto* layer = std::get_if<ValueId>(&group.text.args[0].value);
-            layer && std::ranges::any_of(group.nodes, [&](std::int32_t n) { return g.nodes[at(n)].op_type == "Conv"; }))
-          known_[at(layer->index)] = true;
       by_op_[std::string(op_of_name(group.text.name))].emplace(group.nodes.back(), number_of_name(group.text.name));
       if (const auto& made = g.nodes[at(group.nodes.back())].outputs; !made.empty() && made[0] >= 0)
         result_of_[at(made[0])] = static_cast<std::int32_t>(k);
     }
-    for (GraphValueId id : g.inputs) {
-      know(g.values[at(id)].name);
-      know(note_at(g.values[at(id)].metadata, original_name_key));
-    }
-    for (const auto& [id, t] : g.initializers) {
-      know(t.name);
-      know(g.values[at(id)].name);
-      know(note_at(t.metadata, original_name_key));
-      know(note_at(g.values[at(id)].metadata, original_name_key));
-    }
-    for (const SignatureLine& line : signature_.inputs) know(line.name);
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -201,26 +178,17 @@ class Parter {
     gather(by, root, other, before, chain);
     if (!alike_.part_slice(by, reader) && std::ranges::all_of(chain, [&](std::int32_t k) {
           const FxGroup& group = program_.groups[at(k)];
-          return may_do_nothing(op_of_name(group.text.name)) && !converts(group) && !gives_item(group);
+          return may_do_nothing(op_of_name(group.text.name)) && !converts(old_, group) && !gives_item(group);
         }))
       return -1;
     if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here)) return -1;
-    const bool inner = !other && here != there && is_within(here, there);
-    const AlikeCalls::Made elsewhere = inner ? alike_.made_elsewhere(reader, name, by) : AlikeCalls::Made();
+    const AlikeCalls::Made elsewhere = other ? AlikeCalls::Made() : alike_.made_elsewhere(reader, name, by);
     for (const auto& [mine, its] : elsewhere)
       if (std::ranges::find(chain, mine) == chain.end()) chain.push_back(mine);
     std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
       return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
     });
     return copy(chain, reader, name, by, before, apart, elsewhere);
-  }
-
-  /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
-  bool converts(const FxGroup& group) const {
-    const GraphNode& node = old_.nodes[at(group.nodes.back())];
-    if (node.op_type != "Cast" || node.inputs.empty() || node.outputs.empty() || node.inputs[0] < 0) return false;
-    const auto from = old_.values[at(node.inputs[0])].dtype, to = old_.values[at(node.outputs[0])].dtype;
-    return from && to && *from != *to;
   }
 
   /// What the file has that calls read.
@@ -419,8 +387,7 @@ class Parter {
     return add_node(reader, name, read, std::move(node), "cat.default , -1");
   }
 
-  /// x * 1.0 and its like: `cos = emb.cos() * self.scaling`, or `torch.sqrt(d + 1e-8)` where the reader's line alone
-  /// has such a sign.
+  /// x * 1.0 and its like, `cos = emb.cos() * self.scaling`; in the reader's line where that alone has such a sign.
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
     const DType dtype = g_.read().values[at(read.id)].dtype.value_or(DType::float32);
     if (!is_floating(dtype)) return -1;
@@ -434,11 +401,9 @@ class Parter {
     const std::string_view op = op_of_name(name);
     node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
     node.inputs = {read.id, id};
-    const char sign = op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-';
-    const auto has_sign = [&](std::int32_t n) {
-      return n >= 0 && last_line(old_.nodes[at(n)]).find(sign) != std::string_view::npos;
-    };
-    const bool in_line = has_sign(reader.nodes.back()) && !has_sign(nodes_.maker[at(read.id)]);
+    const std::int32_t maker = nodes_.maker[at(read.id)];
+    const bool in_line =
+        has_sign(old_.nodes[at(reader.nodes.back())], op) && !(maker >= 0 && has_sign(old_.nodes[at(maker)], op));
     return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number), in_line);
   }
 
@@ -447,9 +412,9 @@ class Parter {
   const FxProgram& program_;
   const GroupedNodes nodes_;
   std::vector<std::int32_t> result_of_;  ///< by value: the call whose result it is, else -1
-  std::vector<bool> known_;              ///< by name: something in the file has it
   std::unordered_set<GraphValueId> inputs_;
   const Signature signature_;
+  const std::vector<bool> known_;  ///< by name: something in the file has it
   LostTwins lost_;
   AlikeCalls alike_;
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name

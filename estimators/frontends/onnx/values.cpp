@@ -30,6 +30,14 @@ bool is_looked_up(std::string_view op, const std::vector<std::int64_t>& sizes, b
          sizes[n - 1] == sizes[n - 2];
 }
 
+/// T5's biases of distances, `self.bias(buckets).permute(2, 0, 1)`: the table's rows, by numbers that the forward pass
+/// works out, with the heads first.
+bool is_embedded(std::string_view op, const std::vector<std::string_view>& from,
+                 const std::vector<std::int64_t>& sizes) {
+  return (op == "unsqueeze" || op == "clone" || op == "contiguous" || op == "permute") && sizes.size() >= 3 &&
+         std::ranges::any_of(from, [](std::string_view name) { return op_of_name(name) == "embedding"; });
+}
+
 /// A layer's weight after a batch norm over it, one set of statistics for each of its outputs: StdConv2d and, with a
 /// gain beside the weight, ScaledStdConv2d (timm 1.0.31, layers/std_conv.py).
 bool is_standardized(std::string_view op, const std::vector<std::string_view>& from,
@@ -166,7 +174,8 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
                       is_weight_normed(op, from, all, signature_) ||
-                      (parameters.size() == 1 && all.size() <= 2 && is_looked_up(op, tensor.sizes, all.size() == 2))))
+                      (parameters.size() == 1 && all.size() <= 2 && is_looked_up(op, tensor.sizes, all.size() == 2)) ||
+                      (all.size() == 1 && is_embedded(op, from, tensor.sizes))))
       folded_lines_.emplace(id, std::move(all));
   }
 }

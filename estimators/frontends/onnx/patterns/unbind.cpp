@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/patterns.h"
-#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
