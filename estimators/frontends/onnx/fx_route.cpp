@@ -42,13 +42,13 @@ class FxRoute {
     for (const FxGroup& group : program_.groups) {
       std::string source;
       const std::int32_t scope = scopes_.enter(graph_.nodes[static_cast<std::size_t>(group.nodes.back())], source);
-      if (group.name < 0) {
+      if (group.name < 0)
         emit_foreign(group, scope);
-      } else if (group.text.target == "operator.getitem") {
+      else if (group.text.target == "operator.getitem")
         getitem(group, scope, source);
-      } else if (!has_no_effect(group.text.target)) {
+      else if (!has_no_effect(group.text.target))
         emit(group, scope, std::move(source));
-      }
+      write_in_place(tape_, regions_.size(), scopes_.written());
       regions_.resize(tape_.calls.size(), scopes_.region());
     }
     if (setup_.mode == Mode::training) settle_regions(tape_, regions_, scopes_.without_gradients());

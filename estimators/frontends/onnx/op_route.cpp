@@ -131,6 +131,7 @@ class OpRoute {
       tape_.calls[c].function = told ? scopes_.function() : -1;
       if (told) tie(tape_.calls[c]);
     }
+    if (told) write_in_place(tape_, first, scopes_.written());
     regions_.resize(tape_.calls.size(), scopes_.region());
   }
 
@@ -307,6 +308,8 @@ class OpRoute {
                        [&](GraphValueId id) { return id >= 0 && wanted[static_cast<std::size_t>(id)]; }))
         continue;
       needed_[i] = true;
+      if (found_[i])
+        for (GraphValueId id : found_[i]->makes) wanted[static_cast<std::size_t>(id)] = false;
       for (GraphValueId id : found_[i] ? found_[i]->reads : reads_[i]) wanted[static_cast<std::size_t>(id)] = true;
     }
   }

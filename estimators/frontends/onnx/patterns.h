@@ -59,6 +59,7 @@ class View {
 struct Found {
   std::vector<std::int32_t> nodes;  ///< covered, the last one included
   std::vector<GraphValueId> reads;  ///< values that the calls read as tensors
+  std::vector<GraphValueId> makes;  ///< outputs of other nodes than the last one that the calls make
   std::string op, from;             ///< for the report; empty where nothing was recovered
   std::function<void(Emit&)> emit;  ///< appends the calls and binds the outputs of the last node
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "estimators/frontends/onnx/inferred.h"
@@ -99,6 +100,26 @@ class Regions {
 };
 
 }  // namespace
+
+void write_in_place(Tape& tape, std::size_t first, std::string_view op) {
+  if (op.empty()) return;
+  const std::string prefix = "aten::" + std::string(op) + ".";
+  for (std::size_t i = first; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    if (!call.op.starts_with(prefix) || call.args.empty() || !std::holds_alternative<ValueId>(call.args[0].value))
+      continue;
+    call.op.insert(prefix.size() - 1, "_");
+    const auto* scaled = call.args.size() > 1 ? std::get_if<ValueId>(&call.args[1].value) : nullptr;
+    if (op != "add" || !scaled || i == 0) continue;
+    const Call& product = tape.calls[i - 1];
+    if (product.op != "aten::mul.Tensor" || product.scope != call.scope || product.outputs.size() != 1 ||
+        product.outputs[0] != *scaled || std::holds_alternative<ValueId>(product.args.at(1).value))
+      continue;
+    call.args[1] = product.args[0];
+    tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+    return;
+  }
+}
 
 void settle_regions(Tape& tape, const std::vector<std::int32_t>& region,
                     const std::set<std::int32_t>& without_gradients) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "estimators/tape/tape.h"
@@ -16,5 +17,10 @@ namespace memplan::onnx_format {
 /// be so.
 void settle_regions(Tape& tape, const std::vector<std::int32_t>& region,
                     const std::set<std::int32_t>& without_gradients);
+
+/// Of calls of one node of a region, from `first` on: that of ATen's `op` writes into its first argument, as the line
+/// of the region says: `target.mul_(0.9).add_(online, alpha=0.1)`. The product that stands for alpha takes no memory.
+/// Nothing happens where `op` is empty.
+void write_in_place(Tape& tape, std::size_t first, std::string_view op);
 
 }  // namespace memplan::onnx_format

@@ -88,6 +88,20 @@ void ScopeTracker::follow_functions(const std::string* line, std::int32_t scope)
   }
 }
 
+namespace {
+
+/// "add" of `add_ = torch.ops.aten.add_.Tensor(p_target_weight, …)`: what the line writes in place. Empty for others.
+std::string_view written_by(std::string_view line) {
+  constexpr std::string_view ops = "torch.ops.aten.";
+  const auto op = line.find(ops);
+  if (op == line.npos) return {};
+  const std::string_view name =
+      line.substr(op + ops.size(), line.find_first_of(".(", op + ops.size()) - op - ops.size());
+  return name.ends_with('_') ? name.substr(0, name.size() - 1) : std::string_view();
+}
+
+}  // namespace
+
 /// A region without gradients or without autocast is a graph of its own, whose lines the exporter has written.
 bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
   const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
@@ -96,7 +110,10 @@ bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
     graph_of_region_ = std::move(graph);
     region_ = region ? regions_++ : -1;
   }
-  if (region && lines.back().find(".out(") != std::string::npos) without_gradients_.insert(region_);
+  written_ = region ? written_by(lines.back()) : std::string_view();
+  const bool writes_parameter = !written_.empty() && lines.back().find("(p_") != std::string::npos;
+  if (region && (lines.back().find(".out(") != std::string::npos || writes_parameter))
+    without_gradients_.insert(region_);
   return region;
 }
 

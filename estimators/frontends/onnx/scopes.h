@@ -38,7 +38,11 @@ class ScopeTracker {
   /// The region without gradients or without autocast that the node before stands in, counted from 0; -1: in none.
   std::int32_t region() const { return region_; }
 
-  /// Regions that have no gradients, by number: a line of theirs writes to `out`, which autograd does not allow.
+  /// "mul" where the node before stands in a region and its line is `torch.ops.aten.mul_.Tensor(x, 0.9)`; else empty.
+  const std::string& written() const { return written_; }
+
+  /// Regions that have no gradients, by number: a line of theirs writes to `out` or into a parameter, which autograd
+  /// does not allow.
   const std::set<std::int32_t>& without_gradients() const { return without_gradients_; }
 
  private:
@@ -57,6 +61,7 @@ class ScopeTracker {
   std::string application_;  ///< the line that applies the function
   std::int32_t region_ = -1, regions_ = 0;
   std::set<std::int32_t> without_gradients_;
+  std::string written_;
   std::string graph_of_region_;  ///< "<eval_with_key>.42"
   std::unordered_map<std::string_view, std::vector<std::string>>
       lines_;  ///< of the traces so far, which lie in the graph

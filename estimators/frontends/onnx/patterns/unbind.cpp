@@ -48,6 +48,8 @@ std::optional<Found> match_unbind(const View& v, std::int32_t last) {
   if (count > most_parts || std::ranges::any_of(parts, [&](const Part& p) { return p.index >= count || p.dim != dim; }))
     return std::nullopt;
   f.reads = {parts[0].whole};
+  for (const Part& p : parts)
+    if (p.part != v.output(last)) f.makes.push_back(p.part);
   f.emit = [parts = std::move(parts), dim, count](Emit& e) {
     Call call;
     call.op = "aten::unbind.int";

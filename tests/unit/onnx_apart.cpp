@@ -1,0 +1,136 @@
+// Where calls stand that an ONNX file's optimizer merged or took apart, and what its lines write in place.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "onnx_builder.h"
+
+using namespace memplan;
+using namespace memplan::test;
+using Ops = std::vector<std::string>;
+
+namespace {
+
+/// Gives a node the exporter's notes: its call, the modules around it, outermost first, and the line of each.
+void noted(::onnx::NodeProto& n, const std::string& name, const std::string& call,
+           const std::vector<std::string>& modules, const std::vector<std::string>& lines) {
+  const auto entry = [&](const char* key, const std::string& value) {
+    auto* e = n.add_metadata_props();
+    e->set_key(key);
+    e->set_value(value);
+  };
+  entry("pkg.torch.onnx.fx_node",
+        "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
+  std::string scopes, classes, trace;
+  for (const std::string& m : modules) scopes += "'" + m + "', ", classes += m.empty() ? "'Net', " : "'Part', ";
+  for (const std::string& line : lines) trace += "  File \"net.py\", line 1, in forward\n    " + line + "\n";
+  entry("pkg.torch.onnx.name_scopes", "[" + scopes + "'" + name + "']");
+  entry("pkg.torch.onnx.class_hierarchy", "[" + classes + "'aten.op.default']");
+  entry("pkg.torch.onnx.stack_trace", trace);
+}
+
+const Scope& scope_of(const Tape& tape, std::size_t call) {
+  return tape.scopes[static_cast<std::size_t>(tape.calls[call].scope)];
+}
+
+}  // namespace
+
+TEST_CASE("a call that comes again stands in the reader's module with all its numbers, and below its lines") {
+  Builder b;
+  b.input("x", {-1, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {"", "stages.0.1.drop"},
+        {"x = block(x)", "m = exp(x)"});
+  noted(b.node("Mul", {"x", "exp"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %exp)", {"", "stages.0.1.drop"},
+        {"x = block(x)", "return x * m"});
+  noted(b.node("Mul", {"mul", "exp"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %exp_1)", {"", "stages.2.4.drop"},
+        {"x = checkpoint(block, x)", "return x * m"});
+  b.output("mul_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::exp", "aten::mul.Tensor", "aten::exp", "aten::mul.Tensor"});
+  CHECK(scope_of(*tape, 2).path == "stages.2.4.drop");
+  CHECK(scope_of(*tape, 2).source == "net.py:1 x = checkpoint(block, x)");
+  CHECK(tape->calls[2].source == "net.py:1 m = exp(x)");
+}
+
+TEST_CASE("a block's own call that was merged with the model's stands where the next block makes it") {
+  Builder b;
+  b.input("x", {-1, 8});
+  const std::vector<std::string> out{"d = exp(x)"}, made{"x = block(x)", "diff = exp(x)"},
+      read{"x = block(x)", "return tanh(diff)"};
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {""}, out);
+  noted(b.node("Tanh", {"exp"}, {"tanh"}), "tanh", "tanh.default](args = (%exp_1,)", {"", "blocks.0"}, read);
+  noted(b.node("Exp", {"tanh"}, {"exp_2"}), "exp_2", "exp.default](args = (%tanh,)", {"", "blocks.1"}, made);
+  noted(b.node("Tanh", {"exp_2"}, {"tanh_1"}), "tanh_1", "tanh.default](args = (%exp_2,)", {"", "blocks.1"}, read);
+  b.output("tanh_1").output("exp");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::exp", "aten::exp", "aten::tanh", "aten::exp", "aten::tanh"});
+  CHECK(scope_of(*tape, 1).path == "blocks.0");
+  CHECK(tape->calls[1].source == "net.py:1 diff = exp(x)");
+}
+
+TEST_CASE("slices and squeezes of one unbind are one call") {
+  Builder b;
+  b.input("x", {-1, 3, 8});
+  b.integers("0", {0}).integers("1", {1}).integers("2", {2}).integers("3", {3});
+  const std::string call = "unbind.int](args = (%x, 1)";
+  for (int i = 0; i < 3; ++i) {
+    const std::string k = std::to_string(i), part = "part_" + k, item = "getitem_" + k;
+    noted(b.node("Slice", {"x", k, std::to_string(i + 1), "1"}, {part}), "unbind", call, {""}, {"q, k, v = x"});
+    noted(b.node("Squeeze", {part, "1"}, {item}), "unbind", call, {""}, {"q, k, v = x"});
+  }
+  noted(b.node("Add", {"getitem_0", "getitem_2"}, {"add"}), "add", "add.Tensor](args = (%getitem_0, %getitem_2)", {""},
+        {"y = q + v"});
+  // A name that nothing makes, so that the text alone does not tell the program.
+  noted(b.node("Relu", {"add"}, {"relu"}), "relu", "relu.default](args = (%dropout,)", {""}, {"return relu(drop(y))"});
+  b.output("relu");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::unbind.int", "aten::add.Tensor", "aten::relu"});
+  REQUIRE(tape->calls[0].outputs.size() == 3);
+  CHECK(std::get<ValueId>(tape->calls[1].args[1].value) == tape->calls[0].outputs[2]);
+}
+
+// torch/onnx: aten.bernoulli.p is RandomUniformLike, Less and CastLike, which the optimizer makes a Cast without notes.
+TEST_CASE("the Cast that ends a Bernoulli is part of it") {
+  Builder b;
+  b.input("x", {-1, 8}).real("p", 0.9F);
+  const std::string call = "bernoulli.p](args = (%x, 0.9)";
+  noted(b.node("RandomUniformLike", {"x"}, {"rands"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
+  noted(b.node("Less", {"rands", "p"}, {"sampled"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
+  Builder::attribute(b.node("Cast", {"sampled"}, {"bernoulli"}), "to", std::int64_t{1});
+  noted(b.node("Mul", {"x", "bernoulli"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %bernoulli)", {""},
+        {"return x * m"});
+  b.output("mul");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::bernoulli.p", "aten::mul.Tensor"});
+}
+
+// torch.no_grad(): target.mul_(0.9).add_(online, alpha=0.1); F.linear(x, target). The region is a graph of its own.
+TEST_CASE("a region's lines say what they write in place") {
+  Builder b;
+  b.input("x", {-1, 8}).weight("target.weight", {8, 8}).weight("online.weight", {8, 8});
+  b.real("keep", 0.9F).real("take", 0.1F);
+  const auto line = [](::onnx::NodeProto& n, const std::string& name, const std::string& call,
+                       const std::string& text) {
+    noted(n, name, call, {""}, {text});
+    n.mutable_metadata_props(3)->set_value("File \"<eval_with_key>.7\", line 5, in forward\n    " + text);
+  };
+  const std::string mul = "mul_ = torch.ops.aten.mul_.Tensor(p_target_weight, 0.9);  p_target_weight = None",
+                    add = "add_ = torch.ops.aten.add_.Tensor(mul_, p_online_weight, alpha = 0.1);  mul_ = None";
+  line(b.node("Mul", {"target.weight", "keep"}, {"mul"}), "mul", "mul.Tensor](args = (%p_target_weight, 0.9)", mul);
+  line(b.node("Mul", {"online.weight", "take"}, {"val_1"}), "add", "add.Tensor](args = (%mul, %p_online_weight)", add);
+  line(b.node("Add", {"mul", "val_1"}, {"add"}), "add", "add.Tensor](args = (%mul, %p_online_weight)", add);
+  b.node("MatMul", {"x", "add"}, {"y"});
+  b.output("y");
+  TrainingSetup inference = with_batch(4);
+  inference.mode = Mode::inference;
+  const auto tape = b.tape(inference);
+  REQUIRE(tape.ok());
+  const auto is = [&](std::size_t i, const char* op) { return tape->calls[i].op.starts_with(op); };
+  REQUIRE(tape->calls.size() >= 3);
+  CHECK(is(0, "aten::mul_."));
+  CHECK(is(1, "aten::add_."));
+}
