@@ -1,4 +1,4 @@
-"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing; and whole models (models/, whole/)."""
+"""Programs that nobody wrote: of one expression each (lines.py), and random ones of several, without code that does nothing; and whole models (models/, whole/, sealed/)."""
 import glob
 import os
 import random
@@ -61,8 +61,8 @@ def written():
 
 
 def whole():
-    """{name: source} of whole/: models of one file each, in every style that their writers have."""
-    return {f"whole/{name}": source for name, source in files("whole")}
+    """{name: source} of whole/ and sealed/: models of one file each, in every style that their writers have. Those of sealed/ were never looked at."""
+    return {f"{folder}/{name}": source for folder in ("whole", "sealed") for name, source in files(folder)}
 
 
 def without_dead(body, members, result):
