@@ -232,16 +232,39 @@ std::optional<Whole> adaptive_pool_at(const OneLine& line) {
 }
 
 /// What the ops above begin with.
+/// `x.new_zeros(n, d).index_add_(0, index, x)`, which the exporter writes as index_put with accumulate=True: it sorts
+/// no indices, and writes into the zeros where nobody else reads them. Zeros that were merged with others are copied.
+std::optional<Whole> index_add_at(const OneLine& line, const std::vector<bool>& zeros) {
+  const Call* put = line.at(0, "aten::index_put");
+  if (!put || put->args.size() < 4) return std::nullopt;
+  const auto* indices = std::get_if<Arg::List>(&put->args[1].value);
+  const auto* accumulate = std::get_if<bool>(&put->args[3].value);
+  const ValueId into = value_at(*put, 0), source = value_at(*put, 2);
+  if (!indices || indices->size() != 1 || !std::holds_alternative<ValueId>(indices->front().value) || !accumulate ||
+      !*accumulate || !into.valid() || !source.valid() || !zeros[static_cast<std::size_t>(into.index)])
+    return std::nullopt;
+  const bool own = line.reads_of(into) == 1;
+  return line.whole(1, own ? "aten::index_add_" : "aten::index_add",
+                    {put->args[0], {std::int64_t{0}}, indices->front(), put->args[2]});
+}
+
+bool makes_zeros(std::string_view op) {
+  return op == "aten::zeros" || op == "aten::new_zeros" || op == "aten::zeros_like" || op == "aten::full";
+}
+
 bool may_begin(const Tape& tape, std::size_t i) {
   const std::string_view op = tape.calls[i].op,
                          next = i + 1 < tape.calls.size() ? std::string_view(tape.calls[i + 1].op) : "";
   return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty" ||
-         (op == "aten::sub.Tensor" && next == "aten::abs") || (op == "aten::neg" && next == "aten::mul.Tensor") ||
+         op == "aten::index_put" || (op == "aten::sub.Tensor" && next == "aten::abs") ||
+         (op == "aten::neg" && next == "aten::mul.Tensor") ||
          tape.calls[i].source.find("adaptive_avg_pool") != std::string::npos;
 }
 
-std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, std::size_t first, bool training) {
+std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, const std::vector<bool>& zeros,
+                              std::size_t first, bool training) {
   const OneLine line(tape, reads, first);
+  if (auto w = index_add_at(line, zeros)) return w;
   if (auto w = variance_at(line)) return w;
   if (auto w = nan_to_num_at(line)) return w;
   if (auto w = feature_dropout_at(line, training)) return w;
@@ -256,10 +279,13 @@ void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
   const bool training = setup.mode == Mode::training;
   std::vector<std::pair<std::size_t, Whole>> found;
   std::optional<std::vector<int>> reads;
+  std::vector<bool> zeros(tape.values.size(), false);  // by value
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    if (makes_zeros(tape.calls[i].op))
+      for (const ValueId id : tape.calls[i].outputs) zeros[static_cast<std::size_t>(id.index)] = id.valid();
     if (!may_begin(tape, i)) continue;
     if (!reads) reads = count_reads(tape);
-    if (auto w = whole_at(tape, *reads, i, training)) {
+    if (auto w = whole_at(tape, *reads, zeros, i, training)) {
       const std::size_t end = w->end;
       found.emplace_back(i, std::move(*w));
       i = end - 1;

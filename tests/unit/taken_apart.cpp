@@ -202,3 +202,16 @@ TEST_CASE("of a tuple that a line takes one element of, the others go at once") 
   CHECK(gone_after(calls("y = x.sort(dim=1)[0]"), "indices") == 0);
   CHECK(gone_after(calls("y, order = x.sort(dim=1)"), "indices") > 0);
 }
+
+// torch/_refs/__init__.py, index_add: torch.ops.aten.index_put(x, (index,), tensor, accumulate=True). Segment sums are
+// `out = x.new_zeros(n, d); out.index_add_(0, index, x)`.
+TEST_CASE("what is added to zeros by index is index_add, in place where the zeros are its own") {
+  const std::string zeros = "input %i int64 [2]\n%z = aten::zeros([3, 4], dtype=float32) in 0\n";
+  const Tape own = whole(zeros + "%s = aten::index_put(%z, [%i], %x, True) in 0\nreturn %s\n");
+  CHECK(ops_of(own) == Ops{"aten::zeros", "aten::index_add_"});
+  const Tape shared = whole(zeros + "%s = aten::index_put(%z, [%i], %x, True) in 0\n" +
+                            "%t = aten::index_put(%z, [%i], %y, True) in 0\nreturn %s %t\n");
+  CHECK(ops_of(shared) == Ops{"aten::zeros", "aten::index_add", "aten::index_add"});
+  const Tape written = whole(zeros + "%s = aten::index_put(%z, [%i], %x, False) in 0\nreturn %s\n");
+  CHECK(ops_of(written) == Ops{"aten::zeros", "aten::index_put"});
+}
