@@ -210,7 +210,7 @@ TEST_CASE("what is added to zeros by index is index_add, in place where the zero
   const Tape own = whole(zeros + "%s = aten::index_put(%z, [%i], %x, True) in 0\nreturn %s\n");
   CHECK(ops_of(own) == Ops{"aten::zeros", "aten::index_add_"});
   const Tape shared = whole(zeros + "%s = aten::index_put(%z, [%i], %x, True) in 0\n" +
-                            "%t = aten::index_put(%z, [%i], %y, True) in 0\nreturn %s %t\n");
+                            "%t = aten::index_put(%z, [%i], %y, True) in 0\nreturn %s, %t\n");
   CHECK(ops_of(shared) == Ops{"aten::zeros", "aten::index_add", "aten::index_add"});
   const Tape written = whole(zeros + "%s = aten::index_put(%z, [%i], %x, False) in 0\nreturn %s\n");
   CHECK(ops_of(written) == Ops{"aten::zeros", "aten::index_put"});
